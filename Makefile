@@ -1,0 +1,48 @@
+# Every target sets up what it needs: `make test` works on a machine that has Python >= 3.11, make and a compiler.
+# PYTHON names the interpreter to build the environment with, VENV where to put it.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.flatout-ready
+PYTEST = $(BIN)/python -m pytest -rs
+
+.PHONY: help venv demo test test-slow lint bench clean
+
+help:
+	@echo "make demo       profile a training with an ordinary mistake, then the corrected one (SHORT=1: quicker)"
+	@echo "make test       the tests, without the slow ones (ARGS=...: passed to pytest)"
+	@echo "make test-slow  the slow tests"
+	@echo "make lint       ruff and mypy"
+	@echo "make bench      the benchmarks (BENCH=overhead: only that one)"
+	@echo "make venv       only the set-up that the others do by themselves"
+	@echo "make clean      remove caches and build products; $(VENV) stays"
+
+venv: $(READY)
+
+# The stamp is newer than what it was made from, so that a second call costs nothing.
+$(READY): pyproject.toml constraints.txt scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup "$(VENV)"
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python examples/demo.py $(if $(SHORT),--short)
+
+test: $(READY)
+	$(PYTEST) -m "not slow" --session-timeout=900 $(ARGS)
+
+# pytest's 5 says that there are no slow tests, which is no failure.
+test-slow: $(READY)
+	$(PYTEST) -m slow $(ARGS) || test $$? -eq 5
+
+lint: $(READY)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+bench: $(READY)
+	@$(BIN)/python scripts/bench.py $(BENCH)
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -path "./$(VENV)" -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

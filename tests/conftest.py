@@ -1,0 +1,51 @@
+"""What holds for every test: GPU tests skip with their reason, and no test leaves a process behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+# Python starts these once a process and ends them itself.
+SERVICES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+GRACE_S = 2.0
+
+
+@pytest.fixture(autouse=True)
+def gpu(request: pytest.FixtureRequest) -> None:
+    """Skip a test marked ``gpu`` where there is no CUDA device; torch is imported for such tests only."""
+    if request.node.get_closest_marker("gpu") is None:
+        return
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device: torch.cuda.is_available() is false")
+
+
+@pytest.fixture(autouse=True)
+def tidy() -> Iterator[None]:
+    """Fail a test that leaves child processes behind, and end them so that later tests are not disturbed."""
+    this = psutil.Process()
+    before = set(this.children(recursive=True))
+    yield
+    started = [child for child in this.children(recursive=True) if child not in before]
+    left = {child: command for child in started if (command := _command(child))}
+    if not left:
+        return
+    # A process may be on its way out: only what stays counts.
+    _, alive = psutil.wait_procs(left, timeout=GRACE_S)
+    for child in alive:
+        child.kill()
+    psutil.wait_procs(alive, timeout=GRACE_S)
+    if alive:
+        pytest.fail("left behind: " + "; ".join(f"{child.pid} {left[child]}" for child in alive))
+
+
+def _command(child: psutil.Process) -> str | None:
+    """The command line of a process that runs and is no service of Python's own, else None."""
+    try:
+        command = " ".join(child.cmdline()) or child.name()
+        ended = child.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return None
+    return None if ended or any(service in command for service in SERVICES) else command
