@@ -1,0 +1,178 @@
+"""The processes of a run: which they are, and what each has used, from one read of /proc/PID/stat."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What /proc/PID/stat says of a process, see proc_pid_stat(5)."""
+
+    pid: int
+    ppid: int
+    state: str
+    start_ticks: int  # since boot: with the pid, names a process for good
+    rss_bytes: int
+    cpu_s: float  # user and system, ended children not included
+    threads: int
+    major_faults: int
+
+    @property
+    def ended(self) -> bool:
+        """Dead, though perhaps not yet waited for by its parent."""
+        return self.state in ("Z", "X", "x")
+
+
+def read_stat(pid: int) -> Stat | None:
+    """Read one process; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(1024)
+    except OSError:
+        return None
+    # The name comes second, in parentheses, and may itself hold blanks and parentheses.
+    fields = text[text.rfind(b")") + 2 :].split()
+    if len(fields) < 22:
+        return None
+    return Stat(
+        pid=pid,
+        ppid=int(fields[1]),
+        state=fields[0].decode(),
+        start_ticks=int(fields[19]),
+        rss_bytes=int(fields[21]) * _PAGE_BYTES,
+        cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+        threads=int(fields[17]),
+        major_faults=int(fields[9]),
+    )
+
+
+def read_pss_bytes(pid: int) -> int | None:
+    """Proportional set size: shared pages counted in parts, so that processes can be added up.
+
+    Walks the page tables of the process: milliseconds for gigabytes, so not for every sample.
+    None when the process is gone, belongs to somebody else, or the kernel is older than 4.14.
+    """
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def all_pids() -> list[int]:
+    """Every process that is visible here; empty when /proc cannot be listed."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+class Members:
+    """The living processes of a tree, followed over time.
+
+    A process once seen in the tree stays a member when its parent ends and it is handed to
+    another one. Processes known to be outside are not read again until ``refresh``, which keeps
+    a sample cheap on a machine with thousands of processes.
+
+    Args:
+        root_pid: The tree is this process and its descendants.
+        adopter_pid: Children of this process that started after the root are members too: the
+            orphans of the tree, when that process is their subreaper.
+    """
+
+    def __init__(self, root_pid: int, adopter_pid: int | None = None) -> None:
+        self._root_pid = root_pid
+        self._adopter_pid = adopter_pid
+        root = read_stat(root_pid)
+        self._root_start = root.start_ticks if root else None
+        self._members: dict[int, int] = {}  # pid -> start_ticks
+        self._outside: set[int] = set()
+
+    def update(self, refresh: bool = False) -> list[Stat]:
+        """Look for new and ended processes.
+
+        Args:
+            refresh: Read those known to be outside again too: a pid may have been reused.
+        """
+        pids = all_pids()
+        if refresh:
+            self._outside.clear()
+        self._outside.intersection_update(pids)
+        living: dict[int, Stat] = {}
+        strangers: dict[int, Stat] = {}
+        for pid in pids:
+            if pid in self._outside:
+                continue
+            stat = read_stat(pid)
+            if stat is None or stat.ended:
+                continue
+            if self._members.get(pid) == stat.start_ticks or self._is_root(stat):
+                living[pid] = stat
+            else:
+                strangers[pid] = stat
+        for stat in list(strangers.values()):
+            if stat.pid in strangers:
+                self._place(stat, strangers, living)
+        self._members = {pid: stat.start_ticks for pid, stat in living.items()}
+        return sorted(living.values(), key=lambda stat: (stat.start_ticks, stat.pid))
+
+    def _is_root(self, stat: Stat) -> bool:
+        return stat.pid == self._root_pid and stat.start_ticks == self._root_start
+
+    def _is_orphan(self, stat: Stat) -> bool:
+        return (
+            self._adopter_pid is not None
+            and stat.ppid == self._adopter_pid
+            and self._root_start is not None
+            and stat.start_ticks >= self._root_start
+        )
+
+    def _place(self, stat: Stat, strangers: dict[int, Stat], living: dict[int, Stat]) -> None:
+        """Walk up from a stranger to a member, or to nothing, and settle all on the way."""
+        path = [stat]
+        while path[-1].ppid in strangers and len(path) <= len(strangers):
+            path.append(strangers[path[-1].ppid])
+        inside = path[-1].ppid in living
+        for step in reversed(path):
+            inside = inside or self._is_orphan(step)
+            if inside:
+                living[step.pid] = step
+            else:
+                self._outside.add(step.pid)
+            strangers.pop(step.pid, None)
+
+
+def sample_processes(
+    members: list[Stat], pss_of: Callable[[int], int | None] | None = None, most_pss: int = 64
+) -> list[dict[str, Any]]:
+    """``processes`` of system.jsonl.
+
+    Args:
+        members: As from ``Members.update``.
+        pss_of: Reads the PSS of a process in bytes; None: not in this sample.
+        most_pss: PSS is read of this many processes at most, those with the largest RSS.
+    """
+    largest = sorted(members, key=lambda stat: stat.rss_bytes, reverse=True)[: most_pss if pss_of else 0]
+    pss = {stat.pid: pss_of(stat.pid) for stat in largest} if pss_of else {}
+    return [
+        {
+            "pid": stat.pid,
+            "rss": stat.rss_bytes,
+            "pss": pss.get(stat.pid),
+            "cpu_s": stat.cpu_s,
+            "threads": stat.threads,
+            "majflt": stat.major_faults,
+        }
+        for stat in members
+    ]

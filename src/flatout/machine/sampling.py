@@ -1,0 +1,23 @@
+"""``python -m flatout.machine.sampling FILE PID``: samples a process tree until standard input closes.
+
+For ``flatout.watch``: a process of its own takes nothing from the training's interpreter lock.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from flatout.machine.sampler import SystemSampler
+
+
+def main(path: str, pid: str) -> None:
+    """Sample until the other end of standard input is closed, by intent or by death."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training
+    with SystemSampler(Path(path), int(pid)):
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
