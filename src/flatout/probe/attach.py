@@ -1,0 +1,137 @@
+"""Starting the probe in one process: announce it, wait for torch, patch, and note how it ends."""
+
+import atexit
+import importlib
+import os
+import sys
+import traceback
+
+from . import events, open_files, scheduling, stacks
+from .after_import import AfterImport
+from .control import Control
+from .recorder import REC, now, quietly, report_fault
+
+# Imports whose duration is worth a line of its own in the start-up account.
+TIMED_IMPORTS = (
+    "torch",
+    "torchvision",
+    "torchaudio",
+    "transformers",
+    "datasets",
+    "pytorch_lightning",
+    "lightning",
+    "timm",
+    "monai",
+    "pandas",
+    "sklearn",
+    "scipy",
+    "matplotlib.pyplot",
+    "wandb",
+    "tensorflow",
+)
+
+
+def start(run, since_process_start=True):
+    """Record this process into the run folder ``run``.
+
+    Args:
+        run: path of the run folder.
+        since_process_start: False when the recording begins in the middle of the process's life.
+    """
+    if REC.run is not None:
+        raise RuntimeError("this process is recorded already: %s" % REC.run)
+    REC.attach(run, Control(os.path.join(run, "control")))
+    if not since_process_start:
+        REC.save_process(start_ns=now())
+    watcher = AfterImport(_import_timed)
+    for name in TIMED_IMPORTS:
+        watcher.watch(name)
+    watcher.watch("torch", lambda torch: _torch_imported(watcher))
+    watcher.install()
+    _note_exceptions()
+    atexit.register(_ended)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+
+
+def _import_timed(name, start_ns, end_ns):
+    if REC.file is not None:
+        REC.emit(events.IMPORT, start_ns, end_ns, REC.names.text(name))
+    else:
+        REC.pending_imports.append((name, start_ns, end_ns))
+
+
+@quietly
+def _torch_imported(watcher):
+    REC.open()
+    patches = importlib.import_module(__package__ + ".patches")
+    missing = patches.install(watcher.watch)
+    sys.addaudithook(open_files.OPENED.audit)
+    torch = sys.modules["torch"]
+    REC.save_process(
+        torch=str(torch.__version__),
+        cuda=torch.version.cuda,
+        threads=torch.get_num_threads(),
+        schedstat=scheduling.thread_times() is not None,
+        io=scheduling.process_io() is not None,
+        not_patched=missing,
+    )
+    stacks.start()
+
+
+def _note_exceptions():
+    previous = sys.excepthook
+
+    def excepthook(kind, value, trace):
+        try:
+            lines = traceback.format_exception(kind, value, trace)
+            text = "".join(lines).splitlines()
+            REC.failure = {"exception": text[-1] if text else kind.__name__, "traceback": text[-12:]}
+        except Exception:
+            pass
+        previous(kind, value, trace)
+
+    sys.excepthook = excepthook
+
+
+@quietly
+def _ended():
+    if REC.process.get("pid") != os.getpid():
+        return
+    stacks.stop()
+    REC.close({"code": None, **REC.failure})
+
+
+def stop():
+    """End the recording of this process; what was patched stays, and does nothing."""
+    stacks.stop()
+    REC.close()
+
+
+_sampling = [False]
+
+
+def _before_fork():
+    # A thread that holds a lock while the process forks leaves it locked in the child.
+    try:
+        _sampling[0] = stacks.running()
+        if _sampling[0]:
+            stacks.stop()
+    except Exception:
+        report_fault("fork")
+
+
+def _after_fork():
+    try:
+        if _sampling[0]:
+            stacks.start()
+    except Exception:
+        report_fault("fork")
+
+
+def _in_child():
+    try:
+        stacks.forget()
+        scheduling.reset_after_fork()
+        REC.after_fork_in_child()
+    except Exception:
+        report_fault("fork")

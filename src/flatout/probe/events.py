@@ -1,0 +1,71 @@
+"""Event kinds and their fixed-width layout: the contract between the probe and every reader.
+
+One event is 40 bytes, little-endian, ``<HHIqqqq``: kind, thread, arg, start, duration, a, b.
+Times are nanoseconds of CLOCK_MONOTONIC, which all processes of one machine share.
+``arg`` is an id in the names file of the same process unless its kind says otherwise.
+Numbers are never reused: docs/record-format.md is the published description.
+"""
+
+import struct
+
+FORMAT_VERSION = 1
+MAGIC = b"FLATOUT1"
+HEADER_BYTES = 4096
+EVENT = struct.Struct("<HHIqqqq")
+# Header: magic, format version, event size, pid, (monotonic ns, wall-clock ns) read together.
+HEADER = struct.Struct("<8sIIqqq")
+# Live counters, rewritten in place at LIVE_OFFSET for progress while the run is on:
+# iterations, backwards, optimizer steps, nanoseconds waited for batches, start of the first
+# step (ns), end of the latest step (ns), events lost (disk full), traced (0/1).
+LIVE_OFFSET = 256
+LIVE = struct.Struct("<8q")
+
+# Spans of a training process.
+BATCH_WAIT = 1  # arg loader; a batch index in the epoch; b see batch_bits()
+ITER_START = 2  # arg loader; DataLoader.__iter__; a how often this loader was iterated before
+ITER_END = 3  # arg loader; shutting workers down (instant when there is nothing to shut down)
+H2D = 4  # arg site; a bytes; b 1 when pinned and non_blocking
+BLOCKING_READ = 5  # arg site; a name id of the operation ("item", "cpu", "synchronize", ...)
+FORWARD = 6  # arg module; a 1 when gradients were enabled; b 1 when module.training
+BACKWARD = 7
+OPTIMIZER = 8  # arg optimizer class, or the name of another update ("clip_grad_norm_")
+ZERO_GRAD = 9
+CHECKPOINT = 10  # arg path; a bytes written
+VALIDATION = 11  # arg which framework hook saw it
+LOG = 12  # arg sink ("print", "logging", "tensorboard", ...)
+COMPILE = 13  # arg what was compiled
+IMPORT = 14  # arg module
+MODE = 15  # instant; arg 1 for train(), 0 for eval(); a module name id
+DESERIALIZE = 16  # unpickling one batch from a worker, inside BATCH_WAIT; a bytes
+COLLECTIVE = 17  # arg operation
+DEVICE_SPAN = 20  # arg one of the kinds above; device time mapped to the host's clock
+STACK = 30  # instant; arg stack; thread is the sampled one; a ns since its previous sample;
+# b the kernel's state letter of that thread as a number (ord('R') on a core or ready, 'S' and
+# 'D' blocked), 0 when it could not be read
+
+# Spans of a worker process (FETCH* and ITEM also in the main process when num_workers is 0).
+INDEX_WAIT = 40  # waiting for the next indices
+FETCH = 41  # a batch index; b samples
+FETCH_SCHED = 42  # same start and duration as its FETCH; a on-CPU ns; b run-queue ns
+FETCH_IO = 43  # same start and duration; arg read calls; a bytes read; b bytes from storage
+FETCH_PROCESS = 44  # same start and duration; a CPU ns of all threads; b major page faults
+ITEM = 45  # dataset[i] or next(dataset); a index or -1
+COLLATE = 46
+PUT = 47  # a batch index; handing the batch to the queue
+SERIALIZE = 48  # pickling in the queue's feeder thread; a bytes
+WORKER_START = 50  # process creation to ready; a worker id; arg unused
+
+KIND_NAMES = {
+    value: name
+    for name, value in list(globals().items())
+    if name.isupper() and isinstance(value, int) and name not in ("FORMAT_VERSION", "HEADER_BYTES", "LIVE_OFFSET")
+}
+
+
+def batch_bits(samples: int, worker: int, ready: int, grad: bool) -> int:
+    """Pack what BATCH_WAIT carries in ``b``.
+
+    Bits 0-31 samples in the batch, 32-47 worker id + 1 (0: unknown or no worker),
+    48-61 batches that were ready when the wait began, 62 gradients enabled.
+    """
+    return (samples & 0xFFFFFFFF) | ((worker + 1) << 32) | (min(ready, 0x3FFF) << 48) | (int(grad) << 62)

@@ -1,0 +1,213 @@
+"""The DataLoader as the main process sees it: iterations, waits, and what its workers are."""
+
+import functools
+import weakref
+from typing import Any
+
+from torch import Tensor, is_grad_enabled
+
+from . import events
+from .patching import is_compiling
+from .recorder import REC, now, quietly, report_fault
+from .sites import user_line
+
+_loaders: Any = weakref.WeakKeyDictionary()  # DataLoader -> [names id, how often iterated]
+_owners: Any = weakref.WeakKeyDictionary()  # iterator -> [names id, worker pids, batches delivered]
+MEASURE_BYTES_EVERY = 256
+_SETTINGS = (
+    "num_workers",
+    "batch_size",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "in_order",
+    "drop_last",
+    "timeout",
+)
+
+
+def install(dataloader):
+    """Patch ``torch.utils.data.dataloader``."""
+    dataloader.DataLoader.__iter__ = _timed_iter(dataloader.DataLoader.__iter__)
+    for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
+        if not hasattr(dataloader, name):
+            report_fault("no %s in this torch" % name)
+            return
+    base = dataloader._BaseDataLoaderIter
+    base.__next__ = _timed_next(base.__next__)
+    # DataLoader iterators offer ``next`` under a second name in some versions.
+    if "next" in vars(base):
+        base.next = base.__next__
+    workers = dataloader._MultiProcessingDataLoaderIter
+    workers._shutdown_workers = _timed_shutdown(workers._shutdown_workers)
+
+
+def _timed_iter(original):
+    @functools.wraps(original)
+    def __iter__(self):
+        if not REC.on:
+            return original(self)
+        start = now()
+        iterator = original(self)
+        _iteration_started(self, iterator, start, now())
+        return iterator
+
+    return __iter__
+
+
+@quietly
+def _iteration_started(loader, iterator, start, end):
+    known = _loaders.get(loader)
+    if known is None:
+        known = _loaders[loader] = [REC.names.add("loader", **_describe(loader)), 0]
+    number, iteration = known
+    known[1] += 1
+    REC.emit(events.ITER_START, start, end, number, iteration)
+    pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
+    before = _owners.get(iterator)
+    if pids and (before is None or before[1] != pids):
+        REC.names.add("workers", loader=number, iteration=iteration, pids=pids)
+    _owners[iterator] = [number, pids, 0]
+
+
+def _describe(loader):
+    dataset = loader.dataset
+    fields = {name: getattr(loader, name, None) for name in _SETTINGS}
+    fields["iterable"] = getattr(loader, "_dataset_kind", 0) == 1
+    fields["dataset"] = _class(dataset)
+    try:
+        fields["dataset_len"] = len(dataset)
+    except Exception:  # the user's own __len__ may do anything
+        fields["dataset_len"] = None
+    fields["sampler"] = _class(getattr(loader, "sampler", None))
+    fields["batch_sampler"] = _class(getattr(loader, "batch_sampler", None))
+    collate = getattr(loader, "collate_fn", None)
+    fields["collate_fn"] = getattr(collate, "__qualname__", None) or _class(collate)
+    context = getattr(loader, "multiprocessing_context", None)
+    method = getattr(context, "_name", None)
+    if method is None and loader.num_workers:
+        import multiprocessing
+
+        method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_context().get_start_method()
+    fields["start_method"] = method
+    fields["site"] = user_line()
+    return fields
+
+
+def _class(thing):
+    return None if thing is None else "%s.%s" % (type(thing).__module__, type(thing).__qualname__)
+
+
+def _timed_next(original):
+    @functools.wraps(original)
+    def __next__(self):
+        if not REC.on or is_compiling():
+            return original(self)
+        worker, ready = _outlook(self)
+        start = now()
+        try:
+            batch = original(self)
+        except StopIteration:
+            _iteration_ended(self, start, now())
+            raise
+        _batch_arrived(self, batch, start, now(), worker, ready)
+        return batch
+
+    return __next__
+
+
+def _outlook(iterator):
+    """Which worker the next batch is waited from (-1: unknown) and how many batches are ready."""
+    try:
+        tasks = iterator._task_info
+        info = tasks.get(iterator._rcvd_idx)
+        worker = info[0] if info and getattr(iterator, "_in_order", True) else -1
+        # Batches that came out of order lie in _task_info; the others in the queue.
+        early = len(info) == 2 if info else False
+        return worker, iterator._data_queue.qsize() + early
+    except AttributeError:
+        return -1, 0
+    except NotImplementedError:  # no sem_getvalue on this system
+        return worker, 0
+
+
+@quietly
+def _batch_arrived(iterator, batch, start, end, worker, ready):
+    owner = _owners.get(iterator)
+    if owner is None:  # recording began in the middle of an iteration
+        return
+    number, index = owner[0], owner[2]
+    owner[2] = index + 1
+    bits = events.batch_bits(samples_in(batch), worker, ready, is_grad_enabled())
+    REC.emit(events.BATCH_WAIT, start, end, number, index, bits)
+    REC.iterations += 1
+    REC.wait_ns += end - start
+    if index % MEASURE_BYTES_EVERY == 0:
+        size, layout = _weigh(batch)
+        REC.names.write(number, "loader", {"batch_bytes": size, "batch_layout": layout[:8]})
+
+
+@quietly
+def _iteration_ended(iterator, start, end):
+    owner = _owners.get(iterator)
+    if owner is not None:
+        REC.emit(events.ITER_END, start, end, owner[0])
+
+
+def _timed_shutdown(original):
+    @functools.wraps(original)
+    def _shutdown_workers(self):
+        if not REC.on or getattr(self, "_shutdown", True):
+            return original(self)
+        start = now()
+        try:
+            return original(self)
+        finally:
+            _iteration_ended(self, start, now())
+
+    return _shutdown_workers
+
+
+def samples_in(batch):
+    """Samples of a batch: the first dimension of the first tensor in it; 0 when it has none."""
+    for _ in range(6):
+        if isinstance(batch, Tensor):
+            return batch.shape[0] if batch.dim() else 1
+        if isinstance(batch, (list, tuple)):
+            if not batch:
+                return 0
+            if isinstance(batch[0], (str, bytes, int, float)):
+                return len(batch)
+            batch = batch[0]
+        elif hasattr(batch, "values") and hasattr(batch, "keys"):
+            values = list(batch.values())
+            tensors = [value for value in values if isinstance(value, Tensor)]
+            if not values:
+                return 0
+            batch = (tensors or values)[0]
+        elif hasattr(batch, "num_graphs"):
+            return int(batch.num_graphs)
+        else:
+            return 0
+    return 0
+
+
+def _weigh(batch, depth=0):
+    """Bytes of all tensors of a batch, and how each is laid out."""
+    if isinstance(batch, Tensor):
+        size = batch.numel() * batch.element_size()
+        return size, ["%s %s" % (str(batch.dtype).replace("torch.", ""), list(batch.shape))]
+    if depth > 4:
+        return 0, []
+    parts: Any = ()
+    if isinstance(batch, (list, tuple)):
+        parts = batch[:64]
+    elif hasattr(batch, "values") and hasattr(batch, "keys"):
+        parts = list(batch.values())[:64]
+    total = 0
+    layout: Any = []
+    for part in parts:
+        size, described = _weigh(part, depth + 1)
+        total += size
+        layout += described
+    return total, layout

@@ -1,0 +1,81 @@
+"""The forward pass: the root modules are found once, and only their classes are touched.
+
+Until two backward passes have been seen, ``nn.Module.__call__`` is replaced by a version that notes the
+outermost calls. Then it is put back, and the classes of the modules found so get a timed ``__call__``.
+No hook object is added to any module, so nothing of the probe is pickled or copied with it.
+"""
+
+import functools
+import threading
+from typing import Any
+
+from torch import is_grad_enabled
+from torch.nn import Module
+
+from . import device, events
+from .patching import is_compiling
+from .recorder import REC, now, quietly, report_fault
+
+MAX_ROOTS = 8
+BACKWARDS_TO_SEE = 2
+
+_roots: Any = {}  # class -> None, in order of discovery
+_inside = [0]  # ident of the thread that is inside a root's call
+_original_call: Any = None
+_seen = [0]
+
+
+def install():
+    """Begin to look for root modules."""
+    global _original_call
+    _original_call = Module.__call__
+    if getattr(_original_call, "_flatout", False):
+        return
+    Module.__call__ = _timed_call(_original_call, discovering=True)
+
+
+def _timed_call(original, discovering=False):
+    get_ident = threading.get_ident
+
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        if is_compiling() or not REC.on:
+            return original(self, *args, **kwargs)
+        ident = get_ident()
+        if _inside[0]:  # a child of a root, or another thread's call meanwhile
+            return original(self, *args, **kwargs)
+        _inside[0] = ident
+        mark = device.mark()
+        start = now()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            end = now()
+            _inside[0] = 0
+            try:
+                device.span(events.FORWARD, mark)
+                kind = type(self)
+                if discovering and kind not in _roots and len(_roots) < MAX_ROOTS:
+                    _roots[kind] = None
+                name = REC.names.text(kind.__name__)
+                REC.emit(events.FORWARD, start, end, name, int(is_grad_enabled()), int(self.training))
+            except Exception:
+                report_fault("forward")
+
+    setattr(__call__, "_flatout", True)  # noqa: B010 - mypy knows no attributes of functions
+    return __call__
+
+
+@quietly
+def backward_seen():
+    """Called at each backward; ends the discovery when it has seen enough."""
+    if _original_call is None or _seen[0] > BACKWARDS_TO_SEE:
+        return
+    _seen[0] += 1
+    if _seen[0] <= BACKWARDS_TO_SEE or not _roots:
+        _seen[0] = min(_seen[0], BACKWARDS_TO_SEE)
+        return
+    Module.__call__ = _original_call
+    for kind in _roots:
+        if kind is not Module and not getattr(vars(kind).get("__call__"), "_flatout", False):
+            kind.__call__ = _timed_call(kind.__call__)

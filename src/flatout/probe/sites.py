@@ -1,0 +1,77 @@
+"""Which line of the user's own code is calling."""
+
+import linecache
+import os
+import site
+import sys
+import sysconfig
+from typing import Any
+
+from .recorder import REC
+
+MAX_FRAMES = 24
+
+
+def _library_folders():
+    folders = set(sysconfig.get_paths().values())
+    try:
+        folders.update(site.getsitepackages())
+        folders.add(site.getusersitepackages())
+    except AttributeError:  # a virtualenv of the old kind
+        pass
+    folders.discard(sysconfig.get_paths().get("data"))
+    folders.discard(sysconfig.get_paths().get("scripts"))
+    folders.add(os.path.dirname(os.path.abspath(__file__)))
+    return tuple(os.path.join(folder, "") for folder in folders if folder)
+
+
+_LIBRARIES = _library_folders()
+_is_user: dict[str, bool] = {}
+
+
+def is_user_file(path):
+    """Whether a source file is neither the standard library nor an installed package."""
+    known = _is_user.get(path)
+    if known is None:
+        outside = path.startswith("<") and not path.startswith("<ipython")
+        known = _is_user[path] = not outside and not os.path.abspath(path).startswith(_LIBRARIES)
+    return known
+
+
+def describe_frame(code, line):
+    """A frame as the record keeps it: file, line, function, source, whether it is the user's."""
+    path = code.co_filename
+    source = linecache.getline(path, line).strip()[:160]
+    function = getattr(code, "co_qualname", code.co_name)
+    return [path, line, function, source, is_user_file(path)]
+
+
+_site_ids: Any = {}
+
+
+def user_frame():
+    """The innermost frame of the user's code that led here, or None."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def user_site():
+    """Name id of the innermost line of the user's code that led here; 0 when there is none."""
+    frame = user_frame()
+    if frame is None:
+        return 0
+    key = (frame.f_code, frame.f_lineno or 0)
+    known = _site_ids.get(key)
+    if known is None or known[0] is not REC.names:
+        path, line, function, source, _ = describe_frame(*key)
+        number = REC.names.add("site", file=path, line=line, function=function, source=source)
+        known = _site_ids[key] = (REC.names, number)
+    return known[1]
+
+
+def user_line():
+    """The same place as ``file:line``; None when there is none."""
+    frame = user_frame()
+    return None if frame is None else "%s:%d" % (frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,128 @@
+"""A low-rate sampler of one thread's stack: which function the time goes to.
+
+The kernel's state letter is read first, with the interpreter lock released for that moment, so that a
+thread that merely waits for the lock is not taken for one that waits for a disk.
+"""
+
+import os
+import random
+import sys
+import threading
+from typing import Any
+
+from . import events
+from .open_files import OpenFiles
+from .recorder import REC, now, report_fault
+from .sites import MAX_FRAMES, describe_frame
+
+INTERVAL_S = 0.05
+FILES_EVERY = 8  # samples between two looks at the open files
+
+_PROBE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+_thread: Any = None
+_stop: Any = None
+_jitter = random.Random(0x5EED)  # its own generator: the user's sequence must not move
+
+
+def start():
+    """Begin to sample the training thread (the main thread until that is known)."""
+    global _thread, _stop
+    if _thread is not None and _thread.is_alive():
+        return
+    _stop = threading.Event()
+    _thread = threading.Thread(target=_sample_until, args=(_stop,), name="flatout-stacks", daemon=True)
+    _thread.start()
+
+
+def stop():
+    """End the sampler; the open-files summary is written."""
+    global _thread
+    thread, _thread = _thread, None
+    if thread is not None and thread.is_alive():
+        _stop.set()
+        thread.join(1.0)
+
+
+def running():
+    """Whether the sampler runs in this process."""
+    return _thread is not None and _thread.is_alive()
+
+
+def forget():
+    """In a forked child: the thread does not exist here."""
+    global _thread
+    _thread = None
+
+
+def _sample_until(stop_event):
+    try:
+        _Sampler().run(stop_event)
+    except Exception:
+        report_fault("stack sampler")
+
+
+class _Sampler:
+    def __init__(self):
+        self.stacks = {}
+        self.states = {}  # native id -> descriptor of /proc/self/task/ID/stat
+        self.natives = {}
+        self.files = OpenFiles()
+        self.previous = now()
+        self.count = 0
+
+    def run(self, stop_event):
+        try:
+            while not stop_event.wait(INTERVAL_S * (0.5 + _jitter.random())):
+                if REC.on:
+                    self.sample(REC.training_thread or threading.main_thread().ident)
+        finally:
+            for fd in self.states.values():
+                if fd >= 0:
+                    os.close(fd)
+            if REC.names is not None:
+                self.files.write(REC.names)
+
+    def sample(self, ident):
+        state = self._state(ident)
+        frame = sys._current_frames().get(ident)
+        if frame is None:
+            return
+        taken = now()
+        frames_now: Any = []
+        while frame is not None and len(frames_now) < MAX_FRAMES:
+            if not frame.f_code.co_filename.startswith(_PROBE_FOLDER):
+                frames_now.append((frame.f_code, frame.f_lineno or 0))
+            frame = frame.f_back
+        key = tuple(frames_now)
+        number = self.stacks.get(key)
+        if number is None:
+            frames = [describe_frame(code, line) for code, line in key]
+            number = self.stacks[key] = REC.names.add("stack", frames=frames)
+        REC.emit(events.STACK, taken, taken, number, taken - self.previous, state, ident)
+        self.previous = taken
+        self.count += 1
+        if self.count % FILES_EVERY == 0:
+            self.files.look()
+            if self.count % (FILES_EVERY * 10) == 0:
+                self.files.write(REC.names)
+
+    def _state(self, ident):
+        native = self.natives.get(ident)
+        if native is None:
+            for thread in threading.enumerate():
+                if thread.ident == ident:
+                    native = self.natives[ident] = thread.native_id
+        fd = self.states.get(native)
+        if fd is None:
+            try:
+                fd = os.open("/proc/self/task/%s/stat" % native, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                fd = -1
+            self.states[native] = fd
+        if fd < 0:
+            return 0
+        try:
+            return os.pread(fd, 128, 0).rpartition(b")")[2].lstrip()[0]
+        except (OSError, IndexError):
+            return 0

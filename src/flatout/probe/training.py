@@ -1,0 +1,125 @@
+"""Backward passes, optimizer steps and what belongs to them; they also move the step counters."""
+
+import functools
+import threading
+
+import torch
+
+from . import device, events, modules, trace
+from .patching import is_compiling, patch
+from .recorder import COMMAND_TRACE, REC, now, report_fault
+
+_depth = [0]
+
+
+def install():
+    """Patch autograd and the optimizers' base class."""
+    torch.autograd.backward = _timed_backward(torch.autograd.backward)
+    optimizer = torch.optim.Optimizer
+    optimizer.profile_hook_step = staticmethod(_timing_decorator(optimizer.profile_hook_step))
+    for kind in _classes_already_hooked(optimizer):
+        kind.step = _timed_step(kind.step)
+    patch(optimizer, "zero_grad", events.ZERO_GRAD)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        patch(torch.nn.utils, name, events.OPTIMIZER, functools.partial(_clip_name, name))
+
+
+def _classes_already_hooked(optimizer):
+    pending = list(optimizer.__subclasses__())
+    while pending:
+        kind = pending.pop()
+        pending.extend(kind.__subclasses__())
+        if getattr(vars(kind).get("step"), "hooked", False):
+            yield kind
+
+
+def _clip_name(name, *args, **kwargs):
+    return (REC.names.text(name),)
+
+
+def _timed_backward(original):
+    @functools.wraps(original)
+    def backward(*args, **kwargs):
+        if is_compiling() or not REC.on or _depth[0]:
+            return original(*args, **kwargs)
+        _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
+        mark = device.mark()
+        start = now()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            end = now()
+            _depth[0] = 0
+            try:
+                device.span(events.BACKWARD, mark)
+                REC.emit(events.BACKWARD, start, end)
+                _backward_ended(start, end)
+            except Exception:
+                report_fault("backward")
+
+    return backward
+
+
+def _backward_ended(start, end):
+    REC.backwards += 1
+    if not REC.first_step_ns:
+        REC.first_step_ns = start
+        REC.training_thread = threading.get_ident()
+        _note_settings()
+    REC.last_step_ns = end
+    modules.backward_seen()
+    device.resolve()
+    if REC.publish() == COMMAND_TRACE:
+        trace.start()
+
+
+def _note_settings():
+    """What is known once the training runs; asking for the devices earlier would start their driver."""
+    cuda = torch.cuda
+    REC.save_process(
+        device_count=cuda.device_count() if cuda.is_initialized() else 0,
+        threads=torch.get_num_threads(),
+        cudnn_benchmark=torch.backends.cudnn.benchmark,
+        tf32=_tf32(),
+    )
+
+
+def _tf32():
+    """Whether float32 matrix products may use TF32; newer versions of torch have a setting of their own for it."""
+    try:
+        matmul = torch.backends.cuda.matmul
+        precision = getattr(matmul, "fp32_precision", None)
+        return precision == "tf32" if isinstance(precision, str) else bool(matmul.allow_tf32)
+    except (RuntimeError, AttributeError):
+        return None
+
+
+def _timing_decorator(profile_hook_step):
+    @functools.wraps(profile_hook_step)
+    def decorate(step):
+        return _timed_step(profile_hook_step(step))
+
+    return decorate
+
+
+def _timed_step(original):
+    @functools.wraps(original)
+    def step(self, *args, **kwargs):
+        if is_compiling() or not REC.on:
+            trace.step_ended()
+            return original(self, *args, **kwargs)
+        mark = device.mark()
+        start = now()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            end = now()
+            try:
+                device.span(events.OPTIMIZER, mark)
+                REC.emit(events.OPTIMIZER, start, end, REC.names.text(type(self).__name__))
+                REC.optimizer_steps += 1
+            except Exception:
+                report_fault("optimizer")
+
+    setattr(step, "hooked", True)  # noqa: B010 - mypy knows no attributes of functions
+    return step

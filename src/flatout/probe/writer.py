@@ -1,0 +1,128 @@
+"""Append fixed-width events to a memory-mapped file that survives ``kill -9``."""
+
+import itertools
+import json
+import mmap
+import os
+import threading
+import time
+
+from .events import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, LIVE, LIVE_OFFSET, MAGIC
+
+CHUNK_BYTES = 1 << 20
+MAX_BYTES = 1 << 30  # 26 million events: a day of 3 ms steps; the mapping costs address space, not memory
+
+
+class EventFile:
+    """One process's events.
+
+    Disk space is reserved a chunk at a time before the mapping touches it: writing to a mapped page
+    that the disk cannot hold would end the training with SIGBUS.
+    """
+
+    def __init__(self, path, first_chunk=CHUNK_BYTES):
+        self.path = path
+        self.lost = 0
+        self._grow_lock = threading.Lock()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(self._fd, 0, HEADER_BYTES + first_chunk)
+            os.ftruncate(self._fd, MAX_BYTES)
+            self._map = mmap.mmap(self._fd, MAX_BYTES)
+        except OSError:
+            os.close(self._fd)
+            os.unlink(path)
+            raise
+        self._reserved = HEADER_BYTES + first_chunk
+        HEADER.pack_into(
+            self._map, 0, MAGIC, FORMAT_VERSION, EVENT.size, os.getpid(), time.monotonic_ns(), time.time_ns()
+        )
+        self.emit = self._make_emit()
+
+    def _make_emit(self):
+        next_index = itertools.count().__next__  # atomic: any thread may emit
+        pack_into, target = EVENT.pack_into, self._map
+        get_ident = threading.get_ident
+        slots = {threading.main_thread().ident: 0}
+
+        def emit(kind, start, end, arg=0, a=0, b=0, thread=None):
+            ident = thread or get_ident()
+            slot = slots.get(ident)
+            if slot is None:
+                slot = slots.setdefault(ident, len(slots))
+            offset = HEADER_BYTES + next_index() * EVENT.size
+            if offset + EVENT.size > self._reserved and not self._reserve(offset + EVENT.size):
+                self.lost += 1
+                return
+            pack_into(target, offset, kind, slot, arg, start, end - start, a, b)
+
+        return emit
+
+    def _reserve(self, needed):
+        with self._grow_lock:
+            while self._reserved < needed:
+                if self.lost or self._reserved + CHUNK_BYTES > MAX_BYTES:
+                    return False
+                try:
+                    os.posix_fallocate(self._fd, self._reserved, CHUNK_BYTES)
+                except OSError:  # disk full: the training goes on, the record says what it lost
+                    return False
+                self._reserved += CHUNK_BYTES
+        return True
+
+    def live(self, *counters):
+        """Rewrite the eight live counters in the header."""
+        LIVE.pack_into(self._map, LIVE_OFFSET, *counters)
+
+    def abandon(self):
+        """In a forked child: stop sharing the parent's file, without touching it."""
+        self.emit = lambda *args, **kwargs: None
+        os.close(self._fd)
+
+
+class NamesFile:
+    """JSON lines that say what the ids in events mean; every line is on disk once written."""
+
+    def __init__(self, path):
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._next_id = itertools.count(1).__next__
+        self._texts = {}
+
+    def add(self, type_, **fields):
+        """Write a new entry and return its id."""
+        number = self._next_id()
+        self.write(number, type_, fields)
+        return number
+
+    def write(self, number, type_, fields):
+        """Write an entry, or add fields to an earlier one of the same id."""
+        line = json.dumps({"id": number, "type": type_, **fields}, default=str) + "\n"
+        try:
+            os.write(self._fd, line.encode("utf-8", "replace"))
+        except OSError:
+            pass
+
+    def text(self, text):
+        """Id of a short text, written once."""
+        number = self._texts.get(text)
+        if number is None:
+            number = self._texts[text] = self.add("text", text=text)
+        return number
+
+    def abandon(self):
+        """In a forked child: leave the parent's file alone."""
+        os.close(self._fd)
+
+
+def write_json(path, content):
+    """Write a small JSON file so that a reader never sees half of it."""
+    temporary = "%s.%d.tmp" % (path, os.getpid())
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(content, file, default=str)
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
