@@ -1,0 +1,7 @@
+"""``python -m flatout``."""
+
+import sys
+
+from flatout.cli import main
+
+sys.exit(main())

@@ -1,0 +1,60 @@
+"""When a recording ends by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flatout.errors import UsageError
+
+DEFAULT_SECONDS = 60.0
+# With the default bound, slow steps (case: 18 s each) still give a distribution to look at.
+DEFAULT_LEAST_STEPS = 12
+DEFAULT_MOST_SECONDS = 600.0
+FIRST_STEP_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of the measured window, counted from the first training step.
+
+    Attributes:
+        steps: End after this many steps.
+        seconds: End after this long.
+        full: Record until the command ends; no other bound is allowed with it.
+        first_step_within_s: Give up when no step was seen for this long after the start.
+    """
+
+    steps: int | None = None
+    seconds: float | None = None
+    full: bool = False
+    first_step_within_s: float = FIRST_STEP_WITHIN_S
+
+    def __post_init__(self) -> None:
+        if self.full and (self.steps is not None or self.seconds is not None):
+            raise UsageError("--full records to the end: leave out --steps and --seconds, or leave out --full")
+        for name, value in (("--steps", self.steps), ("--seconds", self.seconds)):
+            if value is not None and value <= 0:
+                raise UsageError(f"{name} is {value}, but must be above 0; leave it out for the default bound")
+        if self.first_step_within_s <= 0:
+            raise UsageError(f"--first-step-within is {self.first_step_within_s:g} s, but must be above 0")
+
+    def reached(self, steps: int, elapsed_s: float) -> str | None:
+        """Which bound is reached ("steps" or "seconds"), if any.
+
+        Args:
+            steps: Steps since the first one.
+            elapsed_s: Seconds since the first step.
+        """
+        if self.full:
+            return None
+        if self.steps is not None and steps >= self.steps:
+            return "steps"
+        if self.seconds is not None and elapsed_s >= self.seconds:
+            return "seconds"
+        by_default = self.steps is None and self.seconds is None
+        enough = steps >= DEFAULT_LEAST_STEPS or elapsed_s >= DEFAULT_MOST_SECONDS
+        return "seconds" if by_default and elapsed_s >= DEFAULT_SECONDS and enough else None
+
+    def to_dict(self) -> dict[str, object]:
+        """As run.json keeps it."""
+        return {"steps": self.steps, "seconds": self.seconds, "full": self.full}

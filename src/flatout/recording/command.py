@@ -1,0 +1,48 @@
+"""The user's command: is it one that can be started, and with which environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import flatout.probe
+from flatout.errors import CommandError, UsageError
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Refuse a command that cannot be started.
+
+    Raises:
+        UsageError: there is none, or flatout is already recording around it.
+        CommandError: it is not found or not executable (exit codes 127 and 126, as in shells).
+    """
+    if not command:
+        raise UsageError("no command to profile: write it after `--`, such as `flatout profile -- python train.py`")
+    if os.environ.get("FLATOUT_RUN"):
+        raise UsageError(
+            f"this shell already runs below `flatout profile` (recording into {os.environ['FLATOUT_RUN']}): "
+            "profile the inner command alone"
+        )
+    program = command[0]
+    if shutil.which(program):
+        return
+    path = Path(program)
+    if path.suffix == ".py" and path.is_file():
+        raise CommandError(f"{program} is a script, not a program: write `flatout profile -- python {program}`", 126)
+    if path.is_file():
+        raise CommandError(f"{program} is not executable: `chmod +x` it, or start it with its interpreter", 126)
+    raise CommandError(f"command not found: {program!r} is neither on PATH nor a file here", 127)
+
+
+def probed_environment(run: Path) -> dict[str, str]:
+    """The environment that brings the probe into every Python process of the command."""
+    inject = str(Path(flatout.probe.__file__).parent / "inject")
+    environment = dict(os.environ)
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = inject + (os.pathsep + before if before else "")
+    environment["FLATOUT_RUN"] = str(run)
+    # The tracer's library prints its start and stop on the user's terminal otherwise.
+    environment.setdefault("KINETO_LOG_LEVEL", "99")
+    return environment

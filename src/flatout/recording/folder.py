@@ -1,0 +1,116 @@
+"""Making a run folder that the probe can write to, and keeping a second recording out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flatout.errors import FlatoutError, UsageError
+from flatout.probe import events as layout
+from flatout.probe.control import PAGE_BYTES
+from flatout.record.events import read_events
+
+NEEDED_BYTES = 64 << 20
+
+
+@contextmanager
+def exclusive(runs_folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: two recordings at once would measure each other.
+
+    Raises:
+        UsageError: another recording holds it, or the folder cannot be made or written.
+    """
+    try:
+        runs_folder.mkdir(parents=True, exist_ok=True)
+        file = (runs_folder / ".lock").open("a+")
+    except OSError as error:
+        raise _not_writable(runs_folder, error) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise UsageError(
+                f"another `flatout profile` (process {holder}) is recording into {runs_folder}: "
+                "two at once would measure each other; wait for it, or end it"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def new_run(runs_folder: Path, command: Sequence[str]) -> Path:
+    """Make an empty run folder, named by time and script, with its control page.
+
+    Raises:
+        UsageError: it cannot be written, memory-mapped, or the disk is nearly full.
+    """
+    stem = next((Path(word).stem for word in command if word.endswith(".py")), Path(command[0]).name)
+    name = time.strftime("%Y%m%d-%H%M%S-") + "".join(letter if letter.isalnum() else "-" for letter in stem)[:40]
+    path = runs_folder / name
+    suffix = 2
+    while path.exists():
+        path = runs_folder / f"{name}-{suffix}"
+        suffix += 1
+    try:
+        (path / "processes").mkdir(parents=True)
+        (path / "control").write_bytes(bytes(PAGE_BYTES))
+    except OSError as error:
+        raise _not_writable(path, error) from None
+    free = shutil.disk_usage(path).free
+    problem = None
+    if free < NEEDED_BYTES:
+        problem = f"{free >> 20} MiB are free below {runs_folder}, a recording needs {NEEDED_BYTES >> 20} MiB"
+    else:
+        try:
+            with (path / "control").open("r+b") as file:
+                mmap.mmap(file.fileno(), PAGE_BYTES).close()
+        except OSError as error:
+            problem = f"files below {runs_folder} cannot be memory-mapped ({error.strerror})"
+    if problem:
+        shutil.rmtree(path, ignore_errors=True)
+        raise UsageError(f"{problem}: name a folder on a local disk with --runs-dir")
+    return path
+
+
+def _not_writable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write to {path} ({error.strerror}): name a folder that you may write to with --runs-dir")
+
+
+def write_run_json(run: Path, info: dict[str, Any]) -> None:
+    """Write run.json so that a reader never sees half of it."""
+    temporary = run / "run.json.tmp"
+    temporary.write_text(json.dumps(info, indent=1) + "\n")
+    temporary.replace(run / "run.json")
+
+
+def trim(run: Path) -> list[str]:
+    """Cut the space that the event files had reserved; temporary files go.
+
+    Returns:
+        What was wrong with files, as sentences.
+    """
+    problems: list[str] = []
+    for path in (run / "processes").glob("*.tmp"):
+        path.unlink(missing_ok=True)
+    for path in (run / "processes").glob("*.events"):
+        try:
+            read = read_events(path)
+            keep = (path.stat().st_size if read.problems and not len(read.events) else 0) or (
+                layout.HEADER_BYTES + read.events.nbytes
+            )
+            del read
+            os.truncate(path, keep)
+        except (OSError, ValueError, FlatoutError) as error:
+            problems.append(f"{path.name} could not be read: {error}")
+    return problems

@@ -1,0 +1,294 @@
+"""One recording, from starting the command to a closed run folder."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import flatout
+from flatout.errors import CommandError
+from flatout.machine.sampler import SystemSampler
+from flatout.machine.shm import left_in_shm, shm_names
+from flatout.machine.snapshot import take_snapshot
+from flatout.machine.tree import become_subreaper, descendants, end_tree
+from flatout.probe.events import FORMAT_VERSION
+from flatout.probe.recorder import COMMAND_STOP, COMMAND_TRACE
+from flatout.recording.bounds import Bounds
+from flatout.recording.command import check_command, probed_environment
+from flatout.recording.folder import exclusive, new_run, trim, write_run_json
+from flatout.recording.live import Live, LiveReader
+from flatout.recording.progress import Progress
+
+LOOK_EVERY_S = 0.05
+GRACE_S = 5.0
+TRACE_WITHIN_S = 30.0
+# What a command leaves running after it has ended (a tracker's service, say) is given this long.
+LEFTOVER_GRACE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a recording ended.
+
+    Attributes:
+        run: The run folder.
+        stop: As in run.json: finished, steps, seconds, interrupted, terminated, failed or no_steps.
+        exit_code: Of the command when it ended by itself; 128 + n for signal n; None when flatout ended it.
+        live: The last counters.
+    """
+
+    run: Path
+    stop: str
+    exit_code: int | None
+    live: Live
+
+
+class _Ended(Exception):
+    """The user wants the recording to end: Ctrl-C or a signal."""
+
+    def __init__(self, stop: str) -> None:
+        super().__init__(stop)
+        self.stop = stop
+
+
+def record(
+    command: Sequence[str],
+    runs_folder: Path,
+    bounds: Bounds,
+    *,
+    quiet: bool = False,
+    stdout_to_stderr: bool = False,
+    trace: bool = True,
+) -> Outcome:
+    """Run ``command`` under the probe until it ends or a bound is reached, then end its whole tree.
+
+    Args:
+        command: Program and arguments; it runs in the current folder with the current environment.
+        runs_folder: Where the run folder is made.
+        bounds: When to end.
+        quiet: No progress lines.
+        stdout_to_stderr: Keep the command's output off standard output (for ``--json``).
+        trace: Take a kernel-level trace of a few steps after the measured window.
+
+    Raises:
+        UsageError: no command, the folder cannot be used, another recording is on.
+        CommandError: the command cannot be started.
+    """
+    check_command(command)
+    runs_folder = runs_folder.absolute()
+    with exclusive(runs_folder):
+        run = new_run(runs_folder, command)
+        return _Session(command, run, bounds, quiet, stdout_to_stderr, trace).run_to_end()
+
+
+def run_info(run: Path, command: list[str], bounds: Bounds) -> dict[str, Any]:
+    """What run.json says of a recording that begins now."""
+    return {
+        "format": FORMAT_VERSION,
+        "id": run.name,
+        "flatout": flatout.__version__,
+        "command": command,
+        "cwd": str(Path.cwd()),
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "start_ns": time.monotonic_ns(),
+        "end_ns": None,
+        "window_end_ns": None,
+        "bounds": bounds.to_dict(),
+        "stop": None,
+        "exit_code": None,
+        "signal": None,
+        "problems": [],
+        "clean": None,
+    }
+
+
+def write_machine(run: Path) -> None:
+    """Write machine.json."""
+    (run / "machine.json").write_text(json.dumps(take_snapshot().to_dict(), indent=1) + "\n")
+
+
+class _Session:
+    def __init__(
+        self, command: Sequence[str], run: Path, bounds: Bounds, quiet: bool, stdout_to_stderr: bool, trace: bool
+    ) -> None:
+        self.command = list(command)
+        self.run = run
+        self.bounds = bounds
+        self.trace = trace and not bounds.full
+        self.stdout_to_stderr = stdout_to_stderr
+        self.progress = Progress(bounds, quiet)
+        self.live = Live()
+        self.reader = LiveReader(run)
+        self.info = run_info(run, self.command, bounds)
+        self.shm_before = shm_names()
+
+    def run_to_end(self) -> Outcome:
+        write_run_json(self.run, self.info)
+        write_machine(self.run)
+        if not become_subreaper():
+            self.info["problems"].append("a process that makes itself a daemon could escape: no subreaper here")
+        with _signals():
+            child = self._start()
+            sampler = SystemSampler(self.run / "system.jsonl", child.pid, adopter_pid=os.getpid())
+            sampler.start()
+            try:
+                stop = self._watch(child)
+            except _Ended as ended:
+                stop = ended.stop
+        with _signals_ignored():
+            survivors = self._end(child, stop)
+            sampler.stop()
+            self.live = self.reader.read()
+            self.reader.close()
+            return self._close(child, stop, survivors, sampler.problem)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            child = subprocess.Popen(
+                self.command,
+                env=probed_environment(self.run),
+                stdout=sys.stderr.fileno() if self.stdout_to_stderr else None,
+            )
+        except OSError as error:
+            raise CommandError(f"cannot start {self.command[0]!r}: {error.strerror}", 126) from None
+        self.progress.say(f"recording into {self.run}")
+        return child
+
+    def _watch(self, child: subprocess.Popen[bytes]) -> str:
+        """Wait for the end; says how it came."""
+        started_s = time.monotonic()
+        ended_s: float | None = None
+        while True:
+            time.sleep(LOOK_EVERY_S)
+            self.live = live = self.reader.read()
+            self.progress.look(live)
+            reached = self._reached(live)
+            if reached:
+                self._close_window(live)
+                return reached
+            if not live.first_step_ns and time.monotonic() - started_s > self.bounds.first_step_within_s:
+                return "no_steps"
+            if child.poll() is not None:
+                ended_s = ended_s or time.monotonic()
+                if not self._training_goes_on(live) and (
+                    time.monotonic() - ended_s > LEFTOVER_GRACE_S or not descendants(os.getpid())
+                ):
+                    break
+        if child.returncode:
+            return "failed"
+        return "finished" if live.first_step_ns else "no_steps"
+
+    def _reached(self, live: Live) -> str | None:
+        if not live.first_step_ns:
+            return None
+        return self.bounds.reached(live.steps - 1, (time.monotonic_ns() - live.first_step_ns) / 1e9)
+
+    def _training_goes_on(self, live: Live) -> bool:
+        """Whether what trains has detached itself from the command that has ended."""
+        return live.training_pid is not None and any(
+            process.pid == live.training_pid for process in descendants(os.getpid())
+        )
+
+    def _close_window(self, live: Live) -> None:
+        """End the measured window; then a trace, when one is wanted and the training still steps."""
+        self.info["window_end_ns"] = time.monotonic_ns()
+        self._command(COMMAND_TRACE if self.trace else COMMAND_STOP)
+        if not self.trace:
+            return
+        step_s = max((live.last_step_ns - live.first_step_ns) / 1e9 / max(live.steps - 1, 1), 0.0)
+        deadline_s = time.monotonic() + TRACE_WITHIN_S
+        if 5 * step_s > TRACE_WITHIN_S:
+            self.info["problems"].append(f"no kernel trace: a step takes {step_s:.1f} s, three would take too long")
+            return
+        self.progress.say("measured; three more steps for the kernel trace")
+        while time.monotonic() < deadline_s and not self.reader.read().traced:
+            if not descendants(os.getpid()):
+                break
+            time.sleep(LOOK_EVERY_S)
+        else:
+            if not self.reader.read().traced:
+                self.info["problems"].append(f"no kernel trace within {TRACE_WITHIN_S:.0f} s")
+
+    def _command(self, byte: int) -> None:
+        with (self.run / "control").open("r+b") as file:
+            file.write(bytes([byte]))
+
+    def _end(self, child: subprocess.Popen[bytes], stop: str) -> list[int]:
+        """End all that is left of the tree; the command's own pid is reaped by ``child``."""
+        if stop == "interrupted":
+            # The terminal sent Ctrl-C to the command too: let it say goodbye.
+            _wait(child, GRACE_S)
+        survivors = end_tree([child.pid, os.getpid()], GRACE_S)
+        _wait(child, 1.0)
+        return survivors
+
+    def _close(
+        self, child: subprocess.Popen[bytes], stop: str, survivors: list[int], sampling_problem: str | None
+    ) -> Outcome:
+        code = child.returncode
+        by_itself = stop in ("finished", "failed") or (stop == "no_steps" and code == 0)
+        exit_code = (code if code >= 0 else 128 - code) if by_itself and code is not None else None
+        problems = self.info["problems"] + trim(self.run)
+        if sampling_problem:
+            problems.append(sampling_problem)
+        if survivors:
+            problems.append(f"processes that could not be ended: {', '.join(map(str, survivors))}")
+        left = left_in_shm(self.shm_before)
+        if left:
+            problems.append(f"left in /dev/shm by processes that are gone: {', '.join(left)}")
+        if self.live.lost:
+            problems.append(f"{self.live.lost} events could not be written: the disk was full")
+        self.info.update(
+            end_ns=time.monotonic_ns(),
+            stop=stop,
+            exit_code=exit_code,
+            signal=-code if code is not None and code < 0 and by_itself else None,
+            clean=not survivors,
+            problems=problems,
+        )
+        write_run_json(self.run, self.info)
+        return Outcome(self.run, stop, exit_code, self.live)
+
+
+def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Turn Ctrl-C, SIGTERM and SIGHUP into an orderly end of the recording."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Ended("interrupted" if number == signal.SIGINT else "terminated")
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """Finish closing the record, whatever else is pressed."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

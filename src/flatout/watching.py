@@ -1,0 +1,90 @@
+"""``with flatout.watch():`` records from inside the code what ``flatout profile`` records from outside."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import flatout.probe
+from flatout.recording.bounds import Bounds
+from flatout.recording.command import probed_environment
+from flatout.recording.folder import exclusive, new_run, trim, write_run_json
+from flatout.recording.session import run_info, write_machine
+
+_PROBE = "_flatout_probe"
+
+
+@contextmanager
+def watch(runs_dir: Path | str = Path(".flatout/runs")) -> Iterator[Path | None]:
+    """Record the training inside the ``with`` block into a run folder.
+
+    Below ``flatout profile`` the command is recorded already: then this does nothing.
+
+    Args:
+        runs_dir: Folder in which the run folder is made.
+
+    Yields:
+        The run folder (read it with ``flatout report``), or None when nothing is recorded here.
+
+    Raises:
+        UsageError: the folder cannot be written, another recording is on, or this process has been
+            watched before (torch is patched once in the life of a process).
+    """
+    if os.environ.get("FLATOUT_RUN"):
+        yield None
+        return
+    folder = Path(runs_dir).absolute()
+    command = [sys.executable, *(sys.argv or ["python"])]
+    with exclusive(folder):
+        run = new_run(folder, command)
+        info = run_info(run, command, Bounds(full=True))
+        write_run_json(run, info)
+        write_machine(run)
+        before = {name: os.environ.get(name) for name in ("PYTHONPATH", "FLATOUT_RUN")}
+        environment = probed_environment(run)
+        # Workers that are spawned rather than forked find the probe through the environment.
+        os.environ.update({name: environment[name] for name in before})
+        sampler = subprocess.Popen(
+            [sys.executable, "-m", "flatout.machine.sampling", str(run / "system.jsonl"), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name != "FLATOUT_RUN"},
+        )
+        _attach(run)
+        try:
+            yield run
+        finally:
+            (run / "control").write_bytes(bytes([1]) + bytes(4095))
+            _detach()
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            sampler.communicate()  # closing its standard input ends it
+            info.update(end_ns=time.monotonic_ns(), stop="finished", exit_code=0, clean=True, problems=trim(run))
+            write_run_json(run, info)
+
+
+def _attach(run: Path) -> None:
+    spec = importlib.util.spec_from_file_location(
+        _PROBE,
+        flatout.probe.__file__,
+        submodule_search_locations=[str(Path(flatout.probe.__file__).parent)],
+    )
+    if _PROBE not in sys.modules:
+        assert spec is not None and spec.loader is not None
+        package = importlib.util.module_from_spec(spec)
+        sys.modules[_PROBE] = package
+        spec.loader.exec_module(package)
+    attach = importlib.import_module(_PROBE + ".attach")
+    attach.start(str(run), since_process_start=False)
+
+
+def _detach() -> None:
+    importlib.import_module(_PROBE + ".attach").stop()
