@@ -1,0 +1,120 @@
+"""Read the fixed-width events of one process into a numpy structured array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flatout.errors import RecordError
+from flatout.probe import events as layout
+
+EVENT_DTYPE = np.dtype(
+    [
+        ("kind", "<u2"),
+        ("thread", "<u2"),
+        ("arg", "<u4"),
+        ("start", "<i8"),
+        ("duration", "<i8"),
+        ("a", "<i8"),
+        ("b", "<i8"),
+    ]
+)
+# One structured row an event; times in nanoseconds of CLOCK_MONOTONIC.
+Events = NDArray[np.void]
+# Events looked at together when searching for the end: a preallocated file is never read beyond it.
+SCAN_EVENTS = 1 << 16
+
+
+@dataclass(frozen=True)
+class EventsFile:
+    """The events of one process, and where its clock stood against the wall clock."""
+
+    events: Events
+    pid: int
+    clock_ns: int  # CLOCK_MONOTONIC and
+    wall_ns: int  # wall clock, read together
+    lost: int  # events that could not be written
+    problems: tuple[str, ...] = ()
+
+
+def no_events() -> Events:
+    """An empty event array."""
+    return np.empty(0, EVENT_DTYPE)
+
+
+def of_kinds(events: Events, *kinds: int) -> Events:
+    """The events of the given kinds, in their order in the file."""
+    if len(kinds) == 1:
+        return np.asarray(events[events["kind"] == kinds[0]])
+    return np.asarray(events[np.isin(events["kind"], kinds)])
+
+
+def ends(events: Events) -> NDArray[np.int64]:
+    """End of each span, ns."""
+    return np.asarray(events["start"] + events["duration"], np.int64)
+
+
+def read_events(path: Path) -> EventsFile:
+    """Map the events file at ``path``; what is damaged is left out and said in ``problems``.
+
+    Raises:
+        RecordError: the file was written in a format that this version does not know.
+    """
+    with path.open("rb") as file:
+        header = file.read(layout.HEADER_BYTES)
+    if len(header) < layout.LIVE_OFFSET + layout.LIVE.size:
+        return _unreadable(path, f"its header is cut off after {len(header)} bytes")
+    magic, version, event_bytes, pid, clock_ns, wall_ns = layout.HEADER.unpack_from(header)
+    if magic != layout.MAGIC:
+        return _unreadable(path, f"it begins with {magic!r} instead of {layout.MAGIC!r}")
+    check_format(version, path)
+    if event_bytes != EVENT_DTYPE.itemsize:
+        return _unreadable(path, f"its events have {event_bytes} bytes instead of {EVENT_DTYPE.itemsize}")
+    lost = int(layout.LIVE.unpack_from(header, layout.LIVE_OFFSET)[6])
+    problems = []
+    body_bytes = path.stat().st_size - layout.HEADER_BYTES
+    count = max(body_bytes, 0) // EVENT_DTYPE.itemsize
+    events = no_events()
+    if count:
+        mapped = np.memmap(path, EVENT_DTYPE, mode="r", offset=layout.HEADER_BYTES, shape=(count,))
+        used = _used(mapped)
+        # A preallocated file ends in zeros at any length; only a cut inside written events is damage.
+        if used == count and body_bytes % EVENT_DTYPE.itemsize:
+            problems.append(f"{path.name} was cut inside its last event: it counts up to there")
+        events = np.asarray(mapped[:used])
+    if lost:
+        problems.append(f"{path.name}: {lost} events could not be written (disk full)")
+    return EventsFile(events, pid, clock_ns, wall_ns, lost, tuple(problems))
+
+
+def check_format(version: object, path: Path) -> None:
+    """Refuse a format number that this version of flatout cannot read.
+
+    Raises:
+        RecordError: the number is not the one of ``probe/events.py``.
+    """
+    if version == layout.FORMAT_VERSION:
+        return
+    fix = (
+        "upgrade flatout to read it"
+        if isinstance(version, int) and version > layout.FORMAT_VERSION
+        else "record the run again"
+    )
+    raise RecordError(f"{path}: record format {version}, this flatout reads format {layout.FORMAT_VERSION}; {fix}")
+
+
+def _used(mapped: Events) -> int:
+    """Number of events before the first of kind 0."""
+    for first in range(0, len(mapped), SCAN_EVENTS):
+        empty = np.flatnonzero(mapped["kind"][first : first + SCAN_EVENTS] == 0)
+        if len(empty):
+            return int(first + empty[0])
+    return len(mapped)
+
+
+def _unreadable(path: Path, because: str) -> EventsFile:
+    problem = f"{path.name} cannot be read, because {because}: the events of this process are missing"
+    return EventsFile(no_events(), 0, 0, 0, 0, (problem,))
