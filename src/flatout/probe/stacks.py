@@ -20,6 +20,9 @@ FILES_EVERY = 8  # samples between two looks at the open files
 
 _PROBE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
+# Below it lie the frames of the process that forked the worker: they do not run here.
+_WORKER_ENTRY = "_worker_loop"
+
 _thread: Any = None
 _stop: Any = None
 _jitter = random.Random(0x5EED)  # its own generator: the user's sequence must not move
@@ -90,7 +93,7 @@ class _Sampler:
             return
         taken = now()
         frames_now: Any = []
-        while frame is not None and len(frames_now) < MAX_FRAMES:
+        while frame is not None and len(frames_now) < MAX_FRAMES and frame.f_code.co_name != _WORKER_ENTRY:
             if not frame.f_code.co_filename.startswith(_PROBE_FOLDER):
                 frames_now.append((frame.f_code, frame.f_lineno or 0))
             frame = frame.f_back

@@ -1,0 +1,122 @@
+"""The command line: the table of contents, and the one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from flatout import __version__
+from flatout.commands.profile import profile
+from flatout.commands.report import report
+from flatout.commands.runs import runs
+from flatout.errors import FlatoutError
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+READER_GONE = 1
+MEASURE = "Measure"
+READ = "Read"
+
+EXAMPLE = "Example:\n  flatout profile --steps 200 -- python train.py --epochs 1"
+
+
+class Contents(TyperGroup):
+    """Commands in the order and under the headings of the user's work, not of the alphabet."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section for each heading (``rich_help_panel``)."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        longest = max(map(len, self.commands))
+        for name, command in self.commands.items():
+            heading = str(getattr(command, "rich_help_panel", None))
+            line = command.get_short_help_str(limit=formatter.width - longest - 4)
+            sections.setdefault(heading, []).append((name.ljust(longest), line))
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the example as it stands: wrapping would make it something else to type."""
+        formatter.write(f"\n{EXAMPLE}\n")
+
+
+app = typer.Typer(
+    name="flatout",
+    cls=Contents,
+    # Plain help: reads the same everywhere, and saves importing rich before the work is known.
+    rich_markup_mode=None,
+    add_completion=False,
+    # A traceback is a bug in flatout: plain, so that it can be pasted into a report.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 80},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flatout {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def flatout(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Measure where a PyTorch training's time goes and what holds it back."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+# Options end where the user's command begins, so that its own options stay its own, also without "--".
+app.command(
+    "profile",
+    rich_help_panel=MEASURE,
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+)(profile)
+app.command("report", rich_help_panel=READ)(report)
+app.command("runs", rich_help_panel=READ)(runs)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows the program's name; None takes it from ``sys.argv``.
+
+    Returns:
+        The exit code: 0, an error's own, 130 after Ctrl-C, 1 when the reader of the output went away.
+    """
+    try:
+        code = app(args=arguments, prog_name="flatout", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except FlatoutError as error:
+        return _complain(str(error), error.exit_code)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "flatout"
+        message = error.format_message().rstrip(".")
+        end = "" if message.endswith("?") else "."
+        return _complain(f"{message}{end} See `{command} --help`.", error.exit_code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Python flushes once more at its end: give it a place to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except SystemExit as stop:
+        # How rich and typer end when the reader is gone.
+        return stop.code if isinstance(stop.code, int) else READER_GONE
+
+
+def _complain(message: str, exit_code: int) -> int:
+    """Print an error as one line."""
+    print(f"flatout: {' '.join(message.splitlines())}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,58 @@
+"""``flatout report``: render a saved run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from flatout.diagnose.result import Diagnosis
+
+
+def report(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's id, its folder, or a report saved with --json. Without it: the run that started last.",
+            show_default=False,
+        ),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="A GitHub-flavoured Markdown page.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="JSON for scripts; docs/schema/report.schema.json describes it.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write there instead of to standard output."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
+    runs_dir: Annotated[
+        Path, typer.Option("--runs-dir", metavar="FOLDER", help="Where runs are recorded.", show_default=True)
+    ] = Path(".flatout/runs"),
+) -> None:
+    """Show a saved run's report again.
+
+    The diagnosis is made anew from the run's folder, which may come from another machine.
+
+    Example: flatout report latest --markdown --output report.md
+    """
+    from flatout.report.writing import check_output, choose_form, write_report
+
+    form = choose_form(markdown=markdown, json=json)
+    check_output(output, force=force)
+    write_report(_diagnosis(run, runs_dir), form, output, force=force)
+
+
+def _diagnosis(run: str | None, runs_dir: Path) -> Diagnosis:
+    """Read a saved report, or diagnose a run's folder."""
+    if run is not None and run.endswith(".json") and Path(run).is_file():
+        from flatout.report.json_report import read_report
+
+        return read_report(Path(run))
+    from flatout.diagnose import diagnose
+    from flatout.record import find_run, load_run
+
+    return diagnose(load_run(find_run(run, runs_dir)))

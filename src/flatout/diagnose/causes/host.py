@@ -1,0 +1,86 @@
+"""Causes in the training process itself, outside forward, backward and optimizer."""
+
+from __future__ import annotations
+
+from flatout.diagnose.causes.fetching import hottest
+from flatout.diagnose.result import Cause, Evidence, NotMeasured
+from flatout.diagnose.thresholds import MATERIAL_SHARE, NOISE_SHARE
+from flatout.diagnose.view import View
+from flatout.diagnose.wording import duration, percent
+from flatout.predict.pipeline import Change
+from flatout.predict.rate_model import fit
+
+_NO_STEP = "no training step was seen after the first one"
+
+
+def main_process_work(view: View) -> Cause | NotMeasured | None:
+    """The user's own code between the phases of a step."""
+    return _in_step(view, "main_process_work", "host_other", "other code in the training process", 0.8)
+
+
+def logging(view: View) -> Cause | NotMeasured | None:
+    """Writing logs and metrics from the training loop."""
+    return _in_step(view, "logging", "logging", "writing logs and metrics", 0.9)
+
+
+def checkpoint(view: View) -> Cause | NotMeasured | None:
+    """Writing checkpoints while the training stands still."""
+    return _between_steps(view, "checkpoint", NOISE_SHARE, "writing checkpoints", view.checkpoints, "write")
+
+
+def validation(view: View) -> Cause | NotMeasured | None:
+    """Validating more often than the training can afford.
+
+    Validation is wanted work: it is called a fault only where removing all of it would be a material gain.
+    """
+    return _between_steps(view, "validation", MATERIAL_SHARE, "validation", view.validations, "pass")
+
+
+def _in_step(view: View, id: str, account: str, what: str, confidence: float) -> Cause | NotMeasured | None:
+    """Work that overlaps with the workers: it counts only as far as batches would be there in time."""
+    model = fit(view)
+    if model is None:
+        return NotMeasured(id, _NO_STEP)
+    seconds = view.seconds(account)
+    each_s = seconds / model.batches
+    share = model.recovered(Change(busy_removed_s=each_s, busy_cpu_removed_s=each_s))
+    if share < NOISE_SHARE:
+        return None
+    text = f"{duration(each_s)} a step, {percent(view.ledger.share(account))} of the time"
+    return Cause(
+        id=id,
+        title=f"{what} holds up the steps",
+        share=share,
+        # A GPU works on while the host is busy: without its busy time, part of this may cost nothing.
+        confidence=view.confidence(
+            confidence if view.uses_gpu is False or view.usage.device_busy_share is not None else confidence - 0.3
+        ),
+        evidence=(
+            Evidence(text, {"seconds_per_step": each_s, "account": view.ledger.share(account)}),
+            *hottest(view.lines(account), 3),
+        ),
+    )
+
+
+def _between_steps(
+    view: View, id: str, least: float, what: str, times: int | None, noun: str
+) -> Cause | NotMeasured | None:
+    """Work during which no step runs: all of it counts."""
+    if view.ledger.window_s <= 0:
+        return NotMeasured(id, _NO_STEP)
+    seconds, share = view.seconds(id), view.ledger.share(id)
+    if share < least:
+        return None
+    text = f"{duration(seconds)}, {percent(share)} of the time"
+    values: dict[str, float | int | str] = {"seconds": seconds}
+    if times:
+        plural = noun if times == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+        text += f": {times} {plural} of {duration(seconds / times)}"
+        values["count"] = times
+    return Cause(
+        id=id,
+        title=f"{what} stops the training",
+        share=share,
+        confidence=view.confidence(0.9),
+        evidence=(Evidence(text, values), *hottest(view.lines(id))),
+    )

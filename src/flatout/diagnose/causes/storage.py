@@ -1,0 +1,56 @@
+"""Causes in where the data lie."""
+
+from __future__ import annotations
+
+from flatout.diagnose.causes.fetching import STORAGE_GROUPS, data_of, group_share, hottest, split
+from flatout.diagnose.result import Cause, Evidence, NotMeasured
+from flatout.diagnose.thresholds import NOISE_SHARE
+from flatout.diagnose.view import View
+from flatout.diagnose.wording import percent, size
+from flatout.predict.pipeline import Change
+
+
+def storage_latency(view: View) -> Cause | NotMeasured | None:
+    """Fetches are blocked in reads of a disk or a network, and the training waits for them."""
+    data = data_of(view, "storage_latency")
+    if isinstance(data, NotMeasured):
+        return data
+    loading, model = data
+    if view.ledger.share("batch_wait") < NOISE_SHARE:
+        return None
+    parts = split(loading)
+    if parts.blocked is None:
+        return NotMeasured("storage_latency", "blocked time of the fetching threads was not measured")
+    # A lock or a sleep blocks as well: only stacks tell what a blocked thread waits for.
+    if model.recovered(Change(fetch_blocked_factor=0.0)) < NOISE_SHARE:
+        return None
+    if not loading.blocked_groups:
+        because = "fetches are blocked, but there are no stack samples to tell reads from locks"
+        return NotMeasured("storage_latency", because)
+    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    share = model.recovered(Change(fetch_blocked_factor=1.0 - reading))
+    if share < NOISE_SHARE:
+        return None
+    evidence = [
+        parts.evidence(),
+        Evidence(f"{percent(reading)} of the blocked time is in reads", {"reading": reading}),
+    ]
+    if loading.storage_bytes_per_sample:
+        evidence.append(
+            Evidence(
+                f"{size(loading.storage_bytes_per_sample)} of a sample come from storage, not from memory",
+                {"storage_bytes_per_sample": loading.storage_bytes_per_sample},
+            )
+        )
+    if loading.mounts:
+        mount = max(loading.mounts, key=lambda name: loading.mounts[name])
+        evidence.append(Evidence(f"most files are on {mount}", {"mount": mount, "share": loading.mounts[mount]}))
+    if loading.peers:
+        evidence.append(Evidence(f"connected to {', '.join(loading.peers[:3])}", {"peers": len(loading.peers)}))
+    return Cause(
+        id="storage_latency",
+        title="fetches wait for storage",
+        share=share,
+        confidence=view.confidence(0.9),
+        evidence=(*evidence, *hottest(loading.blocked_lines)),
+    )

@@ -1,0 +1,40 @@
+"""The whole way from a loaded run to the object that every report renders."""
+
+from __future__ import annotations
+
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.result import Diagnosis
+from flatout.diagnose.run_view import build_view
+from flatout.diagnose.verdict import next_command, verdict
+from flatout.machine.snapshot import Machine
+from flatout.record import Run
+from flatout.remedies import propose
+
+
+def diagnose(run: Run) -> Diagnosis:
+    """Diagnose a recorded run.
+
+    A run without a complete training step gives a diagnosis without a ledger, and says so.
+    """
+    view = build_view(run)
+    causes, not_measured = judge(view) if view else ((), ())
+    return Diagnosis(
+        run_id=run.id,
+        run_path=str(run.path),
+        command=run.command,
+        verdict=verdict(view, causes),
+        ledger=view.ledger if view else None,
+        causes=causes,
+        not_measured=not_measured,
+        remedies=propose(view, causes) if view else (),
+        problems=run.problems,
+        next_command=next_command(run.id, run.command, causes),
+        machine=_machine(run),
+    )
+
+
+def _machine(run: Run) -> str:
+    try:
+        return Machine.from_dict(run.machine).one_line()
+    except ValueError as error:
+        return f"machine not known: {error}"

@@ -1,0 +1,49 @@
+"""The passes over the training loader, each with its own shares."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flatout.diagnose.accounts import CODE, IMPORTS, Charged
+from flatout.diagnose.result import Epoch
+from flatout.diagnose.training import Training
+from flatout.diagnose.workers import LoaderSide
+from flatout.probe import events as kinds
+
+
+def build_epochs(training: Training, charged: Charged, side: LoaderSide | None) -> tuple[Epoch, ...]:
+    """One entry a pass that trained, from its beginning to the next one's; the first one begins in the start-up.
+
+    Passes over the training loader that trained nothing (an evaluation on training data) are not epochs.
+    """
+    steps = training.steps
+    ended = training.kind(kinds.ITER_END)
+    ended = ended["start"][ended["arg"] == training.loader] if training.loader is not None else ended["start"][:0]
+    trained = np.unique(steps.epoch).tolist() if len(training.pass_starts) else []
+    edges = [int(training.pass_starts[number]) for number in trained] + [training.window_end_ns]
+    epochs = []
+    for index, number in enumerate(trained):
+        begin, end = edges[index], min(edges[index + 1], training.window_end_ns)
+        if end <= begin:
+            continue
+        mine = (steps.epoch == number) & (steps.work_end_ns <= training.window_end_ns)
+        last = index + 1 == len(trained) or edges[index + 1] > training.window_end_ns
+        last_step = int(steps.work_end_ns[steps.epoch == number].max())
+        whole = not last or (
+            last_step <= training.window_end_ns and bool(np.any(ended >= steps.start_ns[steps.epoch == number].max()))
+        )
+        seconds = charged.seconds(begin, end)
+        length = (end - begin) / 1e9
+        seconds[CODE["host_other"]] += seconds[IMPORTS]
+        epochs.append(
+            Epoch(
+                index=index,
+                seconds=length,
+                steps=int(np.count_nonzero(mine)),
+                samples=int(steps.samples[mine].sum()),
+                cold=side.cold(begin, end) if side else None,
+                complete=whole,
+                shares={id: float(seconds[code]) / length for id, code in CODE.items() if seconds[code] > 0},
+            )
+        )
+    return tuple(epochs)

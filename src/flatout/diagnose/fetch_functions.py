@@ -1,0 +1,62 @@
+"""What the fetching threads did, by function group and by line: on a core, and blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatout.diagnose.batch_wait import Activity
+from flatout.diagnose.functions import WAITING_GROUPS, function_group
+from flatout.diagnose.result import Line
+from flatout.diagnose.samples import Samples, frames_of, weigh_lines
+
+RUNNING = ord("R")
+
+
+@dataclass(frozen=True)
+class FetchFunctions:
+    """Shares by function group (each adds up to 1, or is empty) and weights by line."""
+
+    cpu_groups: dict[str, float]
+    blocked_groups: dict[str, float]
+    cpu_lines: dict[Line, float]
+    blocked_lines: dict[Line, float]
+    samples: int
+
+
+def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, finish_ns: int) -> FetchFunctions:
+    """Name what fetches did inside [begin_ns, finish_ns), from the stack samples of the fetching threads.
+
+    The kernel's state letter, taken with each sample, says whether the thread was on a core (or ready for one).
+    Where it is missing, reading, the network and locks count as blocked and everything else as running.
+    """
+    groups: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    lines: tuple[dict[Line, float], dict[Line, float]] = ({}, {})
+    count = 0
+    for activity, samples in threads:
+        inside = (samples.time_ns >= begin_ns) & (samples.time_ns < finish_ns)
+        fetching = samples.take(inside & (activity.fetching.at(samples.time_ns) >= 0))
+        if not len(fetching):
+            continue
+        count += len(fetching)
+        names = fetching.names
+        of_stack = {int(id): function_group(frames_of(names, int(id))) for id in np.unique(fetching.stack)}
+        group = np.array([of_stack[id] for id in fetching.stack.tolist()])
+        waiting = np.isin(group, list(WAITING_GROUPS))
+        blocked = np.where(fetching.state > 0, fetching.state != RUNNING, waiting)
+        for place, chosen in enumerate((~blocked, blocked)):
+            for name in np.unique(group[chosen]).tolist():
+                weight = float(fetching.weight[chosen & (group == name)].sum())
+                groups[place][name] = groups[place].get(name, 0.0) + weight
+            for line, weight in weigh_lines(fetching.take(chosen)).items():
+                lines[place][line] = lines[place].get(line, 0.0) + weight
+    return FetchFunctions(_shares(groups[0]), _shares(groups[1]), lines[0], lines[1], count)
+
+
+def _shares(weights: dict[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
+    return (
+        {name: weight / total for name, weight in sorted(weights.items(), key=lambda item: -item[1])} if total else {}
+    )

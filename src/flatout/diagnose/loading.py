@@ -1,0 +1,58 @@
+"""What the training loader's side of a run did: the plain numbers that causes and predictions read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flatout.diagnose.result import Line
+
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The training loader within the ledger's window (start-up and first step excluded).
+
+    Arrays hold one entry a batch, in seconds, unless said otherwise. None: not measured.
+    With ``num_workers`` 0 the fetch arrays come from the main process.
+    """
+
+    num_workers: int
+    batch_size: int | None
+    prefetch_factor: int | None
+    persistent_workers: bool
+    pin_memory: bool
+    iterable: bool
+    start_method: str | None
+    dataset: str
+    site: str  # file:line where the loader is iterated
+    batch_bytes: int | None
+    batches: int
+    samples: int
+    epochs_started: int  # passes over the loader that began inside the window
+    wait_s: Seconds  # the main process waiting, one entry a step
+    step_s: Seconds  # whole step, wait included
+    fetch_s: Seconds  # wall time of one batch's fetch in its worker, collate included
+    fetch_cpu_s: Seconds | None  # the fetch thread on a core
+    fetch_runqueue_s: Seconds | None  # the fetch thread ready, but waiting for a core
+    fetch_blocked_s: Seconds | None  # the rest: I/O, network, locks
+    fetch_process_cpu_s: Seconds | None  # all threads of the worker during the fetch
+    collate_s: Seconds
+    serialize_s: Seconds  # pickling and copying to shared memory, feeder thread
+    deserialize_s: Seconds  # main process, inside the wait
+    item_s: Seconds  # dataset[i], one entry a timed sample
+    worker_idle_share: float | None  # of the workers' time in the window: waiting for indices
+    worker_start_s: Seconds  # process creation to ready, one entry a worker started in the run
+    worker_starts_in_window: int
+    bytes_read_per_sample: float | None
+    storage_bytes_per_sample: float | None
+    cpu_groups: dict[str, float]  # function group -> share of on-CPU fetch time, adds up to 1
+    blocked_groups: dict[str, float]  # function group -> share of blocked fetch time
+    cpu_lines: tuple[Line, ...]
+    blocked_lines: tuple[Line, ...]
+    mounts: dict[str, float]  # "mount point (kind)" -> share of the files opened or sampled
+    peers: tuple[str, ...]
+    not_measured: tuple[str, ...]

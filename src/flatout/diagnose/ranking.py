@@ -1,0 +1,66 @@
+"""Judge all causes of a view and put them in order: what to remove first comes first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flatout.diagnose.causes import CAUSES
+from flatout.diagnose.result import Cause, NotMeasured
+from flatout.diagnose.thresholds import MATERIAL_SHARE
+from flatout.diagnose.view import View
+
+HEALTHY = "compute_bound"
+
+# (hider, hidden): while the first stands, removing the second gives less than it seems, or is not the way to begin.
+HIDES = (
+    ("storage_latency", "cpu_decode"),  # workers that wait for bytes have cores to spare
+    ("storage_latency", "cpu_transform"),
+    ("storage_latency", "too_few_workers"),  # more workers only overlap the latency
+    ("no_workers", "cpu_decode"),  # idle cores come before faster code
+    ("no_workers", "cpu_transform"),
+    ("too_few_workers", "cpu_decode"),
+    ("too_few_workers", "cpu_transform"),
+    ("too_many_workers", "cpu_decode"),  # CPU times measured on crowded cores are not the functions' own
+    ("too_many_workers", "cpu_transform"),
+)
+
+
+def judge(view: View) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
+    """Causes in rank order, and those that could not be judged."""
+    found: list[Cause] = []
+    missing: list[NotMeasured] = []
+    for function in CAUSES:
+        answer = function(view)
+        if isinstance(answer, Cause):
+            found.append(answer)
+        elif answer is not None:
+            missing.append(answer)
+    return rank(found), tuple(missing)
+
+
+def rank(causes: list[Cause]) -> tuple[Cause, ...]:
+    """Largest share first; a hidden cause after the one that hides it.
+
+    The healthy answer leads where no fault is material, and otherwise comes last.
+    """
+    by_id = {cause.id: cause for cause in causes}
+    faults = sorted((cause for cause in causes if cause.id != HEALTHY), key=lambda cause: -cause.share)
+    ordered: dict[str, Cause] = {}
+
+    def place(cause: Cause) -> None:
+        hiders = [by_id[hider] for hider, hidden in HIDES if hidden == cause.id and hider in by_id]
+        material = [hider for hider in hiders if hider.share >= MATERIAL_SHARE]
+        for hider in sorted(material, key=lambda hider: -hider.share):
+            if hider.id not in ordered:
+                place(hider)
+        hidden_by = max(material, key=lambda hider: hider.share).id if material else None
+        ordered[cause.id] = replace(cause, hidden_by=hidden_by)
+
+    for fault in faults:
+        if fault.id not in ordered:
+            place(fault)
+    ranked = list(ordered.values())
+    if HEALTHY in by_id:
+        healthy_leads = not faults or faults[0].share < MATERIAL_SHARE
+        ranked.insert(0 if healthy_leads else len(ranked), by_id[HEALTHY])
+    return tuple(ranked)

@@ -1,0 +1,95 @@
+"""Build the view of a recorded run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flatout.diagnose.ledger import build_ledger
+from flatout.diagnose.result import Ledger
+from flatout.diagnose.training import Training, find_training
+from flatout.diagnose.usage import summarize
+from flatout.diagnose.validation import validation_regions
+from flatout.diagnose.view import Process, View
+from flatout.diagnose.workers import build_loading, loader_side
+from flatout.predict.ceilings import COMPUTE_ACCOUNTS
+from flatout.probe import events as kinds
+from flatout.record import ProcessRecord, Run
+
+
+def build_view(run: Run) -> View | None:
+    """What causes, predictions and remedies see of a run; None when it has no complete training step."""
+    training = find_training(run)
+    if training is None:
+        return None
+    side = loader_side(run, training)
+    ledger = build_ledger(run, training, side)
+    if ledger is None:
+        return None
+    loading = build_loading(run, training, side)
+    workers = tuple(m for team in side.teams for m in team.members if m is not None) if side else ()
+    spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))
+    process = _process(training.process, workers)
+    usage = summarize(
+        run.system(),
+        training.window_begin_ns,
+        training.window_end_ns,
+        training.process.pid,
+        sorted({worker.pid for worker in workers}),
+        _gpu_index(run, training, process),
+    )
+    if spans and ledger.window_s > 0:
+        # The ledger charges device time to its phase: more exact than the driver's samples.
+        busy_s = sum(account.seconds for account in ledger.accounts if account.id in (*COMPUTE_ACCOUNTS, "h2d"))
+        usage = replace(usage, device_busy_share=busy_s / ledger.window_s)
+    regions = validation_regions(training)
+    cores = (run.machine.get("cores") or {}).get("usable")
+    return View(
+        ledger=ledger,
+        loading=loading,
+        cores=float(cores) if cores is not None else None,
+        process=process,
+        usage=usage,
+        uses_gpu=_uses_gpu(process, ledger, spans),
+        machine=run.machine,
+        validations=_begun(training, regions.start),
+        checkpoints=_begun(training, training.kind(kinds.CHECKPOINT)["start"]),
+    )
+
+
+def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process:
+    threads = [worker.info["threads"] for worker in workers if isinstance(worker.info.get("threads"), int)]
+    return Process(
+        torch=lead.info.get("torch"),
+        cuda=lead.info.get("cuda"),
+        device_count=int(lead.info.get("device_count") or 0),
+        threads=lead.info.get("threads"),
+        worker_threads=max(threads, default=None),
+    )
+
+
+def _uses_gpu(process: Process, ledger: Ledger, spans: bool) -> bool | None:
+    """Whether the training ran on a GPU: one that is merely there proves nothing."""
+    if process.device_count == 0:
+        return False
+    if spans or ledger.share("h2d") > 0:
+        return True
+    return None
+
+
+def _gpu_index(run: Run, training: Training, process: Process) -> int | None:
+    """The GPU to look up in the samples: the only one of the machine, else that of the local rank."""
+    if process.device_count == 0:
+        return None
+    gpus = run.machine.get("gpus") or ()
+    if len(gpus) == 1:
+        return 0
+    rank = training.process.info.get("local_rank")
+    return int(rank) if rank is not None else None
+
+
+def _begun(training: Training, starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+    """How many of these times lie in the window."""
+    inside = (starts >= training.window_begin_ns) & (starts < training.window_end_ns)
+    return int(np.count_nonzero(inside))

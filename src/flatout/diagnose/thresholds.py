@@ -1,0 +1,19 @@
+"""The few limits that rules share. Each is physical, and says why it has its value."""
+
+# Two runs of the same training on a quiet machine differ by 1-3 %. A share below this could not be proved by a
+# trial, so it is never called a fault.
+NOISE_SHARE = 0.03
+
+# Removing a share of 10 % gives at most 1.11x. A run in which nothing larger can be removed is called healthy,
+# and a cause smaller than this cannot hide another one.
+MATERIAL_SHARE = 0.10
+
+# More than half: whatever is done to the rest gains less than a factor of two.
+DOMINANT_SHARE = 0.5
+
+# Run-queue time as a part of (on-CPU + run-queue) time of a fetch. Under fair scheduling a part r means
+# 1 / (1 - r) runnable threads for each core: from 0.2 on there are 1.25, so the cores are always busy.
+SATURATED_RUNQUEUE = 0.2
+
+# Fewer batches than this make means and quantiles unsteady: confidence is lowered and intervals widen.
+THIN_BATCHES = 20

@@ -1,0 +1,229 @@
+"""The training loader's side of a run: what its batches cost, and where its workers' time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from flatout.diagnose.batch_wait import NO_SCHED, Activity, worker_activity
+from flatout.diagnose.fetch_functions import FetchFunctions, fetch_functions
+from flatout.diagnose.loading import Loading
+from flatout.diagnose.samples import Samples, stack_samples, top_lines
+from flatout.diagnose.storage import bytes_per_sample, is_cold, mount_shares, peers_of, storage_is_counted
+from flatout.diagnose.timeline import Floats, intervals
+from flatout.diagnose.training import Training
+from flatout.diagnose.worker_records import Fetches, Team, fetch_events, loader_settings, worker_count, worker_teams
+from flatout.probe import events as kinds
+from flatout.record import Events, ProcessRecord, Run, ends, no_events, of_kinds
+
+
+@dataclass(frozen=True)
+class LoaderSide:
+    """The processes that make batches for the first training loader, each read once."""
+
+    run: Run
+    training: Training
+    loader: int
+    teams: tuple[Team, ...]
+
+    @cached_property
+    def processes(self) -> tuple[ProcessRecord, ...]:
+        """The workers, of all teams; the training process itself when there are none."""
+        found = {m.key: m for team in self.teams for m in team.members if m is not None}
+        return tuple(found.values()) if self.teams else (self.training.process,)
+
+    @cached_property
+    def _events(self) -> tuple[Events, ...]:
+        """Events of each fetching thread; in the training thread only what lies in the loader's own waits."""
+        if self.teams:
+            return tuple(fetch_events(process) for process in self.processes)
+        events = self.training.events
+        waits = of_kinds(events, kinds.BATCH_WAIT)
+        waits = waits[waits["arg"] == self.loader]
+        inside = intervals(waits["start"], ends(waits)).at(events["start"]) >= 0
+        return (events[inside],)
+
+    @cached_property
+    def activities(self) -> tuple[Activity, ...]:
+        """What each fetching thread did when."""
+        training = self.training
+        if self.teams:
+            return tuple(worker_activity(process, training) for process in self.processes)
+        return (Activity(self._events[0], training.begin_ns, training.finish_ns),)
+
+    @cached_property
+    def samples(self) -> tuple[Samples, ...]:
+        """Stack samples of each fetching thread."""
+        pairs = zip(self._events, self.processes, strict=True)
+        return tuple(stack_samples(events, process.names) for events, process in pairs)
+
+    @cached_property
+    def functions(self) -> FetchFunctions:
+        """What the fetches inside the window did."""
+        pairs = zip(self.activities, self.samples, strict=True)
+        return fetch_functions(pairs, self.training.window_begin_ns, self.training.window_end_ns)
+
+    @cached_property
+    def mounts(self) -> dict[str, float]:
+        """Where the files came from."""
+        return mount_shares(self.run, self.processes)
+
+    def fetches(self, begin_ns: int, finish_ns: int) -> tuple[Fetches, ...]:
+        """The fetches that ended inside [begin_ns, finish_ns), by thread."""
+        return tuple(_between(activity.fetches, begin_ns, finish_ns) for activity in self.activities)
+
+    def cold(self, begin_ns: int, finish_ns: int) -> bool | None:
+        """Whether what was fetched inside [begin_ns, finish_ns) came from storage."""
+        read, storage = bytes_per_sample(self.fetches(begin_ns, finish_ns))
+        return is_cold(read, storage, storage_is_counted(self.mounts))
+
+    def spans(self, *wanted: int) -> Events:
+        """Events of these kinds inside the window, of all processes that make batches."""
+        begin, finish = self.training.window_begin_ns, self.training.window_end_ns
+        if self.teams:
+            found = np.concatenate([no_events(), *(process.of_kinds(*wanted) for process in self.processes)])
+        else:
+            found = of_kinds(self._events[0], *wanted)
+        return found[(ends(found) > begin) & (ends(found) <= finish)]
+
+
+def loader_side(run: Run, training: Training) -> LoaderSide | None:
+    """The side of the first training loader; None when training uses no DataLoader."""
+    if training.loader is None:
+        return None
+    return LoaderSide(run, training, training.loader, worker_teams(run, training, training.loader))
+
+
+def build_loading(run: Run, training: Training, side: LoaderSide | None = None) -> Loading | None:
+    """What the training loader did within the window; None when training uses no DataLoader.
+
+    Args:
+        run: the record.
+        training: what ``find_training(run)`` returned.
+        side: what ``loader_side(run, training)`` returned, when it was made already.
+    """
+    side = side or loader_side(run, training)
+    if side is None:
+        return None
+    settings = loader_settings(training, side.loader)
+    workers = worker_count(training, side.loader)
+    begin, finish = training.window_begin_ns, training.window_end_ns
+    fetches = side.fetches(begin, finish)
+    read, storage = bytes_per_sample(fetches)
+    waits = training.kind(kinds.BATCH_WAIT)
+    waits = waits[(waits["arg"] == side.loader) & (ends(waits) > begin) & (ends(waits) <= finish)]
+    starts = np.concatenate([[], *(process.of_kinds(kinds.WORKER_START)["duration"] for process in side.processes)])
+    cpu, runqueue = _joined(fetches, "cpu_s"), _joined(fetches, "runqueue_s")
+    fetch = np.concatenate([table.wall_s for table in fetches] or [np.zeros(0)])
+    functions = side.functions
+    step = training.in_window
+    return Loading(
+        num_workers=workers,
+        batch_size=_whole(settings.get("batch_size")),
+        prefetch_factor=_whole(settings.get("prefetch_factor")),
+        persistent_workers=bool(settings.get("persistent_workers")),
+        pin_memory=bool(settings.get("pin_memory")),
+        iterable=bool(settings.get("iterable")),
+        start_method=settings.get("start_method"),
+        dataset=str(settings.get("dataset") or "unknown"),
+        site=str(settings.get("site") or "unknown"),
+        batch_bytes=_whole(settings.get("batch_bytes")),
+        batches=len(waits),
+        samples=int((waits["b"] & 0xFFFFFFFF).sum()),
+        epochs_started=int(np.count_nonzero((training.pass_starts >= begin) & (training.pass_starts < finish))),
+        wait_s=training.steps.wait_s[step],
+        step_s=training.steps.duration_s[step],
+        fetch_s=fetch,
+        fetch_cpu_s=cpu,
+        fetch_runqueue_s=runqueue,
+        # The counters may run a tick ahead of the clock.
+        fetch_blocked_s=None if cpu is None or runqueue is None else np.maximum(fetch - cpu - runqueue, 0.0),
+        fetch_process_cpu_s=_joined(fetches, "process_cpu_s"),
+        collate_s=_seconds(side.spans(kinds.COLLATE)),
+        serialize_s=_seconds(side.spans(kinds.SERIALIZE)),
+        deserialize_s=_seconds(_in_window(training, training.process.of_kinds(kinds.DESERIALIZE))),
+        item_s=_seconds(side.spans(kinds.ITEM)),
+        worker_idle_share=_idle_share(side) if side.teams else None,
+        worker_start_s=np.asarray(starts / 1e9, np.float64) if side.teams else np.zeros(0),
+        worker_starts_in_window=len(side.spans(kinds.WORKER_START)),
+        bytes_read_per_sample=read,
+        storage_bytes_per_sample=storage,
+        cpu_groups=functions.cpu_groups,
+        blocked_groups=functions.blocked_groups,
+        cpu_lines=top_lines(functions.cpu_lines, float(cpu.sum()) if cpu is not None else 0.0),
+        blocked_lines=top_lines(
+            functions.blocked_lines,
+            float(np.maximum(fetch - cpu - runqueue, 0.0).sum()) if cpu is not None and runqueue is not None else 0.0,
+        ),
+        mounts=side.mounts,
+        peers=peers_of(side.processes),
+        not_measured=_not_measured(side, fetches, workers),
+    )
+
+
+def _not_measured(side: LoaderSide, fetches: tuple[Fetches, ...], workers: int) -> tuple[str, ...]:
+    """What is missing for the loader's numbers, and why; one sentence each."""
+    missing = []
+    total = sum(map(len, fetches))
+    if workers and not side.teams:
+        missing.append(f"the workers' side: not measured, because none of the {workers} worker(s) left a record")
+    lost = sum(member is None for team in side.teams for member in team.members)
+    if lost:
+        missing.append(f"{lost} worker(s): not measured, because their records are missing")
+    if not total:
+        missing.append("fetches: not measured, because none ended inside the window")
+    else:
+        if _joined(fetches, "cpu_s") is None:
+            missing.append(NO_SCHED)
+        if _joined(fetches, "read_bytes") is None:
+            missing.append("bytes read: not measured, because /proc/self/io could not be read")
+        elif not storage_is_counted(side.mounts):
+            missing.append(
+                "bytes from storage: a lower bound, because the kernel does not count what FUSE and some network "
+                f"file systems read ({', '.join(side.mounts)})"
+            )
+        if not side.functions.samples:
+            missing.append("functions of the fetches: not measured, because no stack sample fell into one")
+        if not len(side.spans(kinds.ITEM)):
+            missing.append("time of single samples: not measured, because no timed sample fell into the window")
+    if not side.mounts:
+        missing.append("mounts: not measured, because no file was seen open")
+    return tuple(missing)
+
+
+def _between(table: Fetches, begin: int, finish: int) -> Fetches:
+    """The fetches that ended inside an interval."""
+    chosen = (table.end_ns > begin) & (table.end_ns <= finish)
+    return Fetches(**{name: values[chosen] for name, values in vars(table).items()})
+
+
+def _joined(fetches: tuple[Fetches, ...], name: str) -> Floats | None:
+    """One counter over all fetches; None when it is missing for any of them."""
+    values = np.concatenate([getattr(table, name) for table in fetches] or [np.zeros(0)])
+    return values if len(values) and not np.isnan(values).any() else None
+
+
+def _in_window(training: Training, events: Events) -> Events:
+    return events[(ends(events) > training.window_begin_ns) & (ends(events) <= training.window_end_ns)]
+
+
+def _idle_share(side: LoaderSide) -> float | None:
+    """Share of the workers' lives inside the window that they waited for indices."""
+    begin, finish = side.training.window_begin_ns, side.training.window_end_ns
+    idle = alive = 0
+    for process in side.processes:
+        waits = process.of_kinds(kinds.INDEX_WAIT)
+        idle += int(np.maximum(np.minimum(ends(waits), finish) - np.maximum(waits["start"], begin), 0).sum())
+        until = process.end_ns if process.end_ns is not None else process.last_ns
+        alive += max(min(until, finish) - max(process.start_ns, begin), 0)
+    return idle / alive if alive else None
+
+
+def _seconds(events: Events) -> Floats:
+    return np.asarray(events["duration"] / 1e9, np.float64)
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,29 @@
+"""Host memory that worker processes and their queues hold."""
+
+from __future__ import annotations
+
+from flatout.diagnose.view import View
+
+
+def added_bytes(view: View, num_workers: int, prefetch_factor: int | None) -> int | None:
+    """Host memory added by other worker settings, in bytes; negative when memory is given back.
+
+    W x worker growth + W x prefetch x batch bytes, after less before. None when a part that changes is not known.
+    """
+    loading = view.loading
+    if loading is None:
+        return None
+    added = 0
+    more_workers = num_workers - loading.num_workers
+    if more_workers:
+        if view.usage.worker_bytes is None:
+            return None
+        added += more_workers * view.usage.worker_bytes
+    # PyTorch's own default for a loader with workers is 2.
+    depth_now = loading.num_workers * (loading.prefetch_factor or 2)
+    depth = num_workers * (prefetch_factor or loading.prefetch_factor or 2)
+    if depth != depth_now:
+        if loading.batch_bytes is None:
+            return None
+        added += (depth - depth_now) * loading.batch_bytes
+    return added

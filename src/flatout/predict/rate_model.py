@@ -1,0 +1,231 @@
+"""Fit the rate model to a measured run, and predict what a change gives, with an interval.
+
+The interval has two parts. What was measured is resampled: blocks of consecutive batches, so that slow spells stay
+together (block bootstrap, Künsch 1989). What the formulas leave out is added in proportion to the size of the
+predicted effect: a prediction of no change is nearly certain, one of a factor of ten is not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flatout.diagnose.result import Gain
+from flatout.diagnose.thresholds import DOMINANT_SHARE, NOISE_SHARE
+from flatout.diagnose.view import View
+from flatout.predict.pipeline import Change, Pipeline
+
+RESAMPLES = 200  # enough for the 5 % and 95 % points; the added part dominates their remaining noise
+BLOCKS = 50
+SEED = 0
+
+# Of the logarithm of the gain. Published what-if models of training err by 2-10 % on effects of up to 2x.
+_MODEL_ERROR = 0.10
+_ASSUMPTION_ERROR = 0.10  # for every input that had to be assumed
+# Hand-over from workers, and their competition for cores, were not measured in a run that has none.
+_UNSEEN_WORKERS_ERROR = 0.30
+_UNSEEN_EFFICIENCY_ERROR = 0.25  # of how far the formulas missed the measured supply
+
+# Use by other processes that changes what a run on few cores gets; the recording itself stays far below.
+_NEIGHBOURS_CORES = 0.25
+
+# What waits on something else than the training's own step and cannot be prepared ahead.
+GAP_ACCOUNTS = ("validation", "checkpoint", "epoch_boundary")
+# Blocked groups in which one worker waits for another.
+LOCK_GROUPS = ("lock",)
+
+
+@dataclass(frozen=True)
+class RateModel:
+    """A fitted pipeline, its resampled versions, and what had to be assumed."""
+
+    now: Pipeline
+    resampled: tuple[Pipeline, ...]
+    undisturbed: Pipeline | None  # as if other processes left their cores; None: they used hardly any
+    batches: int
+    assumptions: tuple[str, ...]
+
+    def factor(self, change: Change) -> float:
+        """Predicted throughput after the change over throughput now."""
+        return self.now.changed(change).rate_sps() / self.now.rate_sps()
+
+    def recovered(self, change: Change) -> float:
+        """Share of the wall time that the change gives back, 0..1."""
+        return max(0.0, 1.0 - 1.0 / self.factor(change))
+
+    def gain(self, change: Change, least: Change | None = None, most: Change | None = None) -> Gain:
+        """Predict a change; ``least`` and ``most`` bound a remedy whose own effect is not known exactly."""
+        predicted = self.factor(change)
+        low, high = predicted, predicted
+        for bound in (change, least or change, most or change):
+            factors = [pipeline.changed(bound).rate_sps() / pipeline.rate_sps() for pipeline in self.resampled]
+            centre = self.factor(bound)
+            spread = self._spread(centre, bound)
+            low = min(low, centre * math.exp(-spread), *_inner(factors))
+            high = max(high, centre * math.exp(spread), *_inner(factors))
+            if self.undisturbed is not None:
+                alone = self.undisturbed
+                high = max(high, alone.changed(bound).rate_sps() / alone.rate_sps())
+        return Gain(predicted=predicted, low=low, high=high)
+
+    def _spread(self, factor: float, change: Change) -> float:
+        """Half width of the interval, as a logarithm."""
+        unseen_workers = self.now.num_workers == 0 and bool(change.num_workers)
+        relative = (
+            _MODEL_ERROR
+            + _ASSUMPTION_ERROR * len(self.assumptions)
+            + _UNSEEN_WORKERS_ERROR * unseen_workers
+            + _UNSEEN_EFFICIENCY_ERROR * min(1.0, abs(math.log(self.now.efficiency)))
+            + 1.0 / math.sqrt(max(self.batches, 1))
+        )
+        return NOISE_SHARE + relative * abs(math.log(factor))
+
+
+def _inner(factors: list[float]) -> tuple[float, float]:
+    """5 % and 95 % points."""
+    low, high = np.quantile(np.asarray(factors), (0.05, 0.95))
+    return float(low), float(high)
+
+
+def fit(view: View) -> RateModel | None:
+    """Fit the model to a run; None when the window holds no step."""
+    batches = view.loading.batches if view.loading else view.ledger.steps.count
+    if batches < 1 or view.ledger.window_s <= 0:
+        return None
+    means, assumptions = _pipeline(view, batches)
+    resampled = tuple(pipeline.calibrated() for pipeline in _resample(view, means))
+    undisturbed = None
+    others = view.usage.other_cores
+    if others is not None and others >= _NEIGHBOURS_CORES:
+        assumptions = (*assumptions, f"other processes go on using {others:.2g} cores")
+        undisturbed = replace(means, cores=view.cores, core_share=1.0, runqueue_part=0.0).calibrated()
+    return RateModel(means.calibrated(), resampled, undisturbed, batches, assumptions)
+
+
+def _pipeline(view: View, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
+    """Mean costs of a batch, with the sentences that say what was assumed."""
+    loading, assumptions = view.loading, []
+    total_s = view.ledger.window_s / batches
+    gap_s = view.seconds(*GAP_ACCOUNTS) / batches
+    # Where samples could not be counted, every batch counts as one: gains are ratios.
+    samples = ((loading.samples if loading else view.ledger.steps.samples) or batches) / batches
+    if loading is None:
+        return Pipeline(num_workers=0, samples=samples, total_s=total_s, wait_s=0.0, gap_s=gap_s), ()
+    wait_s = view.seconds("batch_wait") / batches
+    fetch_s = _mean(loading.fetch_s)
+    cpu_s, blocked_s = _mean(loading.fetch_cpu_s), _mean(loading.fetch_blocked_s)
+    runqueue_s = _mean(loading.fetch_runqueue_s)
+    runqueue_part = runqueue_s / (cpu_s + runqueue_s) if cpu_s + runqueue_s > 0 else 0.0
+    if loading.fetch_cpu_s is None:
+        # Calling the whole fetch CPU time is the assumption that promises least from more workers.
+        cpu_s, blocked_s = fetch_s, 0.0
+        assumptions.append("a fetch is taken to be all CPU time")
+    process_s = max(_mean(loading.fetch_process_cpu_s), cpu_s)
+    workers = loading.num_workers
+    main_s, assumed = _main_cpu_s(view, total_s - wait_s - gap_s, cpu_s, total_s)
+    if assumed:
+        assumptions.append(assumed)
+    cores, core_share = view.cores, 1.0
+    if cores is None:
+        assumptions.append("the usable cores are not known")
+    else:
+        cores = min(cores, _cores_beside(view, cores, 1 + max(workers, 1)))
+        if view.usage.other_cores is not None and workers < cores:
+            # Fewer threads than cores do not wait for each other: the delay is the neighbours', counted already.
+            core_share, runqueue_part = 1.0 - runqueue_part, 0.0
+    lock_s = blocked_s * sum(loading.blocked_groups.get(group, 0.0) for group in LOCK_GROUPS)
+    pipeline = Pipeline(
+        num_workers=workers,
+        samples=samples,
+        total_s=total_s,
+        wait_s=wait_s,
+        gap_s=gap_s,
+        handover_s=min(_mean(loading.deserialize_s), wait_s) if workers else 0.0,
+        fetch_cpu_s=cpu_s,
+        fetch_blocked_s=blocked_s,
+        core_share=core_share,
+        runqueue_part=runqueue_part,
+        worker_cpu_s=process_s + (_mean(loading.serialize_s) if workers else 0.0),
+        main_cpu_s=main_s,
+        cores=cores,
+        locked=workers > 1 and lock_s > DOMINANT_SHARE * max(fetch_s, cpu_s + blocked_s),
+    )
+    return pipeline, tuple(assumptions)
+
+
+def _cores_beside(view: View, cores: float, threads: int) -> float:
+    """Cores that other processes leave to a run of so many threads: the idle ones, but at least a fair part."""
+    others, online = view.usage.other_cores, view.usage.online_cores
+    if others is None or online is None:
+        return cores
+    return max(online - others, online * threads / (threads + others))
+
+
+def _main_cpu_s(view: View, busy_s: float, fetch_cpu_s: float, total_s: float) -> tuple[float, str | None]:
+    """CPU seconds of the training process for a batch, fetching left out; a sentence when it is assumed."""
+    loading = view.loading
+    fetching_s = fetch_cpu_s if loading and loading.num_workers == 0 else 0.0
+    if view.usage.main_cores is not None:
+        return max(view.usage.main_cores * total_s - fetching_s, 0.0), None
+    threads = 1.0
+    if not view.uses_gpu:
+        threads = float(view.process.threads or 1)
+        if view.cores is not None:
+            threads = min(threads, max(view.cores, 1.0))
+    return threads * max(busy_s, 0.0), "the training process is taken to keep its threads busy while it computes"
+
+
+def _resample(view: View, means: Pipeline) -> list[Pipeline]:
+    """Block-bootstrapped versions of ``means``: batches' costs and steps' times are drawn apart."""
+    loading = view.loading
+    if loading is None:
+        return [means]
+    random = np.random.default_rng(SEED)
+    fetch = [_blocks(array) for array in (loading.fetch_cpu_s, loading.fetch_blocked_s)]
+    step = [_blocks(array) for array in (loading.wait_s, loading.step_s)]
+    drawn = []
+    for _ in range(RESAMPLES):
+        cpu, blocked = _draw(random, fetch)
+        wait, total = _draw(random, step)
+        total_s = means.gap_s + (means.total_s - means.gap_s) * total
+        wait_s = min(means.wait_s * wait, total_s - means.gap_s)
+        drawn.append(
+            replace(
+                means,
+                total_s=total_s,
+                wait_s=wait_s,
+                handover_s=min(means.handover_s, wait_s),
+                fetch_cpu_s=means.fetch_cpu_s * cpu,
+                fetch_blocked_s=means.fetch_blocked_s * blocked,
+                worker_cpu_s=means.worker_cpu_s * cpu,
+            )
+        )
+    return drawn
+
+
+def _blocks(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+    """Means of at most ``BLOCKS`` runs of consecutive values, relative to the overall mean."""
+    if values is None or len(values) == 0 or float(np.mean(values)) <= 0:
+        return None
+    blocks = np.array_split(np.asarray(values, dtype=np.float64), min(BLOCKS, len(values)))
+    return np.array([block.mean() for block in blocks]) / float(np.mean(values))
+
+
+def _draw(random: np.random.Generator, arrays: list[NDArray[np.float64] | None]) -> list[float]:
+    """One resampled relative mean of each array; arrays of equal length share their draw, as they share batches."""
+    draws: dict[int, NDArray[np.int64]] = {}
+    means = []
+    for array in arrays:
+        if array is None:
+            means.append(1.0)
+            continue
+        index = draws.setdefault(len(array), random.integers(0, len(array), len(array)))
+        means.append(float(array[index].mean()))
+    return means
+
+
+def _mean(values: NDArray[np.float64] | None) -> float:
+    return float(np.mean(values)) if values is not None and len(values) else 0.0

@@ -1,0 +1,57 @@
+"""The smallest number of workers that meets the demand, and the prefetch depth that carries slow batches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flatout.diagnose.view import View
+from flatout.predict.pipeline import Change
+from flatout.predict.rate_model import RateModel
+
+# Storage latency is known only at the concurrency that was measured: further than this it is a guess.
+_EXTRAPOLATION = 4
+# Workers beyond the first that comes this close to the best rate cost memory and give nothing measurable.
+_NEARLY = 0.98
+
+
+def most_workers(view: View) -> int:
+    """Largest number considered: bounded by what was measured, the cores, host memory and /dev/shm."""
+    loading = view.loading
+    now = loading.num_workers if loading else 0
+    limit = max(_EXTRAPOLATION * now, math.ceil(2 * view.cores) if view.cores else 2)
+    usage = view.usage
+    if usage.worker_bytes and usage.available_bytes is not None:
+        # Half of the free memory stays free: the page cache that serves the files lives there.
+        limit = min(limit, now + int(usage.available_bytes / 2 // usage.worker_bytes))
+    if loading and loading.batch_bytes and usage.shm_free_bytes is not None:
+        # Batches wait for the training in /dev/shm: a full one ends the workers with a bus error.
+        limit = min(limit, now + usage.shm_free_bytes // (loading.batch_bytes * (loading.prefetch_factor or 2)))
+    return max(limit, now, 1)
+
+
+def enough_workers(view: View, model: RateModel) -> int:
+    """Smallest ``num_workers`` that nearly reaches the best predicted rate.
+
+    The model's workers' limit is Little's law: batches in flight = rate x time of a fetch.
+    """
+    rates = {
+        workers: model.now.changed(Change(num_workers=workers)).rate_sps()
+        for workers in range(1, most_workers(view) + 1)
+    }
+    best = max(rates.values())
+    return min(workers for workers, rate in rates.items() if rate >= _NEARLY * best)
+
+
+def enough_prefetch(view: View, model: RateModel, num_workers: int) -> int | None:
+    """Smallest ``prefetch_factor`` with W x prefetch >= ceil(p99(fetch) / step) + 1; None when not measured.
+
+    The step is the one that even batches would allow: the queue has to carry a slow batch at that speed.
+    """
+    loading = view.loading
+    if loading is None or num_workers < 1 or len(loading.fetch_s) == 0:
+        return None
+    target_s = model.now.samples / model.now.changed(Change(num_workers=num_workers, smoothing=1.0)).rate_sps()
+    batches = math.ceil(float(np.quantile(loading.fetch_s, 0.99)) / target_s) + 1
+    return max(2, math.ceil(batches / num_workers))

@@ -1,0 +1,92 @@
+"""The catalogue of remedies, one flat list, and the choice of those that a run calls for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flatout.diagnose.result import Cause, Remedy
+from flatout.diagnose.thresholds import NOISE_SHARE
+from flatout.diagnose.view import View
+from flatout.predict.rate_model import fit
+from flatout.remedies import (
+    bigger_batch,
+    cheaper_transform,
+    checkpoint_less,
+    faster_decode,
+    fewer_blocking_reads,
+    fewer_workers,
+    local_copy,
+    log_less,
+    mixed_precision,
+    num_workers,
+    persistent_workers,
+    prefetch_factor,
+    validate_less,
+    work_to_workers,
+    worker_threads,
+)
+from flatout.remedies.proposal import Case, Entry, Proposal
+
+REMEDIES: tuple[Entry, ...] = (
+    num_workers.ENTRY,
+    prefetch_factor.ENTRY,
+    persistent_workers.ENTRY,
+    fewer_workers.ENTRY,
+    worker_threads.ENTRY,
+    local_copy.ENTRY,
+    faster_decode.ENTRY,
+    cheaper_transform.ENTRY,
+    work_to_workers.ENTRY,
+    log_less.ENTRY,
+    checkpoint_less.ENTRY,
+    validate_less.ENTRY,
+    fewer_blocking_reads.ENTRY,
+    bigger_batch.ENTRY,
+    mixed_precision.ENTRY,
+)
+
+# A remedy whose whole interval stays below this gives nothing that a trial could tell from noise.
+_WORTH_SHOWING = 1.0 + NOISE_SHARE
+# One that is predicted to slow the run down is no remedy; rounding may put "no change" just below 1.
+_NO_HARM = 0.99
+
+
+def propose(view: View, causes: Sequence[Cause]) -> tuple[Remedy, ...]:
+    """Remedies for the causes found, largest predicted gain first.
+
+    Args:
+        view: the measured run.
+        causes: in rank order. A remedy that answers several is given to the first of them.
+    """
+    model = fit(view)
+    if model is None:
+        return ()
+    chosen = []
+    for entry in REMEDIES:
+        for cause in causes:
+            if cause.id not in entry.causes:
+                continue
+            proposal = entry.propose(Case(view, cause, model))
+            if proposal is None:
+                continue
+            gain = model.gain(proposal.change, proposal.least, proposal.most)
+            if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
+                assumed = "".join(f"; {assumption}" for assumption in model.assumptions)
+                chosen.append(
+                    Remedy(
+                        id=entry.id,
+                        cause=cause.id,
+                        title=proposal.title,
+                        semantic_class=entry.semantic_class,
+                        risk=entry.risk,
+                        gain=gain,
+                        memory_bytes=proposal.memory_bytes,
+                        how=proposal.how,
+                        basis=proposal.basis + assumed,
+                    )
+                )
+            break
+    return tuple(sorted(chosen, key=lambda remedy: -remedy.gain.predicted))
+
+
+__all__ = ["REMEDIES", "Case", "Entry", "Proposal", "propose"]

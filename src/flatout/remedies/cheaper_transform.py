@@ -1,0 +1,30 @@
+"""Move transforms from single samples on the CPU to whole batches on the GPU."""
+
+from __future__ import annotations
+
+from flatout.diagnose.causes.fetching import TRANSFORM_GROUPS, group_share
+from flatout.predict.pipeline import Change
+from flatout.remedies.proposal import DATA, Case, Entry, Proposal
+
+
+def _propose(case: Case) -> Proposal | None:
+    loading = case.view.loading
+    if loading is None:
+        return None
+    transform = group_share(loading.cpu_groups, TRANSFORM_GROUPS)
+    if case.view.uses_gpu:
+        title, how = "run transforms on the GPU, a batch at a time", "batch = augment(batch.to(device))"
+    else:
+        title, how = "make transforms cheaper: crop before resizing, work on uint8", "v2.Compose([crop, resize, ...])"
+    return Proposal(
+        title=title,
+        change=Change(fetch_cpu_factor=1.0 - 0.5 * transform),
+        least=Change(),
+        most=Change(fetch_cpu_factor=1.0 - transform),
+        how=how,
+        basis="measured share of transforms; assumes that half of it can be moved or saved",
+        memory_bytes=0,
+    )
+
+
+ENTRY = Entry("cheaper_transform", ("cpu_transform",), DATA, "medium", _propose)

@@ -1,0 +1,28 @@
+"""Lower num_workers to what the cores can run."""
+
+from __future__ import annotations
+
+from flatout.predict.host_memory import added_bytes
+from flatout.predict.pipeline import Change
+from flatout.predict.workers import enough_workers
+from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+
+
+def _propose(case: Case) -> Proposal | None:
+    loading = case.view.loading
+    if loading is None:
+        return None
+    workers = enough_workers(case.view, case.model)
+    if workers >= loading.num_workers:
+        return None
+    return Proposal(
+        title=f"lower num_workers from {loading.num_workers} to {workers}",
+        change=Change(num_workers=workers),
+        most=Change(num_workers=workers, smoothing=1.0),
+        how=f"DataLoader(..., num_workers={workers})",
+        basis="the cores are full: fewer workers take turns less often and leave memory free",
+        memory_bytes=added_bytes(case.view, workers, None),
+    )
+
+
+ENTRY = Entry("fewer_workers", ("too_many_workers",), IDENTICAL, "low", _propose)

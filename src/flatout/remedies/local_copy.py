@@ -1,0 +1,27 @@
+"""Read from a disk of this machine."""
+
+from __future__ import annotations
+
+from flatout.diagnose.causes.fetching import STORAGE_GROUPS, group_share
+from flatout.predict.pipeline import Change
+from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+
+
+def _propose(case: Case) -> Proposal | None:
+    loading = case.view.loading
+    if loading is None:
+        return None
+    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    return Proposal(
+        title="copy the data set to a local disk",
+        # A local SSD answers in about 0.1 ms where a network store takes 10 ms or more; the page cache in less.
+        change=Change(fetch_blocked_factor=1.0 - 0.95 * reading),
+        least=Change(fetch_blocked_factor=1.0 - 0.5 * reading),
+        most=Change(fetch_blocked_factor=1.0 - reading),
+        how="copy the files to a local SSD and point the data set there; check first that they fit",
+        basis="measured blocked time in reads; assumes that a local disk leaves a twentieth of it",
+        memory_bytes=0,
+    )
+
+
+ENTRY = Entry("local_copy", ("storage_latency",), IDENTICAL, "low", _propose)

@@ -1,0 +1,50 @@
+"""What a remedy of the catalogue is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flatout.diagnose.result import Cause
+from flatout.diagnose.view import View
+from flatout.predict.pipeline import Change
+from flatout.predict.rate_model import RateModel
+
+IDENTICAL, NUMERICS, OPTIMISATION, DATA = "identical", "numerics", "optimisation", "data"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a remedy may look at: the run, the cause that it answers, and the fitted model."""
+
+    view: View
+    cause: Cause
+    model: RateModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A remedy with its values filled in for one run.
+
+    ``change`` is the seam to any model of the pipeline: it says what the remedy does to its inputs.
+    ``least`` and ``most`` bound a remedy whose own effect is not known exactly.
+    """
+
+    title: str
+    change: Change
+    how: str
+    basis: str
+    memory_bytes: int | None  # host memory added; None: not known
+    least: Change | None = None
+    most: Change | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One remedy of the catalogue."""
+
+    id: str
+    causes: tuple[str, ...]  # ids that it answers
+    semantic_class: str
+    risk: str  # low | medium | high
+    propose: Callable[[Case], Proposal | None]  # None: it does not apply to this run

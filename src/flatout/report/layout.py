@@ -1,0 +1,137 @@
+"""Text in fixed columns: wrapping, shortening and bars, measured in terminal cells."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+_TO_ASCII = str.maketrans(
+    {
+        "…": "...",
+        "–": "-",
+        "—": "-",
+        "−": "-",
+        "×": "x",
+        "µ": "u",
+        "·": "-",
+        "→": "->",
+        "≥": ">=",
+        "≤": "<=",
+        "‘": "'",
+        "’": "'",
+        "“": '"',
+        "”": '"',
+        "³": "3",
+    }
+)
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """The characters that a report may use besides letters: Unicode, or ASCII where the encoding demands it."""
+
+    unicode: bool = True
+
+    @property
+    def ellipsis(self) -> str:
+        """What stands for the part left out."""
+        return "…" if self.unicode else "..."
+
+    @property
+    def rule(self) -> str:
+        """One cell of a horizontal line."""
+        return "─" if self.unicode else "-"
+
+    def text(self, text: str) -> str:
+        """Make text from a user's files safe to print: one line, no control characters, encodable."""
+        kept = (" " if character.isspace() else character for character in text)
+        printable = "".join(character for character in kept if unicodedata.category(character) not in ("Cc", "Cs"))
+        if self.unicode:
+            return printable
+        return printable.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
+
+    def guides(self, last: tuple[bool, ...]) -> str:
+        """Draw the branch before a row; ``last`` says of each level whether it is the last of its siblings."""
+        if not last:
+            return ""
+        branch, end = ("├─ ", "└─ ") if self.unicode else ("|- ", "`- ")
+        return self.trunks(last[:-1]) + (end if last[-1] else branch)
+
+    def trunks(self, last: tuple[bool, ...]) -> str:
+        """Draw the lines that pass a row which is not itself a branch."""
+        return "".join("   " if level else "│  " if self.unicode else "|  " for level in last)
+
+    def bar(self, fraction: float, width: int) -> str:
+        """Draw ``fraction`` (0..1) of ``width`` cells; what is not zero always shows."""
+        filled = min(max(fraction, 0.0), 1.0) * width
+        if not self.unicode:
+            return "#" * max(round(filled), 1 if filled > 0 else 0)
+        whole, eighths = divmod(round(filled * 8), 8)
+        if not whole and not eighths and filled > 0:
+            eighths = 1
+        return "█" * whole + (_EIGHTHS[eighths] if eighths else "")
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break text at spaces into lines of at most ``width`` cells; a longer word is broken, nothing is left out."""
+    lines: list[str] = []
+    current = ""
+    for word in text.split():
+        joined = f"{current} {word}" if current else word
+        if cell_len(joined) <= width:
+            current = joined
+            continue
+        if current:
+            lines.append(current)
+        *full, current = chop_cells(word, width)
+        lines.extend(full)
+    if current or not lines:
+        lines.append(current)
+    return lines
+
+
+def shorten_middle(text: str, width: int, ellipsis: str) -> str:
+    """Leave out the middle of a path or a source line; the end, which tells most, keeps two thirds."""
+    if cell_len(text) <= width:
+        return text
+    kept = width - cell_len(ellipsis)
+    if kept < 2:
+        return set_cell_size(text, width)
+    head = kept // 3
+    tail = text
+    while cell_len(tail) > kept - head:
+        tail = tail[1:]
+    start = chop_cells(text, head)[0] if head else ""
+    return f"{start}{ellipsis}{tail}"
+
+
+def left(text: str, width: int) -> str:
+    """Pad text on the right to ``width`` cells."""
+    return text + " " * (width - cell_len(text))
+
+
+def right(text: str, width: int) -> str:
+    """Pad text on the left to ``width`` cells."""
+    return " " * (width - cell_len(text)) + text
+
+
+def shell_lines(command: str, width: int) -> list[str]:
+    """Break a command so that it can still be pasted: at spaces outside quotes, with a backslash at each break.
+
+    An argument that is itself wider than ``width`` stays whole: breaking it could change its meaning.
+    """
+    arguments = re.findall(r"""(?:\\.|[^\s"'\\]|"(?:\\.|[^"\\])*"|'[^']*'|["'\\])+""", command)
+    lines: list[str] = []
+    current = ""
+    for argument in arguments:
+        joined = f"{current} {argument}" if current else argument
+        if current and cell_len(joined) > width - 2:
+            lines.append(f"{current} \\")
+            current = argument
+        else:
+            current = joined
+    return [*lines, current]

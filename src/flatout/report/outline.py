@@ -1,0 +1,217 @@
+"""What a report says and in which order, before any layout: terminal and Markdown share these rows and sentences."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from flatout.diagnose.result import Account, Cause, Diagnosis, Epoch, Ledger, NotMeasured, Remedy
+from flatout.report.quantities import duration, exact_share, interval, rate, size
+
+# An account below this share of the window is summed up with its small siblings.
+SMALL_SHARE = 0.005
+# Hot lines shown for one account.
+LINES_SHOWN = 3
+# With more epochs than this, the middle ones are summed up.
+EPOCHS_SHOWN = 8
+# A remedy whose whole interval stays below this factor is listed as one that does not pay now.
+PAYS_FROM = 1.05
+
+CLASS_MEANING = {
+    "identical": "the same training, only faster",
+    "numerics": "the same training with other rounding",
+    "optimisation": "other hyper-parameters, so another result",
+    "data": "other inputs to the model",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the ledger's tree.
+
+    ``last`` says of each level below the top whether the row is the last of its siblings.
+    """
+
+    label: str
+    seconds: float
+    share: float | None  # of the window; None for a line of code
+    last: tuple[bool, ...] = ()
+    source: str | None = None  # the text of a line of code
+    note: str | None = None
+
+
+def ledger_rows(ledger: Ledger) -> list[Row]:
+    """Flatten the ledger into rows whose top level adds up to the window.
+
+    Small accounts are summed up; "unaccounted" is always there, and last.
+    """
+    unaccounted_share = ledger.unaccounted_s / ledger.window_s if ledger.window_s > 0 else 0.0
+    return [
+        *_rows(ledger.accounts, (), ledger.window_s, at_top=True),
+        Row("unaccounted", ledger.unaccounted_s, unaccounted_share),
+    ]
+
+
+def _rows(
+    siblings: tuple[Account, ...],
+    above: tuple[bool, ...],
+    window_s: float,
+    *,
+    at_top: bool = False,
+    owner: Account | None = None,
+) -> Iterator[Row]:
+    """Walk one level of the tree; ``owner`` is the account whose children these are, its hot lines come last."""
+    small = [account for account in siblings if account.share < SMALL_SHARE]
+    if len(small) == 1:
+        small = []  # a sum of one would only hide its name
+    shown = [account for account in siblings if account not in small]
+    if not shown and owner is not None:
+        small = []  # the owner's own row says it all
+    lines = [line for line in owner.lines[:LINES_SHOWN] if line.seconds >= SMALL_SHARE * window_s] if owner else []
+    left = len(shown) + bool(small) + len(lines)
+
+    def position() -> tuple[bool, ...]:
+        nonlocal left
+        left -= 1
+        return () if at_top else (*above, left == 0)
+
+    for account in shown:
+        last = position()
+        yield Row(account.label, account.seconds, account.share, last, note=account.note)
+        yield from _rows(account.children, last, window_s, owner=account)
+    if small:
+        summed_s, summed_share = sum(one.seconds for one in small), sum(one.share for one in small)
+        yield Row("others, each under 0.5 %", summed_s, summed_share, position())
+    for line in lines:
+        file = line.file.replace("\\", "/").rsplit("/", 1)[-1]
+        yield Row(f"{file}:{line.line}", line.seconds, None, position(), source=line.source.strip() or line.function)
+
+
+def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
+    """Name and state the distribution of the steps, the throughput, and what lies outside the training window."""
+    steps = ledger.steps
+    facts = [
+        (
+            "steps",
+            f"median {duration(steps.median_s)}, 95 % took at most {duration(steps.p95_s)} "
+            f"({duration(steps.min_s)} to {duration(steps.max_s)})",
+        )
+    ]
+    if steps.samples > 0:
+        facts.append(("throughput", f"{rate(steps.rate_sps)}, the wait included"))
+    else:
+        facts.append(("throughput", "not measured, because no batch size was seen"))
+    if steps.accumulation > 1:
+        facts.append(("accumulation", f"{steps.accumulation:g} batches make one optimizer step"))
+    parts = [one for one in ledger.startup if one.share >= 0.01]
+    named = [f"{one.label} {duration(one.seconds)}" for one in parts]
+    rest_s = ledger.startup_s - sum(one.seconds for one in parts)
+    if parts and rest_s >= 0.01 * ledger.startup_s:
+        named.append(f"other {duration(rest_s)}")
+    detail = f": {', '.join(named)}" if named else ""
+    return [
+        *facts,
+        ("start-up", f"{duration(ledger.startup_s)} to the end of the first step{detail}"),
+        ("ending", f"{duration(ledger.ending_s)} after the last step"),
+    ]
+
+
+def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list[list[str]]]:
+    """Tabulate the epochs: header and rows; no rows when there are not at least two epochs.
+
+    The shares are those of the run's ``n_accounts`` largest accounts. Of many epochs the middle ones
+    are summed up in one row.
+    """
+    accounts = sorted(ledger.accounts, key=lambda one: one.share, reverse=True)[:n_accounts]
+    header = ["epoch", "steps", "time", "samples/s", *(one.label for one in accounts), "data", ""]
+    epochs = ledger.epochs
+    if len(epochs) < 2:
+        return header, []
+
+    def cells(epoch: Epoch) -> list[str]:
+        throughput = rate(epoch.samples / epoch.seconds) if epoch.seconds > 0 else rate(0)
+        return [
+            str(epoch.index),
+            f"{epoch.steps:,}",
+            duration(epoch.seconds),
+            throughput.removesuffix(" samples/s"),
+            *(exact_share(epoch.shares[one.id]) if one.id in epoch.shares else "-" for one in accounts),
+            {True: "cold", False: "warm", None: "not measured"}[epoch.cold],
+            "" if epoch.complete else "cut off",
+        ]
+
+    if len(epochs) <= EPOCHS_SHOWN:
+        return header, [cells(epoch) for epoch in epochs]
+    middle = epochs[4:-2]
+    median_s = statistics.median(epoch.seconds for epoch in middle)
+    summary = [
+        f"{middle[0].index}-{middle[-1].index}",
+        "",
+        duration(median_s),
+        "",
+        *("" for _ in accounts),
+        "",
+        "median",
+    ]
+    return header, [*(cells(epoch) for epoch in epochs[:4]), summary, *(cells(epoch) for epoch in epochs[-2:])]
+
+
+EPOCH_LEGEND = "cold: read from storage; warm: from memory"
+
+
+def first_move(diagnosis: Diagnosis) -> str | None:
+    """State the largest predicted gain in one line; None when no remedy should pay."""
+    paying, _ = paying_and_not(diagnosis)
+    if not paying:
+        return None
+    return f"Largest predicted gain: {interval(paying[0].gain)} in samples/s: {paying[0].title}."
+
+
+def confidence_in_words(cause: Cause) -> str:
+    """Say how sure the rule is of its cause."""
+    if cause.confidence >= 0.8:
+        return "high confidence"
+    return "medium confidence" if cause.confidence >= 0.5 else "low confidence"
+
+
+def open_and_hidden(diagnosis: Diagnosis) -> tuple[list[Cause], dict[str, list[Cause]]]:
+    """Part the causes to act on from those that a larger one hides (by the id of that one); rank order is kept."""
+    shown: list[Cause] = []
+    hidden: dict[str, list[Cause]] = {}
+    for cause in diagnosis.causes:
+        if cause.hidden_by is None:
+            shown.append(cause)
+        else:
+            hidden.setdefault(cause.hidden_by, []).append(cause)
+    return shown, hidden
+
+
+def paying_and_not(diagnosis: Diagnosis) -> tuple[list[Remedy], list[Remedy]]:
+    """Part the remedies that should pay from those predicted to change about nothing now."""
+    paying = [remedy for remedy in diagnosis.remedies if not remedy.gain.high < PAYS_FROM]
+    return paying, [remedy for remedy in diagnosis.remedies if remedy.gain.high < PAYS_FROM]
+
+
+def memory_in_words(remedy: Remedy) -> str:
+    """Say what a remedy adds to the host's memory."""
+    if remedy.memory_bytes is None:
+        return "not known"
+    if remedy.memory_bytes == 0:
+        return "none"
+    return f"{'+' if remedy.memory_bytes > 0 else ''}{size(remedy.memory_bytes)}"
+
+
+def class_legend(remedies: Iterable[Remedy]) -> str:
+    """Explain the semantic classes that occur."""
+    used = dict.fromkeys(remedy.semantic_class for remedy in remedies)
+    meanings = "; ".join(f"{name} = {CLASS_MEANING[name]}" for name in used if name in CLASS_MEANING)
+    return f"Class: {meanings}." if meanings else ""
+
+
+def not_measured_sentences(not_measured: Iterable[NotMeasured]) -> list[str]:
+    """State what could not be judged; causes with the same reason share a sentence."""
+    ids: dict[str, list[str]] = {}
+    for one in not_measured:
+        ids.setdefault(one.because, []).append(one.id)
+    return [f"{', '.join(names)}: not measured, because {because}" for because, names in ids.items()]

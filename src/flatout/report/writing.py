@@ -1,0 +1,88 @@
+"""Where a report goes and in which form: standard output or a file that is never overwritten unasked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+from flatout.diagnose.result import Diagnosis
+from flatout.errors import UsageError
+
+
+class Form(StrEnum):
+    """The forms of a report."""
+
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+def choose_form(*, markdown: bool, json: bool) -> Form:
+    """Resolve the two flags.
+
+    Raises:
+        UsageError: Both are given.
+    """
+    if markdown and json:
+        raise UsageError("--markdown and --json are both given; a report has one form: give one of them")
+    return Form.MARKDOWN if markdown else Form.JSON if json else Form.TERMINAL
+
+
+def check_output(output: Path | None, *, force: bool) -> None:
+    """Refuse an output file that could not be written, before the work that would be lost with it.
+
+    Raises:
+        UsageError: The file exists and ``force`` is false, or its folder does not exist.
+    """
+    if output is None:
+        return
+    # os.path answers False where pathlib raises, such as for a name that is too long: opening it says why.
+    if os.path.isdir(output):
+        raise UsageError(f"--output {output} is a folder; give a file in it")
+    if os.path.exists(output) and not force:
+        raise UsageError(f"--output {output} exists; give another name, or --force to overwrite it")
+    if not os.path.isdir(output.parent):
+        raise UsageError(f"--output {output}: there is no folder {output.parent}; create it first")
+
+
+def write_report(diagnosis: Diagnosis, form: Form, output: Path | None = None, *, force: bool = False) -> None:
+    """Render the report and write it to ``output``, or to standard output.
+
+    Raises:
+        UsageError: The file exists and ``force`` is false, or it cannot be written.
+    """
+    check_output(output, force=force)
+    if output is None and form is Form.TERMINAL:
+        from flatout.report.terminal import print_report
+
+        print_report(diagnosis, sys.stdout)
+        return
+    encoded = f"{_render(diagnosis, form)}\n".encode("utf-8", "replace")
+    if output is None:
+        # Bytes: Markdown is UTF-8 wherever it is piped to.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(encoded)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with output.open("wb" if force else "xb") as file:
+            file.write(encoded)
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written ({error.strerror}); give another file") from error
+
+
+def _render(diagnosis: Diagnosis, form: Form) -> str:
+    """Render for a file or a pipe. Imported here: each form is paid for only when asked for."""
+    if form is Form.JSON:
+        from flatout.report.json_report import render_json
+
+        return render_json(diagnosis)
+    if form is Form.MARKDOWN:
+        from flatout.report.markdown import render_markdown
+
+        return render_markdown(diagnosis)
+    from flatout.report.terminal import render
+
+    return render(diagnosis).plain

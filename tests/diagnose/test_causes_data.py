@@ -1,0 +1,88 @@
+"""Causes in preparation and storage, on planted views, and what is easily taken for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
+from flatout.diagnose.causes.storage import storage_latency
+from flatout.diagnose.result import Cause, NotMeasured
+from tests.diagnose.views import healthy, locked, remote, saturated, without_workers
+
+
+def found(answer: Cause | NotMeasured | None) -> Cause:
+    assert isinstance(answer, Cause), answer
+    return answer
+
+
+def test_decoding_on_full_cores_is_named_with_its_hottest_line() -> None:
+    cause = found(cpu_decode(saturated()))
+    # Fetches of 50 ms CPU with 70 % decoding on 2 workers: 26 ms a step fall to 10 ms, the training step.
+    assert cause.share == pytest.approx(1 - 10 / 26, abs=0.03)
+    assert any("train.py:12" in evidence.text for evidence in cause.evidence)
+
+
+def test_decoding_outranks_transforms_when_it_takes_more_of_the_cpu_time() -> None:
+    assert found(cpu_decode(saturated())).share > found(cpu_transform(saturated())).share
+
+
+def test_transforms_are_named_when_they_are_most_of_the_cpu_time() -> None:
+    groups = {"transform": 0.6, "convert": 0.2, "decode": 0.02, "other": 0.18}
+    view = saturated(cpu_groups=groups)
+    assert found(cpu_transform(view)).share > 0.5
+    assert cpu_decode(view) is None
+
+
+def test_computing_in_the_data_sets_own_code_is_named_with_less_confidence() -> None:
+    own = found(cpu_transform(saturated(cpu_groups={"other": 1.0})))
+    known = found(cpu_transform(saturated(cpu_groups={"transform": 1.0})))
+    assert own.share == known.share
+    assert own.confidence < known.confidence
+
+
+def test_decoding_that_the_training_never_waits_for_is_no_fault() -> None:
+    assert cpu_decode(healthy()) is None
+
+
+def test_decoding_in_the_training_process_counts_with_what_it_takes_of_the_step() -> None:
+    assert found(cpu_decode(without_workers())).share == pytest.approx(0.7 * 0.8, abs=0.02)
+
+
+def test_starvation_by_a_sleeping_network_is_not_called_preparation() -> None:
+    decode = cpu_decode(remote())
+    assert decode is None or found(decode).share < 0.15
+    assert found(storage_latency(remote())).share == pytest.approx(0.8, abs=0.03)
+
+
+def test_without_stack_samples_preparation_is_not_divided() -> None:
+    assert isinstance(cpu_decode(saturated(cpu_groups={})), NotMeasured)
+
+
+def test_without_cpu_times_preparation_is_not_judged() -> None:
+    view = saturated(cpu=None, runqueue=None, blocked=None, fetch=0.052)
+    assert isinstance(cpu_decode(view), NotMeasured)
+    assert isinstance(storage_latency(view), NotMeasured)
+
+
+def test_a_remote_store_is_named_with_mount_and_peer() -> None:
+    text = " ".join(evidence.text for evidence in found(storage_latency(remote())).evidence)
+    assert "/data (nfs)" in text
+    assert "10.0.0.7:443" in text
+
+
+def test_a_lock_is_not_called_storage() -> None:
+    assert storage_latency(locked()) is None
+
+
+def test_a_sleep_is_not_called_storage() -> None:
+    assert storage_latency(remote(blocked_groups={"other": 1.0})) is None
+
+
+def test_blocked_fetches_without_stack_samples_are_not_judged() -> None:
+    answer = storage_latency(remote(blocked_groups={}))
+    assert isinstance(answer, NotMeasured)
+    assert "locks" in answer.because
+
+
+def test_slow_reads_that_workers_hide_are_no_fault() -> None:
+    assert storage_latency(healthy(blocked=0.010, blocked_groups={"read": 1.0})) is None

@@ -1,0 +1,69 @@
+import pytest
+
+from flatout.diagnose.functions import RULES, function_group
+
+SITE = "/venv/lib/python3.11/site-packages"
+
+
+def user(source, function="Photos.__getitem__"):
+    return ["/home/me/data.py", 7, function, source, True]
+
+
+def library(path, function, source=""):
+    return [f"{SITE}/{path}", 1, function, source, False]
+
+
+@pytest.mark.parametrize(
+    ("group", "source"),
+    [
+        ("decode", "image = cv2.imdecode(buffer, cv2.IMREAD_COLOR)"),
+        ("decode", "image = Image.open(path)"),
+        ("decompress", "data = zlib.decompress(block)"),
+        ("read", "volume = np.load(path)"),
+        ("read", "data = file.read()"),
+        ("read", "with open(path, 'rb') as file:"),
+        ("transform", "image = cv2.resize(image, (224, 224))"),
+        ("transform", "return self.transform(image)"),
+        ("convert", "return torch.from_numpy(image)"),
+        ("convert", "image = image.astype(np.float32)"),
+        ("convert", "image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)"),
+        ("lock", "with self.lock:"),
+        ("network", "body = client.get_object(Bucket=b, Key=k)"),
+        ("other", "total = sum(values)"),
+    ],
+)
+def test_a_line_that_calls_into_c_is_known_by_its_text(group, source):
+    assert function_group([user(source)]) == group
+
+
+@pytest.mark.parametrize(
+    ("group", "path", "function"),
+    [
+        ("decode", "PIL/ImageFile.py", "ImageFile.load"),
+        ("transform", "PIL/Image.py", "Image.resize"),
+        ("transform", "torchvision/transforms/_functional_tensor.py", "resize"),
+        ("convert", "torchvision/transforms/functional.py", "to_tensor"),
+        ("network", "urllib3/connectionpool.py", "HTTPConnectionPool.urlopen"),
+        ("decompress", "numcodecs/blosc.py", "decompress"),
+        ("read", "h5py/_hl/dataset.py", "Dataset.__getitem__"),
+    ],
+)
+def test_a_library_frame_is_known_by_its_module(group, path, function):
+    assert function_group([library(path, function), user("x = thing(y)")]) == group
+
+
+def test_an_unknown_library_frame_leaves_it_to_the_frame_that_called_it():
+    frames = [library("wrapt/wrappers.py", "__call__"), library("gzip.py", "GzipFile.read"), user("open(path)")]
+    assert function_group(frames) == "decompress"
+
+
+def test_frames_outside_the_innermost_user_frame_do_not_count():
+    assert function_group([user("total += 1"), library("torchvision/transforms/transforms.py", "forward")]) == "other"
+
+
+def test_a_stack_without_frames_is_other():
+    assert function_group([]) == "other"
+
+
+def test_no_rule_matches_everything():
+    assert all(rule.path or rule.function or rule.source for rule in RULES)

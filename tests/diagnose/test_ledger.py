@@ -1,0 +1,363 @@
+import random
+
+import pytest
+
+from flatout.diagnose.ledger import build_ledger
+from flatout.diagnose.training import step_table
+from flatout.probe import events as kinds
+from flatout.record import load_run
+from tests.record.synthetic import RunBuilder
+
+
+def ledger_of(run, **info):
+    return build_ledger(load_run(run.write(**info)))
+
+
+def seconds(ledger):
+    return {account.id: pytest.approx(account.seconds) for account in ledger.accounts}
+
+
+def check_sums(ledger):
+    assert sum(a.seconds for a in ledger.accounts) + ledger.unaccounted_s == pytest.approx(ledger.window_s, abs=1e-6)
+    assert ledger.startup_s + ledger.window_s + ledger.ending_s == pytest.approx(ledger.wall_s, abs=1e-6)
+    assert sum(a.seconds for a in ledger.startup) == pytest.approx(ledger.startup_s, abs=1e-6)
+    pending = list(ledger.accounts)
+    while pending:
+        account = pending.pop()
+        if account.children:
+            assert sum(c.seconds for c in account.children) == pytest.approx(account.seconds, abs=1e-6), account.id
+        pending.extend(account.children)
+
+
+def plain(tmp_path, steps=5, **step):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    main.pause(1.0)
+    loader = main.loader()
+    main.iterate(loader)
+    for _ in range(steps):
+        main.step(loader, **step)
+    return run, main
+
+
+def test_each_phase_gets_its_own_time(tmp_path):
+    phases = {"wait_s": 0.5, "h2d_s": 0.1, "forward_s": 0.2, "loss_s": 0.05, "backward_s": 0.4, "optimizer_s": 0.3}
+    run, _ = plain(tmp_path, **phases, read_s=0.07)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    # The window begins after the first optimizer step and ends with the last: 4 steps, 4 reads.
+    assert seconds(ledger) == {
+        "batch_wait": 2.0,
+        "h2d": 0.4,
+        "forward": 0.8,
+        "loss": 0.2,
+        "backward": 1.6,
+        "optimizer": 1.2,
+        "device_sync": 0.28,
+    }
+    assert ledger.startup_s == pytest.approx(2.55) and ledger.ending_s == pytest.approx(0.07)
+    assert ledger.steps.count == 4 and ledger.steps.samples == 16
+    assert ledger.steps.rate_sps == pytest.approx(16 / ledger.window_s)
+    assert ledger.steps.median_s == pytest.approx(1.62)
+    assert [(line.line, line.seconds) for line in ledger.account("device_sync").lines] == [(20, pytest.approx(0.28))]
+
+
+def test_startup_is_divided(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    main.pause(0.2)  # the interpreter
+    main.spend(kinds.IMPORT, 1.5, main.text("torch"))
+    main.pause(0.3)
+    loader = main.loader()
+    main.iterate(loader, 0.4)
+    main.wait(loader, 0.6)
+    with main.inside(kinds.FORWARD, main.text("Net"), 1, 1):
+        main.spend(kinds.COMPILE, 2.0)
+        main.pause(0.1)
+    main.spend(kinds.BACKWARD, 0.2)
+    main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+    main.step(loader, wait_s=0.1, forward_s=0.1, backward_s=0.1)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert {account.id: pytest.approx(account.seconds) for account in ledger.startup} == {
+        "startup.compile": 2.0,
+        "startup.imports": 1.7,
+        "startup.first_batch": 0.6,
+        "startup.first_step": 0.4,
+        "startup.loader_start": 0.4,
+        "startup.other": 0.3,
+    }
+
+
+def test_imports_that_no_span_covers_are_told_from_the_stacks(tmp_path):
+    run, main = plain(tmp_path, 2, forward_s=0.1, backward_s=0.1)
+    main.sample(0.2, "", file="<frozen importlib._bootstrap_external>", user=False)
+    main.sample(0.4, "", file="<frozen importlib._bootstrap_external>", user=False)
+    main.sample(0.6, "", file="<frozen importlib._bootstrap_external>", user=False)
+    main.sample(0.8, "index = scan_folder(root)")
+    startup = {account.id: account for account in ledger_of(run).startup}
+    assert startup["startup.imports"].seconds == pytest.approx(0.75)
+    assert startup["startup.other"].lines[0].source == "index = scan_folder(root)"
+
+
+def test_the_innermost_span_owns_the_time_but_logs_keep_what_is_in_them(tmp_path):
+    run, main = plain(tmp_path, 1, forward_s=0.1, backward_s=0.1)
+    with main.inside(kinds.LOG, main.text("print")):
+        main.pause(0.1)
+        main.spend(kinds.BLOCKING_READ, 0.3, main.site(5, "print(loss)"))
+    with main.inside(kinds.FORWARD, main.text("Net"), 1, 1):
+        main.spend(kinds.BLOCKING_READ, 0.2, main.site(6, "x.item()"))
+        main.pause(0.1)
+    main.step(1, forward_s=0.0, backward_s=0.5)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.account("logging").seconds == pytest.approx(0.4)
+    assert ledger.account("logging.print").seconds == pytest.approx(0.4)
+    assert ledger.account("device_sync").seconds == pytest.approx(0.2)
+    assert ledger.account("forward").seconds == pytest.approx(0.1)
+
+
+def test_a_checkpoint_inside_a_framework_validation_stays_a_checkpoint(tmp_path):
+    run, main = plain(tmp_path, 2, forward_s=0.1, backward_s=0.1)
+    with main.inside(kinds.VALIDATION, main.text("Lightning evaluation loop")):
+        main.spend(kinds.FORWARD, 1.0, main.text("Net"))
+        with main.inside(kinds.CHECKPOINT, main.text("Lightning checkpoint")):
+            main.spend(kinds.CHECKPOINT, 0.5, main.text("best.ckpt"), 2000)
+    main.step(1, forward_s=0.1, backward_s=0.1)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.account("validation").seconds == pytest.approx(1.0)
+    assert ledger.account("checkpoint").seconds == pytest.approx(0.5)
+    assert ledger.account("checkpoint").note == "1 written, 2000 bytes"
+
+
+def test_other_code_is_named_by_its_sampled_lines(tmp_path):
+    run, main = plain(tmp_path, 4, forward_s=0.1, backward_s=0.1, host_s=1.0)
+    for start in (1.4, 1.7, 2.6, 3.8):
+        main.sample(start, "metrics.update(out)" if start < 3 else "plot(out)", line=int(start))
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    other = ledger.account("host_other")
+    assert other.seconds == pytest.approx(3.0)
+    assert ledger.unaccounted_s == pytest.approx(0.0, abs=1e-6)
+    assert sorted((line.source, line.line, round(line.seconds, 6)) for line in other.lines) == [
+        ("metrics.update(out)", 1, 1.5),
+        ("metrics.update(out)", 2, 0.75),
+        ("plot(out)", 3, 0.75),
+    ]
+    assert other.children[0].id == "host_other.train.py:1"
+
+
+def test_gaps_that_no_sample_ever_hit_and_very_short_ones_are_unaccounted(tmp_path):
+    run, main = plain(tmp_path, 1, forward_s=0.1, backward_s=0.1)
+    for _ in range(3):
+        main.wait(1, 0.1)
+        main.pause(0.2)  # before the forward pass: sampled once below
+        main.spend(kinds.FORWARD, 0.1, main.text("Net"), 1, 1)
+        main.spend(kinds.BACKWARD, 0.1)
+        main.pause(0.3)  # before the optimizer step: never sampled
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+        main.pause(0.00001)
+    main.sample(1.2 + 0.2, "augment(x)")
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.account("host_other").seconds == pytest.approx(0.6)
+    assert ledger.unaccounted_s == pytest.approx(0.90002, abs=1e-6)
+
+
+def test_without_samples_the_ledger_says_that_code_could_not_be_named(tmp_path):
+    run, _ = plain(tmp_path, forward_s=0.1, backward_s=0.1, host_s=0.1)
+    ledger = ledger_of(run)
+    assert ledger.account("host_other") is None
+    assert any("no stack samples" in note for note in ledger.notes)
+
+
+def test_a_closure_keeps_forward_and_loss_apart_from_the_optimizer(tmp_path):
+    run, main = plain(tmp_path, 1, forward_s=0.1, backward_s=0.1)
+    for _ in range(2):
+        main.wait(1, 0.1)
+        with main.inside(kinds.OPTIMIZER, main.text("SGD")):
+            main.pause(0.2)  # the training step's own code
+            main.spend(kinds.FORWARD, 0.3, main.text("Net"), 1, 1)
+            main.pause(0.05)
+            main.spend(kinds.BACKWARD, 0.4)
+            main.pause(0.15)  # the update
+    main.sample(1.4, "batch = self.augment(batch)")
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    expected = {"batch_wait": 0.2, "host_other": 0.4, "forward": 0.6, "loss": 0.1, "backward": 0.8, "optimizer": 0.3}
+    assert seconds(ledger) == expected
+    assert ledger.steps.count == 2 and ledger.steps.accumulation == 1.0
+
+
+def test_accumulation_counts_batches_an_optimizer_step_without_clipping(tmp_path):
+    run, main = plain(tmp_path, 0)
+    for batch in range(12):
+        updates = batch % 4 == 3
+        main.step(1, forward_s=0.1, backward_s=0.1, optimizer_s=None)
+        if updates:
+            main.spend(kinds.OPTIMIZER, 0.01, main.text("clip_grad_norm_"))
+            main.spend(kinds.OPTIMIZER, 0.02, main.text("AdamW"))
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    # The first step ends with the first backward pass, because a batch comes before the optimizer step.
+    assert ledger.startup_s == pytest.approx(1.2)
+    assert ledger.steps.count == 11
+    assert ledger.steps.accumulation == pytest.approx(11 / 3)
+    assert ledger.account("optimizer").seconds == pytest.approx(0.09)
+
+
+def test_without_forward_events_the_time_before_backward_is_taken_for_it(tmp_path):
+    run, main = plain(tmp_path, 1, forward_s=None, backward_s=0.1)
+    for _ in range(2):
+        main.wait(1, 0.1)
+        main.spend(kinds.H2D, 0.05, main.site(3, "x.cuda()"), 10)
+        main.pause(0.3)
+        main.spend(kinds.BACKWARD, 0.2)
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.account("forward").seconds == pytest.approx(0.6)
+    assert any("forward pass was not seen" in note for note in ledger.notes)
+
+
+def test_a_loop_without_a_loader_steps_by_its_optimizer(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(4):
+        main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
+    main.sample(0.7, "x = make_batch()")
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.steps.count == 3 and ledger.steps.median_s == pytest.approx(1.0)
+    assert ledger.account("batch_wait") is None and ledger.epochs == ()
+    assert ledger.account("host_other").seconds == pytest.approx(1.8)
+    assert any("samples/s: not measured, because no DataLoader was seen" in note for note in ledger.notes)
+
+
+def test_two_optimizers_after_two_backward_passes_are_told_as_recorded(tmp_path):
+    run, main = plain(tmp_path, 0)
+    for _ in range(3):
+        main.wait(1, 0.1)
+        for name in ("AdamG", "AdamD"):
+            main.spend(kinds.FORWARD, 0.1, main.text("Net"), 1, 1)
+            main.spend(kinds.BACKWARD, 0.1)
+            main.spend(kinds.OPTIMIZER, 0.05, main.text(name))
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.steps.accumulation == 1.0
+
+
+def test_the_window_ends_with_the_last_step_inside_the_bounds(tmp_path):
+    run, _ = plain(tmp_path, 6, wait_s=0.5, forward_s=0.25, backward_s=0.25)
+    ledger = ledger_of(run, window_end_ns=10**15 + 5_100_000_000)
+    check_sums(ledger)
+    assert ledger.startup_s == pytest.approx(2.0) and ledger.window_s == pytest.approx(3.0)
+    assert ledger.steps.count == 3 and ledger.ending_s == pytest.approx(2.0)
+    assert not ledger.epochs[0].complete
+
+
+def test_epochs_carry_their_own_shares_and_boundaries(tmp_path):
+    run, main = plain(tmp_path, 2, wait_s=0.5, backward_s=0.5)
+    for wait_s in (0.25, 1.0):
+        main.end_pass(1, 0.1)
+        main.iterate(1, 0.4)
+        for _ in range(2):
+            main.step(1, wait_s=wait_s, backward_s=0.5)
+    main.end_pass(1)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert [epoch.steps for epoch in ledger.epochs] == [2, 2, 2]
+    assert [epoch.seconds for epoch in ledger.epochs] == pytest.approx([2.1, 2.0, 3.4])
+    assert all(epoch.complete for epoch in ledger.epochs)
+    assert ledger.epochs[2].shares["batch_wait"] == pytest.approx(2.0 / 3.4)
+    assert ledger.account("epoch_boundary").seconds == pytest.approx(1.0)
+    assert ledger.account("epoch_boundary.start").seconds == pytest.approx(0.8)
+    assert ledger.account("epoch_boundary.end").seconds == pytest.approx(0.2)
+
+
+def test_the_lowest_rank_leads_and_the_others_are_counted(tmp_path):
+    run = RunBuilder(tmp_path)
+    for rank, backward_s in ((2, 0.3), (0, 0.1), (1, 0.2)):
+        main = run.process(rank=rank)
+        for _ in range(3):
+            main.step(backward_s=backward_s)
+    ledger = ledger_of(run)
+    assert ledger.account("backward").seconds == pytest.approx(0.2)
+    assert "3 training processes were recorded; the ledger is that of rank 0" in ledger.notes
+
+
+def test_spans_of_other_threads_do_not_count(tmp_path):
+    run, main = plain(tmp_path, 3, forward_s=0.5, backward_s=0.5)
+    main.emit(kinds.LOG, 2.0, 3.0, main.text("tensorboard"), thread=1)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.account("logging") is None
+
+
+def test_a_process_killed_in_the_middle_gives_the_steps_before(tmp_path):
+    run, _main = plain(tmp_path, 4, wait_s=0.5, forward_s=0.25, backward_s=0.25)
+    path = run.write(end_ns=None, stop="terminated")
+    file = next((path / "processes").glob("*.events"))
+    data = file.read_bytes()
+    file.write_bytes(data[: kinds.HEADER_BYTES + kinds.EVENT.size * 12 + 7])
+    loaded = load_run(path)
+    ledger = build_ledger(loaded)
+    check_sums(ledger)
+    assert ledger.steps.count == 2
+    assert any("cut inside its last event" in problem for problem in loaded.problems)
+
+
+def test_one_step_has_a_startup_and_no_window(tmp_path):
+    run, _ = plain(tmp_path, 1, forward_s=0.5, backward_s=0.5)
+    ledger = ledger_of(run)
+    assert (ledger.window_s, ledger.accounts, ledger.steps.count) == (0.0, (), 0)
+    assert ledger.startup_s == pytest.approx(2.0)
+    assert "only one step was complete: there is no window to divide" in ledger.notes
+
+
+def test_a_run_that_never_trains_has_no_ledger(tmp_path):
+    run = RunBuilder(tmp_path)
+    run.process().spend(kinds.FORWARD, 1.0)
+    assert ledger_of(run) is None
+
+
+def test_the_step_table_includes_the_first_step(tmp_path):
+    run, _ = plain(tmp_path, 3, wait_s=0.5, forward_s=0.25, backward_s=0.25)
+    table = step_table(load_run(run.write()))
+    assert table.duration_s == pytest.approx([1.0, 1.0, 1.0])
+    assert table.wait_s == pytest.approx([0.5, 0.5, 0.5])
+    assert table.samples.tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_accounts_and_the_rest_add_up_on_any_nesting(tmp_path, seed):
+    chance = random.Random(seed)
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loaders = [main.loader(), main.loader()]
+    wild = [kinds.FORWARD, kinds.H2D, kinds.BLOCKING_READ, kinds.LOG, kinds.CHECKPOINT, kinds.COMPILE, kinds.VALIDATION]
+    wild += [kinds.OPTIMIZER, kinds.BACKWARD, kinds.IMPORT, kinds.COLLECTIVE, kinds.ZERO_GRAD]
+
+    def nest(depth):
+        main.pause(chance.choice([0.0, 0.000005, 0.1]))
+        with main.inside(chance.choice(wild), main.text("thing"), chance.randint(0, 1), chance.randint(0, 1)):
+            for _ in range(chance.randint(0, 2) if depth else 0):
+                nest(depth - 1)
+            main.pause(chance.random())
+
+    for loader in loaders:
+        main.iterate(loader, 0.01)
+    for number in range(12):
+        if chance.random() < 0.2:
+            main.iterate(loaders[0], chance.random())
+        main.step(loaders[0], wait_s=chance.random(), forward_s=0.1, backward_s=0.2)
+        if chance.random() < 0.3:
+            main.wait(loaders[1], 0.1)
+            main.mode(chance.random() < 0.5)
+        nest(3)
+        main.sample(main.now_s - chance.random(), f"work({number})", line=number)
+        if seed % 2:
+            start = main.now_s - chance.random()
+            main.emit(kinds.DEVICE_SPAN, start, start + chance.random(), chance.choice([4, 6, 7, 8]))
+    check_sums(ledger_of(run))

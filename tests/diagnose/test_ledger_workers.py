@@ -1,0 +1,259 @@
+import numpy as np
+import pytest
+
+from flatout.diagnose.ledger import build_ledger
+from flatout.diagnose.training import find_training
+from flatout.diagnose.workers import build_loading
+from flatout.probe import events as kinds
+from flatout.record import load_run
+from tests.diagnose.test_ledger import check_sums
+from tests.record.synthetic import RunBuilder
+
+
+def read(run, **info):
+    loaded = load_run(run.write(**info))
+    ledger = build_ledger(loaded)
+    check_sums(ledger)
+    return ledger, build_loading(loaded, find_training(loaded))
+
+
+def waits(ledger):
+    wait = ledger.account("batch_wait")
+    return {child.id.removeprefix("batch_wait."): pytest.approx(child.seconds) for child in wait.children}
+
+
+def starved(tmp_path, known=True, written=True, batches=4, **fetch):
+    """One worker that fetches 1 s a batch; training computes for 0.2 s and waits for the rest."""
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=1, prefetch_factor=2, start_method="fork", in_order=known)
+    worker = run.worker(main, 0, startup_s=0.5)
+    main.iterate(loader, workers=[worker])
+    for batch in range(batches):
+        worker.fetch(batch, put_s=0.02, **fetch)
+        worker.idle(0.08)
+        arrival = worker.now_s - 0.05  # 0.05 s after the fetch: put, pickling, receiving
+        main.step(loader, wait_s=arrival - main.now_s, forward_s=0.1, backward_s=0.1, worker=0 if known else -1)
+    if not written:
+        run.processes.remove(worker)
+    return run, main, worker
+
+
+def test_a_wait_is_divided_by_the_fetch_it_waited_for(tmp_path):
+    run, _, _ = starved(tmp_path, cpu_s=0.4, runqueue_s=0.1, blocked_s=0.5, collate_s=0.1)
+    ledger, loading = read(run)
+    # Of each 0.9 s of waiting the last 0.05 s come after the fetch, 0.1 s are its collate, and 0.75 s are the rest
+    # of it. That rest takes 0.9 s in all: 0.5 s blocked and 0.4 s running (0.5 s less the collate), of which
+    # 4/5 on a core, as for the whole fetch.
+    assert waits(ledger) == {
+        "fetch_cpu": 3 * 0.75 * 0.32 / 0.9,
+        "fetch_runqueue": 3 * 0.75 * 0.08 / 0.9,
+        "fetch_blocked": 3 * 0.75 * 0.5 / 0.9,
+        "collate": 3 * 0.1,
+        "hand_over": 3 * 0.05,
+    }
+    assert loading.fetch_s == pytest.approx([1.0] * 3)
+    assert loading.fetch_cpu_s == pytest.approx([0.4] * 3)
+    assert loading.fetch_blocked_s == pytest.approx([0.5] * 3)
+    assert loading.num_workers == 1 and loading.batches == 3 and loading.samples == 12
+    assert loading.wait_s == pytest.approx([0.9] * 3)
+    assert len(loading.item_s) == 12
+
+
+def test_an_unknown_worker_is_averaged_over_all(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=2, in_order=False)
+    busy, idle = run.worker(main, 0), run.worker(main, 1)
+    main.iterate(loader, workers=[busy, idle])
+    for _ in range(5):
+        main.step(loader, wait_s=1.0, forward_s=0.5, backward_s=0.5)
+    for batch in range(5):
+        busy.fetch(batch, cpu_s=2.0)
+    idle.idle(10.0)
+    ledger, _ = read(run)
+    assert waits(ledger) == {"fetch_cpu": 2.0, "idle": 2.0}
+
+
+def test_without_scheduler_counters_the_fetch_stays_whole_and_says_why(tmp_path):
+    run, _, _ = starved(tmp_path, blocked_s=1.0, sched=False)
+    ledger, loading = read(run)
+    fetch = ledger.account("batch_wait.fetch")
+    assert fetch.seconds > 2.0 and "not measured, because" in fetch.note
+    assert ledger.account("batch_wait.fetch_blocked") is None
+    assert loading.fetch_cpu_s is None and loading.fetch_blocked_s is None
+    assert any("run-queue" in sentence for sentence in loading.not_measured)
+
+
+def test_a_worker_without_a_record_leaves_the_wait_undivided(tmp_path):
+    run, _, _ = starved(tmp_path, written=False, cpu_s=1.0)
+    ledger, loading = read(run)
+    assert set(waits(ledger)) == {"other"}
+    assert any("records are missing" in sentence for sentence in loading.not_measured)
+
+
+def test_a_batch_that_is_ready_costs_only_the_hand_over(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=1)
+    worker = run.worker(main, 0)
+    main.iterate(loader, workers=[worker])
+    for batch in range(4):
+        worker.fetch(batch, cpu_s=0.1, put_s=0.01)
+    worker.idle(4.0)
+    main.at(0.5)
+    for _ in range(4):
+        main.step(loader, wait_s=0.01, forward_s=0.5, backward_s=0.5, worker=0)
+    ledger, loading = read(run)
+    assert waits(ledger) == {"hand_over": 0.03}
+    assert loading.worker_idle_share == pytest.approx(1.0)
+
+
+def test_unpickling_is_hand_over_even_when_the_batch_is_not_found(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=1)
+    worker = run.worker(main, 0)
+    main.iterate(loader, workers=[worker])
+    for _ in range(3):
+        main.step(loader, wait_s=1.0, backward_s=0.5, worker=0)
+        main.emit(kinds.DESERIALIZE, main.now_s - 0.7, main.now_s - 0.5, a=1000)
+    worker.idle(10.0)
+    ledger, loading = read(run)
+    assert waits(ledger) == {"hand_over": 0.4, "idle": 1.6}
+    assert loading.deserialize_s == pytest.approx([0.2, 0.2])
+
+
+def test_new_workers_each_epoch_are_an_epoch_boundary(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=1)
+    for epoch in range(3):
+        start = main.now_s
+        worker = run.worker(main, 0, start_s=start, startup_s=0.6)
+        main.iterate(loader, 0.1, workers=[worker])
+        worker.fetch(0, cpu_s=0.4, put_s=0.0)
+        main.step(loader, wait_s=worker.now_s - main.now_s, backward_s=0.5, worker=0)
+        worker.fetch(1, cpu_s=0.4, put_s=0.0)
+        main.step(loader, wait_s=0.2, backward_s=0.5, worker=0)
+        main.end_pass(loader, 0.05)
+        assert epoch < 3
+    ledger, loading = read(run)
+    boundary = {child.id: pytest.approx(child.seconds) for child in ledger.account("epoch_boundary").children}
+    assert boundary == {
+        "epoch_boundary.worker_startup": 2 * 0.5,
+        "epoch_boundary.start": 2 * 0.1,
+        "epoch_boundary.end": 2 * 0.05,
+    }
+    assert loading.worker_start_s == pytest.approx([0.6] * 3)
+    assert loading.worker_starts_in_window == 2 and loading.epochs_started == 2
+
+
+def test_without_workers_the_training_process_fetches(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    for _ in range(4):
+        start = main.now_s
+        main.fetch(cpu_s=0.3, blocked_s=0.2, collate_s=0.1, read_bytes=4000, storage_bytes=0)
+        main.at(start)
+        main.step(loader, wait_s=0.55, backward_s=0.45)
+    ledger, loading = read(run)
+    assert waits(ledger) == {"fetch_cpu": 0.6, "fetch_blocked": 0.6, "collate": 0.3, "other": 0.15}
+    assert loading.num_workers == 0 and loading.worker_idle_share is None
+    assert loading.collate_s == pytest.approx([0.1] * 3)
+    assert loading.bytes_read_per_sample == 1000 and loading.storage_bytes_per_sample == 0
+    assert ledger.epochs[0].cold is False
+
+
+def test_functions_of_fetches_are_told_apart_by_the_threads_state(tmp_path):
+    run, _, worker = starved(tmp_path, cpu_s=0.5, blocked_s=0.5)
+    # Fetches begin at 0.5 s, 1.6 s and so on; the window begins at 1.75 s.
+    for start, source, state in (
+        (1.76, "Image.open(path)", "R"),
+        (1.8, "Image.open(path)", "R"),
+        (1.9, "image.resize((224, 224))", "R"),
+        (2.0, "cv2.imdecode(data, 1)", "R"),
+        (2.1, "data = file.read()", "S"),
+        (2.2, "data = file.read()", "D"),
+        (2.25, "with self.lock:", "S"),
+        (2.65, "ignored = outside.the.fetch()", "S"),
+    ):
+        worker.sample(start, source, line=len(source), state=state)
+    ledger, loading = read(run)
+    assert loading.cpu_groups == {"decode": pytest.approx(0.75), "transform": pytest.approx(0.25)}
+    assert loading.blocked_groups == {"read": pytest.approx(2 / 3), "lock": pytest.approx(1 / 3)}
+    assert loading.cpu_lines[0].source == "Image.open(path)"
+    assert loading.cpu_lines[0].seconds == pytest.approx(1.5 * 0.5)
+    blocked = ledger.account("batch_wait.fetch_blocked")
+    assert ledger.account("batch_wait.fetch_blocked.read").seconds == pytest.approx(blocked.seconds * 2 / 3)
+
+
+def test_epochs_are_cold_when_storage_delivered_the_bytes(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    for storage_bytes in (4000, 800, 0):
+        main.iterate(loader)
+        for _ in range(3):
+            start = main.now_s
+            main.fetch(blocked_s=0.5, read_bytes=4000, storage_bytes=storage_bytes)
+            main.at(start)
+            main.step(loader, wait_s=0.5, backward_s=0.5)
+        main.end_pass(loader)
+    ledger, _ = read(run)
+    assert [epoch.cold for epoch in ledger.epochs] == [True, None, False]
+
+
+def test_a_mount_that_the_kernel_does_not_count_is_never_called_warm(tmp_path):
+    run = RunBuilder(tmp_path)
+    run.machine["mounts"].append({"point": "/data", "kind": "mountpoint-s3", "remote": True})
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    for _ in range(3):
+        start = main.now_s
+        main.fetch(blocked_s=0.5, read_bytes=4000, storage_bytes=0)
+        main.at(start)
+        main.step(loader, wait_s=0.5, backward_s=0.5)
+    main.names.append({"id": 0, "type": "files", "opens": 8, "dirs": {"/data/train/cats": 6, "/home/me": 2}})
+    main.names.append({"id": 0, "peers": {"10.0.0.1:443": 3}})
+    ledger, loading = read(run)
+    assert ledger.epochs[0].cold is None
+    assert loading.mounts == {"/data (mountpoint-s3)": 0.75, "/ (nvme)": 0.25}
+    assert loading.peers == ("10.0.0.1:443",)
+    assert any("lower bound" in sentence for sentence in loading.not_measured)
+
+
+def test_without_io_counters_bytes_are_not_measured_rather_than_zero(tmp_path):
+    run, _, _ = starved(tmp_path, cpu_s=1.0, io=False)
+    ledger, loading = read(run)
+    assert loading.bytes_read_per_sample is None and loading.storage_bytes_per_sample is None
+    assert ledger.epochs[0].cold is None
+    assert any(sentence.startswith("bytes read: not measured") for sentence in loading.not_measured)
+
+
+def test_lost_names_still_find_the_workers_by_their_parent(tmp_path):
+    run, _, _ = starved(tmp_path, cpu_s=1.0)
+    path = run.write()
+    for file in (path / "processes").glob("100-*.names"):
+        file.unlink()
+    ledger = build_ledger(load_run(path))
+    check_sums(ledger)
+    assert ledger.account("batch_wait.fetch_cpu").seconds > 2.0
+
+
+def test_a_loop_without_a_loader_has_no_loading(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(3):
+        main.step(forward_s=0.1, backward_s=0.1)
+    assert read(run)[1] is None
+
+
+def test_arrays_hold_one_entry_a_step(tmp_path):
+    run, _, _ = starved(tmp_path, cpu_s=1.0, batches=6)
+    ledger, loading = read(run)
+    assert len(loading.wait_s) == len(loading.step_s) == ledger.steps.count == 5
+    assert np.all(loading.step_s >= loading.wait_s)

@@ -1,0 +1,101 @@
+"""Which cause leads."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.diagnose.causes import CAUSES
+from flatout.diagnose.ranking import judge, rank
+from flatout.diagnose.result import Cause
+from flatout.diagnose.view import View
+from tests.diagnose.views import COMPUTE, crowded, healthy, locked, remote, saturated, starved, without_workers
+
+
+def cause(id: str, share: float) -> Cause:
+    return Cause(id, id, share, 0.9, ())
+
+
+@pytest.mark.parametrize(
+    ("view", "leads"),
+    [
+        (starved(), "too_few_workers"),
+        (saturated(), "cpu_decode"),
+        (saturated(cpu_groups={"transform": 0.8, "decode": 0.1, "other": 0.1}), "cpu_transform"),
+        (remote(), "storage_latency"),
+        (crowded(), "too_many_workers"),
+        (without_workers(), "no_workers"),
+        (healthy(), "compute_bound"),
+        (healthy(busy=COMPUTE | {"host_other": 0.010}), "main_process_work"),
+        (healthy(busy=COMPUTE | {"logging": 0.010}), "logging"),
+        (healthy(gaps={"checkpoint": 1.0}), "checkpoint"),
+        (healthy(gaps={"validation": 1.0}), "validation"),
+        (without_workers(cores=1), "cpu_decode"),
+        (starved(cpu=0.001, blocked=0.049), "too_few_workers"),
+    ],
+)
+def test_the_planted_fault_leads(view: View, leads: str) -> None:
+    causes, _ = judge(view)
+    assert causes[0].id == leads
+
+
+def test_in_a_healthy_run_nothing_is_called_a_fault() -> None:
+    causes, _ = judge(healthy())
+    assert [cause.id for cause in causes] == ["compute_bound"]
+
+
+def test_a_lock_is_left_unexplained_rather_than_called_something_else() -> None:
+    assert judge(locked())[0] == ()
+
+
+def test_decoding_comes_after_missing_workers_although_removing_it_would_give_much() -> None:
+    causes, _ = judge(starved())
+    decode = next(cause for cause in causes if cause.id == "cpu_decode")
+    assert decode.hidden_by == "too_few_workers"
+    assert causes.index(decode) > 0
+
+
+def test_causes_are_ordered_by_share() -> None:
+    order = rank([cause("logging", 0.1), cause("checkpoint", 0.3), cause("validation", 0.2)])
+    assert [cause.id for cause in order] == ["checkpoint", "validation", "logging"]
+
+
+def test_storage_goes_before_decoding_even_when_its_share_is_smaller() -> None:
+    order = rank([cause("cpu_decode", 0.5), cause("storage_latency", 0.3)])
+    assert [cause.id for cause in order] == ["storage_latency", "cpu_decode"]
+    assert order[1].hidden_by == "storage_latency"
+
+
+def test_a_cause_that_gives_little_hides_nothing() -> None:
+    order = rank([cause("cpu_decode", 0.5), cause("too_few_workers", 0.04)])
+    assert [(cause.id, cause.hidden_by) for cause in order] == [("cpu_decode", None), ("too_few_workers", None)]
+
+
+def test_small_faults_do_not_displace_the_healthy_answer_but_material_ones_do() -> None:
+    assert rank([cause("logging", 0.04), cause("compute_bound", 0.9)])[0].id == "compute_bound"
+    assert rank([cause("logging", 0.2), cause("compute_bound", 0.7)])[0].id == "logging"
+
+
+def test_the_ids_of_causes_are_unique_and_fixed() -> None:
+    assert [function.__name__ for function in CAUSES] == [
+        "no_workers",
+        "too_few_workers",
+        "too_many_workers",
+        "cpu_decode",
+        "cpu_transform",
+        "storage_latency",
+        "worker_restart",
+        "main_process_work",
+        "logging",
+        "checkpoint",
+        "validation",
+        "small_batch",
+        "device_sync",
+        "compute_bound",
+    ]
+
+
+@pytest.mark.parametrize("view", [starved(), saturated(), remote(), healthy(), crowded(), locked(), without_workers()])
+def test_shares_and_confidences_are_parts_of_one(view: View) -> None:
+    for found in judge(view)[0]:
+        assert 0 < found.share <= 1
+        assert 0 < found.confidence <= 1

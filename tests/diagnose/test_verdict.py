@@ -1,0 +1,102 @@
+"""The sentence at the top of a report, and the command at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.verdict import NO_STEP, next_command, verdict
+from flatout.diagnose.view import View
+from tests.diagnose.views import (
+    COMPUTE,
+    LINE,
+    crowded,
+    healthy,
+    locked,
+    make_ledger,
+    remote,
+    saturated,
+    starved,
+    without_workers,
+)
+
+
+def say(view: View) -> str:
+    return verdict(view, judge(view)[0])
+
+
+def test_the_wait_is_stated_with_what_the_workers_do_meanwhile() -> None:
+    assert say(saturated(uses_gpu=True)) == (
+        "The GPU waits 62 % of the time for batches: each of the 2 workers spends 67 % of its time decoding files."
+    )
+
+
+def test_a_run_on_the_cpu_names_the_training_and_not_a_gpu() -> None:
+    assert say(starved()).startswith("The training waits 80 % of the time for batches: its only worker spends")
+
+
+def test_a_remote_store_is_named_by_what_workers_wait_for() -> None:
+    assert say(remote()).endswith("waiting for the network.")
+
+
+def test_a_healthy_run_has_nothing_to_gain_from_data() -> None:
+    assert say(healthy()).startswith("Nothing to gain from data")
+
+
+def test_missing_workers_are_named() -> None:
+    assert say(without_workers()).endswith("num_workers is 0.")
+
+
+def test_crowded_cores_are_named() -> None:
+    assert say(crowded()).endswith("take turns on 2 cores.")
+
+
+def test_a_wait_without_a_known_cause_is_called_unexplained() -> None:
+    sentence = say(locked())
+    assert "waiting for a lock" in sentence
+    assert "no known cause explains most of it" in sentence
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        (healthy(busy=COMPUTE | {"host_other": 0.01}, lines={"host_other": LINE}), "(train.py:12)"),
+        (healthy(busy=COMPUTE | {"logging": 0.01}), "Writing logs"),
+        (healthy(gaps={"checkpoint": 1.0}), "checkpoints are written"),
+        (healthy(gaps={"validation": 1.0}), "Validation takes 33 %"),
+        (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "whatever the batch size"),
+        (
+            healthy(busy=COMPUTE | {"device_sync": 0.02}, uses_gpu=True, usage={"device_busy_share": 0.5}),
+            "reads values back",
+        ),
+        (
+            healthy(persistent_workers=False, worker_starts_in_window=8, gaps={"epoch_boundary": 1.0}),
+            "Starting workers anew",
+        ),
+    ],
+)
+def test_each_leading_cause_has_its_sentence(view: View, words: str) -> None:
+    assert words in say(view)
+
+
+def test_a_small_cause_does_not_stand_for_a_large_wait() -> None:
+    view = locked(persistent_workers=False, worker_starts_in_window=8, gaps={"epoch_boundary": 0.5})
+    assert [cause.id for cause in judge(view)[0]] == ["worker_restart"]
+    assert "waiting for a lock" in say(view)
+
+
+def test_without_a_step_there_is_nothing_to_diagnose() -> None:
+    assert verdict(None, ()) == NO_STEP
+
+
+def test_without_a_cause_the_largest_part_of_the_time_is_stated() -> None:
+    view = View(ledger=make_ledger({"host_start": 0.6, "forward": 0.4}), loading=None, cores=2)
+    assert verdict(view, ()) == "No cause stands out: the largest part of the time is host start, 60 %."
+
+
+def test_the_next_command_measures_again_after_a_fault_and_reports_a_healthy_run() -> None:
+    command = ("python", "train.py", "--name", "two words")
+    fault = next_command("r1", command, judge(starved())[0])
+    assert fault == "flatout profile -- python train.py --name 'two words'"
+    assert next_command("r1", command, judge(healthy())[0]) == "flatout report r1 --markdown"
+    assert "--full" in next_command("r1", command, ())

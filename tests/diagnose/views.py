@@ -1,0 +1,181 @@
+"""Hand-made views: the costs of a batch in, a consistent ledger and loader out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flatout.diagnose.loading import Loading
+from flatout.diagnose.result import Account, Ledger, Line, Steps
+from flatout.diagnose.view import Process, Usage, View
+
+BATCHES = 200
+SAMPLES = 32  # in a batch
+LINE = Line("train.py", 12, "load", "image = decode(path)", 1.0)
+
+
+def spread(mean: float, count: int = BATCHES, relative: float = 0.1) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Positive values around a mean, always the same ones."""
+    noise = np.random.default_rng(7).uniform(1 - relative, 1 + relative, count)
+    return np.asarray(mean * noise / noise.mean(), dtype=np.float64)
+
+
+def make_ledger(accounts: dict[str, float], batches: int = BATCHES, lines: dict[str, Line] | None = None) -> Ledger:
+    """A ledger whose window is the sum of its accounts (seconds)."""
+    window = sum(accounts.values())
+    listed = tuple(
+        Account(id, id.replace("_", " "), s, s / window, lines=(lines[id],) if lines and id in lines else ())
+        for id, s in sorted(accounts.items(), key=lambda item: -item[1])
+        if s > 0
+    )
+    step = window / batches
+    steps = Steps(batches, batches * SAMPLES, step, step, step, step, batches * SAMPLES / window, 1.0)
+    return Ledger(window + 2, 1.0, (), window, listed, 0.0, 1.0, (), steps)
+
+
+def make_loading(wait: float, step: float, **given: Any) -> Loading:
+    """A loader; ``cpu``, ``runqueue`` and ``blocked`` are the parts of a fetch in seconds, None when not measured."""
+    cpu, runqueue, blocked = given.pop("cpu", 0.0), given.pop("runqueue", 0.0), given.pop("blocked", 0.0)
+    fetch = given.pop("fetch", None) or sum(part or 0.0 for part in (cpu, runqueue, blocked))
+    fields: dict[str, Any] = {
+        "num_workers": 1,
+        "batch_size": SAMPLES,
+        "prefetch_factor": 2,
+        "persistent_workers": True,
+        "pin_memory": False,
+        "iterable": False,
+        "start_method": "fork",
+        "dataset": "Photographs",
+        "site": "train.py:30",
+        "batch_bytes": 1_000_000,
+        "batches": BATCHES,
+        "samples": BATCHES * SAMPLES,
+        "epochs_started": 2,
+        "wait_s": spread(wait),
+        "step_s": spread(step),
+        "fetch_s": spread(fetch),
+        "fetch_cpu_s": None if cpu is None else spread(cpu),
+        "fetch_runqueue_s": None if runqueue is None else spread(runqueue),
+        "fetch_blocked_s": None if blocked is None else spread(blocked),
+        "fetch_process_cpu_s": None if cpu is None else spread(cpu),
+        "collate_s": spread(fetch * 0.02),
+        "serialize_s": spread(0.0),
+        "deserialize_s": spread(0.0),
+        "item_s": spread(fetch / SAMPLES),
+        "worker_idle_share": 0.0,
+        "worker_start_s": np.array([0.1]),
+        "worker_starts_in_window": 0,
+        "bytes_read_per_sample": 1e5,
+        "storage_bytes_per_sample": 0.0,
+        "cpu_groups": {"decode": 0.7, "transform": 0.2, "other": 0.1},
+        "blocked_groups": {"other": 1.0},
+        "cpu_lines": (LINE,),
+        "blocked_lines": (),
+        "mounts": {},
+        "peers": (),
+        "not_measured": (),
+    }
+    return Loading(**(fields | given))
+
+
+def make_view(
+    *,
+    wait: float,
+    busy: dict[str, float],
+    cores: float | None = 8,
+    main_cores: float | None = 0.1,
+    usage: dict[str, Any] | None = None,
+    process: dict[str, Any] | None = None,
+    uses_gpu: bool | None = False,
+    batches: int = BATCHES,
+    lines: dict[str, Line] | None = None,
+    gaps: dict[str, float] | None = None,
+    **loader: Any,
+) -> View:
+    """A run of ``batches`` steps: seconds of one step waited and in each busy account, ``gaps`` in the whole window."""
+    accounts = {id: s * batches for id, s in {"batch_wait": wait, **busy}.items()} | (gaps or {})
+    loading = make_loading(wait, wait + sum(busy.values()), batches=batches, samples=batches * SAMPLES, **loader)
+    return View(
+        ledger=make_ledger(accounts, batches, lines),
+        loading=loading,
+        cores=cores,
+        process=Process(**({"threads": 1} | (process or {}))),
+        usage=Usage(**({"main_cores": main_cores} | (usage or {}))),
+        uses_gpu=uses_gpu,
+    )
+
+
+COMPUTE = {"forward": 0.003, "backward": 0.006, "optimizer": 0.001}  # a step of 10 ms
+
+
+def starved(**changes: Any) -> View:
+    """One worker, 50 ms of CPU for a batch, 8 cores, a step of 10 ms: it needs 5 workers."""
+    given: dict[str, Any] = {"wait": 0.040, "busy": COMPUTE, "cpu": 0.050}
+    return make_view(**(given | changes))
+
+
+def saturated(**changes: Any) -> View:
+    """Two workers on two full cores, nothing else to run them on."""
+    given = {"wait": 0.016, "busy": COMPUTE, "cpu": 0.050, "runqueue": 0.002, "num_workers": 2, "cores": 2}
+    return make_view(**(given | changes))
+
+
+def remote(**changes: Any) -> View:
+    """Four workers whose fetches sleep on the network, 85 % of 200 ms, as measured on a planted remote store."""
+    given: dict[str, Any] = {
+        "wait": 0.040,
+        "busy": COMPUTE,
+        "cpu": 0.026,
+        "runqueue": 0.004,
+        "blocked": 0.170,
+        "num_workers": 4,
+        "blocked_groups": {"network": 0.95, "other": 0.05},
+        "peers": ("10.0.0.7:443",),
+        "mounts": {"/data (nfs)": 1.0},
+    }
+    return make_view(**(given | changes))
+
+
+def healthy(**changes: Any) -> View:
+    """Workers keep up: the model computes 97 % of the time."""
+    given: dict[str, Any] = {"wait": 0.0003, "busy": COMPUTE, "cpu": 0.020, "num_workers": 4, "worker_idle_share": 0.5}
+    return make_view(**(given | changes))
+
+
+def crowded(**changes: Any) -> View:
+    """16 workers of 8 threads on 2 cores: 5 % on a core, 57 % in the run queue, 38 % blocked at barriers."""
+    given: dict[str, Any] = {
+        "wait": 0.090,
+        "busy": COMPUTE,
+        "cpu": 0.080,
+        "runqueue": 0.912,
+        "blocked": 0.608,
+        "num_workers": 16,
+        "cores": 2,
+        "process": {"worker_threads": 8},
+        "fetch_process_cpu_s": spread(0.190),
+        "blocked_groups": {"lock": 0.2, "other": 0.8},
+        "cpu_groups": {"transform": 1.0},
+    }
+    return make_view(**(given | changes))
+
+
+def locked(**changes: Any) -> View:
+    """Four workers that take turns at one lock: 97 % blocked."""
+    given: dict[str, Any] = {
+        "wait": 0.040,
+        "busy": COMPUTE,
+        "cpu": 0.002,
+        "runqueue": 0.004,
+        "blocked": 0.194,
+        "num_workers": 4,
+        "blocked_groups": {"lock": 0.96, "read": 0.04},
+    }
+    return make_view(**(given | changes))
+
+
+def without_workers(**changes: Any) -> View:
+    """The training process spends 40 of 50 ms on fetching."""
+    given: dict[str, Any] = {"wait": 0.040, "busy": COMPUTE, "cpu": 0.040, "num_workers": 0, "main_cores": 1.0}
+    return make_view(**(given | changes))

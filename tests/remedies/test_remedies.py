@@ -1,0 +1,139 @@
+"""Which remedies a diagnosed run is offered, with what prediction and cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.diagnose.causes import CAUSES
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.result import Remedy
+from flatout.diagnose.view import View
+from flatout.remedies import REMEDIES, propose
+from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
+from tests.diagnose.views import (
+    COMPUTE,
+    LINE,
+    crowded,
+    healthy,
+    locked,
+    make_ledger,
+    remote,
+    saturated,
+    starved,
+    without_workers,
+)
+
+
+def offered(view: View) -> dict[str, Remedy]:
+    return {remedy.id: remedy for remedy in propose(view, judge(view)[0])}
+
+
+def test_few_workers_are_raised_to_the_smallest_number_that_meets_the_demand() -> None:
+    remedy = offered(starved())["num_workers"]
+    assert remedy.title == "raise num_workers from 1 to 5"
+    assert remedy.gain.predicted == pytest.approx(5.0, rel=0.03)
+    assert "num_workers=5" in remedy.how
+    assert remedy.memory_bytes is None
+
+
+def test_memory_is_stated_where_a_worker_was_measured() -> None:
+    remedy = offered(starved(usage={"main_cores": 0.1, "worker_bytes": 10**8}, batch_bytes=10**6))["num_workers"]
+    assert remedy.memory_bytes == 4 * 10**8 + 8 * 10**6
+
+
+def test_full_cores_are_offered_cheaper_work_and_not_more_workers() -> None:
+    remedies = offered(saturated())
+    assert "num_workers" not in remedies
+    assert remedies["faster_decode"].gain.predicted > remedies["cheaper_transform"].gain.predicted > 1
+
+
+def test_a_remote_store_is_offered_a_local_copy_first() -> None:
+    remedies = offered(remote())
+    assert next(iter(remedies)) == "local_copy"
+    assert "num_workers" in remedies
+    assert remedies["num_workers"].cause == "storage_latency"
+
+
+def test_crowded_cores_are_offered_fewer_threads_with_an_honest_interval() -> None:
+    remedy = offered(crowded())["worker_threads"]
+    assert remedy.gain.low <= 1.0 < remedy.gain.predicted < remedy.gain.high
+
+
+def test_no_device_remedy_is_offered_to_a_starved_run() -> None:
+    assert not {"mixed_precision", "bigger_batch"} & set(offered(starved(uses_gpu=True)))
+
+
+def test_mixed_precision_is_an_opportunity_of_a_gpu_that_computes_all_the_time() -> None:
+    assert "mixed_precision" in offered(healthy(uses_gpu=True))
+    assert offered(healthy()) == {}
+
+
+def test_an_unexplained_run_is_offered_nothing() -> None:
+    assert offered(locked()) == {}
+
+
+@pytest.mark.parametrize(
+    ("view", "id"),
+    [
+        (without_workers(), "num_workers"),
+        (healthy(busy=COMPUTE | {"logging": 0.01}), "log_less"),
+        (healthy(gaps={"checkpoint": 1.0}), "checkpoint_less"),
+        (healthy(gaps={"validation": 1.0}), "validate_less"),
+        (healthy(busy=COMPUTE | {"host_other": 0.01}, cpu=0.008, lines={"host_other": LINE}), "work_to_workers"),
+        (
+            healthy(persistent_workers=False, worker_starts_in_window=8, gaps={"epoch_boundary": 1.0}),
+            "persistent_workers",
+        ),
+        (
+            healthy(busy=COMPUTE | {"device_sync": 0.01}, uses_gpu=True, usage={"device_busy_share": 0.5}),
+            "fewer_blocking_reads",
+        ),
+        (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "bigger_batch"),
+    ],
+)
+def test_each_cause_is_offered_its_remedy_with_a_gain(view: View, id: str) -> None:
+    remedy = offered(view)[id]
+    assert remedy.gain.low <= remedy.gain.predicted <= remedy.gain.high
+    assert remedy.gain.predicted > 1.05
+
+
+def test_moving_work_into_workers_that_are_busy_already_promises_little() -> None:
+    busy = COMPUTE | {"host_other": 0.010}
+    spare = offered(healthy(busy=busy, cpu=0.008))["work_to_workers"]
+    full = offered(healthy(busy=busy, cpu=0.060))
+    assert "work_to_workers" not in full or full["work_to_workers"].gain.predicted < spare.gain.predicted
+
+
+def test_a_validation_that_is_halved_gives_half_of_its_share_back() -> None:
+    remedy = offered(healthy(gaps={"validation": 2.06}))["validate_less"]
+    assert remedy.gain.predicted == pytest.approx(1 / 0.75, rel=0.03)
+
+
+def test_remedies_are_listed_by_predicted_gain() -> None:
+    for view in (starved(), saturated(), remote(), crowded()):
+        gains = [remedy.gain.predicted for remedy in propose(view, judge(view)[0])]
+        assert gains == sorted(gains, reverse=True)
+
+
+def test_each_remedy_answers_known_causes_and_has_a_known_class_and_risk() -> None:
+    known = {function.__name__ for function in CAUSES}
+    for entry in REMEDIES:
+        assert set(entry.causes) <= known
+        assert entry.semantic_class in (IDENTICAL, NUMERICS, OPTIMISATION, DATA)
+        assert entry.risk in ("low", "medium", "high")
+    assert len({entry.id for entry in REMEDIES}) == len(REMEDIES)
+
+
+def test_each_cause_has_a_remedy() -> None:
+    answered = {cause for entry in REMEDIES for cause in entry.causes}
+    assert answered == {function.__name__ for function in CAUSES}
+
+
+def test_what_had_to_be_assumed_is_said_in_the_basis() -> None:
+    remedy = offered(starved(main_cores=None))["num_workers"]
+    assert "is taken to keep its threads busy" in remedy.basis
+
+
+def test_a_run_without_a_loader_is_offered_no_loader_settings() -> None:
+    view = View(ledger=make_ledger({"forward": 1.0, "logging": 1.0}), loading=None, cores=2)
+    assert set(offered(view)) == {"log_less"}

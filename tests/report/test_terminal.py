@@ -1,0 +1,260 @@
+"""The terminal report: width, order, numbers, and how it looks where colour or UTF-8 is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from flatout.diagnose.result import Account, Cause, Diagnosis, Epoch, Evidence, Gain
+from flatout.report.terminal import MIN_WIDTH, print_report, render
+from tests.report import diagnoses
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def lines_of(diagnosis: Diagnosis, *, unicode: bool = True) -> list[str]:
+    return render(diagnosis, unicode=unicode).plain.split("\n")
+
+
+def row(lines: list[str], label: str) -> str:
+    return next(line for line in lines if re.match(rf"[ │├└─|`-]*{re.escape(label)} ", line))
+
+
+@pytest.mark.parametrize("unicode", [True, False])
+@pytest.mark.parametrize("width", [MIN_WIDTH, 72, 80])
+@pytest.mark.parametrize("name", diagnoses.ALL)
+def test_every_line_fits_and_none_trails_blanks(name: str, width: int, unicode: bool) -> None:
+    for line in render(diagnoses.ALL[name](), width=width, unicode=unicode).plain.split("\n"):
+        assert cell_len(line) <= width, line
+        assert line == line.rstrip()
+
+
+def test_wide_characters_of_a_users_files_count_double() -> None:
+    starved = diagnoses.starved()
+    wide = Cause("storage_latency", "読み込み" * 20, 0.7, 0.9, (Evidence("データ" * 40),))
+    for line in lines_of(dataclasses.replace(starved, causes=(wide,))):
+        assert cell_len(line) <= 80, line
+
+
+def test_verdict_comes_first_and_the_next_command_last() -> None:
+    lines = lines_of(diagnoses.healthy())
+    assert lines[0] == "The training computes 98 % of the time: there is nothing to gain from data."
+    assert lines[-1] == "Next: flatout report 20261121-020000-0b1c --markdown"
+
+
+def test_sections_follow_the_order_of_the_argument() -> None:
+    text = "\n".join(lines_of(diagnoses.starved()))
+    order = [
+        "The GPU waits for data 79 %",
+        "Largest predicted gain: 3.9x (3.1-4.6)",
+        "Where the time went",
+        "Epochs",
+        "What holds it back",
+        "What to do",
+        "Not measured",
+        "Problems with this record",
+        "Next:",
+    ]
+    positions = [text.index(part) for part in order]
+    assert positions == sorted(positions)
+
+
+def test_ledger_shows_share_and_seconds_of_accounts_and_of_the_unaccounted() -> None:
+    lines = lines_of(diagnoses.starved())
+    assert "79.1 %  561.2 s" in row(lines, "batch wait")
+    assert "71.0 %  503.7 s" in row(lines, "workers blocked on reads")
+    assert "1.1 %    7.6 s" in row(lines, "unaccounted")
+    assert "100.0 %  709.4 s" in row(lines, "training window")
+
+
+def test_top_level_shares_add_up_with_the_small_ones_summed_up() -> None:
+    lines = lines_of(diagnoses.starved())
+    start = lines.index(row(lines, "batch wait"))
+    end = lines.index(row(lines, "training window"))
+    tops = [line for line in lines[start:end] if re.match(r"  \w", line)]
+    shares = [float(found[1]) for line in tops if (found := re.search(r"(\d+\.\d) %  ", line))]
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
+    assert "others, each under 0.5 %" in "\n".join(tops)
+    assert "checkpoint writes" not in "\n".join(lines)
+
+
+def test_unaccounted_is_shown_when_it_is_nothing() -> None:
+    healthy = diagnoses.healthy()
+    assert healthy.ledger is not None
+    ledger = dataclasses.replace(healthy.ledger, unaccounted_s=0.0)
+    assert "0.0 %  0.00 s" in row(lines_of(dataclasses.replace(healthy, ledger=ledger)), "unaccounted")
+
+
+def test_a_single_small_account_keeps_its_name() -> None:
+    healthy = diagnoses.healthy()
+    assert healthy.ledger is not None
+    tiny = Account("logging", "log writes", 0.01, 0.0015)
+    ledger = dataclasses.replace(healthy.ledger, accounts=(*healthy.ledger.accounts, tiny))
+    lines = lines_of(dataclasses.replace(healthy, ledger=ledger))
+    assert "0.1 %" in row(lines, "log writes")
+    assert not any("others" in line for line in lines)
+
+
+def test_hot_lines_stand_below_their_account_with_file_line_and_seconds() -> None:
+    lines = lines_of(diagnoses.starved())
+    position = lines.index(row(lines, "blocking reads of the device"))
+    assert "train.py:141" in lines[position + 1]
+    assert "17.9 s  running_loss += loss.item()" in lines[position + 1]
+
+
+def test_start_up_and_ending_are_apart_from_the_window() -> None:
+    text = " ".join(" ".join(lines_of(diagnoses.starved())).split())
+    assert "12.3 s to the end of the first step: imports 7.1 s, first batch 4.4 s, other 800 ms" in text
+    assert "2.3 s after the last step" in text
+
+
+def test_epochs_tell_cold_from_warm_and_a_cut_off_one() -> None:
+    lines = lines_of(diagnoses.starved())
+    assert re.search(r"0 +195 +7 min 37 s +109 +91\.2 % +5\.0 % +cold$", row(lines, "0"))
+    assert re.search(r"1 +195 +2 min 16 s +366 +72\.0 % +17\.0 % +warm$", row(lines, "1"))
+    assert row(lines, "2").endswith("warm  cut off")
+
+
+def test_one_epoch_makes_no_table() -> None:
+    assert not any(line.startswith("Epochs") for line in lines_of(diagnoses.healthy()))
+
+
+def test_of_many_epochs_the_middle_ones_are_summed_up() -> None:
+    starved = diagnoses.starved()
+    assert starved.ledger is not None
+    epochs = tuple(Epoch(index, 60.0 + index, 195, 49920, None, True, {}) for index in range(90))
+    lines = lines_of(dataclasses.replace(starved, ledger=dataclasses.replace(starved.ledger, epochs=epochs)))
+    assert re.search(r"4-87 +1 min 46 s +median$", row(lines, "4-87"))
+    assert "not measured" in row(lines, "89")
+    assert len(lines) < 100
+
+
+def test_causes_keep_their_rank_with_share_confidence_and_evidence() -> None:
+    text = "\n".join(lines_of(diagnoses.starved()))
+    assert re.search(r"1\. Reads from remote storage keep the workers waiting +71 %", text)
+    assert "storage_latency, high confidence" in text
+    assert "503.7 s of the 561.2 s of batch wait" in text
+    assert text.index("storage_latency, high") < text.index("worker_restart, medium")
+
+
+def test_a_hidden_cause_names_what_hides_it() -> None:
+    text = "\n".join(lines_of(diagnoses.starved()))
+    hidden = text.index("Hidden by storage_latency, look again when that is gone:")
+    assert text.index("(device_sync)") > hidden
+    assert "3. " not in text[hidden : text.index("What to do")]
+
+
+def test_a_gain_is_called_predicted_and_has_its_interval_class_risk_and_memory() -> None:
+    text = "\n".join(lines_of(diagnoses.starved()))
+    assert "predicted, not yet measured" in text
+    assert "predicted 1.85x (1.60-1.98)  identical  low risk  memory +1.2 GiB" in text
+
+
+def test_a_remedy_of_about_one_is_listed_apart() -> None:
+    text = "\n".join(lines_of(diagnoses.starved()))
+    assert text.index("Would change little now:") < text.index("train in bfloat16 (autocast)")
+    assert "predicted 1.01x (1.00-1.02)" in text
+
+
+def test_no_gain_is_announced_when_no_remedy_pays() -> None:
+    starved = diagnoses.starved()
+    flat = tuple(dataclasses.replace(remedy, gain=Gain(1.0, 0.99, 1.01)) for remedy in starved.remedies)
+    text = "\n".join(lines_of(dataclasses.replace(starved, remedies=flat)))
+    assert "Largest predicted gain" not in text
+    assert text.count("predicted 1.00x (0.99-1.01)") == 3
+
+
+def test_unknown_memory_is_not_none() -> None:
+    starved = diagnoses.starved()
+    unknown = dataclasses.replace(starved.remedies[0], memory_bytes=None)
+    text = "\n".join(lines_of(dataclasses.replace(starved, remedies=(unknown,))))
+    assert "memory not known" in text
+
+
+def test_what_was_not_measured_says_why_once_for_each_reason() -> None:
+    text = " ".join(" ".join(lines_of(diagnoses.starved())).split())
+    assert "cpu_decode, cpu_transform: not measured, because no stack sample fell into a worker's fetch" in text
+
+
+def test_no_batch_size_gives_no_rate() -> None:
+    text = "\n".join(lines_of(diagnoses.partly_measured()))
+    assert "not measured, because no batch size was seen" in text
+    assert "nan" not in text
+    assert " 0 samples/s" not in text
+
+
+def test_a_run_without_steps_says_so_and_shows_the_problem() -> None:
+    lines = lines_of(diagnoses.without_steps())
+    assert lines[0] == "No training step was seen."
+    assert any("Not measured, because the record holds no complete training step." in line for line in lines)
+    assert any("FileNotFoundError" in line for line in lines)
+
+
+def test_a_run_id_is_never_shortened() -> None:
+    assert any("20261121-030000-77aa" in line and "…" not in line for line in lines_of(diagnoses.partly_measured()))
+
+
+class Stream(io.StringIO):
+    """A stream that claims to be a terminal, or not, with some encoding."""
+
+    def __init__(self, encoding: str, tty: bool) -> None:
+        super().__init__()
+        self._encoding = encoding
+        self._tty = tty
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
+
+    def isatty(self) -> bool:
+        return self._tty
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    return monkeypatch
+
+
+def printed(encoding: str = "utf-8", *, tty: bool) -> str:
+    stream = Stream(encoding, tty)
+    print_report(diagnoses.starved(), stream)
+    return stream.getvalue()
+
+
+def test_colour_changes_no_word_and_no_width(terminal: pytest.MonkeyPatch) -> None:
+    coloured = printed(tty=True)
+    assert "\x1b[" in coloured
+    plain = ANSI.sub("", coloured)
+    assert [line.rstrip() for line in plain.splitlines()] == lines_of(diagnoses.starved())
+
+
+def test_a_pipe_gets_no_escape_codes(terminal: pytest.MonkeyPatch) -> None:
+    assert "\x1b" not in printed(tty=False)
+
+
+def test_no_color_and_a_dumb_terminal_get_no_colours(terminal: pytest.MonkeyPatch) -> None:
+    terminal.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[0-9;]*3\d", printed(tty=True))
+    terminal.delenv("NO_COLOR")
+    terminal.setenv("TERM", "dumb")
+    assert "\x1b" not in printed(tty=True)
+
+
+def test_without_utf8_the_report_is_ascii(terminal: pytest.MonkeyPatch) -> None:
+    text = printed("ANSI_X3.4-1968", tty=False)
+    assert text.isascii()
+    assert "####" in text
+    assert "█" in printed("UTF-8", tty=False)
+
+
+def test_a_narrow_terminal_gets_narrow_lines(terminal: pytest.MonkeyPatch) -> None:
+    terminal.setenv("COLUMNS", "64")
+    assert max(cell_len(line) for line in ANSI.sub("", printed(tty=True)).splitlines()) <= 64
