@@ -68,6 +68,7 @@ def make_loading(wait: float, step: float, **given: Any) -> Loading:
         "worker_starts_in_window": 0,
         "bytes_read_per_sample": 1e5,
         "storage_bytes_per_sample": 0.0,
+        "transforms": (),
         "cpu_groups": {"decode": 0.7, "transform": 0.2, "other": 0.1},
         "blocked_groups": {"other": 1.0},
         "cpu_lines": (LINE,),
@@ -156,6 +157,7 @@ def crowded(**changes: Any) -> View:
         "process": {"worker_threads": 8},
         "fetch_process_cpu_s": spread(0.190),
         "blocked_groups": {"lock": 0.2, "other": 0.8},
+        "transforms": (),
         "cpu_groups": {"transform": 1.0},
     }
     return make_view(**(given | changes))

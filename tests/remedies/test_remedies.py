@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flatout.diagnose.causes import CAUSES
+from flatout.diagnose.loading import TransformCost
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.result import Remedy
 from flatout.diagnose.view import View
@@ -19,6 +20,7 @@ from tests.diagnose.views import (
     make_ledger,
     remote,
     saturated,
+    spread,
     starved,
     without_workers,
 )
@@ -137,3 +139,31 @@ def test_what_had_to_be_assumed_is_said_in_the_basis() -> None:
 def test_a_run_without_a_loader_is_offered_no_loader_settings() -> None:
     view = View(ledger=make_ledger({"forward": 1.0, "logging": 1.0}), loading=None, cores=2)
     assert set(offered(view)) == {"log_less"}
+
+
+def pipeline(*parts: tuple[str, float, float, float]) -> tuple[TransformCost, ...]:
+    return tuple(TransformCost(*part) for part in parts)
+
+
+def test_a_colour_transform_before_the_crop_is_told_to_come_after_it() -> None:
+    view = saturated(
+        cpu_groups={"transform": 0.9, "decode": 0.1},
+        item_s=spread(0.010),
+        transforms=pipeline(("ColorJitter", 0.008, 100_000, 100_000), ("RandomCrop", 0.0005, 100_000, 10_000)),
+    )
+    remedies = offered(view)
+    assert remedies["crop_first"].title == "put RandomCrop before ColorJitter"
+    # 8 ms of 10 ms shrink to a tenth: the fetch keeps 28 % of its time.
+    assert remedies["crop_first"].gain.predicted == pytest.approx(1 / 0.28, rel=0.1)
+    assert "cheaper_transform" not in remedies
+
+
+def test_a_crop_that_comes_first_already_is_not_told_to() -> None:
+    view = saturated(
+        cpu_groups={"transform": 0.9, "decode": 0.1},
+        item_s=spread(0.010),
+        transforms=pipeline(("RandomCrop", 0.0005, 100_000, 10_000), ("ColorJitter", 0.008, 10_000, 10_000)),
+    )
+    remedies = offered(view)
+    assert "crop_first" not in remedies
+    assert "cheaper_transform" in remedies

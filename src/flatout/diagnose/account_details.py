@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from flatout.diagnose import batch_wait
+from flatout.diagnose import batch_wait, wording
 from flatout.diagnose.accounts import CODE, IMPORTS, LABELS, Charged
 from flatout.diagnose.batch_wait import Wait, divide_waits
 from flatout.diagnose.result import Account, Line
@@ -202,7 +202,11 @@ def _checkpoint_note(window: Window) -> str | None:
     # A framework's own span lies around the write that it makes: only outermost spans count.
     outer = np.concatenate(([True], writes["start"][1:] >= np.maximum.accumulate(ends(writes))[:-1]))[: len(writes)]
     size = int(writes["a"].sum())
-    return f"{int(outer.sum())} written, {size} bytes" if size else f"{int(outer.sum())} written, size not measured"
+    return (
+        f"{int(outer.sum())} written, {wording.size(size)}"
+        if size
+        else f"{int(outer.sum())} written, size not measured"
+    )
 
 
 def _boundaries(window: Window, rows: Ints) -> tuple[Account, ...]:

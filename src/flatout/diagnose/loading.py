@@ -13,6 +13,16 @@ Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class TransformCost:
+    """One part of the samples' transform pipeline, as measured on single samples."""
+
+    name: str
+    mean_s: float
+    pixels_in: float  # mean; 0: not a picture
+    pixels_out: float
+
+
+@dataclass(frozen=True)
 class Loading:
     """The training loader within the ledger's window (start-up and first step excluded).
 
@@ -49,6 +59,7 @@ class Loading:
     worker_starts_in_window: int
     bytes_read_per_sample: float | None
     storage_bytes_per_sample: float | None
+    transforms: tuple[TransformCost, ...]  # in pipeline order; empty: no torchvision pipeline was seen
     cpu_groups: dict[str, float]  # function group -> share of on-CPU fetch time, adds up to 1
     blocked_groups: dict[str, float]  # function group -> share of blocked fetch time
     cpu_lines: tuple[Line, ...]

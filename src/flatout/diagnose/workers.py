@@ -14,6 +14,7 @@ from flatout.diagnose.samples import Samples, stack_samples, top_lines
 from flatout.diagnose.storage import bytes_per_sample, is_cold, mount_shares, peers_of, storage_is_counted
 from flatout.diagnose.timeline import Floats, intervals
 from flatout.diagnose.training import Training
+from flatout.diagnose.transform_costs import transform_costs
 from flatout.diagnose.worker_records import Fetches, Team, fetch_events, loader_settings, worker_count, worker_teams
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, no_events, of_kinds
@@ -150,6 +151,7 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         worker_starts_in_window=len(side.spans(kinds.WORKER_START)),
         bytes_read_per_sample=read,
         storage_bytes_per_sample=storage,
+        transforms=transform_costs(side),
         cpu_groups=functions.cpu_groups,
         blocked_groups=functions.blocked_groups,
         cpu_lines=top_lines(functions.cpu_lines, float(cpu.sum()) if cpu is not None else 0.0),

@@ -53,6 +53,7 @@ ITEM = 45  # dataset[i] or next(dataset); a index or -1
 COLLATE = 46
 PUT = 47  # a batch index; handing the batch to the queue
 SERIALIZE = 48  # pickling in the queue's feeder thread; a bytes
+TRANSFORM = 51  # one part of a sample's pipeline: arg class; a pixels in; b pixels out, place from bit 48
 WORKER_START = 50  # process creation to ready; a worker id; arg unused
 
 KIND_NAMES = {

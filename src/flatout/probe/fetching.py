@@ -104,6 +104,7 @@ def _timed_fetch(original, field, stand_in):
         if timing:
             real = getattr(self, field)
             setattr(self, field, stand_in(real))
+            timing_samples[0] = True
         start = now()
         try:
             return original(self, indices)
@@ -111,6 +112,7 @@ def _timed_fetch(original, field, stand_in):
             end = now()
             if timing:
                 setattr(self, field, real)
+                timing_samples[0] = False
             samples = len(indices) if isinstance(indices, (list, tuple)) else 1
             _fetched(self, samples, start, end, before)
 
@@ -131,13 +133,15 @@ def _counters():
         return None
 
 
+timing_samples = [False]  # whether the samples of the batch that is being fetched are timed
+sample_cost_ns = [ITEM_COST_NS]  # grows with the parts that a sample is timed in
 current_batch = [-1]  # index of the batch that the worker loop is working on
 
 
 @quietly
 def _fetched(fetcher, samples, start, end, before):
     fetcher._flatout_batches = fetcher.__dict__.get("_flatout_batches", 0) + 1
-    fetcher._flatout_every = max(1, round(ITEM_COST_NS * max(samples, 1) / (ITEM_BUDGET * max(end - start, 1))))
+    fetcher._flatout_every = max(1, round(sample_cost_ns[0] * max(samples, 1) / (ITEM_BUDGET * max(end - start, 1))))
     if before is None:
         return
     REC.emit(events.FETCH, start, end, 0, current_batch[0], samples)

@@ -2,7 +2,7 @@
 
 import torch.utils.data
 
-from . import blocking, device, events, fetching, frameworks, loaders, modules, sinks, training, workers
+from . import blocking, device, events, fetching, frameworks, loaders, modules, sinks, training, transforms, workers
 from .recorder import REC, now, report_fault
 
 _compile_starts: list[int] = []
@@ -29,6 +29,7 @@ def install(watch):
         "blocking": blocking.install,
         "sinks": lambda: sinks.install(watch),
         "frameworks": lambda: frameworks.install(watch),
+        "transforms": lambda: transforms.watch_for(watch),
         "compile": lambda: watch("torch._dynamo.callback", _watch_compile),
     }
     missing = {}

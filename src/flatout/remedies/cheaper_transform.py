@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from flatout.diagnose.causes.fetching import TRANSFORM_GROUPS, group_share
 from flatout.predict.pipeline import Change
+from flatout.remedies import crop_first
 from flatout.remedies.proposal import DATA, Case, Entry, Proposal
 
 
 def _propose(case: Case) -> Proposal | None:
     loading = case.view.loading
-    if loading is None:
+    # Where it is known which transform comes too early, that is the remedy.
+    if loading is None or crop_first.too_early(loading.transforms):
         return None
     transform = group_share(loading.cpu_groups, TRANSFORM_GROUPS)
     if case.view.uses_gpu:

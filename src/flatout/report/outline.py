@@ -103,7 +103,7 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
     else:
         facts.append(("throughput", "not measured, because no batch size was seen"))
     if steps.accumulation > 1:
-        facts.append(("accumulation", f"{steps.accumulation:g} batches make one optimizer step"))
+        facts.append(("accumulation", f"{steps.accumulation:.3g} batches make one optimizer step"))
     parts = [one for one in ledger.startup if one.share >= 0.01]
     named = [f"{one.label} {duration(one.seconds)}" for one in parts]
     rest_s = ledger.startup_s - sum(one.seconds for one in parts)

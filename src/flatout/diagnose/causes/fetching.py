@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -80,11 +81,16 @@ def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:
     """The lines with most samples, as evidence."""
     return tuple(
         Evidence(
-            f"{line.file}:{line.line} {line.source.strip() or line.function}: {duration(line.seconds)}",
+            f"{place(line)} {(line.source.strip() or line.function).rstrip(':')}: {duration(line.seconds)}",
             {"file": line.file, "line": line.line, "seconds": line.seconds},
         )
         for line in list(lines)[:count]
     )
+
+
+def place(line: Line) -> str:
+    """``file:line``; of an installed package without the folder that all of them lie in."""
+    return f"{re.split(r'/(?:site|dist)-packages/', line.file)[-1]}:{line.line}"
 
 
 def _mean(values: NDArray[np.float64]) -> float:

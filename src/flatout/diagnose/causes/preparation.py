@@ -10,10 +10,11 @@ from flatout.diagnose.causes.fetching import (
     hottest,
     split,
 )
+from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
-from flatout.diagnose.wording import percent
+from flatout.diagnose.wording import duration, percent
 from flatout.predict.pipeline import Change
 
 _GROUP_WORDS = {
@@ -33,6 +34,21 @@ def cpu_decode(view: View) -> Cause | NotMeasured | None:
 def cpu_transform(view: View) -> Cause | NotMeasured | None:
     """Resizing, augmenting and the data set's own code use the time of the cores that fetch."""
     return _preparation(view, "cpu_transform", TRANSFORM_GROUPS, "transforms use up the time of the fetching cores")
+
+
+def _slowest_part(loading: Loading, id: str) -> tuple[Evidence, ...]:
+    """The transform that costs most, where the pipeline's parts were timed."""
+    if id != "cpu_transform" or not loading.transforms or not len(loading.item_s):
+        return ()
+    part = max(loading.transforms, key=lambda transform: transform.mean_s)
+    share = min(part.mean_s / float(loading.item_s.mean()), 1.0)
+    size = f" on {part.pixels_in:,.0f} pixels" if part.pixels_in else ""
+    return (
+        Evidence(
+            f"{part.name} takes {duration(part.mean_s)}{size}: {percent(share)} of the time of a sample",
+            {"transform": part.name, "seconds": part.mean_s, "pixels": part.pixels_in, "share": share},
+        ),
+    )
 
 
 def _preparation(view: View, id: str, groups: tuple[str, ...], title: str) -> Cause | NotMeasured | None:
@@ -67,6 +83,12 @@ def _preparation(view: View, id: str, groups: tuple[str, ...], title: str) -> Ca
                 {"group_share": group, "group": named, "batch_wait": wait},
             ),
             parts.evidence(),
-            *hottest(loading.cpu_lines),
+            *_slowest_part(loading, id),
+            # Lines are not told apart by group: they speak for the largest one.
+            *(
+                hottest(loading.cpu_lines)
+                if named == max(loading.cpu_groups, key=loading.cpu_groups.__getitem__)
+                else ()
+            ),
         ),
     )

@@ -116,7 +116,8 @@ def too_many_workers(view: View) -> Cause | NotMeasured | None:
     threads = computing_threads(view, loading)
     if parts.runqueue < SATURATED_RUNQUEUE or loading.num_workers * threads <= view.cores:
         return None
-    wait = view.ledger.share("batch_wait")
+    # A wait for the hand-over of finished batches is none for cores.
+    wait = view.ledger.share("batch_wait") - view.ledger.share("batch_wait.hand_over")
     if threads >= _MORE_THAN_ONE_THREAD:
         # Threads of one fetch wait for each other at every barrier: beside the queue for a core, that is all
         # blocked time which is not storage.
@@ -185,7 +186,9 @@ def computing_threads(view: View, loading: Loading) -> float:
     if loading.fetch_process_cpu_s is None or loading.fetch_cpu_s is None:
         return configured
     cpu_s = float(loading.fetch_cpu_s.sum())
-    measured = float(loading.fetch_process_cpu_s.sum()) / cpu_s if cpu_s > 0 else 1.0
+    # The queue's own thread pickles the batch before while this one is fetched.
+    serialize_s = float(loading.serialize_s.mean()) * len(loading.fetch_s) if len(loading.serialize_s) else 0.0
+    measured = (float(loading.fetch_process_cpu_s.sum()) - serialize_s) / cpu_s if cpu_s > 0 else 1.0
     # Other threads that only pickle or poll are no computing threads.
     return max(configured, measured) if measured >= _MORE_THAN_ONE_THREAD else 1.0
 
