@@ -76,7 +76,7 @@ def profile(
     outcome = record(command or [], runs_dir, bounds, quiet=quiet, stdout_to_stderr=to_stdout, trace=trace)
     _explain_failure(outcome)
 
-    from flatout.diagnose import diagnose
+    from flatout.diagnose.diagnosis import diagnose
     from flatout.record import load_run
 
     if not quiet:

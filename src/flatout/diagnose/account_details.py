@@ -202,11 +202,7 @@ def _checkpoint_note(window: Window) -> str | None:
     # A framework's own span lies around the write that it makes: only outermost spans count.
     outer = np.concatenate(([True], writes["start"][1:] >= np.maximum.accumulate(ends(writes))[:-1]))[: len(writes)]
     size = int(writes["a"].sum())
-    return (
-        f"{int(outer.sum())} written, {wording.size(size)}"
-        if size
-        else f"{int(outer.sum())} written, size not measured"
-    )
+    return f"{int(outer.sum())} written, {wording.size(size) if size else 'size not measured'}"
 
 
 def _boundaries(window: Window, rows: Ints) -> tuple[Account, ...]:

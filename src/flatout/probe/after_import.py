@@ -7,17 +7,17 @@ import time
 class AfterImport:
     """A meta-path finder that only wraps the loaders of the modules it was asked to watch."""
 
-    def __init__(self, on_timed):
+    def __init__(self, on_timed, on_failure):
         self._actions = {}
         self._on_timed = on_timed
+        self._on_failure = on_failure
         self._finding = set()
 
     def watch(self, name, action=None):
         """Call ``action(module)`` after ``name`` was executed; now if it already was."""
         module = sys.modules.get(name)
         if module is not None:
-            if action is not None:
-                action(module)
+            self._run(action, module)
             return
         self._actions.setdefault(name, []).append(action)
 
@@ -50,8 +50,15 @@ class AfterImport:
         actions = self._actions.pop(name, ())
         self._on_timed(name, start, end)
         for action in actions:
-            if action is not None:
-                action(module)
+            self._run(action, module)
+
+    def _run(self, action, module):
+        if action is None:
+            return
+        try:
+            action(module)
+        except Exception as error:  # another version of that module: its part is not measured
+            self._on_failure(module.__name__, error)
 
 
 class _Loader:

@@ -43,7 +43,7 @@ def start(run, since_process_start=True):
     REC.attach(run, Control(os.path.join(run, "control")))
     if not since_process_start:
         REC.save_process(start_ns=now())
-    watcher = AfterImport(_import_timed)
+    watcher = AfterImport(_import_timed, _not_patched)
     for name in TIMED_IMPORTS:
         watcher.watch(name)
     watcher.watch("torch", lambda torch: _torch_imported(watcher))
@@ -53,11 +53,19 @@ def start(run, since_process_start=True):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
+@quietly
 def _import_timed(name, start_ns, end_ns):
     if REC.file is not None:
         REC.emit(events.IMPORT, start_ns, end_ns, REC.names.text(name))
     else:
         REC.pending_imports.append((name, start_ns, end_ns))
+
+
+@quietly
+def _not_patched(name, error):
+    missing = REC.process.setdefault("not_patched", {})
+    missing[name] = "%s: %s" % (type(error).__name__, error)
+    REC.save_process()
 
 
 @quietly
@@ -73,7 +81,7 @@ def _torch_imported(watcher):
         threads=torch.get_num_threads(),
         schedstat=scheduling.thread_times() is not None,
         io=scheduling.process_io() is not None,
-        not_patched=missing,
+        not_patched={**(REC.process.get("not_patched") or {}), **(missing or {})},
     )
     stacks.start()
 
@@ -84,7 +92,7 @@ def _note_exceptions():
     def excepthook(kind, value, trace):
         try:
             lines = traceback.format_exception(kind, value, trace)
-            text = "".join(lines).splitlines()
+            text = "".join(lines).rstrip().splitlines()
             REC.failure = {"exception": text[-1] if text else kind.__name__, "traceback": text[-12:]}
         except Exception:
             pass

@@ -12,6 +12,7 @@ from .recorder import REC, now, quietly, report_fault
 from .sites import user_line
 
 _loaders: Any = weakref.WeakKeyDictionary()  # DataLoader -> [names id, how often iterated]
+_built_before: Any = {}  # what describes a loader -> (its entry, weak reference to the last one)
 _owners: Any = weakref.WeakKeyDictionary()  # iterator -> [names id, worker pids, batches delivered]
 MEASURE_BYTES_EVERY = 256
 _SETTINGS = (
@@ -59,7 +60,7 @@ def _timed_iter(original):
 def _iteration_started(loader, iterator, start, end):
     known = _loaders.get(loader)
     if known is None:
-        known = _loaders[loader] = [REC.names.add("loader", **_describe(loader)), 0]
+        known = _loaders[loader] = _known_again(loader)
     number, iteration = known
     known[1] += 1
     REC.emit(events.ITER_START, start, end, number, iteration)
@@ -68,6 +69,18 @@ def _iteration_started(loader, iterator, start, end):
     if pids and (before is None or before[1] != pids):
         REC.names.add("workers", loader=number, iteration=iteration, pids=pids)
     _owners[iterator] = [number, pids, 0]
+
+
+def _known_again(loader):
+    """The entry of a loader seen for the first time: that of its predecessor when it is one built anew each epoch."""
+    fields = _describe(loader)
+    key = tuple(str(fields[name]) for name in ("site", "dataset", "dataset_len", "sampler", *_SETTINGS))
+    entry, before = _built_before.get(key, (None, None))
+    # Two loaders that live at the same time (training and validation through one function) stay two.
+    if entry is None or before() is not None:
+        entry = [REC.names.add("loader", **fields), 0]
+    _built_before[key] = (entry, weakref.ref(loader))
+    return entry
 
 
 def _describe(loader):

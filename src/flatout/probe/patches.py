@@ -42,12 +42,23 @@ def install(watch):
 
 
 def _watch_compile(callback):
-    handler = callback.callback_handler
-    handler.register_start_callback(lambda *args: _compile_starts.append(now()))
-    handler.register_end_callback(_compile_ended)
+    # The handler's own methods: callbacks that are registered with it are forgotten by torch._dynamo.reset().
+    handler = type(callback.callback_handler)
+    started, ended = handler.run_start_callbacks, handler.run_end_callbacks
+
+    def run_start_callbacks(self, *args, **kwargs):
+        _compile_starts.append(now())
+        return started(self, *args, **kwargs)
+
+    def run_end_callbacks(self, *args, **kwargs):
+        _compile_ended()
+        return ended(self, *args, **kwargs)
+
+    handler.run_start_callbacks = run_start_callbacks
+    handler.run_end_callbacks = run_end_callbacks
 
 
-def _compile_ended(*args):
+def _compile_ended():
     if _compile_starts and REC.on:
         try:
             REC.emit(events.COMPILE, _compile_starts.pop(), now(), REC.names.text("torch.compile"))
