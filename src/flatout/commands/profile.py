@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,4 +110,5 @@ def _explain_failure(outcome: Outcome) -> None:
     from flatout.recording.failure import explain
 
     message, exit_code = explain(outcome)
+    shutil.rmtree(outcome.run, ignore_errors=True)  # there is nothing in it to look at
     raise CommandError(message, exit_code)

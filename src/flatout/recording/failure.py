@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from flatout.recording.live import what_was_seen
 from flatout.recording.session import Outcome
-
-LAST_LINES = 6
 
 
 def explain(outcome: Outcome) -> tuple[str, int]:
@@ -24,8 +23,7 @@ def explain(outcome: Outcome) -> tuple[str, int]:
         ended = f"signal {code - 128}" if code > 128 else f"exit code {code}"
         message = f"the command failed ({ended}) before its first training step"
         if exception:
-            last = "\n  ".join(exception["traceback"][-LAST_LINES:])
-            return f"{message}; its last lines:\n  {last}", code
+            return f"{message}: {exception['exception']}{_place(exception)}", code
         return f"{message}; its own messages are above", code
     seen = what_was_seen(outcome.run, outcome.live)
     if outcome.stop in ("interrupted", "terminated"):
@@ -36,6 +34,12 @@ def explain(outcome: Outcome) -> tuple[str, int]:
         f"no training step was seen in time: {seen}; give it longer with --first-step-within, or check the command",
         2,
     )
+
+
+def _place(exception: dict[str, Any]) -> str:
+    """The innermost line that the traceback names, as `` (file:line)``."""
+    found = re.findall(r'File "(.+?)", line (\d+)', "\n".join(exception["traceback"]))
+    return f" ({found[-1][0]}:{found[-1][1]})" if found else ""
 
 
 def _processes(run: Path) -> list[dict[str, Any]]:

@@ -30,6 +30,8 @@ def exclusive(runs_folder: Path) -> Iterator[None]:
     """
     try:
         runs_folder.mkdir(parents=True, exist_ok=True)
+        if runs_folder.parent.name == ".flatout" and not (runs_folder.parent / ".gitignore").exists():
+            (runs_folder.parent / ".gitignore").write_text("*\n")  # runs are not part of the user's project
         file = (runs_folder / ".lock").open("a+")
     except OSError as error:
         raise _not_writable(runs_folder, error) from None

@@ -70,6 +70,10 @@ class LiveReader:
             training_pid=int(best_name.split("-")[0]) if best_name else None,
         )
 
+    def pids(self) -> set[int | None]:
+        """Pids of all Python processes that the probe started in; some may have ended."""
+        return {int(path.name.split("-")[0]) for path in self._folder.glob("*.json")}
+
     def close(self) -> None:
         """Let the files go."""
         for fd in self._files.values():

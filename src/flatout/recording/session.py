@@ -195,10 +195,9 @@ class _Session:
         return self.bounds.reached(live.steps - 1, (time.monotonic_ns() - live.first_step_ns) / 1e9)
 
     def _training_goes_on(self, live: Live) -> bool:
-        """Whether what trains has detached itself from the command that has ended."""
-        return live.training_pid is not None and any(
-            process.pid == live.training_pid for process in descendants(os.getpid())
-        )
+        """Whether what trains, or may still come to it, has detached itself from the command that has ended."""
+        awaited = {live.training_pid} if live.first_step_ns else self.reader.pids()
+        return any(process.pid in awaited for process in descendants(os.getpid()))
 
     def _close_window(self, live: Live) -> None:
         """End the measured window; then a trace, when one is wanted and the training still steps."""
