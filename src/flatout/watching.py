@@ -16,6 +16,7 @@ from flatout.recording.bounds import Bounds
 from flatout.recording.command import probed_environment
 from flatout.recording.folder import exclusive, new_run, trim, write_run_json
 from flatout.recording.session import run_info, write_machine
+from flatout.recording.sources import add_sources
 
 _PROBE = "_flatout_probe"
 
@@ -67,6 +68,7 @@ def watch(runs_dir: Path | str = Path(".flatout/runs")) -> Iterator[Path | None]
                 else:
                     os.environ[name] = value
             sampler.communicate()  # closing its standard input ends it
+            add_sources(run)
             info.update(end_ns=time.monotonic_ns(), stop="finished", exit_code=0, clean=True, problems=trim(run))
             write_run_json(run, info)
 

@@ -15,6 +15,7 @@ from textwrap import dedent
 import flatout.probe
 from flatout.probe import events
 from flatout.record import Run, load_run
+from flatout.recording.sources import add_sources
 
 INJECT = Path(flatout.probe.__file__).parent / "inject"
 
@@ -91,4 +92,5 @@ def read_back(run: Path) -> Run:
     """Read a run folder that no recorder has closed."""
     info = {"format": events.FORMAT_VERSION, "id": run.name, "command": ["python"], "start_ns": 0}
     (run / "run.json").write_text(json.dumps(info))
+    add_sources(run)
     return load_run(run)

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from . import events
-from .recorder import REC, now
+from .blocking import device_present
+from .recorder import REC, now, quietly
 
 MAX_PENDING = 8192
 ANCHOR_EVERY_NS = 20_000_000_000  # elapsed_time is a float32 of milliseconds: keep spans of it short
 
+present = False  # looked at before any call into here: without a device, phases cost nothing more
 _cuda: Any = None
 _pending: Any = deque()  # (kind, start event, end event)
 _spare: Any = []
@@ -24,14 +26,18 @@ _anchor: Any = [None, 0, 0]  # reference event, its place on the host's clock (n
 
 def install():
     """Use CUDA events where this torch was built with CUDA or ROCm."""
-    global _cuda
+    global _cuda, present
+    if not device_present():
+        return
     if torch.version.cuda or getattr(torch.version, "hip", None):
         _cuda = torch.cuda
+        present = True
 
 
+@quietly
 def mark():
     """Record an event at the start of a phase; None when there is no device in use."""
-    if _cuda is None or not _cuda.is_initialized() or _cuda.is_current_stream_capturing():
+    if not _cuda.is_initialized() or _cuda.is_current_stream_capturing():
         return None
     if _anchor[0] is None:
         _anchor[0] = _record()
@@ -48,7 +54,7 @@ def _record():
 
 def span(kind, begin):
     """Close the phase that ``begin`` opened."""
-    if begin is not None and len(_pending) < MAX_PENDING:
+    if len(_pending) < MAX_PENDING:
         _pending.append((kind, begin, _record()))
 
 

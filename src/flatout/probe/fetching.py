@@ -8,7 +8,8 @@ from .recorder import REC, now, quietly, report_fault
 from .scheduling import major_faults, process_io, thread_times
 
 ITEM_COST_NS = 1_500  # what timing one sample costs; see benchmarks/overhead
-ITEM_BUDGET = 0.003  # share of a sample's own time that timing it may cost
+CLOSELY_COST_NS = 30_000  # what reading the kernel's counters around a fetch costs, caches cold
+CLOSELY_BUDGET = 0.003  # share of the fetches' own time that looking closely may cost
 
 
 class _SampleTimer:
@@ -90,39 +91,48 @@ def _timed_collate(collate):
 
 
 def _timed_fetch(original, field, stand_in):
-    """Time a fetch; time its samples one by one in as many batches as the budget allows.
+    """Time every fetch; count what the kernel knows of it, and time its samples one by one, within the budget.
 
     The stand-in is in place only while a fetch runs, so nothing else ever meets it.
     """
 
-    @functools.wraps(original)
-    def fetch(self, indices):
-        if not REC.on:
-            return original(self, indices)
+    def closely(self, indices):
         before = _counters()
-        timing = _due(self)
-        if timing:
-            real = getattr(self, field)
-            setattr(self, field, stand_in(real))
-            timing_samples[0] = True
+        real = getattr(self, field)
+        setattr(self, field, stand_in(real))
+        timing_samples[0] = True
         start = now()
         try:
             return original(self, indices)
         finally:
             end = now()
-            if timing:
-                setattr(self, field, real)
-                timing_samples[0] = False
-            samples = len(indices) if isinstance(indices, (list, tuple)) else 1
-            _fetched(self, samples, start, end, before)
+            setattr(self, field, real)
+            timing_samples[0] = False
+            _fetched(self, _samples(indices), start, end, before)
+
+    @functools.wraps(original)
+    def fetch(self, indices):
+        if not REC.on:
+            return original(self, indices)
+        left = self.__dict__.get("_flatout_left", 0)
+        if left <= 0:
+            return closely(self, indices)
+        self._flatout_left = left - 1
+        start = now()
+        try:
+            return original(self, indices)
+        finally:
+            end = now()
+            try:
+                REC.emit(events.FETCH, start, end, 0, current_batch[0], _samples(indices))
+            except Exception:
+                report_fault("fetch")
 
     return fetch
 
 
-def _due(fetcher):
-    """Whether to time single samples in this batch: always while they are slow, seldom while fast."""
-    count = fetcher.__dict__.get("_flatout_batches", 0)
-    return count % fetcher.__dict__.get("_flatout_every", 1) == 0
+def _samples(indices):
+    return len(indices) if type(indices) in (list, tuple) else 1
 
 
 def _counters():
@@ -140,8 +150,8 @@ current_batch = [-1]  # index of the batch that the worker loop is working on
 
 @quietly
 def _fetched(fetcher, samples, start, end, before):
-    fetcher._flatout_batches = fetcher.__dict__.get("_flatout_batches", 0) + 1
-    fetcher._flatout_every = max(1, round(sample_cost_ns[0] * max(samples, 1) / (ITEM_BUDGET * max(end - start, 1))))
+    cost = CLOSELY_COST_NS + sample_cost_ns[0] * samples
+    fetcher._flatout_left = round(cost / (CLOSELY_BUDGET * max(end - start, 1))) - 1
     if before is None:
         return
     REC.emit(events.FETCH, start, end, 0, current_batch[0], samples)

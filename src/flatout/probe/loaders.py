@@ -13,7 +13,7 @@ from .sites import user_line
 
 _loaders: Any = weakref.WeakKeyDictionary()  # DataLoader -> [names id, how often iterated]
 _built_before: Any = {}  # what describes a loader -> (its entry, weak reference to the last one)
-_owners: Any = weakref.WeakKeyDictionary()  # iterator -> [names id, worker pids, batches delivered]
+_STATE = "_flatout_state"  # of an iterator: [names id of its loader, worker pids, batches delivered]
 MEASURE_BYTES_EVERY = 256
 _SETTINGS = (
     "num_workers",
@@ -65,10 +65,11 @@ def _iteration_started(loader, iterator, start, end):
     known[1] += 1
     REC.emit(events.ITER_START, start, end, number, iteration)
     pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
-    before = _owners.get(iterator)
+    before = iterator.__dict__.get(_STATE)
     if pids and (before is None or before[1] != pids):
         REC.names.add("workers", loader=number, iteration=iteration, pids=pids)
-    _owners[iterator] = [number, pids, 0]
+    # On the iterator itself, which is never pickled nor copied: a look-up in the hot path costs least there.
+    iterator.__dict__[_STATE] = [number, pids, 0]
 
 
 def _known_again(loader):
@@ -116,14 +117,29 @@ def _timed_next(original):
     def __next__(self):
         if not REC.on or is_compiling():
             return original(self)
-        worker, ready = _outlook(self)
+        state = self.__dict__.get(_STATE)
+        if state is None:  # recording began in the middle of an iteration
+            return original(self)
+        worker, ready = _outlook(self) if state[1] else (-1, 0)
         start = now()
         try:
             batch = original(self)
         except StopIteration:
             _iteration_ended(self, start, now())
             raise
-        _batch_arrived(self, batch, start, now(), worker, ready)
+        end = now()
+        try:
+            index = state[2]
+            state[2] = index + 1
+            bits = events.batch_bits(samples_in(batch), worker, ready, is_grad_enabled())
+            REC.emit(events.BATCH_WAIT, start, end, state[0], index, bits)
+            REC.iterations += 1
+            REC.wait_ns += end - start
+            if index % MEASURE_BYTES_EVERY == 0:
+                size, layout = _weigh(batch)
+                REC.names.write(state[0], "loader", {"batch_bytes": size, "batch_layout": layout[:8]})
+        except Exception:
+            report_fault("batch")
         return batch
 
     return __next__
@@ -145,26 +161,10 @@ def _outlook(iterator):
 
 
 @quietly
-def _batch_arrived(iterator, batch, start, end, worker, ready):
-    owner = _owners.get(iterator)
-    if owner is None:  # recording began in the middle of an iteration
-        return
-    number, index = owner[0], owner[2]
-    owner[2] = index + 1
-    bits = events.batch_bits(samples_in(batch), worker, ready, is_grad_enabled())
-    REC.emit(events.BATCH_WAIT, start, end, number, index, bits)
-    REC.iterations += 1
-    REC.wait_ns += end - start
-    if index % MEASURE_BYTES_EVERY == 0:
-        size, layout = _weigh(batch)
-        REC.names.write(number, "loader", {"batch_bytes": size, "batch_layout": layout[:8]})
-
-
-@quietly
 def _iteration_ended(iterator, start, end):
-    owner = _owners.get(iterator)
-    if owner is not None:
-        REC.emit(events.ITER_END, start, end, owner[0])
+    state = iterator.__dict__.get(_STATE)
+    if state is not None:
+        REC.emit(events.ITER_END, start, end, state[0])
 
 
 def _timed_shutdown(original):
@@ -183,6 +183,8 @@ def _timed_shutdown(original):
 
 def samples_in(batch):
     """Samples of a batch: the first dimension of the first tensor in it; 0 when it has none."""
+    if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and batch[0].dim():
+        return len(batch[0])
     for _ in range(6):
         if isinstance(batch, Tensor):
             return batch.shape[0] if batch.dim() else 1

@@ -6,7 +6,6 @@ No hook object is added to any module, so nothing of the probe is pickled or cop
 """
 
 import functools
-import threading
 from typing import Any
 
 from torch import is_grad_enabled
@@ -20,9 +19,13 @@ MAX_ROOTS = 8
 BACKWARDS_TO_SEE = 2
 
 _roots: Any = {}  # class -> None, in order of discovery
-_inside = [0]  # ident of the thread that is inside a root's call
+_inside = [False]  # whether a root's call is running
 _original_call: Any = None
 _seen = [0]
+looking = [False]  # whether the discovery is on
+backwards_since = [0]  # backward passes since the last forward pass that was seen
+LOST_AFTER = 8  # so many without one: another module has taken over (compiled, wrapped), look once more
+_searches = [0]
 
 
 def install():
@@ -31,29 +34,35 @@ def install():
     _original_call = Module.__call__
     if getattr(_original_call, "_flatout", False):
         return
+    _look()
+
+
+def _look():
+    _searches[0] += 1
+    _seen[0] = 0
+    looking[0] = True
     Module.__call__ = _timed_call(_original_call, discovering=True)
 
 
 def _timed_call(original, discovering=False):
-    get_ident = threading.get_ident
-
     @functools.wraps(original)
     def __call__(self, *args, **kwargs):
         if is_compiling() or not REC.on:
             return original(self, *args, **kwargs)
-        ident = get_ident()
         if _inside[0]:  # a child of a root, or another thread's call meanwhile
             return original(self, *args, **kwargs)
-        _inside[0] = ident
-        mark = device.mark()
+        _inside[0] = True
+        backwards_since[0] = 0
+        mark = device.mark() if device.present else None
         start = now()
         try:
             return original(self, *args, **kwargs)
         finally:
             end = now()
-            _inside[0] = 0
+            _inside[0] = False
             try:
-                device.span(events.FORWARD, mark)
+                if mark is not None:
+                    device.span(events.FORWARD, mark)
                 kind = type(self)
                 if discovering and kind not in _roots and len(_roots) < MAX_ROOTS:
                     _roots[kind] = None
@@ -68,13 +77,15 @@ def _timed_call(original, discovering=False):
 
 @quietly
 def backward_seen():
-    """Called at each backward; ends the discovery when it has seen enough."""
-    if _original_call is None or _seen[0] > BACKWARDS_TO_SEE:
+    """Called at each backward of a discovery, which ends when it has seen enough; and when the modules are lost."""
+    if not looking[0]:
+        if _searches[0] < 2:
+            _look()
         return
     _seen[0] += 1
     if _seen[0] <= BACKWARDS_TO_SEE or not _roots:
-        _seen[0] = min(_seen[0], BACKWARDS_TO_SEE)
         return
+    looking[0] = False
     Module.__call__ = _original_call
     for kind in _roots:
         if kind is not Module and not getattr(vars(kind).get("__call__"), "_flatout", False):

@@ -1,6 +1,5 @@
 """Which line of the user's own code is calling."""
 
-import linecache
 import os
 import site
 import sys
@@ -39,11 +38,13 @@ def is_user_file(path):
 
 
 def describe_frame(code, line):
-    """A frame as the record keeps it: file, line, function, source, whether it is the user's."""
+    """A frame as the record keeps it: file, line, function, source, whether it is the user's.
+
+    The source is left empty: who closes the record fills it in.
+    """
     path = code.co_filename
-    source = linecache.getline(path, line).strip()[:160]
     function = getattr(code, "co_qualname", code.co_name)
-    return [path, line, function, source, is_user_file(path)]
+    return [path, line, function, "", is_user_file(path)]
 
 
 _site_ids: Any = {}
@@ -65,8 +66,8 @@ def user_site():
     key = (frame.f_code, frame.f_lineno or 0)
     known = _site_ids.get(key)
     if known is None or known[0] is not REC.names:
-        path, line, function, source, _ = describe_frame(*key)
-        number = REC.names.add("site", file=path, line=line, function=function, source=source)
+        path, line, function, _, _ = describe_frame(*key)
+        number = REC.names.add("site", file=path, line=line, function=function)
         known = _site_ids[key] = (REC.names, number)
     return known[1]
 

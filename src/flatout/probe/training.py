@@ -9,7 +9,10 @@ from . import device, events, modules, trace
 from .patching import is_compiling, patch
 from .recorder import COMMAND_TRACE, REC, now, report_fault
 
+PUBLISH_EVERY_NS = 20_000_000
+
 _depth = [0]
+_published = [0]
 
 
 def install():
@@ -43,7 +46,7 @@ def _timed_backward(original):
         if is_compiling() or not REC.on or _depth[0]:
             return original(*args, **kwargs)
         _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
-        mark = device.mark()
+        mark = device.mark() if device.present else None
         start = now()
         try:
             return original(*args, **kwargs)
@@ -51,7 +54,8 @@ def _timed_backward(original):
             end = now()
             _depth[0] = 0
             try:
-                device.span(events.BACKWARD, mark)
+                if mark is not None:
+                    device.span(events.BACKWARD, mark)
                 REC.emit(events.BACKWARD, start, end)
                 _backward_ended(start, end)
             except Exception:
@@ -67,10 +71,16 @@ def _backward_ended(start, end):
         REC.training_thread = threading.get_ident()
         _note_settings()
     REC.last_step_ns = end
-    modules.backward_seen()
-    device.resolve()
-    if REC.publish() == COMMAND_TRACE:
-        trace.start()
+    modules.backwards_since[0] += 1
+    if modules.looking[0] or modules.backwards_since[0] == modules.LOST_AFTER:
+        modules.backward_seen()
+    if device.present:
+        device.resolve()
+    # The counters are for people to look at, and the command may be obeyed this much later.
+    if end - _published[0] > PUBLISH_EVERY_NS:
+        _published[0] = end
+        if REC.publish() == COMMAND_TRACE:
+            trace.start()
 
 
 def _note_settings():
@@ -108,14 +118,15 @@ def _timed_step(original):
         if is_compiling() or not REC.on:
             trace.step_ended()
             return original(self, *args, **kwargs)
-        mark = device.mark()
+        mark = device.mark() if device.present else None
         start = now()
         try:
             return original(self, *args, **kwargs)
         finally:
             end = now()
             try:
-                device.span(events.OPTIMIZER, mark)
+                if mark is not None:
+                    device.span(events.OPTIMIZER, mark)
                 REC.emit(events.OPTIMIZER, start, end, REC.names.text(type(self).__name__))
                 REC.optimizer_steps += 1
             except Exception:

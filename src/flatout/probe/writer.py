@@ -4,11 +4,14 @@ import itertools
 import json
 import mmap
 import os
+import struct
 import threading
 import time
 
 from .events import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, LIVE, LIVE_OFFSET, MAGIC
 
+LOST = struct.Struct("<q")
+LOST_OFFSET = LIVE_OFFSET + 6 * LOST.size  # its place among the live counters
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 1 << 30  # 26 million events: a day of 3 ms steps; the mapping costs address space, not memory
 
@@ -53,6 +56,8 @@ class EventFile:
             offset = HEADER_BYTES + next_index() * EVENT.size
             if offset + EVENT.size > self._reserved and not self._reserve(offset + EVENT.size):
                 self.lost += 1
+                # At once: workers never publish, and nothing does after the last step.
+                LOST.pack_into(target, LOST_OFFSET, self.lost)
                 return
             pack_into(target, offset, kind, slot, arg, start, end - start, a, b)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from flatout.errors import UsageError
@@ -32,9 +33,11 @@ class Bounds:
     def __post_init__(self) -> None:
         if self.full and (self.steps is not None or self.seconds is not None):
             raise UsageError("--full records to the end: leave out --steps and --seconds, or leave out --full")
+        if self.seconds is not None and not math.isfinite(self.seconds):
+            raise UsageError(f"--seconds is {self.seconds}, but must be a time, such as 90s; --full records to the end")
         for name, value in (("--steps", self.steps), ("--seconds", self.seconds)):
             if value is not None and value <= 0:
-                raise UsageError(f"{name} is {value}, but must be above 0; leave it out for the default bound")
+                raise UsageError(f"{name} is {value:g}, but must be above 0; leave it out for the default bound")
         if self.first_step_within_s <= 0:
             raise UsageError(f"--first-step-within is {self.first_step_within_s:g} s, but must be above 0")
 

@@ -90,10 +90,21 @@ def _not_writable(path: Path, error: OSError) -> UsageError:
 
 
 def write_run_json(run: Path, info: dict[str, Any]) -> None:
-    """Write run.json so that a reader never sees half of it."""
+    """Write run.json so that a reader never sees half of it.
+
+    Raises:
+        UsageError: the disk is full, or the folder has gone.
+    """
     temporary = run / "run.json.tmp"
-    temporary.write_text(json.dumps(info, indent=1) + "\n")
-    temporary.replace(run / "run.json")
+    try:
+        temporary.write_text(json.dumps(info, indent=1) + "\n")
+        temporary.replace(run / "run.json")
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(
+            f"the record {run} could not be closed ({error.strerror}): "
+            "make room there, or name a folder on another disk with --runs-dir"
+        ) from None
 
 
 def trim(run: Path) -> list[str]:
@@ -107,6 +118,7 @@ def trim(run: Path) -> list[str]:
         path.unlink(missing_ok=True)
     for path in (run / "processes").glob("*.events"):
         try:
+            _cut_hole(path)
             read = read_events(path)
             keep = (path.stat().st_size if read.problems and not len(read.events) else 0) or (
                 layout.HEADER_BYTES + read.events.nbytes
@@ -116,3 +128,14 @@ def trim(run: Path) -> list[str]:
         except (OSError, ValueError, FlatoutError) as error:
             problems.append(f"{path.name} could not be read: {error}")
     return problems
+
+
+def _cut_hole(path: Path) -> None:
+    """Cut a file off where nothing was ever written.
+
+    Looking into a hole through a memory map takes space on a tmpfs, and ends this process when there is none.
+    """
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size > layout.HEADER_BYTES:
+            os.truncate(path, os.lseek(file.fileno(), layout.HEADER_BYTES, os.SEEK_HOLE))

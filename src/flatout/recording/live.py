@@ -7,7 +7,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatout.probe.events import LIVE, LIVE_OFFSET
+from flatout.errors import FlatoutError
+from flatout.probe.events import BATCH_WAIT, LIVE, LIVE_OFFSET
+from flatout.record.events import of_kinds, read_events
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def what_was_seen(run: Path, live: Live) -> str:
     if not live.with_torch:
         return f"{_count(live.processes, 'Python process', 'Python processes')} ran, and none imported torch"
     seen = "torch was imported"
-    seen += f", {_count(live.batches, 'batch was', 'batches were')} loaded" if live.batches else ", no DataLoader batch"
+    batches = _batches(run)
+    seen += f", {_count(batches, 'batch was', 'batches were')} loaded" if batches else ", no DataLoader batch"
     seen += ", no backward pass"
     last = _last_place(run)
     return seen + (f"; the main thread was last seen in {last}" if last else "")
@@ -99,6 +102,17 @@ def what_was_seen(run: Path, live: Live) -> str:
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
+
+
+def _batches(run: Path) -> int:
+    """Batches in the record: the live counters move only with training steps."""
+    batches = 0
+    for path in (run / "processes").glob("*.events"):
+        try:
+            batches += len(of_kinds(read_events(path).events, BATCH_WAIT))
+        except (OSError, FlatoutError):
+            continue
+    return batches
 
 
 def _last_place(run: Path) -> str | None:

@@ -27,8 +27,10 @@ from flatout.probe.recorder import COMMAND_STOP, COMMAND_TRACE
 from flatout.recording.bounds import Bounds
 from flatout.recording.command import check_command, probed_environment
 from flatout.recording.folder import exclusive, new_run, trim, write_run_json
+from flatout.recording.leftovers import multiprocessing_folders, remove
 from flatout.recording.live import Live, LiveReader
 from flatout.recording.progress import Progress
+from flatout.recording.sources import add_sources
 
 LOOK_EVERY_S = 0.05
 GRACE_S = 5.0
@@ -181,7 +183,7 @@ class _Session:
                 return "no_steps"
             if child.poll() is not None:
                 ended_s = ended_s or time.monotonic()
-                if not self._training_goes_on(live) and (
+                if not self._training_goes_on(live, child.returncode) and (
                     time.monotonic() - ended_s > LEFTOVER_GRACE_S or not descendants(os.getpid())
                 ):
                     break
@@ -194,9 +196,13 @@ class _Session:
             return None
         return self.bounds.reached(live.steps - 1, (time.monotonic_ns() - live.first_step_ns) / 1e9)
 
-    def _training_goes_on(self, live: Live) -> bool:
+    def _training_goes_on(self, live: Live, code: int) -> bool:
         """Whether what trains, or may still come to it, has detached itself from the command that has ended."""
-        awaited = {live.training_pid} if live.first_step_ns else self.reader.pids()
+        if live.first_step_ns:
+            awaited = {live.training_pid}
+        else:
+            # After a failure, what is still there was left behind; a daemon's parent ends with 0.
+            awaited = self.reader.pids() if code == 0 else set()
         return any(process.pid in awaited for process in descendants(os.getpid()))
 
     def _close_window(self, live: Live) -> None:
@@ -228,8 +234,11 @@ class _Session:
         if stop == "interrupted":
             # The terminal sent Ctrl-C to the command too: let it say goodbye.
             _wait(child, GRACE_S)
+        folders = multiprocessing_folders()
         survivors = end_tree([child.pid, os.getpid()], GRACE_S)
         _wait(child, 1.0)
+        if not survivors:
+            remove(folders)
         return survivors
 
     def _close(
@@ -239,6 +248,7 @@ class _Session:
         by_itself = stop in ("finished", "failed") or (stop == "no_steps" and code == 0)
         exit_code = (code if code >= 0 else 128 - code) if by_itself and code is not None else None
         problems = self.info["problems"] + trim(self.run)
+        add_sources(self.run)
         if sampling_problem:
             problems.append(sampling_problem)
         if survivors:
