@@ -139,6 +139,7 @@ def _after_fork():
 def _in_child():
     try:
         stacks.forget()
+        open_files.OPENED.forget()
         scheduling.reset_after_fork()
         REC.after_fork_in_child()
     except Exception:

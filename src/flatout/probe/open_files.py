@@ -52,6 +52,10 @@ class Opened:
     """Counts what Python opens for reading, by folder; filled by an audit hook."""
 
     def __init__(self):
+        self.forget()
+
+    def forget(self):
+        """Begin anew: what the parent of a forked process opened is not its own."""
         self.opens = 0
         self.folders: collections.Counter[str] = collections.Counter()
         self.extensions: collections.Counter[str] = collections.Counter()

@@ -1,6 +1,7 @@
 """How a function of somebody else's is wrapped: timed, faithful, and invisible to torch.compile."""
 
 import functools
+import sys
 
 import torch
 
@@ -47,6 +48,10 @@ def patch(owner, name, kind, arg=None):
         wrapper = timed(original, kind, arg)
         wrapper._flatout = True
         setattr(owner, name, wrapper)
+        # Where it was defined too: pickle finds a function by that place, and refuses any other object.
+        home = sys.modules.get(getattr(original, "__module__", None) or "")
+        if home is not None and vars(home).get(name) is original:
+            setattr(home, name, wrapper)
 
 
 def named(text):

@@ -96,10 +96,13 @@ def _note_settings():
 
 def _tf32():
     """Whether float32 matrix products may use TF32; newer versions of torch have a setting of their own for it."""
+    matmul = torch.backends.cuda.matmul
     try:
-        matmul = torch.backends.cuda.matmul
-        precision = getattr(matmul, "fp32_precision", None)
-        return precision == "tf32" if isinstance(precision, str) else bool(matmul.allow_tf32)
+        return matmul.fp32_precision == "tf32"
+    except (AttributeError, AssertionError):  # an older torch answers with the latter
+        pass
+    try:
+        return bool(matmul.allow_tf32)
     except (RuntimeError, AttributeError):
         return None
 

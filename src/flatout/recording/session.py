@@ -198,11 +198,9 @@ class _Session:
 
     def _training_goes_on(self, live: Live, code: int) -> bool:
         """Whether what trains, or may still come to it, has detached itself from the command that has ended."""
-        if live.first_step_ns:
-            awaited = {live.training_pid}
-        else:
-            # After a failure, what is still there was left behind; a daemon's parent ends with 0.
-            awaited = self.reader.pids() if code == 0 else set()
+        # After a failure, what is still there was left behind; a daemon's parent ends with 0.
+        untrained = self.reader.pids() if code == 0 else set()
+        awaited = {live.training_pid} if live.first_step_ns else untrained
         return any(process.pid in awaited for process in descendants(os.getpid()))
 
     def _close_window(self, live: Live) -> None:

@@ -24,8 +24,11 @@ def add_sources(run: Path) -> None:
             continue
         completed = [_complete(line) for line in lines]
         temporary = path.with_suffix(".names.tmp")
-        temporary.write_bytes(b"".join(line + b"\n" for line in completed))
-        temporary.replace(path)
+        try:
+            temporary.write_bytes(b"".join(line + b"\n" for line in completed))
+            temporary.replace(path)
+        except OSError:  # the disk is full: the report then shows places without their text
+            temporary.unlink(missing_ok=True)
 
 
 def _complete(line: bytes) -> bytes:
