@@ -221,6 +221,12 @@ def _unsampled(training: Training, pieces: Pieces, account: Ints, gap_class: Int
     """Take gaps that cannot be named out of host_other: very short ones, and kinds of gaps that no sample ever hit."""
     other = account == CODE["host_other"]
     short = other & (pieces.length < SHORT_GAP_NS)
+    # What lies between two lines of a log is the writing of logs too.
+    between = np.append(-1, account[:-1]) == np.append(account[1:], -2)
+    touching = (np.append(0, pieces.end[:-1]) == pieces.start) & (pieces.end == np.append(pieces.start[1:], 0))
+    same = short & between & touching & ~np.isin(np.append(-1, account[:-1]), (CODE["host_other"], UNACCOUNTED))
+    account = np.where(same, np.append(-1, account[:-1]), account)
+    other, short = other & ~same, short & ~same
     hit = pieces.at(samples.time_ns)
     hit = hit[hit >= 0]
     seen = np.unique(gap_class[hit[other[hit]]])

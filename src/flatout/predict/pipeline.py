@@ -101,7 +101,10 @@ class Pipeline:
         cores = self.cores
         if cores is not None:
             cores = max(cores, obtained)
-            if self.starved and self.runqueue_part >= SATURATED_RUNQUEUE:
+            # A fetch that is mostly blocked leaves its core idle, however long it queued for its few CPU moments.
+            queued_s = self.runqueue_part * self.fetch_cpu_s / max(1.0 - self.runqueue_part, _LEAST_S)
+            crowded = queued_s >= MATERIAL_SHARE * (self.fetch_s + queued_s)
+            if self.starved and crowded and self.runqueue_part >= SATURATED_RUNQUEUE:
                 cores = obtained
         fitted = replace(self, cores=cores, serial_bps=measured_bps if self.locked and self.starved else None)
         supply = min(rate for name, rate in fitted.limits().items() if name != "training")

@@ -103,7 +103,7 @@ def _note_exceptions():
 
 @quietly
 def _ended():
-    if REC.process.get("pid") != os.getpid():
+    if REC.process.get("pid") != os.getpid() or REC.process["end_ns"]:  # noted already: a spawned worker's end
         return
     stacks.stop()
     REC.close({"code": None, **REC.failure})

@@ -19,6 +19,8 @@ from flatout.probe.control import PAGE_BYTES
 from flatout.record.events import read_events
 
 NEEDED_BYTES = 64 << 20
+# Held from the start, so that a record can be closed on a disk that has filled up meanwhile.
+RESERVE_BYTES = 64 << 10
 
 
 @contextmanager
@@ -67,6 +69,7 @@ def new_run(runs_folder: Path, command: Sequence[str]) -> Path:
     try:
         (path / "processes").mkdir(parents=True)
         (path / "control").write_bytes(bytes(PAGE_BYTES))
+        (path / "reserve").write_bytes(bytes(RESERVE_BYTES))
     except OSError as error:
         raise _not_writable(path, error) from None
     free = shutil.disk_usage(path).free
@@ -105,6 +108,11 @@ def write_run_json(run: Path, info: dict[str, Any]) -> None:
             f"the record {run} could not be closed ({error.strerror}): "
             "make room there, or name a folder on another disk with --runs-dir"
         ) from None
+
+
+def free_reserve(run: Path) -> None:
+    """Give the reserved space to what is written next."""
+    (run / "reserve").unlink(missing_ok=True)
 
 
 def trim(run: Path) -> list[str]:

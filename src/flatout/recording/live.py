@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.errors import FlatoutError
 from flatout.probe.events import BATCH_WAIT, LIVE, LIVE_OFFSET
+from flatout.probe.writer import CHUNK_BYTES
 from flatout.record.events import of_kinds, read_events
 
 
@@ -85,6 +87,8 @@ class LiveReader:
 
 def what_was_seen(run: Path, live: Live) -> str:
     """A sentence for a recording without a training step: what was seen instead."""
+    if shutil.disk_usage(run).free < CHUNK_BYTES:
+        return f"the disk of {run.parent} is full, so nothing could be recorded"
     if not live.processes:
         return (
             "no Python process started with the probe (a command that clears PYTHONPATH, or `python -I`/`-E`, "

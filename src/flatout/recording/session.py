@@ -26,7 +26,7 @@ from flatout.probe.events import FORMAT_VERSION
 from flatout.probe.recorder import COMMAND_STOP, COMMAND_TRACE
 from flatout.recording.bounds import Bounds
 from flatout.recording.command import check_command, probed_environment
-from flatout.recording.folder import exclusive, new_run, trim, write_run_json
+from flatout.recording.folder import exclusive, free_reserve, new_run, trim, write_run_json
 from flatout.recording.leftovers import multiprocessing_folders, remove
 from flatout.recording.live import Live, LiveReader
 from flatout.recording.progress import Progress
@@ -252,6 +252,9 @@ class _Session:
         if survivors:
             problems.append(f"processes that could not be ended: {', '.join(map(str, survivors))}")
         left = left_in_shm(self.shm_before)
+        if left:  # somebody else's tracker may only be about to clean up: look twice
+            time.sleep(0.5)
+            left = left_in_shm(self.shm_before)
         if left:
             problems.append(f"left in /dev/shm by processes that are gone: {', '.join(left)}")
         if self.live.lost:
@@ -264,6 +267,7 @@ class _Session:
             clean=not survivors,
             problems=problems,
         )
+        free_reserve(self.run)
         write_run_json(self.run, self.info)
         return Outcome(self.run, stop, exit_code, self.live)
 

@@ -102,10 +102,10 @@ def shorten_middle(text: str, width: int, ellipsis: str) -> str:
     if kept < 2:
         return set_cell_size(text, width)
     head = kept // 3
-    tail = text
+    tail = text[-(kept - head) :]  # a character is at least one cell wide, but for marks that combine
     while cell_len(tail) > kept - head:
         tail = tail[1:]
-    start = chop_cells(text, head)[0] if head else ""
+    start = chop_cells(text[: 2 * head], head)[0] if head else ""
     return f"{start}{ellipsis}{tail}"
 
 
