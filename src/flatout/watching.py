@@ -60,14 +60,16 @@ def watch(runs_dir: Path | str = Path(".flatout/runs")) -> Iterator[Path | None]
         try:
             yield run
         finally:
-            (run / "control").write_bytes(bytes([1]) + bytes(4095))
+            with (run / "control").open("r+b") as control:
+                control.write(bytes([1]))  # in place: other processes have the page mapped
             _detach()
             for name, value in before.items():
                 if value is None:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
-            sampler.communicate()  # closing its standard input ends it
+            # A line, not the end of the file: workers that were forked meanwhile hold its standard input open too.
+            sampler.communicate(b"end\n")
             add_sources(run)
             info.update(end_ns=time.monotonic_ns(), stop="finished", exit_code=0, clean=True, problems=trim(run))
             write_run_json(run, info)

@@ -226,6 +226,8 @@ def _unsampled(training: Training, pieces: Pieces, account: Ints, gap_class: Int
     touching = (np.append(0, pieces.end[:-1]) == pieces.start) & (pieces.end == np.append(pieces.start[1:], 0))
     same = short & between & touching & ~np.isin(np.append(-1, account[:-1]), (CODE["host_other"], UNACCOUNTED))
     account = np.where(same, np.append(-1, account[:-1]), account)
+    rows = np.flatnonzero(same)
+    pieces.owner[rows] = pieces.owner[rows - 1]  # the account's children find them there
     other, short = other & ~same, short & ~same
     hit = pieces.at(samples.time_ns)
     hit = hit[hit >= 0]

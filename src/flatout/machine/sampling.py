@@ -13,10 +13,10 @@ from flatout.machine.sampler import SystemSampler
 
 
 def main(path: str, pid: str) -> None:
-    """Sample until the other end of standard input is closed, by intent or by death."""
+    """Sample until a line comes on standard input, or its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training
     with SystemSampler(Path(path), int(pid)):
-        sys.stdin.read()
+        sys.stdin.readline()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, is_grad_enabled
 
-from . import events
+from . import events, modules
 from .patching import is_compiling
 from .recorder import REC, now, quietly, report_fault
 from .sites import user_line
@@ -121,12 +121,15 @@ def _timed_next(original):
         if state is None:  # recording began in the middle of an iteration
             return original(self)
         worker, ready = _outlook(self) if state[1] else (-1, 0)
+        before = modules.hold(True)
         start = now()
         try:
             batch = original(self)
         except StopIteration:
             _iteration_ended(self, start, now())
             raise
+        finally:
+            modules.hold(before)
         end = now()
         try:
             index = state[2]

@@ -37,6 +37,13 @@ def install():
     _look()
 
 
+def hold(inside):
+    """Ignore module calls meanwhile: what fetches a batch is no forward pass. Gives back what was before."""
+    before = _inside[0]
+    _inside[0] = inside
+    return before
+
+
 def _look():
     _searches[0] += 1
     _seen[0] = 0

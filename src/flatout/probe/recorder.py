@@ -92,7 +92,7 @@ class Recorder:
 
     def after_fork_in_child(self):
         """Start a record of its own in a forked child; the parent's files are left alone."""
-        file, names, was_on, control = self.file, self.names, self.on, self.control
+        file, was_on, control = self.file, self.on, self.control
         inherited = {name: self.process.get(name) for name in ("torch", "cuda", "schedstat", "io", "not_patched")}
         self.on = False
         self.emit = _discard
@@ -100,7 +100,6 @@ class Recorder:
         try:
             if file is not None:
                 file.abandon()
-                names.abandon()
         except OSError:
             pass
         self.attach(self.run, control)

@@ -4,6 +4,8 @@ import os
 import resource
 import threading
 
+from .descriptors import close_own
+
 _local = threading.local()
 
 
@@ -56,6 +58,5 @@ def reset_after_fork():
     """Forget the parent's descriptors (they would tell of the parent's thread)."""
     if getattr(_local, "pid", None) is not None:
         for fd in (_local.schedstat, _local.io):
-            if fd >= 0:
-                os.close(fd)
+            close_own(fd, "/proc/")
         _local.pid = None

@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from . import events
+from .descriptors import close_own
 from .open_files import OpenFiles
 from .recorder import REC, now, report_fault
 from .sites import MAX_FRAMES, describe_frame
@@ -81,8 +82,7 @@ class _Sampler:
                     self.sample(REC.training_thread or threading.main_thread().ident)
         finally:
             for fd in self.states.values():
-                if fd >= 0:
-                    os.close(fd)
+                close_own(fd, "/proc/")
             if REC.names is not None:
                 self.files.write(REC.names)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import events, fetching, stacks
+from . import events, fetching, modules, stacks
 from .recorder import REC, WORKER_CHUNK_BYTES, now, quietly, report_fault
 
 
@@ -48,6 +48,7 @@ def _prepare(args, kwargs, order):
                 kwargs[name] = wrapper(kwargs[name])
             elif name in order and order.index(name) < len(args):
                 args[order.index(name)] = wrapper(args[order.index(name)])
+        modules.hold(True)  # a pipeline of transforms may be made of modules
         stacks.start()
         REC.emit(events.WORKER_START, REC.process["start_ns"], now(), 0, worker)
     except Exception:

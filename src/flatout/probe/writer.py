@@ -5,6 +5,7 @@ import json
 import mmap
 import os
 import struct
+import sys
 import threading
 import time
 
@@ -20,22 +21,23 @@ class EventFile:
     """One process's events.
 
     Disk space is reserved a chunk at a time before the mapping touches it: writing to a mapped page
-    that the disk cannot hold would end the training with SIGBUS.
+    that the disk cannot hold would end the training with SIGBUS. No descriptor is kept: a script that closes
+    all numbers and opens files of its own under them would be written into.
     """
 
     def __init__(self, path, first_chunk=CHUNK_BYTES):
         self.path = path
         self.lost = 0
         self._grow_lock = threading.Lock()
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            os.posix_fallocate(self._fd, 0, HEADER_BYTES + first_chunk)
-            os.ftruncate(self._fd, MAX_BYTES)
-            self._map = mmap.mmap(self._fd, MAX_BYTES)
+            os.posix_fallocate(fd, 0, HEADER_BYTES + first_chunk)
+            self._map = _map_largest(fd, HEADER_BYTES + first_chunk)
         except OSError:
-            os.close(self._fd)
             os.unlink(path)
             raise
+        finally:
+            os.close(fd)
         self._reserved = HEADER_BYTES + first_chunk
         HEADER.pack_into(
             self._map, 0, MAGIC, FORMAT_VERSION, EVENT.size, os.getpid(), time.monotonic_ns(), time.time_ns()
@@ -66,10 +68,14 @@ class EventFile:
     def _reserve(self, needed):
         with self._grow_lock:
             while self._reserved < needed:
-                if self.lost or self._reserved + CHUNK_BYTES > MAX_BYTES:
+                if self.lost or self._reserved + CHUNK_BYTES > len(self._map):
                     return False
                 try:
-                    os.posix_fallocate(self._fd, self._reserved, CHUNK_BYTES)
+                    fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+                    try:
+                        os.posix_fallocate(fd, self._reserved, CHUNK_BYTES)
+                    finally:
+                        os.close(fd)
                 except OSError:  # disk full: the training goes on, the record says what it lost
                     return False
                 self._reserved += CHUNK_BYTES
@@ -82,14 +88,26 @@ class EventFile:
     def abandon(self):
         """In a forked child: stop sharing the parent's file, without touching it."""
         self.emit = lambda *args, **kwargs: None
-        os.close(self._fd)
+
+
+def _map_largest(fd, least):
+    """Map as much as the limits on file size and address space allow."""
+    # Before Python 3.13 a mapping keeps a descriptor, which nothing here ever reads.
+    options = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+    for size in (MAX_BYTES, MAX_BYTES >> 4, MAX_BYTES >> 6, least):
+        try:
+            os.ftruncate(fd, size)
+            return mmap.mmap(fd, size, **options)
+        except (OSError, ValueError):
+            if size == least:
+                raise
 
 
 class NamesFile:
     """JSON lines that say what the ids in events mean; every line is on disk once written."""
 
     def __init__(self, path):
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._path = path
         self._next_id = itertools.count(1).__next__
         self._texts = {}
 
@@ -103,7 +121,11 @@ class NamesFile:
         """Write an entry, or add fields to an earlier one of the same id."""
         line = json.dumps({"id": number, "type": type_, **fields}, default=str) + "\n"
         try:
-            os.write(self._fd, line.encode("utf-8", "replace"))
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                os.write(fd, line.encode("utf-8", "replace"))
+            finally:
+                os.close(fd)
         except OSError:
             pass
 
@@ -113,10 +135,6 @@ class NamesFile:
         if number is None:
             number = self._texts[text] = self.add("text", text=text)
         return number
-
-    def abandon(self):
-        """In a forked child: leave the parent's file alone."""
-        os.close(self._fd)
 
 
 def write_json(path, content):

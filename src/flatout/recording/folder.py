@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from flatout.errors import FlatoutError, UsageError
 from flatout.probe import events as layout
 from flatout.probe.control import PAGE_BYTES
@@ -125,6 +127,8 @@ def trim(run: Path) -> list[str]:
     for path in (run / "processes").glob("*.tmp"):
         path.unlink(missing_ok=True)
     for path in (run / "processes").glob("*.events"):
+        if _writes_on(path):
+            continue
         try:
             _cut_hole(path)
             read = read_events(path)
@@ -136,6 +140,12 @@ def trim(run: Path) -> list[str]:
         except (OSError, ValueError, FlatoutError) as error:
             problems.append(f"{path.name} could not be read: {error}")
     return problems
+
+
+def _writes_on(path: Path) -> bool:
+    """Whether the file's process still lives: cutting what it has mapped would end it."""
+    stem = path.stem.split("-")[0]
+    return stem.isdigit() and psutil.pid_exists(int(stem)) and int(stem) != os.getpid()
 
 
 def _cut_hole(path: Path) -> None:

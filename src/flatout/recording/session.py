@@ -232,7 +232,10 @@ class _Session:
         if stop == "interrupted":
             # The terminal sent Ctrl-C to the command too: let it say goodbye.
             _wait(child, GRACE_S)
+        # Workers may be starting right now: look until the same ones are found twice.
         folders = multiprocessing_folders()
+        while (found := multiprocessing_folders() | folders) != folders:
+            folders = found
         survivors = end_tree([child.pid, os.getpid()], GRACE_S)
         _wait(child, 1.0)
         if not survivors:

@@ -1,0 +1,122 @@
+"""However a recording ends, the whole process tree ends with it, and what was measured is told."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.profiling import TRAIN, Profiling, profile, script
+
+PYTHON = sys.executable
+ENDLESS = ("100000", "0.01")
+MAIN = 'if __name__ == "__main__":\n'
+
+
+@pytest.mark.parametrize(
+    ("bound", "stop"),
+    [(["--steps", "20"], "steps"), (["--seconds", "1.5"], "seconds"), (["--steps", "20", "--no-trace"], "steps")],
+)
+def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Path, bound: list[str], stop: str) -> None:
+    done = profile(tmp_path, PYTHON, script(tmp_path), *ENDLESS, "2", options=bound)
+    assert done.code == 0, done.err
+    assert done.info["stop"] == stop
+    assert done.info["clean"] is True
+    assert done.info["exit_code"] is None
+    assert "trained" not in done.out
+    assert "What holds it back" in done.out
+    assert done.left == ()
+
+
+def test_full_records_until_the_command_ends(tmp_path: Path) -> None:
+    done = profile(tmp_path, PYTHON, script(tmp_path), "60", "0.01", "1", options=["--full"])
+    assert done.code == 0, done.err
+    assert done.info["stop"] == "finished"
+    assert done.info["exit_code"] == 0
+    assert "trained 60" in done.out
+    assert done.left == ()
+
+
+@pytest.mark.parametrize(
+    ("number", "group", "code", "stop"),
+    [(signal.SIGINT, True, 130, "interrupted"), (signal.SIGTERM, False, 143, "terminated")],
+)
+def test_ctrl_c_and_sigterm_end_it_earlier_with_a_report(
+    tmp_path: Path, number: signal.Signals, group: bool, code: int, stop: str
+) -> None:
+    running = Profiling(tmp_path, ["--full"], [PYTHON, script(tmp_path), *ENDLESS, "2"])
+    running.wait_until_training()
+    running.signal(number, group=group)
+    done = running.wait()
+    assert done.code == code, done.err
+    assert done.info["stop"] == stop
+    assert done.info["clean"] is True
+    assert done.run is not None
+    assert "left in /dev/shm" not in " ".join(done.info["problems"])
+    assert done.left == ()
+
+
+def test_a_training_that_is_killed_is_reported_up_to_there(tmp_path: Path) -> None:
+    source = TRAIN.replace("time.sleep(pause_s)", "step == 30 and os.kill(os.getpid(), 9)")
+    done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "1")
+    assert done.code == 137, done.err
+    assert (done.info["stop"], done.info["exit_code"], done.info["signal"]) == ("failed", 137, 9)
+    assert "What holds it back" in done.out
+    assert done.left == ()
+
+
+def test_a_training_that_fails_after_some_steps_is_reported_with_its_own_code(tmp_path: Path) -> None:
+    source = TRAIN.replace("time.sleep(pause_s)", "if step == 30: raise OSError('disk on fire')")
+    done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "0")
+    assert done.code == 1
+    assert done.info["stop"] == "failed"
+    assert "What holds it back" in done.out
+    assert "disk on fire" in done.err
+    assert done.left == ()
+
+
+def test_a_script_that_ignores_sigterm_is_ended_all_the_same(tmp_path: Path) -> None:
+    source = TRAIN.replace(MAIN, MAIN + "        import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
+    done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "0", options=["--steps", "20"])
+    assert done.code == 0, done.err
+    assert done.info["clean"] is True
+    assert done.left == ()
+
+
+DAEMON = """        if os.fork(): os._exit(0)
+        os.setsid()
+        if os.fork(): os._exit(0)
+"""
+
+
+def test_a_training_that_makes_itself_a_daemon_is_recorded_and_ended(tmp_path: Path) -> None:
+    source = TRAIN.replace(MAIN, MAIN + DAEMON)
+    done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "1", options=["--steps", "20"])
+    assert done.code == 0, done.err
+    assert done.info["stop"] == "steps"
+    assert "What holds it back" in done.out
+    assert done.left == ()
+
+
+def test_children_that_the_script_forgot_are_ended(tmp_path: Path) -> None:
+    source = TRAIN.replace(
+        MAIN, MAIN + "        import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    )
+    done = profile(tmp_path, PYTHON, script(tmp_path, source), "30", "0", "0")
+    assert done.code == 0, done.err
+    assert done.info["stop"] == "finished"
+    assert done.left == ()
+
+
+def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        done = profile(tmp_path, PYTHON, script(tmp_path), *ENDLESS, "0", options=["--steps", "10", "--no-trace"])
+        assert done.code == 0, done.err
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()

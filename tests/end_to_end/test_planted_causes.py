@@ -1,0 +1,128 @@
+"""Ordinary scripts with one large planted fault each: the first cause names it, and the accounts add up."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.end_to_end.profiling import profile
+
+PYTHON = sys.executable
+PLANTED = Path(__file__).parent / "planted"
+SECONDS = "10"
+ANSWER_DELAY_S = 0.02
+
+pytestmark = pytest.mark.slow
+
+
+def report(folder: Path, name: str, *arguments: str) -> dict[str, Any]:
+    """Profile a planted script for a while; its report."""
+    options = ["--json", "--seconds", SECONDS, "--no-trace"]
+    done = profile(folder, PYTHON, str(PLANTED / name), *arguments, options=options)
+    assert done.code == 0, done.err
+    assert done.left == (), done.left
+    return dict(json.loads(done.out))
+
+
+def accounts_add_up(report: dict[str, Any]) -> None:
+    """Accounts and the rest make up the window, children their account, and little is unaccounted for."""
+    ledger = report["ledger"]
+    total_s = sum(account["seconds"] for account in ledger["accounts"]) + ledger["unaccounted_s"]
+    assert total_s == pytest.approx(ledger["window_s"], rel=1e-6)
+    pending = list(ledger["accounts"])
+    while pending:
+        account = pending.pop()
+        assert account["seconds"] >= 0, account
+        if account["children"]:
+            children_s = sum(child["seconds"] for child in account["children"])
+            assert children_s == pytest.approx(account["seconds"], rel=1e-6, abs=1e-9), account
+        pending += account["children"]
+    assert abs(ledger["unaccounted_s"]) < 0.05 * ledger["window_s"]
+
+
+def first_cause(report: dict[str, Any]) -> str:
+    """Id of the first cause; the others are in the message of a failure."""
+    assert report["causes"], report["verdict"]
+    return str(report["causes"][0]["id"])
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("fetching_in_the_training_process.py", "no_workers"),
+        ("one_worker_for_a_slow_service.py", "too_few_workers"),
+        ("threads_in_workers.py", "too_many_workers"),
+        ("elaborate_augmentation.py", "cpu_transform"),
+        ("short_epochs.py", "worker_restart"),
+        ("statistics_in_python.py", "main_process_work"),
+        ("a_log_of_everything.py", "logging"),
+        ("many_checkpoints.py", "checkpoint"),
+        ("constant_validation.py", "validation"),
+        ("tiny_batches.py", "small_batch"),
+        ("nothing_wrong.py", "compute_bound"),
+    ],
+)
+def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
+    found = report(tmp_path, name)
+    accounts_add_up(found)
+    assert first_cause(found) == cause, found["causes"]
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    """Photographs of about 2000 pixels: small ones side by side, so that each part has the detail of a photograph."""
+    data = pytest.importorskip("skimage.data")
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    for name in ("astronaut", "chelsea", "coffee"):
+        picture = getattr(data, name)()
+        image.fromarray(np.tile(picture, (4, 4, 1))).save(folder / f"{name}.jpg", quality=90)
+    return folder
+
+
+def test_decoding_large_photographs_is_named(tmp_path: Path, photographs: Path) -> None:
+    found = report(tmp_path, "large_photographs.py", str(photographs))
+    accounts_add_up(found)
+    assert first_cause(found) == "cpu_decode", found["causes"]
+
+
+class Slow(BaseHTTPRequestHandler):
+    """Answers with 3 KiB, after a while."""
+
+    def do_GET(self) -> None:
+        time.sleep(ANSWER_DELAY_S)
+        self.send_response(200)
+        self.send_header("Content-Length", "3072")
+        self.end_headers()
+        self.wfile.write(bytes(range(256)) * 12)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Address of a server that is far away."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as listening:
+        listening.daemon_threads = True
+        thread = threading.Thread(target=listening.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
+        thread.join()
+
+
+def test_files_on_a_slow_server_are_named(tmp_path: Path, server: str) -> None:
+    found = report(tmp_path, "remote_files.py", server)
+    accounts_add_up(found)
+    assert first_cause(found) == "storage_latency", found["causes"]
