@@ -61,7 +61,7 @@ def test_a_full_disk_leaves_the_run_json_that_was_there(tmp_path: Path, monkeypa
 
 def test_trimming_gives_reserved_space_back_and_keeps_every_event(tmp_path: Path) -> None:
     (tmp_path / "processes").mkdir()
-    path = tmp_path / "processes" / "1-1.events"
+    path = tmp_path / "processes" / "4194305-1.events"
     written = CHUNK_BYTES // EVENT.size + 10  # more than the first chunk holds
     file = EventFile(str(path))
     for index in range(written):
@@ -75,7 +75,7 @@ def test_trimming_gives_reserved_space_back_and_keeps_every_event(tmp_path: Path
 
 def test_trimming_says_which_file_it_could_not_read_and_keeps_it(tmp_path: Path) -> None:
     (tmp_path / "processes").mkdir()
-    path = tmp_path / "processes" / "1-1.events"
+    path = tmp_path / "processes" / "4194305-1.events"
     path.write_bytes(b"x" * 10_000)
     trim(tmp_path)
     assert path.stat().st_size == 10_000

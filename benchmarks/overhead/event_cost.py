@@ -1,0 +1,82 @@
+"""What one event costs where it is written: the write alone, and a wrapped call of a function that does nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from added import Spread
+
+from flatout.probe import events
+from flatout.probe.writer import EventFile
+
+_EventFile: Any = EventFile  # the probe is written without annotations, for old Pythons
+EVENTS = 50_000
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class EventCost:
+    """Nanoseconds an event; ``wrapped_ns`` is None when it was not measured, ``because`` says why."""
+
+    emit_ns: Spread
+    wrapped_ns: Spread | None
+    because: str | None
+
+
+def measure(scratch: Path) -> EventCost:
+    """Write events into new files below ``scratch``, the growing of the files included."""
+    emit_ns = Spread.of(_emitting_ns(scratch) for _ in range(REPEATS))
+    try:
+        wrapped_ns = Spread.of(_wrapped_ns(scratch) for _ in range(REPEATS))
+    except ImportError as error:
+        return EventCost(emit_ns, None, f"the wrappers need torch in this interpreter: {error}")
+    return EventCost(emit_ns, wrapped_ns, None)
+
+
+def _emitting_ns(scratch: Path) -> float:
+    with _new_file(scratch) as file:
+        emit, numbers = file.emit, range(EVENTS)
+        start_ns = time.perf_counter_ns()
+        for number in numbers:
+            emit(events.FORWARD, number, number, 1, 1, 1)
+        return (time.perf_counter_ns() - start_ns) / EVENTS
+
+
+def _wrapped_ns(scratch: Path) -> float:
+    from flatout.probe import patching
+    from flatout.probe.recorder import REC
+
+    timed: Any = patching.timed
+    before = REC.on, REC.emit
+    with _new_file(scratch) as file:
+        REC.on, REC.emit = True, file.emit
+        try:
+            return (_calling_ns(timed(_nothing, events.ZERO_GRAD)) - _calling_ns(_nothing)) / EVENTS
+        finally:
+            REC.on, REC.emit = before
+
+
+@contextlib.contextmanager
+def _new_file(scratch: Path) -> Iterator[Any]:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        file = _EventFile(str(Path(folder) / "events"))
+        yield file
+        file.abandon()  # closes it
+
+
+def _nothing() -> None:
+    return None
+
+
+def _calling_ns(function: Callable[[], object]) -> int:
+    numbers = range(EVENTS)
+    start_ns = time.perf_counter_ns()
+    for _ in numbers:
+        function()
+    return time.perf_counter_ns() - start_ns
