@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.profiling import TRAIN, profile, script
 
 CLOSE = """os.closerange(3, 400)
