@@ -76,8 +76,11 @@ class _Sampler:
         self.count = 0
 
     def run(self, stop_event):
+        # The sampler is started anew after each fork: a first pause of any length keeps the moments after one in view.
+        pause_s = INTERVAL_S * _jitter.random()
         try:
-            while not stop_event.wait(INTERVAL_S * (0.5 + _jitter.random())):
+            while not stop_event.wait(pause_s):
+                pause_s = INTERVAL_S * (0.5 + _jitter.random())
                 if REC.on:
                     self.sample(REC.training_thread or threading.main_thread().ident)
         finally:
