@@ -29,7 +29,7 @@ demo: $(READY)
 	@$(BIN)/python examples/demo.py $(if $(SHORT),--short)
 
 test: $(READY)
-	$(PYTEST) -m "not slow" --session-timeout=900 $(ARGS)
+	$(PYTEST) -m "not slow" --session-timeout=1500 $(ARGS)
 
 # pytest's 5 says that there are no slow tests, which is no failure.
 test-slow: $(READY)
