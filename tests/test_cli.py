@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flatout import __version__, diagnose, record
+from flatout import __version__, record
 from flatout.commands.runs import table
 from flatout.diagnose.result import Diagnosis
 from flatout.errors import CommandError, UsageError
@@ -42,7 +42,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert loaded.id == run.name
         return diagnoses.starved()
 
-    monkeypatch.setattr(diagnose, "diagnose", made_before, raising=False)
+    monkeypatch.setattr("flatout.diagnose.diagnosis.diagnose", made_before)
     return folder
 
 
