@@ -6,8 +6,15 @@ import flatout
 from flatout.errors import CommandError, FlatoutError, RecordError, UsageError
 
 
-def test_the_package_offers_its_errors_and_its_version_and_nothing_else() -> None:
-    assert sorted(flatout.__all__) == ["CommandError", "FlatoutError", "RecordError", "UsageError", "__version__"]
+def test_the_package_offers_its_errors_its_version_and_watch_and_nothing_else() -> None:
+    assert sorted(flatout.__all__) == [
+        "CommandError",
+        "FlatoutError",
+        "RecordError",
+        "UsageError",
+        "__version__",
+        "watch",
+    ]
     assert all(hasattr(flatout, name) for name in flatout.__all__)
     assert flatout.__version__[0].isdigit()
 
