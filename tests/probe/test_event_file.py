@@ -22,6 +22,7 @@ PAGE = 4096
 def test_an_event_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     file = writer.EventFile(tmp_path / "1.events", PAGE)
     file.emit(events.FORWARD, 1_000, 1_250, 7, -1, 2**62)
+    file.flush()
     read = read_events(tmp_path / "1.events")
     assert read.events.tolist() == [(events.FORWARD, 0, 7, 1_000, 250, -1, 2**62)]
     assert read.pid == os.getpid()
@@ -33,6 +34,7 @@ def test_the_file_grows_by_chunks_and_keeps_every_event(tmp_path: Path) -> None:
     many = writer.CHUNK_BYTES // events.EVENT.size + 1_000
     for number in range(many):
         file.emit(events.LOG, number, number, 0, number)
+    file.flush()
     read = read_events(tmp_path / "1.events").events
     assert read["a"].tolist() == list(range(many))
     assert (tmp_path / "1.events").stat().st_blocks > reserved
@@ -52,6 +54,7 @@ def test_threads_that_write_at_once_lose_nothing_and_mix_nothing(tmp_path: Path)
         thread.start()
     for thread in threads:
         thread.join()
+    file.flush()
     read = read_events(tmp_path / "1.events").events
     assert len(read) == 20_000
     for mark in range(1, 5):
@@ -69,6 +72,7 @@ def test_the_main_thread_is_number_0_whoever_writes_first(tmp_path: Path) -> Non
     other.join()
     file.emit(events.LOG, 2, 2)
     file.emit(events.STACK, 3, 3, thread=threading.main_thread().ident)
+    file.flush()
     assert read_events(tmp_path / "1.events").events["thread"].tolist() == [1, 0, 0]
 
 
@@ -84,6 +88,7 @@ def test_events_that_cannot_be_reserved_are_counted_and_the_earlier_ones_stay(
     room = PAGE // events.EVENT.size
     for number in range(room + 25):
         file.emit(events.LOG, number, number)
+    file.flush()
     read = read_events(tmp_path / "1.events")
     assert (len(read.events), read.lost) == (room, 25)
     assert read.problems == ("1.events: 25 events could not be written (disk full)",)
@@ -99,27 +104,38 @@ def test_a_disk_that_is_full_at_once_leaves_no_file(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_events_reach_the_file_by_themselves_once_many_wait(tmp_path: Path) -> None:
+    file = writer.EventFile(tmp_path / "1.events", PAGE)
+    for number in range(writer.WAITING_AT_MOST):
+        file.emit(events.LOG, number, number)
+    written = len(read_events(tmp_path / "1.events").events)
+    assert writer.WAITING_AT_MOST - written <= writer.WAITING_AT_MOST // 7
+
+
 FORKING = """
 import os, sys
 from flatout.probe.writer import EventFile, NamesFile
 file, names = EventFile(sys.argv[1] + "/1.events", 4096), NamesFile(sys.argv[1] + "/1.names")
 file.emit(12, 1, 1)
 names.text("before")
+file.emit(12, 2, 2)  # not yet in the file when the child is made
 child = os.fork()
 if child == 0:
     file.abandon()
     names.abandon()
     file.emit(12, 666, 666)
+    file.flush()
     os._exit(0)
 os.waitpid(child, 0)
-file.emit(12, 2, 2)
+file.emit(12, 3, 3)
+file.flush()
 names.text("after")
 """
 
 
 def test_a_forked_child_that_has_left_the_file_does_not_write_to_it(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FORKING, str(tmp_path)], check=True)
-    assert read_events(tmp_path / "1.events").events["start"].tolist() == [1, 2]
+    assert read_events(tmp_path / "1.events").events["start"].tolist() == [1, 2, 3]
     assert [entry["text"] for entry in read_names(tmp_path / "1.names").entries.values()] == ["before", "after"]
 
 

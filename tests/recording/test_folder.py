@@ -66,6 +66,7 @@ def test_trimming_gives_reserved_space_back_and_keeps_every_event(tmp_path: Path
     file = EventFile(str(path))
     for index in range(written):
         file.emit(BATCH_WAIT, index, index + 5, a=index)
+    file.flush()
     (tmp_path / "processes" / "1-1.json.7.tmp").touch()
     assert trim(tmp_path) == []
     assert path.stat().st_size == HEADER_BYTES + written * EVENT.size

@@ -1,6 +1,7 @@
 """Starting the probe in one process: announce it, wait for torch, patch, and note how it ends."""
 
 import atexit
+import functools
 import importlib
 import os
 import sys
@@ -49,6 +50,7 @@ def start(run, since_process_start=True):
     watcher.watch("torch", lambda torch: _torch_imported(watcher))
     watcher.install()
     _note_exceptions()
+    _write_before_exit()
     atexit.register(_ended)
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
@@ -99,6 +101,18 @@ def _note_exceptions():
         previous(kind, value, trace)
 
     sys.excepthook = excepthook
+
+
+def _write_before_exit():
+    """``os._exit`` ends a process without atexit, as forked children do: the last events go to the file first."""
+    original = os._exit
+
+    @functools.wraps(original)
+    def _exit(status):
+        REC.flush_quietly()
+        original(status)
+
+    os._exit = _exit
 
 
 @quietly

@@ -107,8 +107,21 @@ class Recorder:
         if was_on:
             self.open(WORKER_CHUNK_BYTES)
 
+    def flush(self):
+        """Put the events noted so far into the file."""
+        if self.file is not None:
+            self.file.flush()
+
+    def flush_quietly(self):
+        """The same where nothing may go wrong any more."""
+        try:
+            self.flush()
+        except Exception:
+            report_fault("exit")
+
     def publish(self):
-        """Show progress in the file's header and obey the control page."""
+        """Show progress in the file's header, with the events behind it, and obey the control page."""
+        self.file.flush()
         self.file.live(
             self.iterations,
             self.backwards,
@@ -127,6 +140,7 @@ class Recorder:
     def close(self, exit_=None):
         """Note the end of this process."""
         self.on = False
+        self.flush()
         self.save_process(end_ns=now(), exit=exit_)
 
 

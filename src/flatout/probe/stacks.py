@@ -83,7 +83,9 @@ class _Sampler:
                 pause_s = INTERVAL_S * (0.5 + _jitter.random())
                 if REC.on:
                     self.sample(REC.training_thread or threading.main_thread().ident)
+                REC.flush()
         finally:
+            REC.flush()
             for fd in self.states.values():
                 close_own(fd, "/proc/")
             if REC.names is not None:

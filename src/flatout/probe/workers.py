@@ -123,6 +123,7 @@ class _DataQueue:
         try:
             index = item[0] if isinstance(item, tuple) and isinstance(item[0], int) else -1
             REC.emit(events.PUT, start, now(), 0, index)
+            REC.flush()
         except Exception:
             report_fault("data queue")
 

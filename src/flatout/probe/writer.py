@@ -8,9 +8,12 @@ import struct
 import sys
 import threading
 import time
+from typing import Any
 
 from .events import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, LIVE, LIVE_OFFSET, MAGIC
 
+PACKED_AT_ONCE = 64
+WAITING_AT_MOST = 4096  # values, of seven an event
 LOST = struct.Struct("<q")
 LOST_OFFSET = LIVE_OFFSET + 6 * LOST.size  # its place among the live counters
 CHUNK_BYTES = 1 << 20
@@ -23,6 +26,10 @@ class EventFile:
     Disk space is reserved a chunk at a time before the mapping touches it: writing to a mapped page
     that the disk cannot hold would end the training with SIGBUS. No descriptor is kept: a script that closes
     all numbers and opens files of its own under them would be written into.
+
+    ``emit`` only notes an event, which costs the step little; ``flush`` packs what was noted, many at once. It is
+    called whenever progress is published, by the stack sampler some 20 times a second, and after each batch that a
+    worker hands over: what came since then is what a killed process loses.
     """
 
     def __init__(self, path, first_chunk=CHUNK_BYTES):
@@ -42,12 +49,15 @@ class EventFile:
         HEADER.pack_into(
             self._map, 0, MAGIC, FORMAT_VERSION, EVENT.size, os.getpid(), time.monotonic_ns(), time.time_ns()
         )
+        self._waiting = []  # the values of events that are not packed yet, one flat list
+        self._end = HEADER_BYTES
+        self._flush_lock = threading.Lock()
         self.emit = self._make_emit()
 
     def _make_emit(self):
-        next_index = itertools.count().__next__  # atomic: any thread may emit
-        pack_into, target = EVENT.pack_into, self._map
-        get_ident = threading.get_ident
+        waiting = self._waiting
+        note = waiting.extend  # atomic for a tuple: any thread may emit
+        get_ident, flush = threading.get_ident, self.flush
         slots = {threading.main_thread().ident: 0}
 
         def emit(kind, start, end, arg=0, a=0, b=0, thread=None):
@@ -55,15 +65,36 @@ class EventFile:
             slot = slots.get(ident)
             if slot is None:
                 slot = slots.setdefault(ident, len(slots))
-            offset = HEADER_BYTES + next_index() * EVENT.size
-            if offset + EVENT.size > self._reserved and not self._reserve(offset + EVENT.size):
-                self.lost += 1
-                # At once: workers never publish, and nothing does after the last step.
-                LOST.pack_into(target, LOST_OFFSET, self.lost)
-                return
-            pack_into(target, offset, kind, slot, arg, start, end - start, a, b)
+            note((kind, slot, arg, start, end - start, a, b))
+            if len(waiting) > WAITING_AT_MOST:
+                flush()
 
         return emit
+
+    def flush(self):
+        """Pack the events noted so far into the file; returns at once while another thread does."""
+        if not self._flush_lock.acquire(False):
+            return
+        try:
+            waiting = self._waiting
+            values = waiting[:]
+            del waiting[: len(values)]
+            for first in range(0, len(values), 7 * PACKED_AT_ONCE):
+                self._pack(values[first : first + 7 * PACKED_AT_ONCE])
+        finally:
+            self._flush_lock.release()
+
+    def _pack(self, values):
+        count = len(values) // 7
+        needed = self._end + count * EVENT.size
+        if needed > self._reserved and not self._reserve(needed):
+            room = (self._reserved - self._end) // EVENT.size
+            self.lost += count - room
+            # At once: workers never publish, and nothing does after the last step.
+            LOST.pack_into(self._map, LOST_OFFSET, self.lost)
+            count = room
+        _many(count).pack_into(self._map, self._end, *values[: 7 * count])
+        self._end += count * EVENT.size
 
     def _reserve(self, needed):
         with self._grow_lock:
@@ -88,6 +119,18 @@ class EventFile:
     def abandon(self):
         """In a forked child: stop sharing the parent's file, without touching it."""
         self.emit = lambda *args, **kwargs: None
+        self._waiting.clear()  # the parent writes them; nothing is noted here any more
+
+
+_structs: Any = {}
+
+
+def _many(count):
+    """The layout of so many events in a row."""
+    layout = _structs.get(count)
+    if layout is None:
+        layout = _structs[count] = struct.Struct("<" + EVENT.format.lstrip("<") * count)
+    return layout
 
 
 def _map_largest(fd, least):
