@@ -1,0 +1,93 @@
+"""What the parts of the data path are to each other: source, crop, decoder, batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Sample(NamedTuple):
+    """One image of a source."""
+
+    key: str  # its path below the source's root, or its id: what errors and predictions name it by
+    label: int  # class index, -1 where there is none
+
+
+class Source(Protocol):
+    """Encoded images that can be read in any order, from several threads at once."""
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """All images, in an order that depends on their names only."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names; a label is a place in it."""
+
+    def read(self, index: int) -> bytes:
+        """The encoded bytes of an image."""
+
+    def locate(self, index: int) -> str:
+        """Where it lies, in words that a person can follow to the file."""
+
+
+class Box(NamedTuple):
+    """A crop in pixels of the decoded and upright image; may have fractions in validation."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+class Crop(Protocol):
+    """Chooses the box of one image."""
+
+    def box(self, width: int, height: int) -> Box:
+        """The crop of an upright image of this size."""
+
+
+class Decoder(Protocol):
+    """Encoded bytes to pixels."""
+
+    def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
+        """Decode, crop and resize (antialiased) into ``slot``, uint8 (height, width, 3) RGB.
+
+        Raises:
+            BadImage: the bytes are no image that this decoder can read; the reason is its text.
+        """
+
+
+class BadImage(ValueError):
+    """An image that cannot be decoded, with the reason."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the loader gives: pixels as they were decoded; the rest happens on the device."""
+
+    images: Tensor  # uint8 (n, 3, height, width), channels_last in memory
+    labels: Tensor  # int64 (n,)
+    indices: Tensor  # int64 (n,), places in the source's samples
+    flips: Tensor  # bool (n,): to be flipped horizontally on the device
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """The batch on another device."""
+        moved = {
+            name: getattr(self, name).to(device, non_blocking=non_blocking)
+            for name in ("images", "labels", "indices", "flips")
+        }
+        return replace(self, **moved)
+
+    def pin_memory(self) -> Batch:
+        """The batch in page-locked memory."""
+        return replace(
+            self, **{name: getattr(self, name).pin_memory() for name in ("images", "labels", "indices", "flips")}
+        )
