@@ -28,10 +28,11 @@ $(READY): pyproject.toml constraints.txt scripts/setup
 demo: $(READY)
 	@$(BIN)/python examples/demo.py $(if $(SHORT),--short)
 
+# As many at once as there are cores: most of a test's time is the start of processes.
 test: $(READY)
-	$(PYTEST) -m "not slow" --session-timeout=1500 $(ARGS)
+	$(PYTEST) -m "not slow" -n auto --dist worksteal --session-timeout=1500 $(ARGS)
 
-# pytest's 5 says that there are no slow tests, which is no failure.
+# One at a time: they measure. pytest's 5 says that there are no slow tests, which is no failure.
 test-slow: $(READY)
 	$(PYTEST) -m slow $(ARGS) || test $$? -eq 5
 

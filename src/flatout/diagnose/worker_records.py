@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,8 @@ def worker_count(training: Training, loader: int) -> int:
 
 def worker_teams(run: Run, training: Training, loader: int) -> tuple[Team, ...]:
     """The teams of workers that served ``loader``, in time order."""
+    if loader_settings(training, loader).get("threads"):
+        return tuple(_threads_as_team(training, loader))
     starts = training.kind(kinds.ITER_START)
     starts = starts[starts["arg"] == loader]
     teams = []
@@ -76,6 +78,18 @@ def worker_teams(run: Run, training: Training, loader: int) -> tuple[Team, ...]:
     if not teams and worker_count(training, loader):
         teams = _teams_by_parent(run, training, loader)
     return tuple(sorted(teams, key=lambda team: team.begin_ns))
+
+
+def _threads_as_team(training: Training, loader: int) -> list[Team]:
+    """The threads of the training process that make this loader's batches, each seen as a worker of its own."""
+    process = training.process
+    fetches = process.of_kinds(kinds.FETCH)
+    slots = np.unique(fetches["thread"][(fetches["arg"] == loader)])
+    members = tuple(
+        replace(process, key=f"{process.key}:{slot}", events=process.events[process.events["thread"] == slot])
+        for slot in slots
+    )
+    return [Team(training.begin_ns, members)] if members else []
 
 
 def _record(run: Run, pid: int, near_ns: int | None) -> ProcessRecord | None:

@@ -39,6 +39,7 @@ class Recorder:
         self.pending_imports: Any = []
         self.iterations = self.backwards = self.optimizer_steps = self.wait_ns = 0
         self.first_step_ns = self.last_step_ns = self.traced = 0
+        self.fetchers: Any = {}  # idents of threads that make batches in this process -> None
         self.training_thread: Any = None  # thread ident, known at the first backward or loader iteration
 
     def attach(self, run, control):

@@ -72,7 +72,8 @@ class _Sampler:
         self.states = {}  # native id -> descriptor of /proc/self/task/ID/stat
         self.natives = {}
         self.files = OpenFiles()
-        self.previous = now()
+        self.started = now()
+        self.previous = {}  # thread ident -> when it was sampled last
         self.count = 0
 
     def run(self, stop_event):
@@ -83,12 +84,28 @@ class _Sampler:
                 pause_s = INTERVAL_S * (0.5 + _jitter.random())
                 if REC.on:
                     self.sample(REC.training_thread or threading.main_thread().ident)
+                    self.sample_a_fetcher()
+                    self.look_at_files()
                 REC.flush()
         finally:
             REC.flush()
             for fd in self.states.values():
                 close_own(fd, "/proc/")
             if REC.names is not None:
+                self.files.write(REC.names)
+
+    def sample_a_fetcher(self):
+        """One of the threads that make batches in this process, in turn: each pause costs two samples at most."""
+        fetchers = list(REC.fetchers)
+        if fetchers:
+            self.sample(fetchers[self.count % len(fetchers)])
+
+    def look_at_files(self):
+        """Note the open files now and then."""
+        self.count += 1
+        if self.count % FILES_EVERY == 0:
+            self.files.look()
+            if self.count % (FILES_EVERY * 10) == 0:
                 self.files.write(REC.names)
 
     def sample(self, ident):
@@ -107,13 +124,8 @@ class _Sampler:
         if number is None:
             frames = [describe_frame(code, line) for code, line in key]
             number = self.stacks[key] = REC.names.add("stack", frames=frames)
-        REC.emit(events.STACK, taken, taken, number, taken - self.previous, state, ident)
-        self.previous = taken
-        self.count += 1
-        if self.count % FILES_EVERY == 0:
-            self.files.look()
-            if self.count % (FILES_EVERY * 10) == 0:
-                self.files.write(REC.names)
+        REC.emit(events.STACK, taken, taken, number, taken - self.previous.get(ident, self.started), state, ident)
+        self.previous[ident] = taken
 
     def _state(self, ident):
         native = self.natives.get(ident)
