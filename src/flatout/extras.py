@@ -1,0 +1,33 @@
+"""Optional packages: one clear message with the command that installs them."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from flatout.errors import UsageError
+
+# What tells that an extra is there: its packages, by the name they are imported with.
+EXTRAS = {
+    "train": ("torch", "torchvision", "timm", "pydantic", "pytorch_lightning", "ruamel.yaml"),
+}
+
+
+def require(extra: str) -> None:
+    """Make sure that the packages of an extra of flatout can be imported; nothing is imported for it.
+
+    Args:
+        extra: a key of ``EXTRAS``.
+
+    Raises:
+        UsageError: packages are missing; they are named, with the command that installs them.
+    """
+    missing = [name for name in EXTRAS[extra] if not _found(name)]
+    if missing:
+        raise UsageError(f"this needs {', '.join(missing)}: pip install 'flatout[{extra}]'")
+
+
+def _found(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the parent of a dotted name
+        return False
