@@ -14,12 +14,14 @@ from flatout import __version__
 from flatout.commands.profile import profile
 from flatout.commands.report import report
 from flatout.commands.runs import runs
+from flatout.commands.stage import stage
 from flatout.errors import FlatoutError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 READER_GONE = 1
 MEASURE = "Measure"
 READ = "Read"
+DATA = "Bring data near"
 
 EXAMPLE = "Example:\n  flatout profile --steps 200 -- python train.py --epochs 1"
 
@@ -82,6 +84,7 @@ app.command(
 )(profile)
 app.command("report", rich_help_panel=READ)(report)
 app.command("runs", rich_help_panel=READ)(runs)
+app.command("stage", rich_help_panel=DATA)(stage)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,1 @@
+"""Bring a data set next to the GPU: list, choose, copy, verify, resume."""

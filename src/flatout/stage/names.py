@@ -1,0 +1,49 @@
+"""From keys, which may hold anything, to file names below one folder and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+LONGEST_NAME = 255  # bytes, on every common Linux file system
+LONGEST_PATH = 4096
+
+
+def refusal(key: str, folder_bytes: int = 0) -> str | None:
+    """Why a key cannot be a file below the destination; None when it can.
+
+    Args:
+        key: the object's key below its origin's root.
+        folder_bytes: length of the destination's own path.
+    """
+    if not key:
+        return "an empty name"
+    if key.startswith("/"):
+        return "an absolute path"
+    if any(ord(character) < 32 or ord(character) == 127 for character in key):
+        return "control characters in the name"
+    if any(0xD800 <= ord(character) < 0xE000 for character in key):
+        return "a name that is no valid text"
+    parts = key.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        return "an empty, '.' or '..' part in the name"
+    if parts[0] == STATE_FOLDER:
+        return f"a name in {STATE_FOLDER}, where staging keeps its own files"
+    longest = max(len(part.encode()) for part in parts)
+    if longest > LONGEST_NAME:
+        return f"a part of {longest} bytes, where a file name has at most {LONGEST_NAME}"
+    if len(key.encode()) + folder_bytes + 1 >= LONGEST_PATH:
+        return f"a path of more than {LONGEST_PATH} bytes"
+    return None
+
+
+STATE_FOLDER = ".flatout-stage"
+
+
+def ignores_case(folder: Path) -> bool:
+    """Whether a folder's file system takes ``A`` and ``a`` for the same name; the folder must be writable."""
+    probe = folder / ".flatout-Case"
+    try:
+        probe.touch()
+        return (folder / ".flatout-case").exists()
+    finally:
+        probe.unlink(missing_ok=True)

@@ -1,0 +1,102 @@
+"""Before anything is copied: how much it is, whether it fits, and how long it would take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from flatout.stage.concurrency import START
+from flatout.stage.failures import Failure
+from flatout.stage.names import refusal
+from flatout.stage.origins import Entry, Origin
+from flatout.stage.selection import Selection, chosen_classes, selected
+from flatout.stage.space import free_bytes
+
+TRY_FILES = 64
+TRY_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What a staging would do."""
+
+    files: int
+    bytes: int
+    refused: int  # keys that cannot be files
+    free_bytes: int
+    fits: bool
+    classes: int | None
+    tried_files: int  # read for the prediction, 16 at once
+    predicted_s: float | None  # at the rate of those; None where none could be read
+
+    def as_json(self) -> dict[str, object]:
+        """As plain values."""
+        return asdict(self)
+
+
+def look_ahead(
+    origin: Origin,
+    destination: Path,
+    selection: Selection,
+    keep_free: int | None = None,
+    watch: Callable[[int, int], None] = lambda files, size: None,
+) -> Outlook:
+    """List what would be staged, read some of it, and predict.
+
+    Nothing is written. The prediction scales the measured time of up to 64 files to all: by files where requests
+    bound it, by bytes where they do, whichever is longer.
+
+    Args:
+        origin: where it is.
+        destination: need not exist.
+        selection: what of it.
+        keep_free: bytes of the disk to leave to others.
+        watch: called now and then with the files and bytes listed so far.
+    """
+    files = total = refused = 0
+    tries: list[Entry] = []
+    tried = 0
+    classes = chosen_classes(origin, selection)
+    for entry in selected(origin, selection, classes):
+        if refusal(entry.key) is not None:
+            refused += 1
+            continue
+        files += 1
+        total += entry.size
+        if len(tries) < TRY_FILES and tried + entry.size <= TRY_BYTES:
+            tries.append(entry)
+            tried += entry.size
+        if files % 1_000 == 0:
+            watch(files, total)
+    there = destination
+    while not there.exists():
+        there = there.parent
+    free = free_bytes(there, keep_free)
+    return Outlook(
+        files=files,
+        bytes=total,
+        refused=refused,
+        free_bytes=free,
+        fits=total <= free,
+        classes=None if classes is None else len(classes),
+        tried_files=len(tries),
+        predicted_s=_predict(origin, tries, files, total),
+    )
+
+
+def _predict(origin: Origin, tries: list[Entry], files: int, total: int) -> float | None:
+    if not tries:
+        return 0.0 if not files else None
+    with ThreadPoolExecutor(START) as pool:
+        try:
+            list(pool.map(origin.read, tries[:START]))  # connections are made once, not for every file
+            began = time.monotonic()
+            list(pool.map(origin.read, tries))
+            took = time.monotonic() - began
+        except Failure:
+            return None
+    read = sum(entry.size for entry in tries)
+    return took * max(files / len(tries), total / max(read, 1))

@@ -1,0 +1,130 @@
+"""Which objects to stage: splits, classes, patterns, a sample."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from flatout.errors import UsageError
+from flatout.stage.origins import Entry, Origin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What part of a data set is wanted. The layout is split/class/file, or class/file without splits."""
+
+    splits: tuple[str, ...] = ()  # folders directly below the source; (): the source itself holds the classes
+    classes: int | None = None  # so many, drawn by seed
+    seed: int = 42
+    class_names: tuple[str, ...] = ()  # these instead
+    per_class: int | None = None  # so many files of each class and split, drawn by seed
+    include: tuple[str, ...] = ()  # shell patterns of keys
+    exclude: tuple[str, ...] = ()
+    share: float = 1.0  # of the files, chosen by a hash of seed and key: the same whatever the order
+
+    def wants(self, key: str) -> bool:
+        """Whether a key passes the patterns and the sample."""
+        if self.include and not any(fnmatchcase(key, pattern) for pattern in self.include):
+            return False
+        if any(fnmatchcase(key, pattern) for pattern in self.exclude):
+            return False
+        return self.share >= 1.0 or _draw(self.seed, key) < self.share
+
+    def describe(self) -> dict[str, object]:
+        """As plain values, to note and to compare."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def _draw(seed: int, key: str) -> float:
+    digest = hashlib.blake2b(f"{seed}:{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2.0**64
+
+
+def draw_classes(names: list[str], count: int, seed: int) -> list[str]:
+    """``count`` of the class names, sorted: ``random.Random(seed).sample(sorted(names), count)``.
+
+    Raises:
+        UsageError: there are not so many.
+    """
+    if count > len(names):
+        raise UsageError(f"--classes {count}: the source has {len(names)}")
+    return sorted(random.Random(seed).sample(sorted(names), count))
+
+
+def chosen_classes(origin: Origin, selection: Selection) -> list[str] | None:
+    """The classes to stage; None when all are wanted and none has to be known.
+
+    Every split gets the same classes: they are drawn from the names in the first.
+
+    Raises:
+        UsageError: a split or a class that is not there.
+    """
+    for split in selection.splits:
+        there = origin.folders()
+        if split not in there:
+            raise UsageError(f"--splits {split}: no such folder in the source: it has {', '.join(there[:8]) or 'none'}")
+    if selection.classes is None and not selection.class_names:
+        return None
+    names = origin.folders(selection.splits[0] if selection.splits else "")
+    if selection.class_names:
+        missing = sorted(set(selection.class_names) - set(names))
+        if missing:
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            raise UsageError(f"classes that the source does not have: {', '.join(missing[:5])}{more}")
+        return sorted(selection.class_names)
+    assert selection.classes is not None
+    return draw_classes(names, selection.classes, selection.seed)
+
+
+def selected(origin: Origin, selection: Selection, classes: list[str] | None) -> Iterator[Entry]:
+    """The entries to stage, as the listing gives them; of classes that are not wanted nothing is listed."""
+    roots = list(selection.splits) or [""]
+    prefixes = roots if classes is None else [f"{root}/{name}".lstrip("/") for root in roots for name in classes]
+    for prefix in prefixes:
+        found = (entry for entry in origin.entries(prefix) if selection.wants(entry.key))
+        if selection.per_class is None:
+            yield from found
+        else:
+            yield from _some_of_each(found, selection)
+
+
+def _some_of_each(found: Iterator[Entry], selection: Selection) -> Iterator[Entry]:
+    """At most ``per_class`` entries of each folder: those with the lowest draw. Holds one prefix's choice in memory."""
+    assert selection.per_class is not None
+    kept: dict[str, list[tuple[float, Entry]]] = defaultdict(list)
+    for entry in found:
+        group = kept[entry.key.rpartition("/")[0]]
+        group.append((_draw(selection.seed, entry.key), entry))
+        if len(group) >= 4 * selection.per_class:
+            group.sort()
+            del group[selection.per_class :]
+    for group in kept.values():
+        yield from (entry for _, entry in sorted(group)[: selection.per_class])
+
+
+def read_class_list(path: Path) -> tuple[str, ...]:
+    """Class names of a file: a JSON list, or one name a line.
+
+    Raises:
+        UsageError: it cannot be read, or holds none.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--classes-from {path}: {error}") from None
+    names = json.loads(text) if text.lstrip().startswith("[") else text.splitlines()
+    found = tuple(str(name).strip() for name in names if str(name).strip())
+    if not found:
+        raise UsageError(f"--classes-from {path}: no class names in it")
+    return found
+
+
+def write_class_list(path: Path, names: list[str]) -> None:
+    """Write the class list, so that training, validation and prediction share its indices."""
+    path.write_text(json.dumps(names, indent=0) + "\n", "utf-8")

@@ -1,0 +1,165 @@
+"""What is complete at the destination: a small database that survives ``kill -9``, and the manifest made from it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flatout.errors import UsageError
+from flatout.stage.names import STATE_FOLDER
+from flatout.stage.origins import Entry
+
+MANIFEST = "manifest.parquet"
+ROWS_AT_ONCE = 50_000
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS files (
+    key TEXT PRIMARY KEY, size INTEGER NOT NULL, version TEXT NOT NULL,
+    checksum TEXT NOT NULL, mtime_ns INTEGER NOT NULL, seen INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+class Complete(NamedTuple):
+    """A file that is whole."""
+
+    key: str
+    size: int
+    version: str  # of the object it was made from
+    checksum: str  # "crc32:…" of the bytes at the destination
+    mtime_ns: int  # of the file, as staging left it: a later change by others shows
+
+
+class State:
+    """The database of one destination. Its methods may be called from any thread."""
+
+    def __init__(self, destination: Path) -> None:
+        """Open or make it.
+
+        Raises:
+            UsageError: it is damaged.
+        """
+        self.folder = destination / STATE_FOLDER
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        path = self.folder / "state.sqlite"
+        try:
+            self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            # The process may die at any moment, and the kernel keeps what it was given; after a power failure
+            # the files themselves are checked again.
+            self._base.execute("PRAGMA journal_mode=WAL")
+            self._base.execute("PRAGMA synchronous=OFF")
+            self._base.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            raise UsageError(f"{path}: {error}: remove it to check every file against its source again") from None
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._base.close()
+
+    def __getitem__(self, name: str) -> str | None:
+        """What was noted under a name."""
+        row = self._ask("SELECT value FROM about WHERE name=?", name)
+        return row[0] if row else None
+
+    def __setitem__(self, name: str, value: str) -> None:
+        """Note something."""
+        self._do("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
+
+    def begin(self) -> int:
+        """Number of a new listing: what it does not see is gone from the source."""
+        number = int(self["listing"] or 0) + 1
+        self["listing"] = str(number)
+        return number
+
+    def known(self, key: str) -> Complete | None:
+        """The file of a key, when it is complete."""
+        row = self._ask("SELECT key, size, version, checksum, mtime_ns FROM files WHERE key=?", key)
+        return Complete(*row) if row else None
+
+    def add(self, done: Complete, listing: int) -> None:
+        """Note a file that is complete."""
+        self._do("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", *done, listing)
+
+    def saw(self, key: str, listing: int) -> None:
+        """Note that the source still has a key."""
+        self._do("UPDATE files SET seen=? WHERE key=?", listing, key)
+
+    def remove(self, key: str) -> None:
+        """Forget a file."""
+        self._do("DELETE FROM files WHERE key=?", key)
+
+    def totals(self) -> tuple[int, int]:
+        """Files and bytes that are complete."""
+        files, size = self._ask("SELECT count(*), coalesce(sum(size), 0) FROM files")
+        return files, size
+
+    def all(self, unseen_since: int | None = None) -> Iterator[Complete]:
+        """The files in order of key, a block at a time; those alone that no listing has seen since, if asked."""
+        after = ""
+        condition = "" if unseen_since is None else f"AND seen < {int(unseen_since)}"
+        while True:
+            with self._lock:
+                rows = self._base.execute(
+                    f"SELECT key, size, version, checksum, mtime_ns FROM files WHERE key > ? {condition} "
+                    f"ORDER BY key LIMIT {ROWS_AT_ONCE}",
+                    (after,),
+                ).fetchall()
+            if not rows:
+                return
+            yield from map(Complete._make, rows)
+            after = rows[-1][0]
+
+    def write_manifest(self, destination: Path, address: str) -> Path:
+        """Write what is there, from where, as Parquet beside the database; the old manifest is replaced at once.
+
+        Columns: path, size, version (of the object), checksum, source.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        schema = pa.schema(
+            [("path", pa.string()), ("size", pa.int64()), ("version", pa.string()), ("checksum", pa.string())],
+            metadata={"source": address, "format": "1"},
+        )
+        target = self.folder / MANIFEST
+        temporary = target.with_suffix(".tmp")
+        with parquet.ParquetWriter(temporary, schema) as writer:
+            block: list[Complete] = []
+            for done in self.all():
+                block.append(done)
+                if len(block) == ROWS_AT_ONCE:
+                    writer.write_table(_table(pa, schema, block))
+                    block.clear()
+            writer.write_table(_table(pa, schema, block))
+        os.replace(temporary, target)
+        return target
+
+    def _ask(self, statement: str, *values: object) -> Any:
+        with self._lock:
+            return self._base.execute(statement, values).fetchone()
+
+    def _do(self, statement: str, *values: object) -> None:
+        with self._lock:
+            self._base.execute(statement, values)
+
+
+def _table(pa: Any, schema: Any, block: list[Complete]) -> Any:
+    columns = list(zip(*block, strict=True))[:4] if block else [()] * 4
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+
+def is_complete(done: Complete, entry: Entry, path: Path) -> bool:
+    """Whether a file noted as complete is still what ``entry`` names: same version, and untouched since."""
+    if done.version != entry.version or done.size != entry.size:
+        return False
+    try:
+        stat = os.lstat(path)
+    except OSError:
+        return False
+    return stat.st_size == done.size and stat.st_mtime_ns == done.mtime_ns

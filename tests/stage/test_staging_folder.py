@@ -1,0 +1,211 @@
+"""Staging from a folder: what is complete stays, what changed comes again, what cannot be is said."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+from flatout.errors import UsageError
+from flatout.stage import copying, space, staging
+from flatout.stage.checking import check
+from flatout.stage.failures import Failure
+from flatout.stage.names import STATE_FOLDER
+from flatout.stage.occupied import alone
+from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.outlook import look_ahead
+from flatout.stage.selection import Selection
+from flatout.stage.staging import Options, StagingFailed, stage
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    for number in range(60):
+        path = tmp_path / "source" / f"c{number % 3}" / f"{number}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(100 + number))
+    return tmp_path / "source"
+
+
+def same(source: Path, destination: Path) -> bool:
+    files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
+    return all((destination / path).read_bytes() == (source / path).read_bytes() for path in files)
+
+
+def test_everything_arrives_and_the_manifest_says_what(source: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    summary = stage(FolderOrigin(source), destination, Selection())
+    assert (summary.copied, summary.kept, summary.failed, summary.total_files) == (60, 0, 0, 60)
+    assert same(source, destination)
+    table = parquet.read_table(summary.manifest)
+    assert table.num_rows == 60 and sum(table["size"].to_pylist()) == summary.total_bytes
+    assert table.schema.metadata[b"source"] == str(source).encode()
+    assert check(destination).changed == ()
+    assert list((destination / STATE_FOLDER / "partial").iterdir()) == []
+
+
+def test_a_second_staging_copies_only_what_changed_or_was_touched_here(source: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    stage(FolderOrigin(source), destination, Selection())
+    (source / "c0/0.bin").write_bytes(b"new content")
+    (destination / "c1/1.bin").write_bytes(b"touched")
+    (destination / "c2/2.bin").unlink()
+    summary = stage(FolderOrigin(source), destination, Selection())
+    assert (summary.copied, summary.kept) == (3, 57)
+    assert same(source, destination)
+
+
+def test_what_the_source_has_no_more_is_named_and_pruned_when_asked(source: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    stage(FolderOrigin(source), destination, Selection())
+    (source / "c0/0.bin").unlink()
+    told = stage(FolderOrigin(source), destination, Selection())
+    assert (told.gone, told.gone_names, (destination / "c0/0.bin").exists()) == (1, ("c0/0.bin",), True)
+    part = stage(FolderOrigin(source), destination, Selection(include=("c1/*",)))
+    assert part.gone == 0  # left out by choice is not gone
+    pruned = stage(FolderOrigin(source), destination, Selection(), Options(prune=True))
+    assert (pruned.gone, (destination / "c0/0.bin").exists(), pruned.total_files) == (1, False, 59)
+
+
+def test_a_check_finds_a_flipped_bit_and_a_missing_file_and_staging_repairs_them(source: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    stage(FolderOrigin(source), destination, Selection())
+    broken = destination / "c1/4.bin"
+    stat = broken.stat()
+    data = bytearray(broken.read_bytes())
+    data[50] ^= 1
+    broken.write_bytes(data)
+    os.utime(broken, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    (destination / "c2/5.bin").unlink()
+    found = check(destination)
+    assert (found.changed, found.missing) == (("c1/4.bin",), ("c2/5.bin",))
+    assert stage(FolderOrigin(source), destination, Selection()).copied == 2
+    assert same(source, destination)
+
+
+def test_two_stagings_to_one_place_do_not_mix(source: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    destination.mkdir()
+    said: list[str] = []
+    with alone(destination, wait=False, report=said.append):
+        with pytest.raises(UsageError, match="another staging goes on there"):
+            stage(FolderOrigin(source), destination, Selection())
+        waiting = threading.Thread(
+            target=stage, args=(FolderOrigin(source), destination, Selection(), Options(wait=True)),
+            kwargs={"report": said.append},
+        )  # fmt: skip
+        waiting.start()
+        while not said:
+            pass
+        assert not (destination / "c0").exists()
+    waiting.join()
+    assert same(source, destination) and "waiting for the staging of process" in said[0]
+
+
+def test_a_folder_that_holds_another_source_is_refused(source: Path, tmp_path: Path) -> None:
+    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    with pytest.raises(UsageError, match="holds what was staged from"):
+        stage(FolderOrigin(source / "c0"), tmp_path / "dest", Selection())
+
+
+def test_a_disk_without_room_is_said_before_anything_is_copied(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(space.DiskFull, match="more are needed"):
+        stage(FolderOrigin(source), tmp_path / "dest", Selection(), Options(keep_free=1 << 62))
+    assert look_ahead(FolderOrigin(source), tmp_path / "other", Selection(), keep_free=1 << 62).fits is False
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_disk_that_becomes_full_ends_the_staging_and_keeps_what_is_whole(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = iter(range(1_000))
+    whole = os.write
+
+    def write(fd: int, data: object) -> int:
+        if next(written) >= 10:
+            raise OSError(28, "No space left on device")
+        return whole(fd, data)  # type: ignore[arg-type]
+
+    destination = tmp_path / "dest"
+    with monkeypatch.context() as patched:
+        patched.setattr(copying.os, "write", write)
+        with pytest.raises(StagingFailed, match="No space left on device"):
+            stage(FolderOrigin(source), destination, Selection(), Options(jobs=2))
+    assert list((destination / STATE_FOLDER / "partial").iterdir()) == []
+    summary = stage(FolderOrigin(source), destination, Selection())
+    assert summary.kept >= 8 and summary.kept + summary.copied == 60
+
+
+class _Odd(FolderOrigin):
+    """A folder whose listing also gives keys that no file may have."""
+
+    def entries(self, prefix: str = "") -> object:  # type: ignore[override]
+        yield from super().entries(prefix)
+        for key in ("../outside", "/etc/outside", "a\nb", "c0/" + 300 * "x"):
+            yield Entry(key, 3, "1")
+
+
+def test_keys_that_cannot_be_files_are_left_out_and_named(source: Path, tmp_path: Path) -> None:
+    summary = stage(_Odd(source), tmp_path / "deep/dest", Selection())
+    assert (summary.copied, summary.refused, len(summary.refusals)) == (60, 4, 4)
+    assert not (tmp_path / "deep/outside").exists()
+
+
+def test_a_link_at_the_destination_does_not_lead_out_of_it(source: Path, tmp_path: Path) -> None:
+    destination, outside = tmp_path / "dest", tmp_path / "outside"
+    destination.mkdir()
+    outside.mkdir()
+    (destination / "c0").symlink_to(outside)
+    summary = stage(FolderOrigin(source), destination, Selection())
+    assert (summary.failed, summary.copied, list(outside.iterdir())) == (20, 40, [])
+
+
+class _Shrinking(FolderOrigin):
+    """A source whose files change while they are read, and one of which is gone by then."""
+
+    def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+        if entry.key == "c0/0.bin":
+            raise Failure("gone", entry.key)
+        return bytes(super().read(entry, start, length))[:-1] if entry.key == "c0/3.bin" else super().read(entry)
+
+
+def test_a_file_that_changed_while_it_was_read_never_gets_its_final_name(source: Path, tmp_path: Path) -> None:
+    summary = stage(_Shrinking(source), tmp_path / "dest", Selection())
+    assert (summary.copied, summary.failed) == (58, 2)
+    assert not (tmp_path / "dest/c0/3.bin").exists()
+
+
+def test_a_million_keys_are_listed_in_constant_memory(tmp_path: Path) -> None:
+    import tracemalloc
+
+    class Endless(FolderOrigin):
+        def entries(self, prefix: str = "") -> object:  # type: ignore[override]
+            for number in range(1_000_000):
+                yield Entry(f"train/c{number % 1000}/{number}.jpg", 110_000, "1")
+
+        def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+            return b""
+
+    tracemalloc.start()
+    try:
+        outlook = look_ahead(Endless(tmp_path), tmp_path / "dest", Selection(exclude=("*/c7/*",)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert outlook.files == 999_000 and outlook.bytes == 999_000 * 110_000
+    assert peak < 4 << 20
+
+
+def test_what_a_killed_staging_left_half_done_is_removed(source: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    stage(FolderOrigin(source), destination, Selection(include=("c0/*",)))
+    (destination / STATE_FOLDER / "partial/123-4").write_bytes(b"half")
+    said: list[str] = []
+    stage(FolderOrigin(source), destination, Selection(), report=said.append)
+    assert said == ["1 unfinished file(s) of an interrupted staging removed"]
+    assert staging.remove_partial(destination) == 0

