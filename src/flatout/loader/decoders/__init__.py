@@ -1,0 +1,31 @@
+"""From encoded bytes to pixels: one decoder a file, all behind one interface."""
+
+from __future__ import annotations
+
+from flatout.errors import UsageError
+from flatout.loader.contract import Decoder
+
+NAMES = ("torchvision", "pillow")
+
+
+def make_decoder(name: str, scaled: bool = False) -> Decoder:
+    """The decoder of a name.
+
+    Args:
+        name: one of ``NAMES``.
+        scaled: decode large JPEGs at 1/2, 1/4 or 1/8 where the crop shrinks at least as much; shifts pixels.
+
+    Raises:
+        UsageError: there is no such decoder here.
+    """
+    if name == "torchvision":
+        from flatout.loader.decoders.torchvision_jpeg import TorchvisionDecoder
+
+        if scaled:
+            raise UsageError("images.scaled_decode: torchvision's decoder cannot: set images.decoder to pillow")
+        return TorchvisionDecoder()
+    if name == "pillow":
+        from flatout.loader.decoders.pillow import PillowDecoder
+
+        return PillowDecoder(scaled)
+    raise UsageError(f"images.decoder: {name!r} is not built in yet: allowed here are {', '.join(NAMES)}")

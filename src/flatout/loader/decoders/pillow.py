@@ -1,0 +1,84 @@
+"""Pillow: the reference for pixels, and the decoder of everything that is no ordinary JPEG."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from flatout.loader.contract import BadImage, Crop
+
+ORIENTATION = 0x0112  # EXIF
+
+
+class PillowDecoder:
+    """Decodes all that Pillow reads; the first frame of an animation."""
+
+    def __init__(self, scaled: bool = False) -> None:
+        """Decode at full size, or JPEGs at a smaller scale where the crop allows it (``scaled``)."""
+        self._scaled = scaled
+
+    def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
+        """Decode, crop and resize (antialiased bilinear) into ``slot``, uint8 (height, width, 3) RGB.
+
+        Raises:
+            BadImage: Pillow cannot read the bytes.
+        """
+        height, width = slot.shape[:2]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # damaged metadata beside good pixels
+                with Image.open(io.BytesIO(data)) as opened:
+                    image = self._upright(opened, crop, width, height)
+        except Exception as error:
+            raise BadImage(f"{_kind(data)}: {' '.join(str(error).split()) or type(error).__name__}") from None
+        slot.copy_(torch.from_numpy(np.array(image)))
+
+    def _upright(self, opened: Image.Image, crop: Crop, width: int, height: int) -> Image.Image:
+        turned = opened.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+        full = opened.size[::-1] if turned else opened.size
+        box = crop.box(*full)
+        scale = 1.0
+        if self._scaled and opened.format == "JPEG":
+            smallest = min(box.width / width, box.height / height)
+            opened.draft("RGB", (max(1, int(opened.size[0] / smallest)), max(1, int(opened.size[1] / smallest))))
+        upright = ImageOps.exif_transpose(_rgb(opened))
+        scale = upright.size[0] / full[0]
+        left, top = box.left * scale, box.top * scale
+        edges = (
+            left,
+            top,
+            min(left + box.width * scale, upright.size[0]),
+            min(top + box.height * scale, upright.size[1]),
+        )
+        return upright.resize((width, height), Image.Resampling.BILINEAR, box=edges)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """RGB of any mode: 16-bit grey keeps its high byte, transparency lies on black as in torchvision."""
+    if image.mode in ("I;16", "I;16B", "I;16L", "I"):
+        grey = np.asarray(image).astype(np.uint32)
+        return Image.fromarray((grey >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    exif = image.info.get("exif")
+    converted = image.convert("RGB")
+    if exif is not None:
+        converted.info["exif"] = exif
+    return converted
+
+
+def _kind(data: bytes) -> str:
+    """What the first bytes claim to be."""
+    for magic, name in (
+        (b"\xff\xd8", "JPEG"),
+        (b"\x89PNG", "PNG"),
+        (b"RIFF", "WebP"),
+        (b"GIF8", "GIF"),
+        (b"BM", "BMP"),
+    ):
+        if data.startswith(magic):
+            return name
+    return "no known image format" if data else "an empty file"

@@ -1,0 +1,42 @@
+"""torchvision's libjpeg-turbo and torch's antialiased uint8 resize: both release the interpreter lock."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+from torchvision.io import ImageReadMode, decode_jpeg
+
+from flatout.loader.contract import Crop
+from flatout.loader.decoders.pillow import PillowDecoder
+
+
+class TorchvisionDecoder:
+    """Decodes JPEGs; hands everything else, and what libjpeg refuses, to Pillow."""
+
+    def __init__(self) -> None:
+        """Prepare the decoder of the rest."""
+        self._rest = PillowDecoder()
+
+    def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
+        """Decode, crop and resize (antialiased bilinear) into ``slot``, uint8 (height, width, 3) RGB.
+
+        Raises:
+            BadImage: neither libjpeg nor Pillow can read the bytes.
+        """
+        # libjpeg fills what is missing at the end with grey; Pillow says so.
+        if not data.startswith(b"\xff\xd8") or b"\xff\xd9" not in data[-4096:]:
+            self._rest.decode_into(data, crop, slot)
+            return
+        try:
+            # A copy, since torch wants memory that may be written to.
+            encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            image = decode_jpeg(encoded, ImageReadMode.RGB, apply_exif_orientation=True)
+        except RuntimeError:
+            self._rest.decode_into(data, crop, slot)
+            return
+        box = crop.box(image.shape[2], image.shape[1])
+        left, top = int(box.left), int(box.top)
+        part = image[None, :, top : top + int(box.height), left : left + int(box.width)]
+        resized = interpolate(part, size=tuple(slot.shape[:2]), mode="bilinear", antialias=True)
+        slot.copy_(resized[0].permute(1, 2, 0))

@@ -1,0 +1,54 @@
+"""In which order images are seen: a seeded permutation an epoch, dealt to ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """The order of one loader; a function of its fields and the epoch."""
+
+    count: int  # images
+    batch_size: int  # of one rank
+    shuffle: bool
+    drop_last: bool  # leave out a last batch that is not full
+    seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the rank."""
+        assert 0 <= self.rank < self.world_size
+
+    @property
+    def batches(self) -> int:
+        """Batches an epoch of this rank."""
+        own = self._own_count()
+        return own // self.batch_size if self.drop_last else -(-own // self.batch_size)
+
+    def _own_count(self) -> int:
+        # Training: all ranks make equally many steps, what does not divide is left out of this epoch.
+        # Scoring: every image once, the first ranks may have one more.
+        if self.drop_last:
+            return self.count // self.world_size
+        return (self.count - self.rank + self.world_size - 1) // self.world_size
+
+    def places(self, epoch: int) -> list[int]:
+        """This rank's places in 0..count-1, in order."""
+        if not self.shuffle:
+            whole = torch.arange(self.count)
+        else:
+            draw = torch.Generator()
+            draw.manual_seed((self.seed & 0xFFFFFFFF) << 20 | epoch)
+            whole = torch.randperm(self.count, generator=draw)
+        own: list[int] = whole[self.rank :: self.world_size][: self._own_count()].tolist()
+        return own
+
+    def plan(self, epoch: int) -> list[Sequence[int]]:
+        """The batches of this rank, each a list of places."""
+        own = self.places(epoch)
+        return [own[n * self.batch_size : (n + 1) * self.batch_size] for n in range(self.batches)]

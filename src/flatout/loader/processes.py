@@ -1,0 +1,68 @@
+"""The same batches made by DataLoader workers: for work that holds the interpreter lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from flatout.loader.contract import Batch
+from flatout.loader.making import Bad, Maker, Spent
+
+
+class _Batches(Dataset[Any]):  # type: ignore[misc]
+    """A data set whose items are whole batches; its keys say which."""
+
+    def __init__(self, maker: Maker) -> None:
+        self._maker = maker
+
+    def __getitem__(self, key: tuple[int, Sequence[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor, Spent, list[Bad]]:
+        epoch, places = key
+        batch = self._maker.empty(len(places))
+        spent, bad = self._maker.fill(batch, range(len(places)), places, epoch)
+        # Pixels travel in the order of their memory.
+        return batch.images.permute(0, 2, 3, 1), batch.labels, batch.indices, batch.flips, spent, bad
+
+
+class _Plan:
+    """The sampler: the keys of one epoch's batches."""
+
+    def __init__(self) -> None:
+        self.keys: list[tuple[int, Sequence[int]]] = []
+
+    def __iter__(self) -> Iterator[tuple[int, Sequence[int]]]:
+        return iter(self.keys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class ProcessPool:
+    """Makes the batches of a plan."""
+
+    def __init__(self, maker: Maker, workers: int, in_flight: int) -> None:
+        """Prepare ``workers`` processes; they start with the first epoch and stay."""
+        self._plan = _Plan()
+        self._loader: Any = DataLoader(
+            _Batches(maker),
+            batch_size=None,
+            sampler=self._plan,
+            num_workers=workers,
+            prefetch_factor=max(1, in_flight // workers),
+            persistent_workers=True,
+        )
+
+    def batches(self, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[tuple[Batch, bool, Spent, list[Bad]]]:
+        """Each batch with False (a queue's readiness is not known), what it took, and the images left out."""
+        self._plan.keys = [(epoch, list(places)) for places in plan]
+        for pixels, labels, indices, flips, spent, bad in self._loader:
+            yield Batch(pixels.permute(0, 3, 1, 2), labels, indices, flips), False, spent, bad
+
+    def close(self) -> None:
+        """End the processes."""
+        iterator = getattr(self._loader, "_iterator", None)
+        if iterator is not None:
+            iterator._shutdown_workers()
+            self._loader._iterator = None

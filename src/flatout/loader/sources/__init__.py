@@ -1,0 +1,1 @@
+"""Where encoded images come from: class folders, a table with labels, tar shards."""

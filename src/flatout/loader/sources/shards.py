@@ -1,0 +1,85 @@
+"""Images in tar shards, in the layout of webdataset: ``key.jpg`` beside ``key.cls``, or class folders inside."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from flatout.errors import UsageError
+from flatout.loader.contract import Sample
+from flatout.loader.sources.folders import EXTENSIONS
+
+
+class _Member(NamedTuple):
+    shard: int
+    offset: int
+    size: int
+
+
+class ShardSource:
+    """Reads members by their place in the shards: one pass over the headers, then any order."""
+
+    def __init__(self, root: Path, classes: tuple[str, ...] | None = None) -> None:
+        """Index the shards of a folder.
+
+        Args:
+            root: holds ``*.tar``.
+            classes: the class names that labels are places in; other members are left out. None: all, sorted.
+
+        Raises:
+            UsageError: no shards, a damaged one, or an image without a label.
+        """
+        self.root = root
+        self.shards = tuple(sorted(path.name for path in root.glob("*.tar")))
+        if not self.shards:
+            raise UsageError(f"{root}: no .tar shards in it")
+        found: dict[str, _Member] = {}
+        named: dict[str, str] = {}
+        for number, name in enumerate(self.shards):
+            try:
+                with tarfile.open(root / name, "r:") as shard:
+                    for member in shard:
+                        stem, _, extension = member.name.rpartition(".")
+                        if not member.isfile():
+                            continue
+                        if extension == "cls":
+                            named[stem] = shard.extractfile(member).read().decode().strip()  # type: ignore[union-attr]
+                        elif f".{extension.lower()}" in EXTENSIONS:
+                            found[member.name] = _Member(number, member.offset_data, member.size)
+            except (tarfile.TarError, OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"{root / name}: not readable as a tar shard: {error}") from None
+        label_of = {key: named.get(key.rpartition(".")[0], key.rpartition("/")[0].rpartition("/")[2]) for key in found}
+        without = [key for key, label in label_of.items() if not label]
+        if without:
+            raise UsageError(f"{root}: {len(without)} image(s) without a label, such as {without[0]}: add .cls members")
+        self.classes: tuple[str, ...] = tuple(sorted(set(label_of.values()))) if classes is None else classes
+        label = {name: place for place, name in enumerate(self.classes)}
+        self._members = {key: found[key] for key in sorted(found) if label_of[key] in label}
+        self.samples = [Sample(key, label[label_of[key]]) for key in self._members]
+        self._places = list(self._members.values())
+        self._open = threading.local()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without descriptors: another process opens its own."""
+        return {name: value for name, value in vars(self).items() if name != "_open"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Take over the index."""
+        vars(self).update(state)
+        self._open = threading.local()
+
+    def read(self, index: int) -> bytes:
+        """The encoded bytes of an image."""
+        shard, offset, size = self._places[index]
+        files = vars(self._open).setdefault(f"files-{os.getpid()}", {})
+        file = files.get(shard)
+        if file is None:
+            file = files[shard] = open(self.root / self.shards[shard], "rb", buffering=0)  # noqa: SIM115 - kept open
+        return os.pread(file.fileno(), size, offset)
+
+    def locate(self, index: int) -> str:
+        """Shard and member of an image."""
+        return f"{self.root / self.shards[self._places[index].shard]}: {self.samples[index].key}"
