@@ -130,19 +130,25 @@ class ImageLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches of this epoch that were not delivered yet; after the last the next epoch begins."""
-        plan = self.order.plan(self.epoch)[self._delivered :]
-        coming = self._pool.batches(plan, self.epoch)
-        while True:
-            begin = time.perf_counter()
-            made = next(coming, None)
-            self.stats.wait_s += time.perf_counter() - begin
-            if made is None:
-                break
-            batch, ready, spent, bad = made
-            self._count(batch, ready, spent, bad)
-            self._delivered += 1
-            yield batch.pin_memory() if self._pin else batch
-        self.epoch, self._delivered = self.epoch + 1, 0
+        plan = self.order.plan(self.epoch)
+        epoch = self.epoch
+        coming = self._pool.batches(plan[self._delivered :], epoch)
+        try:
+            while True:
+                begin = time.perf_counter()
+                made = next(coming, None)
+                self.stats.wait_s += time.perf_counter() - begin
+                if made is None:
+                    return
+                batch, ready, spent, bad = made
+                self._count(batch, ready, spent, bad)
+                self._delivered += 1
+                # Said before the last batch is given: who knows the length does not ask for another.
+                if self.epoch == epoch and self._delivered == len(plan):
+                    self.epoch, self._delivered = epoch + 1, 0
+                yield batch.pin_memory() if self._pin else batch
+        finally:
+            coming.close()
 
     def _count(self, batch: Batch, ready: bool, spent: Spent, bad: list[Bad]) -> None:
         stats = self.stats

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -52,9 +53,12 @@ class ProcessPool:
             num_workers=workers,
             prefetch_factor=max(1, in_flight // workers),
             persistent_workers=True,
+            generator=torch.Generator(),  # its own: each epoch draws a seed that nothing here uses
         )
 
-    def batches(self, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[tuple[Batch, bool, Spent, list[Bad]]]:
+    def batches(
+        self, plan: Sequence[Sequence[int]], epoch: int
+    ) -> Generator[tuple[Batch, bool, Spent, list[Bad]], None, None]:
         """Each batch with False (a queue's readiness is not known), what it took, and the images left out."""
         self._plan.keys = [(epoch, list(places)) for places in plan]
         for pixels, labels, indices, flips, spent, bad in self._loader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from flatout.loader.contract import Batch
@@ -20,7 +20,9 @@ class ThreadPool:
         self._maker, self._workers, self._in_flight = maker, workers, in_flight
         self._pool = ThreadPoolExecutor(workers, "flatout-loader")
 
-    def batches(self, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[tuple[Batch, bool, Spent, list[Bad]]]:
+    def batches(
+        self, plan: Sequence[Sequence[int]], epoch: int
+    ) -> Generator[tuple[Batch, bool, Spent, list[Bad]], None, None]:
         """Each batch with whether it was ready when asked for, what it took, and the images left out of it."""
         waiting: deque[tuple[Batch, list[Future[tuple[Spent, list[Bad]]]]]] = deque()
         coming = iter(plan)

@@ -1,0 +1,218 @@
+"""What a fit notes down: epochs with their times, metric files, random states, and when to stop."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from flatout.errors import FlatoutError
+from flatout.loader.image_loader import ImageLoader
+from flatout.recipes.chance import at_chance
+from flatout.recipes.contract import EpochRecord, Policy
+from flatout.recipes.task import ImageTask
+
+METRICS_FILE, STEPS_FILE = "metrics.csv", "steps.csv"
+
+
+class TrainingFailed(FlatoutError):
+    """The training cannot go on; what was saved is named."""
+
+    exit_code = 1
+
+
+class Books(pl.Callback):  # type: ignore[misc]
+    """Keeps the records of a fit; saved in each checkpoint, so that a resumed fit goes on with them."""
+
+    def __init__(
+        self,
+        loader: ImageLoader,
+        folder: Path,
+        policies: Sequence[Policy],
+        report: Callable[[str], None],
+        classes: int,
+    ) -> None:
+        """Note what comes from ``loader`` into ``folder``."""
+        self.loader, self.folder, self.policies, self.report, self.classes = loader, folder, policies, report, classes
+        self.records: list[EpochRecord] = []
+        self.steps: list[tuple[int, int, float, float]] = []  # step, epoch, loss, lr
+        self.stopped: str | None = None
+        self.notes: list[str] = []
+        self.last_saved: Path | None = None
+        self._restore: dict[str, Any] | None = None
+        self._reset_clocks()
+
+    def _reset_clocks(self) -> None:
+        self._epoch_began = self._validation_began = time.perf_counter()
+        self._validation_s = self._wait_before = 0.0
+        self._read = 0
+
+    # What a checkpoint carries.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Records and random states, as plain values and tensors."""
+        numpy_state: Any = np.random.get_state()
+        return {
+            "records": [asdict(record) for record in self.records],
+            "steps": list(self.steps),
+            "python": _plain(random.getstate()),
+            "numpy": [str(numpy_state[0]), torch.from_numpy(np.array(numpy_state[1], np.int64)), *numpy_state[2:]],
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the random states are set when the next epoch begins."""
+        self.records = [EpochRecord(**record) for record in state["records"]]
+        self.steps = [tuple(step) for step in state["steps"]]
+        self._restore = state
+
+    def _restore_random_states(self) -> None:
+        state, self._restore = self._restore, None
+        if state is None:
+            return
+        random.setstate(_tupled(state["python"]))
+        name, keys, *rest = state["numpy"]
+        np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+        torch.set_rng_state(state["torch"].cpu())
+        if state["cuda"]:
+            torch.cuda.set_rng_state_all([value.cpu() for value in state["cuda"]])
+
+    # What happens when.
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Begin an epoch: order of the images, clocks, learning rate's end."""
+        self._restore_random_states()
+        self.loader.set_epoch(trainer.current_epoch)
+        task.planned_epochs = float(min((p.planned_epochs for p in self.policies), default=trainer.max_epochs))
+        self._reset_clocks()
+        self._wait_before = self.loader.stats.wait_s
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, task: ImageTask, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Ask the policies, read losses when it is time."""
+        for policy in self.policies:
+            why = policy.after_step(trainer.current_epoch, trainer.global_step)
+            if why:
+                self._stop(trainer, why)
+        if (batch_idx + 1) % task.recipe.logging.every_steps == 0:
+            self._read_losses(trainer, task)
+
+    def _read_losses(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Read the losses since the last reading: the one place that waits for the device."""
+        new = task.losses[self._read :]
+        if not new:
+            return
+        values = torch.stack(new).float()
+        if trainer.world_size > 1:
+            values = trainer.strategy.reduce(values, reduce_op="mean")
+        first = len(task.losses) - len(new)
+        before = trainer.current_epoch * trainer.num_training_batches
+        for place, loss in enumerate(values.tolist()):
+            self.steps.append(
+                (before + first + place, trainer.current_epoch, loss, task.optimizers().param_groups[0]["lr"])
+            )
+            if not math.isfinite(loss):
+                where = f"step {before + first + place} (epoch {trainer.current_epoch})"
+                saved = (
+                    f"the last good checkpoint is {self.last_saved}" if self.last_saved else "no epoch was saved yet"
+                )
+                raise TrainingFailed(
+                    f"the loss became {loss} at {where}: {saved}: "
+                    "try a lower optimizer.lr, training.clip_gradients, or precision fp32"
+                )
+        self._read = len(task.losses)
+
+    def on_validation_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Training of this epoch is over."""
+        self._read_losses(trainer, task)
+        self._validation_began = time.perf_counter()
+
+    def on_validation_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Count the validation."""
+        self._validation_s = time.perf_counter() - self._validation_began
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Close the epoch's record; checkpoints are written after this."""
+        self._read_losses(trainer, task)
+        epoch = trainer.current_epoch
+        own = [loss for _, at, loss, _ in self.steps if at == epoch]
+        metrics = {"train/loss": sum(own) / len(own), "lr": task.optimizers().param_groups[0]["lr"]}
+        if self._validation_s:
+            metrics.update(task.scores())
+        record = EpochRecord(
+            epoch=epoch,
+            steps=len(own),
+            samples=len(own) * task.recipe.training.batch_size * trainer.world_size,
+            metrics=metrics,
+            train_s=time.perf_counter() - self._epoch_began - self._validation_s,
+            wait_s=self.loader.stats.wait_s - self._wait_before,
+            validation_s=self._validation_s,
+            checkpoint_s=0.0,
+        )
+        self.records = [*(old for old in self.records if old.epoch != epoch), record]
+        for name, value in metrics.items():
+            trainer.callback_metrics[name] = torch.tensor(value)
+        if trainer.is_global_zero:
+            self._write_files()
+        warning = at_chance(record, self.classes, task.recipe.training.label_smoothing)
+        if warning:
+            self.report(f"WARNING: {warning}")
+            self.notes = [note for note in self.notes if not note.startswith("training learns")] + [warning]
+        for policy in self.policies:
+            why = policy.after_epoch(record)
+            if why:
+                self._stop(trainer, why)
+
+    def _stop(self, trainer: pl.Trainer, why: str) -> None:
+        if self.stopped is None:
+            self.stopped = why
+        trainer.should_stop = True
+
+    def _write_files(self) -> None:
+        names = sorted({name for record in self.records for name in record.metrics})
+        head = ["epoch", *names, "samples_per_s", "train_s", "wait_s", "validation_s"]
+        rows = [
+            [
+                r.epoch,
+                *(r.metrics.get(n, "") for n in names),
+                r.samples / r.train_s,
+                r.train_s,
+                r.wait_s,
+                r.validation_s,
+            ]
+            for r in self.records
+        ]
+        write_csv(self.folder / METRICS_FILE, head, rows)
+        write_csv(self.folder / STEPS_FILE, ["step", "epoch", "loss", "lr"], self.steps)
+
+
+def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a table; a reader sees the old one or the new one, never half of it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text.getvalue(), "utf-8")
+    os.replace(temporary, path)
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value

@@ -1,0 +1,92 @@
+"""Networks by their name in timm, with weights from where the recipe says."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from flatout.errors import UsageError
+from flatout.recipes.schema import Recipe
+
+
+def build_model(recipe: Recipe, classes: int) -> nn.Module:
+    """The network of a recipe.
+
+    Args:
+        recipe: its ``model`` section says which.
+        classes: outputs of the classifier.
+
+    Raises:
+        UsageError: timm has no such model, the model no such option, or the weights cannot be had.
+    """
+    import timm
+
+    wanted = recipe.model
+    options: dict[str, Any] = {"num_classes": classes}
+    if wanted.dropout is not None:
+        options["drop_rate"] = wanted.dropout
+    if wanted.drop_path is not None:
+        options["drop_path_rate"] = wanted.drop_path
+    if not timm.is_model(wanted.name):
+        known = timm.list_models() + timm.list_pretrained()
+        near = difflib.get_close_matches(wanted.name, known, 3, 0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "timm.list_models() lists what there is"
+        raise UsageError(f"model.name: timm has no model {wanted.name!r}: {hint}")
+    try:
+        model: nn.Module = timm.create_model(wanted.name, pretrained=wanted.weights == "hub", **options)
+    except TypeError as error:
+        raise UsageError(f"model: {wanted.name} does not take what the recipe asks for: {error}") from None
+    except Exception as error:
+        if wanted.weights != "hub":
+            raise
+        raise UsageError(
+            f"model.weights: the weights of {wanted.name} could not be fetched ({_first(error)}): "
+            "give a local file, or random"
+        ) from None
+    if wanted.weights not in ("random", "hub"):
+        _load(model, Path(wanted.weights))
+    if wanted.gradient_checkpointing:
+        if not hasattr(model, "set_grad_checkpointing"):
+            raise UsageError(f"model.gradient_checkpointing: {wanted.name} cannot")
+        model.set_grad_checkpointing(True)
+    return model
+
+
+def _load(model: nn.Module, path: Path) -> None:
+    """Load a local file; a classifier of another size is left as it was initialised."""
+    if not path.is_file():
+        raise UsageError(f"model.weights: {path}: no such file: allowed are random, hub or a local file")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state: dict[str, Any] = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UsageError(f"model.weights: {path}: not readable as weights: {_first(error)}") from None
+    for wrapping in ("state_dict", "model"):
+        if isinstance(state.get(wrapping), dict):
+            state = state[wrapping]
+    own = model.state_dict()
+    fitting = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
+    missing = [name for name in own if name not in fitting]
+    if len(missing) > max(4, len(own) // 10):
+        raise UsageError(
+            f"model.weights: {path}: {len(missing)} of {len(own)} tensors are missing or have another shape, "
+            f"such as {missing[0]}: these are weights of another model"
+        )
+    model.load_state_dict(fitting, strict=False)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Parameters that are trained."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _first(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

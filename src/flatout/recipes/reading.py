@@ -1,0 +1,215 @@
+"""Read a recipe: YAML, then ``--set``, then the command's own options; errors point to the line or the option."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from flatout.errors import UsageError
+from flatout.recipes.catalogue import find_recipe
+from flatout.recipes.schema import Recipe
+
+FILE_NAME = "recipe.yaml"
+
+
+def read_recipe(
+    name_or_path: str, overrides: Sequence[str] = (), flags: Mapping[str, object | None] | None = None
+) -> Recipe:
+    """A recipe with everything that overrides it.
+
+    Args:
+        name_or_path: a shipped recipe, or a YAML file.
+        overrides: ``key.path=value``, the value as YAML writes it.
+        flags: dotted key -> value of the command's own options; None: not given.
+
+    Raises:
+        UsageError: it cannot be read, or does not say what a recipe says; one line, pointing to the place.
+    """
+    path = find_recipe(name_or_path)
+    tree = _load(path)
+    origin: dict[str, str] = {}
+    for text in overrides:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise UsageError(f"--set {text}: give key=value, such as training.epochs=3")
+        try:
+            parsed = _yaml().load(value) if value else None
+        except YAMLError:
+            raise UsageError(f"--set {text}: {value!r} is no YAML value") from None
+        _put(tree, key, parsed, f"--set {text}")
+        origin[key] = f"--set {text}"
+    for key, given in (flags or {}).items():
+        if given is not None:
+            _put(tree, key, given, key)
+            origin[key] = f"the command's option for {key}"
+    return _validated(tree, path, origin)
+
+
+def save_recipe(recipe: Recipe, folder: Path) -> Path:
+    """Write the resolved recipe, each key with what it means; reading it again gives an equal one."""
+    lines: list[str] = ["# The recipe as it was resolved for this run: defaults, file and command line together.\n"]
+    for name, field in Recipe.model_fields.items():
+        value = getattr(recipe, name)
+        lines.append(f"\n# {field.description}\n")
+        if not isinstance(value, BaseModel):
+            lines.append(f"{name}: {_scalar(value)}\n")
+            continue
+        lines.append(f"{name}:\n")
+        for key, part in type(value).model_fields.items():
+            inner = getattr(value, key)
+            lines.append(f"  # {part.description}\n")
+            plain = inner.model_dump() if isinstance(inner, BaseModel) else inner
+            lines.append(f"  {key}: {_scalar(plain)}\n")
+    path = folder / FILE_NAME
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(lines), "utf-8")
+    os.replace(temporary, path)
+    return path
+
+
+def write_value(path: Path, key: str, value: object, why: str) -> None:
+    """Change one key of a recipe file; comments and order stay, and the file is replaced at once.
+
+    Args:
+        path: the user's YAML file.
+        key: dotted, ``optimizer.lr``.
+        value: a plain value.
+        why: a comment for its line.
+    """
+    tree = _load(path)
+    section = tree
+    *outer, last = key.split(".")
+    for name in outer:
+        section = section.setdefault(name, {})
+    section[last] = value
+    if hasattr(section, "yaml_add_eol_comment"):
+        section.yaml_add_eol_comment(why, last)
+    text = io.StringIO()
+    _yaml().dump(tree, text)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text.getvalue(), "utf-8")
+    os.replace(temporary, path)
+
+
+def _yaml() -> YAML:
+    yaml = YAML()  # round trip: keeps comments and knows lines
+    yaml.allow_duplicate_keys = False
+    yaml.preserve_quotes = True
+    return yaml
+
+
+def _load(path: Path) -> Any:
+    try:
+        tree = _yaml().load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path.name}:{mark.line + 1}" if mark else path.name
+        raise UsageError(f"{place}: {getattr(error, 'problem', None) or error}: correct the YAML") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise UsageError(f"{path.name}: a recipe is keys and values, this is a {type(tree).__name__}")
+    return tree
+
+
+def _put(tree: Any, key: str, value: object, option: str) -> None:
+    *outer, last = key.split(".")
+    section = tree
+    for name in outer:
+        if section.get(name) is None:
+            section[name] = {}
+        section = section[name]
+        if not isinstance(section, dict):
+            raise UsageError(f"{option}: {name} is a value, not a section")
+    section[last] = value
+
+
+def _validated(tree: Any, path: Path, origin: Mapping[str, str]) -> Recipe:
+    try:
+        return Recipe.model_validate(_plain(tree))
+    except ValidationError as error:
+        first = error.errors()[0]
+        parts = [str(part) for part in first["loc"]]
+        key = ".".join(parts)
+        given = [origin[outer] for outer in _outer(parts) if outer in origin]
+        place = given[0] if given else _place(tree, parts, path)
+        if first["type"] == "extra_forbidden":
+            raise UsageError(f"{place}: {key}: unknown key{_nearest(parts)}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        seen = "" if isinstance(first["input"], dict) else f" (it says {first['input']!r})"
+        about = f"{key}: " if key and not message.startswith(key) else ""
+        raise UsageError(f"{place}: {about}{message}{seen}") from None
+
+
+def _outer(parts: Sequence[str]) -> list[str]:
+    """A key and the sections around it, innermost first."""
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def _nearest(parts: Sequence[str]) -> str:
+    """The known key that an unknown one may mean, here or in another section."""
+    known = dict(_keys(Recipe))
+    here = ".".join(parts[:-1])
+    local = [key for key in known if key.rpartition(".")[0] == here]
+    name = parts[-1]
+    near = difflib.get_close_matches(name, [key.rpartition(".")[2] for key in local], 1)
+    if near:
+        return f": did you mean {here + '.' if here else ''}{near[0]}?"
+    elsewhere = [key for key in known if key.rpartition(".")[2] == name]
+    if elsewhere:
+        return f": it belongs to {elsewhere[0]}"
+    return f": known here are {', '.join(sorted(key.rpartition('.')[2] for key in local))}"
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, field in model.model_fields.items():
+        yield prefix + name, field
+        annotation = field.annotation
+        for candidate in (annotation, *getattr(annotation, "__args__", ())):
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                yield from _keys(candidate, f"{prefix}{name}.")
+
+
+def _place(tree: Any, parts: Sequence[str], path: Path) -> str:
+    """File and line of a key, or of the innermost section around it that the file has."""
+    line = None
+    section = tree
+    for part in parts:
+        if not isinstance(section, dict) or part not in section:
+            break
+        marks = getattr(section, "lc", None)
+        if marks is not None and part in (marks.data or {}):
+            line = marks.data[part][0] + 1
+        section = section[part]
+    return path.name if line is None else f"{path.name}:{line}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
+
+
+def _scalar(value: object) -> str:
+    """A value in YAML's flow style, on one line."""
+    yaml = YAML(typ="safe")
+    yaml.default_flow_style = True
+    yaml.width = 10_000
+    text = io.StringIO()
+    yaml.dump(list(value) if isinstance(value, tuple) else value, text)
+    return text.getvalue().removesuffix("\n").removesuffix("...").rstrip("\n")
