@@ -11,10 +11,13 @@ import typer
 from typer.core import TyperGroup
 
 from flatout import __version__
+from flatout.commands.predict import predict
 from flatout.commands.profile import profile
+from flatout.commands.recipes import recipes
 from flatout.commands.report import report
 from flatout.commands.runs import runs
 from flatout.commands.stage import stage
+from flatout.commands.train import train
 from flatout.errors import FlatoutError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -22,6 +25,7 @@ READER_GONE = 1
 MEASURE = "Measure"
 READ = "Read"
 DATA = "Bring data near"
+TRAIN = "Train"
 
 EXAMPLE = "Example:\n  flatout profile --steps 200 -- python train.py --epochs 1"
 
@@ -85,6 +89,9 @@ app.command(
 app.command("report", rich_help_panel=READ)(report)
 app.command("runs", rich_help_panel=READ)(runs)
 app.command("stage", rich_help_panel=DATA)(stage)
+app.command("recipes", rich_help_panel=TRAIN)(recipes)
+app.command("train", rich_help_panel=TRAIN)(train)
+app.command("predict", rich_help_panel=TRAIN)(predict)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

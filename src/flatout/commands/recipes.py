@@ -1,0 +1,29 @@
+"""``flatout recipes``: the recipes that ship with flatout."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show this recipe's file.", show_default=False)] = None,
+) -> None:
+    """List the shipped recipes, or show one.
+
+    Example: flatout recipes demo > mine.yaml
+    """
+    from flatout import extras
+
+    extras.require("train")
+    from flatout.recipes.catalogue import find_recipe, shipped
+    from flatout.recipes.reading import read_recipe
+
+    if name is not None:
+        print(find_recipe(name).read_text("utf-8"), end="")
+        return
+    longest = max(map(len, shipped()))
+    for known in shipped():
+        print(f"{known:<{longest}}  {read_recipe(known).about}")
+    print("\nTrain by one:  flatout train NAME --data FOLDER\nChange one:    flatout recipes NAME > mine.yaml")

@@ -1,0 +1,136 @@
+"""``flatout train``: train by a recipe."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from flatout.recipes.contract import Fit
+
+RUNS = Path(".flatout/trainings")
+
+
+def train(
+    recipe: Annotated[
+        str, typer.Argument(help="A shipped recipe (`flatout recipes` lists them) or a YAML file.", show_default=False)
+    ],
+    data: Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="Where the images are.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", help="Passes over the data.")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", help="Images a step.")] = None,
+    max_time: Annotated[
+        str | None, typer.Option("--max-time", metavar="TIME", help="A deadline, such as 11m: epochs are planned in.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; may be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of --output.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help=f"Checkpoints and metrics; default: {RUNS}/RECIPE-N."),
+    ] = None,
+    no_wandb: Annotated[
+        bool, typer.Option("--no-wandb", help="No Weights & Biases, whatever the recipe says.")
+    ] = False,
+    wandb_project: Annotated[str | None, typer.Option("--wandb-project", metavar="NAME", help="Its project.")] = None,
+    wandb_name: Annotated[str | None, typer.Option("--wandb-name", metavar="NAME", help="Its run name.")] = None,
+    record: Annotated[
+        bool, typer.Option("--record/--no-record", help="Record where the time goes, for `flatout report`.")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="The final metrics as JSON on standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Train by a recipe: images from class folders, a table or shards, a model of timm.
+
+    Checkpoints, metrics.csv, the resolved recipe and the class names go to one folder. Under torchrun the same
+    command trains on several GPUs.
+
+    Example: flatout train imagenet100-resnet50 --data /mnt/nvme/imagenet --epochs 10
+    """
+    from flatout import extras
+
+    extras.require("train")
+    import os
+
+    from flatout.recipes.datasets import open_data
+    from flatout.recipes.reading import read_recipe
+
+    flags: dict[str, object | None] = {
+        "data.root": data,
+        "training.epochs": epochs,
+        "training.batch_size": batch_size,
+        "training.max_time": max_time,
+        "logging.wandb": "off" if no_wandb else None,
+        "logging.wandb_project": wandb_project,
+        "logging.wandb_name": wandb_name,
+    }
+    if data is None and recipe == "demo":
+        from flatout.recipes.demo_data import demo_data_folder, make_demo_data
+
+        flags["data.root"] = str(make_demo_data(demo_data_folder()))
+    resolved = read_recipe(recipe, settings or (), flags)
+    first = int(os.environ.get("RANK", "0")) == 0
+
+    def report(line: str) -> None:
+        if first:
+            print(line, file=sys.stderr)
+
+    images = open_data(resolved)
+    folder = output or _new_folder(Path(recipe).stem, resume)
+    with _recorded(record and int(os.environ.get("WORLD_SIZE", "1")) == 1):
+        from flatout.recipes.training import train_recipe
+
+        try:
+            fit = train_recipe(resolved, images, folder, resume=resume, report=report, show_progress=not quiet)
+        except KeyboardInterrupt:
+            report(f"stopped; go on with: flatout train {recipe} --output {folder} --resume")
+            raise typer.Exit(130) from None
+    if first:
+        _tell(fit, json)
+
+
+def _new_folder(name: str, resume: bool) -> Path:
+    """The next folder of this recipe; the latest one to resume."""
+    taken = [
+        int(path.name.rpartition("-")[2]) for path in RUNS.glob(f"{name}-*") if path.name.rpartition("-")[2].isdigit()
+    ]
+    return RUNS / f"{name}-{max(taken, default=0) + (0 if resume and taken else 1)}"
+
+
+def _recorded(wanted: bool):  # type: ignore[no-untyped-def]
+    from contextlib import nullcontext
+
+    from flatout.watching import watch
+
+    return watch() if wanted else nullcontext()
+
+
+def _tell(fit: Fit, json: bool) -> None:
+    if json:
+        print(
+            json_format.dumps(
+                {
+                    **fit.metrics,
+                    "epochs": len(fit.records),
+                    "best_epoch": fit.best_epoch,
+                    "stopped": fit.stopped,
+                    "checkpoint": str(fit.best) if fit.best else None,
+                    "folder": str(fit.folder),
+                    "notes": list(fit.notes),
+                }
+            )
+        )
+        return
+    if fit.stopped:
+        print(f"stopped early: {fit.stopped}")
+    for note in fit.notes:
+        print(f"note: {note}")
+    for name, value in sorted(fit.metrics.items()):
+        print(f"  {name:<12} {value:.5g}")
+    if fit.best is not None:
+        print(f"best epoch: {fit.best_epoch}, {fit.best}")
+        print(f"Predict with it:  flatout predict {fit.folder} --data FOLDER --output submission.csv")

@@ -1,0 +1,206 @@
+"""Plan folds and epochs into a deadline, from what steps, validation and checkpoints were measured to take.
+
+Order in which work is dropped: first epochs of each fold, down to a third of the recipe's; then folds; then epochs of
+the last fold; at the very end the epoch is cut. Time for the last validation, checkpoint and prediction is kept back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flatout.errors import UsageError
+from flatout.recipes.contract import EpochRecord
+from flatout.report.quantities import duration
+
+LEAST_EPOCHS_SHARE = 1 / 3
+MARGIN = 1.15  # measured times vary; the end must not slip
+START_S = 5.0  # kept for building the next fold's model and loader, until one was measured
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much fits."""
+
+    folds: int  # in all, those that are done included
+    epochs: int  # of each fold that is still to train
+    needed_s: float  # of what is still to do
+    left_s: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether it ends in time."""
+        return self.needed_s <= self.left_s
+
+
+def plan(
+    left_s: float,
+    *,
+    epoch_s: float,
+    fold_overhead_s: float,
+    epochs: int,
+    folds: int,
+    folds_done: int = 0,
+    epochs_done: int = 0,
+) -> Plan:
+    """The most work that fits, dropped in the stated order.
+
+    Args:
+        left_s: until the deadline, less what is kept back.
+        epoch_s: one epoch with its validation and checkpoint.
+        fold_overhead_s: start and prediction of one fold.
+        epochs: the recipe's, each fold.
+        folds: the recipe's.
+        folds_done: complete already.
+        epochs_done: of the fold that is on.
+    """
+    least = max(1, round(LEAST_EPOCHS_SHARE * epochs))
+
+    def needed(count: int, each: int) -> float:
+        more = max(count - folds_done - 1, 0)
+        return max(each - epochs_done, 0) * epoch_s + more * (fold_overhead_s + each * epoch_s)
+
+    for count in range(folds, folds_done, -1):
+        for each in range(epochs, least - 1, -1):
+            if needed(count, each) <= left_s:
+                return Plan(count, each, needed(count, each), left_s)
+    for each in range(least - 1, epochs_done, -1):
+        if needed(folds_done + 1, each) <= left_s:
+            return Plan(folds_done + 1, each, needed(folds_done + 1, each), left_s)
+    return Plan(folds_done + 1, max(epochs_done, 1), 0.0 if epochs_done else epoch_s, left_s)
+
+
+class Deadline:
+    """A policy for all fits of a training: re-plans after each epoch."""
+
+    def __init__(
+        self,
+        limit_s: float,
+        *,
+        epochs: int,
+        folds: int = 1,
+        began: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """End ``limit_s`` seconds after ``began``."""
+        self._clock, self._report = clock, report
+        self._end = (clock() if began is None else began) + limit_s
+        self.limit_s, self.epochs, self.folds = limit_s, epochs, folds
+        self.folds_done = 0
+        self._epoch_s: list[float] = []
+        self._after_training_s: list[float] = []  # validation and checkpoint of each epoch
+        self._step_s = 0.0
+        self._prediction_s = 0.0
+        self._fold_start_s = START_S
+        self._epoch_began = clock()
+        self._steps = 0
+        self._planned = epochs
+        self._said = ""
+
+    @property
+    def planned_epochs(self) -> int:
+        """Epochs of the fit that is on."""
+        return max(self._planned, 1)
+
+    @property
+    def left_s(self) -> float:
+        """Until the deadline, less the prediction that is kept back."""
+        return self._end - self._clock() - MARGIN * self._prediction_s
+
+    def measured_prediction(self, seconds: float) -> None:
+        """Note what one prediction of the test set takes."""
+        self._prediction_s = max(self._prediction_s, seconds)
+
+    def fit_begins(self) -> None:
+        """A fit is about to make its first step."""
+        self._epoch_began, self._steps = self._clock(), 0
+
+    def fold_ended(self) -> None:
+        """A fold is complete."""
+        self.folds_done += 1
+        self.fit_begins()
+
+    def room_for_a_fold(self) -> bool:
+        """Whether another fold can be trained with the planned number of epochs."""
+        if not self._epoch_s:
+            return self.left_s > 0
+        made = self._plan(epochs_done=0)
+        self._planned = made.epochs
+        return made.fits and self.left_s > 0
+
+    def after_step(self, epoch: int, step: int) -> str | None:
+        """End the epoch when only the last validation and checkpoint still fit."""
+        now = self._clock()
+        self._steps += 1
+        if self._steps > 1:  # the first has the start-up in it
+            self._step_s = max(self._step_s, (now - self._epoch_began) / self._steps)
+        reserve = MARGIN * (max(self._after_training_s, default=0.05 * self.limit_s) + self._step_s)
+        if self.left_s <= reserve:
+            return (
+                f"the deadline of {duration(self.limit_s)}: {duration(max(self.left_s, 0.0))} left for the last steps"
+            )
+        return None
+
+    def after_epoch(self, record: EpochRecord) -> str | None:
+        """Measure, plan again, and end the fit when its planned epochs are done."""
+        now = self._clock()
+        self._epoch_s.append(max(now - self._epoch_began, record.train_s))
+        self._after_training_s.append(max(now - self._epoch_began - record.train_s, record.validation_s))
+        self._epoch_began, self._steps = now, 0
+        done = record.epoch + 1
+        made = self._plan(epochs_done=done)
+        self._planned = max(made.epochs, done)
+        self._say(made)
+        if done >= self.epochs:
+            return None
+        if done >= made.epochs or not made.fits:
+            return f"the deadline of {duration(self.limit_s)} leaves room for {done} epochs here"
+        return None
+
+    def _plan(self, epochs_done: int) -> Plan:
+        return plan(
+            self.left_s,
+            epoch_s=MARGIN * _typical(self._epoch_s),
+            fold_overhead_s=self._fold_start_s + self._prediction_s,
+            epochs=self.epochs,
+            folds=self.folds,
+            folds_done=self.folds_done,
+            epochs_done=epochs_done,
+        )
+
+    def _say(self, made: Plan) -> None:
+        text = feasibility(_typical(self._epoch_s), self.limit_s, self.epochs, self.folds, made)
+        if text != self._said:
+            self._said = text
+            self._report(text)
+
+
+def _typical(values: list[float]) -> float:
+    """The later epochs count: the first has the start-up in it."""
+    later = values[1:] or values
+    return sorted(later)[len(later) // 2]
+
+
+def feasibility(epoch_s: float, limit_s: float, epochs: int, folds: int, made: Plan) -> str:
+    """What the whole would take at the measured epoch, beside what fits.
+
+    Throughput and amount of work are told apart: a plan that fits does less, it is not faster.
+    """
+    whole = epoch_s * epochs * folds
+    if whole <= limit_s and made.folds == folds and made.epochs == epochs:
+        return f"deadline: an epoch takes {duration(epoch_s)} (measured); all {folds * epochs} fit"
+    return (
+        f"deadline: an epoch takes {duration(epoch_s)} (measured), so {folds} × {epochs} epochs would take "
+        f"{duration(whole)} of {duration(limit_s)}; planned: {made.folds} × {made.epochs}, "
+        f"{100 * made.folds * made.epochs / (folds * epochs):.0f} % of the work"
+    )
+
+
+def check_deadline(limit_s: float, step_s: float) -> None:
+    """Raise UsageError when not even one step fits."""
+    if step_s > limit_s:
+        raise UsageError(
+            f"training.max_time: {duration(limit_s)} is too short for one step of {duration(step_s)} (measured)"
+        )

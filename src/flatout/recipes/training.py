@@ -1,0 +1,56 @@
+"""A whole training by a recipe: one fit, or folds, inside a deadline or without one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from flatout.errors import UsageError
+from flatout.recipes.contract import Fit, ImageData, Policy
+from flatout.recipes.deadline import Deadline
+from flatout.recipes.fitting import fit
+from flatout.recipes.schema import Recipe
+from flatout.report.quantities import parse_duration
+
+
+def train_recipe(
+    recipe: Recipe,
+    data: ImageData,
+    folder: Path,
+    *,
+    resume: bool = False,
+    report: Callable[[str], None] = print,
+    show_progress: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+) -> Fit:
+    """Train by a recipe.
+
+    Args:
+        recipe: what to do.
+        data: the images.
+        folder: where everything goes.
+        resume: go on from the last checkpoint.
+        report: told what is worth a line.
+        show_progress: a moving line on standard error.
+        clock: seconds.
+
+    Raises:
+        UsageError: what the recipe asks for cannot be done.
+    """
+    began = clock()
+    deadline = None
+    if recipe.training.max_time is not None:
+        limit = parse_duration(recipe.training.max_time, option="training.max_time")
+        folds = recipe.folds.count if recipe.folds else 1
+        deadline = Deadline(limit, epochs=recipe.training.epochs, folds=folds, began=began, clock=clock, report=report)
+    if recipe.folds is not None:
+        from flatout.recipes.folds import train_folds
+
+        return train_folds(
+            recipe, data, folder, deadline=deadline, resume=resume, report=report, show_progress=show_progress
+        )
+    if data.validation is None and recipe.training.early_stopping:
+        raise UsageError("training.early_stopping: there is no validation data to score")
+    policies: list[Policy] = [deadline] if deadline else []
+    return fit(recipe, data, folder, policies=policies, resume=resume, report=report, show_progress=show_progress)
