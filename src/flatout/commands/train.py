@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,7 +86,15 @@ def train(
         from flatout.recipes.training import train_recipe
 
         try:
-            fit = train_recipe(resolved, images, folder, resume=resume, report=report, show_progress=not quiet)
+            fit = train_recipe(
+                resolved,
+                images,
+                folder,
+                resume=resume,
+                report=report,
+                show_progress=not quiet,
+                began=_process_start(),
+            )
         except KeyboardInterrupt:
             report(f"stopped; go on with: flatout train {recipe} --output {folder} --resume")
             raise typer.Exit(130) from None
@@ -101,7 +110,16 @@ def _new_folder(name: str, resume: bool) -> Path:
     return RUNS / f"{name}-{max(taken, default=0) + (0 if resume and taken else 1)}"
 
 
-def _recorded(wanted: bool):  # type: ignore[no-untyped-def]
+def _process_start() -> float:
+    """When this process began, on the monotonic clock: a deadline counts the imports, too."""
+    import time
+
+    import psutil
+
+    return time.monotonic() - (time.time() - psutil.Process().create_time())
+
+
+def _recorded(wanted: bool) -> AbstractContextManager[object]:
     from contextlib import nullcontext
 
     from flatout.watching import watch

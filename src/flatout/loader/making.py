@@ -64,13 +64,15 @@ class Maker:
     def empty(self, count: int) -> Batch:
         """A batch to be filled: images uint8 (n, 3, size, size) over (n, size, size, 3) memory."""
         size = self.pixels.size
-        pixels = torch.empty((count, size, size, 3), dtype=torch.uint8)
-        return Batch(
-            images=pixels.permute(0, 3, 1, 2),
-            labels=torch.empty(count, dtype=torch.int64),
-            indices=torch.empty(count, dtype=torch.int64),
-            flips=torch.zeros(count, dtype=torch.bool),
-        )
+        # Other threads write into it, also when the consumer is in inference mode.
+        with torch.inference_mode(False):
+            pixels = torch.empty((count, size, size, 3), dtype=torch.uint8)
+            return Batch(
+                images=pixels.permute(0, 3, 1, 2),
+                labels=torch.empty(count, dtype=torch.int64),
+                indices=torch.empty(count, dtype=torch.int64),
+                flips=torch.zeros(count, dtype=torch.bool),
+            )
 
     def fill(self, batch: Batch, slots: Sequence[int], places: Sequence[int], epoch: int) -> tuple[Spent, list[Bad]]:
         """Make the images of ``places`` in ``slots`` of a batch.

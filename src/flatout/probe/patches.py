@@ -2,7 +2,20 @@
 
 import torch.utils.data
 
-from . import blocking, device, events, fetching, frameworks, loaders, modules, sinks, training, transforms, workers
+from . import (
+    blocking,
+    device,
+    events,
+    fetching,
+    frameworks,
+    image_loader,
+    loaders,
+    modules,
+    sinks,
+    training,
+    transforms,
+    workers,
+)
 from .recorder import REC, now, report_fault
 
 _compile_starts: list[int] = []
@@ -30,6 +43,7 @@ def install(watch):
         "sinks": lambda: sinks.install(watch),
         "frameworks": lambda: frameworks.install(watch),
         "transforms": lambda: transforms.watch_for(watch),
+        "image loader": lambda: watch("flatout.loader.image_loader", image_loader.install),
         "compile": lambda: watch("torch._dynamo.callback", _watch_compile),
     }
     missing = {}

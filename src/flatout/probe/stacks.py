@@ -112,6 +112,7 @@ class _Sampler:
         state = self._state(ident)
         frame = sys._current_frames().get(ident)
         if frame is None:
+            REC.fetchers.pop(ident, None)  # the thread has ended
             return
         taken = now()
         frames_now: Any = []

@@ -22,6 +22,7 @@ def train_recipe(
     resume: bool = False,
     report: Callable[[str], None] = print,
     show_progress: bool = True,
+    began: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Fit:
     """Train by a recipe.
@@ -33,12 +34,12 @@ def train_recipe(
         resume: go on from the last checkpoint.
         report: told what is worth a line.
         show_progress: a moving line on standard error.
+        began: when the time of a deadline began; None: now.
         clock: seconds.
 
     Raises:
         UsageError: what the recipe asks for cannot be done.
     """
-    began = clock()
     deadline = None
     if recipe.training.max_time is not None:
         limit = parse_duration(recipe.training.max_time, option="training.max_time")
