@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from flatout import __version__
+from flatout.commands.lr_find import lr_find
 from flatout.commands.predict import predict
 from flatout.commands.profile import profile
 from flatout.commands.recipes import recipes
@@ -91,6 +92,7 @@ app.command("runs", rich_help_panel=READ)(runs)
 app.command("stage", rich_help_panel=DATA)(stage)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN)(train)
+app.command("lr-find", rich_help_panel=TRAIN)(lr_find)
 app.command("predict", rich_help_panel=TRAIN)(predict)
 
 

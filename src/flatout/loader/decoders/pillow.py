@@ -21,6 +21,8 @@ class PillowDecoder:
     def __init__(self, scaled: bool = False) -> None:
         """Decode at full size, or JPEGs at a smaller scale where the crop allows it (``scaled``)."""
         self._scaled = scaled
+        # Damaged metadata beside good pixels; once for all threads, catch_warnings is not safe in them.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
         """Decode, crop and resize (antialiased bilinear) into ``slot``, uint8 (height, width, 3) RGB.
@@ -30,10 +32,8 @@ class PillowDecoder:
         """
         height, width = slot.shape[:2]
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # damaged metadata beside good pixels
-                with Image.open(io.BytesIO(data)) as opened:
-                    image = self._upright(opened, crop, width, height)
+            with Image.open(io.BytesIO(data)) as opened:
+                image = self._upright(opened, crop, width, height)
         except Exception as error:
             raise BadImage(f"{_kind(data)}: {' '.join(str(error).split()) or type(error).__name__}") from None
         slot.copy_(torch.from_numpy(np.array(image)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
@@ -16,6 +18,8 @@ class TorchvisionDecoder:
 
     def __init__(self) -> None:
         """Prepare the decoder of the rest."""
+        # Said once and for all threads (`warnings.catch_warnings` is not safe in threads). The successor is torchcodec.
+        warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)
         self._rest = PillowDecoder()
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 import threading
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,26 +61,40 @@ class ShardSource:
         self._members = {key: found[key] for key in sorted(found) if label_of[key] in label}
         self.samples = [Sample(key, label[label_of[key]]) for key in self._members]
         self._places = list(self._members.values())
-        self._open = threading.local()
+        self._open: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, object]:
         """Without descriptors: another process opens its own."""
-        return {name: value for name, value in vars(self).items() if name != "_open"}
+        return {name: value for name, value in vars(self).items() if name not in ("_open", "_lock")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Take over the index."""
         vars(self).update(state)
-        self._open = threading.local()
+        self._open = {}
+        self._lock = threading.Lock()
 
     def read(self, index: int) -> bytes:
         """The encoded bytes of an image."""
         shard, offset, size = self._places[index]
-        files = vars(self._open).setdefault(f"files-{os.getpid()}", {})
-        file = files.get(shard)
-        if file is None:
-            file = files[shard] = open(self.root / self.shards[shard], "rb", buffering=0)  # noqa: SIM115 - kept open
-        return os.pread(file.fileno(), size, offset)
+        return os.pread(self._descriptor(shard), size, offset)
+
+    def _descriptor(self, shard: int) -> int:
+        """An open shard; each process opens its own once."""
+        with self._lock:
+            fd = self._open.get((os.getpid(), shard))
+            if fd is None:
+                fd = os.open(self.root / self.shards[shard], os.O_RDONLY | os.O_CLOEXEC)
+                self._open[os.getpid(), shard] = fd
+                weakref.finalize(self, _close, os.getpid(), fd)
+            return fd
 
     def locate(self, index: int) -> str:
         """Shard and member of an image."""
         return f"{self.root / self.shards[self._places[index].shard]}: {self.samples[index].key}"
+
+
+def _close(pid: int, fd: int) -> None:
+    """Close a descriptor in the process that opened it."""
+    if pid == os.getpid():
+        os.close(fd)

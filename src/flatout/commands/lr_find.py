@@ -1,0 +1,92 @@
+"""``flatout lr-find``: a learning-rate range test."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def lr_find(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe or a YAML file.", show_default=False)],
+    data: Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="Where the images are.")] = None,
+    min_lr: Annotated[float, typer.Option("--min-lr", help="The first rate.")] = 1e-5,
+    max_lr: Annotated[float, typer.Option("--max-lr", help="The last rate.")] = 10.0,
+    num_training: Annotated[int, typer.Option("--num-training", metavar="N", help="Steps.")] = 100,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; may be repeated.")
+    ] = None,
+    plot: Annotated[Path, typer.Option("--plot", metavar="FILE", help="Where the plot goes.")] = Path("lr_range.png"),
+    write: Annotated[bool, typer.Option("--write", help="Write the suggestion into the recipe file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
+) -> None:
+    """Train some steps with a rate that grows, and suggest one.
+
+    "No suggestion" is an answer, too, and says why.
+
+    Example: flatout lr-find mine.yaml --data /mnt/nvme/imagenet --write
+    """
+    from flatout import extras
+    from flatout.errors import UsageError
+
+    extras.require("train")
+    import torch
+
+    from flatout.recipes.catalogue import find_recipe, shipped
+    from flatout.recipes.datasets import open_data
+    from flatout.recipes.fitting import make_loader
+    from flatout.recipes.lr_range import range_test, save_plot, terminal_plot
+    from flatout.recipes.models import build_model
+    from flatout.recipes.reading import read_recipe, write_value
+
+    path = find_recipe(recipe)
+    if write and path in shipped().values():
+        raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
+    flags: dict[str, object | None] = {"data.root": data}
+    if data is None and recipe == "demo":
+        from flatout.recipes.demo_data import demo_data_folder, make_demo_data
+
+        flags["data.root"] = str(make_demo_data(demo_data_folder()))
+    resolved = read_recipe(recipe, settings or (), flags)
+    images = open_data(resolved)
+    if len(images.train_indices) < resolved.training.batch_size:
+        raise UsageError(
+            f"training.batch_size: {resolved.training.batch_size} is more than the {len(images.train_indices)} images"
+        )
+    torch.manual_seed(resolved.training.seed)
+    model = build_model(resolved, len(images.classes))
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+    def watch(step: int, lr: float, loss: float) -> None:
+        if step % 10 == 0:
+            print(f"step {step}/{num_training}  lr {lr:.3g}  loss {loss:.4f}", file=sys.stderr)
+
+    with make_loader(resolved, images, True) as loader:
+        found = range_test(
+            resolved,
+            model,
+            loader,
+            len(images.classes),
+            min_lr=min_lr,
+            max_lr=max_lr,
+            num_training=num_training,
+            watch=watch,
+        )
+    save_plot(found, plot)
+    if json:
+        print(json_format.dumps({**found.as_json(), "plot": str(plot)}))
+    else:
+        print(terminal_plot(found))
+        if found.suggestion is None:
+            print(f"No suggestion: {found.reason}.")
+        else:
+            print(f"Suggestion: {found.suggestion:.3g} at {found.batch_size} images a step:\n  {found.reason}.")
+        print(f"Plot: {plot}")
+    if write and found.suggestion is not None:
+        value = float(f"{found.suggestion:.3g}")
+        write_value(path, "optimizer.lr", value, f"range test, {found.batch_size} images a step")
+        write_value(path, "optimizer.lr_batch_size", found.batch_size, "of the range test")
+        print(f"{path}: optimizer.lr: {value:g}", file=sys.stderr)

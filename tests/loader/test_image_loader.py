@@ -1,0 +1,154 @@
+"""Batches are the same whatever makes them, come in order, and nothing stays behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from flatout.loader.contract import Batch
+from flatout.loader.finish import Finish
+from flatout.loader.image_loader import ImageLoader
+from flatout.loader.making import UnreadableImage
+from flatout.loader.sources.folders import FolderSource
+from tests.loader.photographs import make_class_folders
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> FolderSource:
+    return FolderSource(make_class_folders(tmp_path_factory.mktemp("photographs"), 3, 9, 64) / "train")
+
+
+def loader(source: FolderSource, **options: object) -> ImageLoader:
+    chosen = {"size": 32, "batch_size": 4, "training": True, "backend": "threads", "workers": 2, **options}
+    return ImageLoader(source, range(len(source.samples)), **chosen)  # type: ignore[arg-type]
+
+
+def epoch(source: FolderSource, number: int = 0, **options: object) -> list[Batch]:
+    with loader(source, **options) as made:
+        made.set_epoch(number)
+        return list(made)
+
+
+def same(first: list[Batch], second: list[Batch]) -> bool:
+    return len(first) == len(second) and all(
+        torch.equal(getattr(a, name), getattr(b, name))
+        for a, b in zip(first, second, strict=True)
+        for name in ("images", "labels", "indices", "flips")
+    )
+
+
+@pytest.mark.parametrize("options", [{"workers": 1}, {"workers": 5}, {"backend": "processes"}, {"prefetch_batches": 1}])
+def test_batches_do_not_depend_on_what_makes_them(source: FolderSource, options: dict[str, object]) -> None:
+    assert same(epoch(source), epoch(source, **options))
+
+
+def test_epochs_and_seeds_differ_and_repeat(source: FolderSource) -> None:
+    assert same(epoch(source, 3), epoch(source, 3))
+    assert not same(epoch(source, 0), epoch(source, 1))
+    assert not same(epoch(source, 0), epoch(source, 0, seed=1))
+
+
+def test_an_epoch_sees_every_image_once_and_training_leaves_out_a_partial_batch(source: FolderSource) -> None:
+    assert sorted(torch.cat([b.indices for b in epoch(source, training=False)]).tolist()) == list(range(27))
+    seen = torch.cat([b.indices for b in epoch(source)]).tolist()
+    assert len(seen) == len(set(seen)) == 24
+
+
+def test_ranks_share_the_images_and_make_equally_many_steps(source: FolderSource) -> None:
+    parts = [epoch(source, rank=rank, world_size=2) for rank in range(2)]
+    assert len(parts[0]) == len(parts[1]) == 3
+    seen = [set(torch.cat([b.indices for b in part]).tolist()) for part in parts]
+    assert not seen[0] & seen[1]
+    scored = [epoch(source, rank=rank, world_size=2, training=False) for rank in range(2)]
+    assert sorted(i for part in scored for b in part for i in b.indices.tolist()) == list(range(27))
+
+
+def test_resuming_in_the_middle_gives_the_batches_that_were_to_come(source: FolderSource) -> None:
+    whole = [*epoch(source, 2), *epoch(source, 3)]
+    with loader(source) as first:
+        first.set_epoch(2)
+        coming = iter(first)
+        begun = [next(coming) for _ in range(4)]
+        state = first.state_dict()
+    with loader(source, workers=1) as second:
+        second.load_state_dict(state)
+        rest = [*second, *second]
+    assert same(whole, [*begun, *rest])
+
+
+def test_who_stops_at_the_last_batch_gets_the_next_epoch_whole(source: FolderSource) -> None:
+    with loader(source, training=False) as made:
+        for _ in range(2):
+            coming = iter(made)
+            assert sum(len(next(coming)) for _ in range(len(made))) == 27
+
+
+def test_no_more_batches_are_begun_than_are_allowed_in_flight(source: FolderSource) -> None:
+    with loader(source, prefetch_batches=2) as made:
+        begun: list[int] = []
+        whole = made._maker.empty
+        made._maker.empty = lambda count: (begun.append(count), whole(count))[1]  # type: ignore[method-assign]
+        coming = iter(made)
+        next(coming)
+        assert len(begun) == 3  # the one given, and two in flight
+
+
+def test_threads_end_with_the_loader_however_it_is_left(source: FolderSource) -> None:
+    before = threading.active_count()
+    made = loader(source)
+    for _ in made:
+        break
+    made.close()
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_an_unreadable_image_is_named_with_its_path(source: FolderSource, tmp_path: Path) -> None:
+    root = make_class_folders(tmp_path, 2, 6, 64)
+    broken = next((root / "train").rglob("003.jpg"))
+    broken.write_bytes(b"broken")
+    with loader(FolderSource(root / "train")) as made, pytest.raises(UnreadableImage, match=str(broken)):
+        list(made)
+    with loader(FolderSource(root / "train"), bad_files="skip") as made:
+        assert sum(map(len, made)) == 12
+        assert [image.where for image in made.bad] == [str(broken)]
+
+
+def test_a_choice_left_open_is_made_by_measuring_and_says_so(source: FolderSource) -> None:
+    with loader(source, backend="auto", workers=2) as made:
+        assert made.choice.backend in ("threads", "processes")
+        assert "a second thread gave" in made.choice.reason
+
+
+def test_stats_count_what_was_made(source: FolderSource) -> None:
+    with loader(source) as made:
+        list(made)
+        assert (made.stats.batches, made.stats.images) == (6, 24)
+        assert made.stats.decode_s > 0 and made.stats.wait_s > 0
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.2, 0.0), (0.0, 1.0), (0.2, 1.0)])
+def test_mixed_targets_add_up_and_repeat(source: FolderSource, mixup: float, cutmix: float) -> None:
+    batch = epoch(source)[0]
+    finish = Finish((0.5,) * 3, (0.25,) * 3, 3, mixup, cutmix)
+    images, targets = finish(batch, 5, training=True)
+    assert targets.shape == (4, 3) and torch.allclose(targets.sum(1), torch.ones(4))
+    again, _ = finish(batch, 5, training=True)
+    other, _ = finish(batch, 6, training=True)
+    assert torch.equal(images, again) and not torch.equal(images, other)
+
+
+def test_finishing_flips_scales_and_normalises(source: FolderSource) -> None:
+    batch = epoch(source)[0]
+    images, labels = Finish((0.4, 0.5, 0.6), (0.2, 0.25, 0.3), 3)(batch, 0, training=True)
+    expected = batch.images.float() / 255
+    expected[batch.flips] = expected[batch.flips].flip(3)
+    mean, std = (torch.tensor(v)[:, None, None] for v in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
+    assert torch.allclose(images, (expected - mean) / std, atol=1e-5)
+    assert torch.equal(labels, batch.labels) and images.is_contiguous(memory_format=torch.channels_last)
+    plain, _ = Finish((0.4, 0.5, 0.6), (0.2, 0.25, 0.3), 3)(batch, 0, training=False)
+    assert torch.allclose(plain, (batch.images.float() / 255 - mean) / std, atol=1e-5)
