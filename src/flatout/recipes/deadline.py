@@ -106,8 +106,9 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Until the deadline, less the prediction that is kept back."""
-        return self._end - self._clock() - MARGIN * self._prediction_s
+        """Until the deadline, less the prediction that is kept back: until one was measured, as long as a validation."""
+        prediction = self._prediction_s or max(self._after_training_s, default=0.0)
+        return self._end - self._clock() - MARGIN * prediction
 
     def measured_prediction(self, seconds: float) -> None:
         """Note what one prediction of the test set takes."""

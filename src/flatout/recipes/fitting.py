@@ -106,6 +106,7 @@ def _fit_once(
             f"training.batch_size: {training.batch_size} × {world} process(es) is more than the "
             f"{len(data.train_indices)} training images"
         )
+    checkpoint = _checked(folder / LAST, recipe, data) if resume else None  # before its recipe is overwritten
     pl.seed_everything(training.seed, verbose=False)
     model = build_model(recipe, len(data.classes))
     if training.channels_last:
@@ -133,7 +134,6 @@ def _fit_once(
             # Meant for other loaders: ours has no num_workers, and logs by itself.
             warnings.filterwarnings("ignore", module="pytorch_lightning.*")
             warnings.filterwarnings("ignore", category=FutureWarning)
-            checkpoint = _checked(folder / LAST, recipe, data) if resume else None
             trainer.fit(task, train, validation if len(validation) else None, ckpt_path=checkpoint, weights_only=False)
         if trainer.interrupted:
             raise KeyboardInterrupt

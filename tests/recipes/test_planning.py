@@ -1,0 +1,181 @@
+"""Deadlines, folds, patience, chance, learning rates: rules on made-up figures."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flatout.errors import UsageError
+from flatout.recipes.chance import at_chance
+from flatout.recipes.contract import EpochRecord
+from flatout.recipes.deadline import Deadline, feasibility, plan
+from flatout.recipes.early_stopping import Patience, share_after_best
+from flatout.recipes.fitting import smaller_batch
+from flatout.recipes.folds import stratified_folds
+from flatout.recipes.lr_range import smooth, suggest
+from flatout.recipes.optimization import lr_share, scaled_lr
+from flatout.recipes.schema import Optimizer
+
+
+def record(epoch: int, *, train_s: float = 1.0, validation_s: float = 0.5, **metrics: float) -> EpochRecord:
+    named = {name.replace("_", "/"): value for name, value in metrics.items()}
+    return EpochRecord(
+        epoch=epoch,
+        steps=1,
+        samples=1,
+        metrics=named,
+        train_s=train_s,
+        wait_s=0.0,
+        validation_s=validation_s,
+        checkpoint_s=0.0,
+    )
+
+
+def test_thirteen_epochs_in_667_seconds_mean_150_take_over_two_hours() -> None:
+    epoch_s = 667 / 13
+    made = plan(660, epoch_s=epoch_s, fold_overhead_s=5, epochs=30, folds=5)
+    said = feasibility(epoch_s, 660, 30, 5, made)
+    assert "2 h 8 min" in said and "5 × 30 epochs" in said
+    assert made.folds == 1 and made.epochs == 12 and made.fits
+    assert "8 % of the work" in said
+
+
+@given(
+    left=st.floats(0, 5000),
+    epoch=st.floats(0.1, 200),
+    overhead=st.floats(0, 30),
+    epochs=st.integers(1, 40),
+    folds=st.integers(1, 6),
+    done=st.integers(0, 5),
+    begun=st.integers(0, 40),
+)
+def test_a_plan_never_needs_more_than_is_left_and_never_takes_back_what_is_done(
+    left: float, epoch: float, overhead: float, epochs: int, folds: int, done: int, begun: int
+) -> None:
+    done, begun = min(done, folds - 1), min(begun, epochs)
+    made = plan(
+        left, epoch_s=epoch, fold_overhead_s=overhead, epochs=epochs, folds=folds, folds_done=done, epochs_done=begun
+    )
+    assert done < made.folds <= folds and 1 <= made.epochs <= epochs
+    assert not made.fits or made.needed_s <= left + 1e-6
+    # Folds are dropped only once epochs cannot be dropped any further.
+    if made.folds < folds and made.fits and made.epochs > begun:
+        least = max(1, round(epochs / 3))
+        more = (folds - done - 1) * (overhead + least * epoch) + max(least - begun, 0) * epoch
+        assert more > left or made.folds == folds
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@settings(deadline=None)
+@given(
+    limit=st.floats(30, 2000),
+    step=st.floats(0.01, 3),
+    steps=st.integers(2, 60),
+    after=st.floats(0.01, 5),
+    epochs=st.integers(1, 30),
+    folds=st.integers(1, 5),
+    start=st.floats(0, 4),
+)
+def test_when_the_times_hold_a_training_ends_before_its_deadline(
+    limit: float, step: float, steps: int, after: float, epochs: int, folds: int, start: float
+) -> None:
+    clock = Clock()
+    deadline = Deadline(limit, epochs=epochs, folds=folds, began=0.0, clock=clock)
+    predict_s = min(0.5, after)  # no longer than a validation, which is what is kept back for the first one
+    trained = 0
+    unknown = 0.0
+    for fold in range(folds):
+        if fold and not deadline.room_for_a_fold():
+            break
+        clock.now += start
+        deadline.fit_begins()
+        for epoch in range(epochs):
+            begun, why = clock.now, None
+            for number in range(steps):
+                clock.now += step
+                why = deadline.after_step(epoch, number)
+                if why:
+                    break
+            if why and not fold and not epoch:  # nothing was validated or predicted yet that could be kept back
+                unknown = step + after + predict_s
+            took = clock.now - begun
+            clock.now += after
+            ended = deadline.after_epoch(record(epoch, train_s=took, validation_s=after))
+            if why or ended:
+                break
+        trained += 1
+        clock.now += predict_s
+        deadline.measured_prediction(predict_s)
+        deadline.fold_ended()
+    assert trained >= 1
+    assert clock.now <= limit + unknown + 1e-6
+
+
+def test_folds_are_stratified_disjoint_and_repeat() -> None:
+    labels = [0] * 23 + [1] * 10 + [2] * 17
+    folds = stratified_folds(labels, 5, 42)
+    assert sorted(place for fold in folds for place in fold) == list(range(50))
+    assert {len(fold) for fold in folds} == {10}
+    for label in range(3):
+        counts = [sum(labels[place] == label for place in fold) for fold in folds]
+        assert max(counts) - min(counts) <= 1
+    assert folds == stratified_folds(labels, 5, 42) != stratified_folds(labels, 5, 43)
+    with pytest.raises(UsageError, match="5 images of each class"):
+        stratified_folds([0, 0, 0, 0, 0, 1], 5, 0)
+
+
+def test_patience_ends_with_the_best_epoch_named() -> None:
+    patience = Patience("val/acc1", 2, 0.0, 30)
+    said = [patience.after_epoch(record(n, val_acc1=score)) for n, score in enumerate((0.1, 0.5, 0.4, 0.45))]
+    assert said[:3] == [None] * 3
+    assert said[3] == "no better val/acc1 than 0.5 of epoch 1 for 2 epochs"
+    losses = [record(0, val_loss=1.0), record(1, val_loss=0.5), record(2, val_loss=0.7), record(3, val_loss=0.9)]
+    assert share_after_best(losses, "val/loss") == 0.5
+
+
+def test_a_run_that_learns_while_validation_guesses_is_flagged_with_its_numbers() -> None:
+    said = at_chance(record(9, train_loss=4.24, val_loss=4.945, val_acc1=0.012), 100)
+    assert said is not None and "4.24" in said and "4.61" in said and "1.2 %" in said and "class indices" in said
+    assert at_chance(record(9, train_loss=4.24, val_loss=4.3, val_acc1=0.06), 100) is None  # validates
+    assert at_chance(record(9, train_loss=4.6, val_loss=4.945, val_acc1=0.012), 100) is None  # does not learn yet
+    assert at_chance(record(0, train_loss=4.24, val_loss=4.945, val_acc1=0.012), 100) is None  # too early to say
+    assert at_chance(record(9, train_loss=4.5, val_loss=4.9, val_acc1=0.01), 100, label_smoothing=0.1) is None
+
+
+def test_learning_rates_follow_the_batch_and_the_cosine() -> None:
+    optimizer = Optimizer(lr=0.5, lr_batch_size=256)
+    assert scaled_lr(optimizer, 384) == (0.75, "0.5 × 384/256")
+    assert scaled_lr(optimizer.model_copy(update={"lr_scaling": "sqrt"}), 1024)[0] == 1.0
+    assert scaled_lr(optimizer.model_copy(update={"lr_scaling": "off"}), 1024)[0] == 0.5
+    assert lr_share(2.5, 90, 5, 0) == 0.5 and lr_share(5, 90, 5, 0) == 1.0
+    assert lr_share(47.5, 90, 5, 0) == pytest.approx(0.5) and lr_share(90, 90, 5, 0.1) == pytest.approx(0.1)
+    assert lr_share(0, 90, 5, 0) > 0
+
+
+def test_batches_shrink_by_halves_and_three_quarters() -> None:
+    sizes, size = [], 512
+    while size:
+        sizes.append(size)
+        size = smaller_batch(size)
+    assert sizes == [512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1]
+
+
+def test_a_range_test_suggests_the_steepest_fall_or_says_why_not() -> None:
+    lrs = [1e-5 * 10 ** (6 * n / 99) for n in range(100)]
+    logs = [math.log10(lr) for lr in lrs]
+    falling = [2.3 - 1.5 / (1 + math.exp(-4 * (log + 2.5))) + max(0.0, 5 * (log + 0.5)) for log in logs]
+    rate, why = suggest(lrs, falling, falling)
+    assert rate is not None and 1e-3 < rate < 1e-2 and "most steeply" in why
+    flat = [2.3] * 100
+    assert suggest(lrs, flat, flat)[0] is None and "does not fall" in suggest(lrs, flat, flat)[1]
+    assert "diverged after 10 steps" in suggest(lrs[:10], flat[:10], flat[:10])[1]
+    assert smooth([1.0] * 5) == pytest.approx([1.0] * 5)

@@ -1,0 +1,76 @@
+"""Recipes are read strictly, and errors point to the line or the option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flatout.errors import UsageError
+from flatout.recipes.catalogue import shipped
+from flatout.recipes.reading import read_recipe, save_recipe, write_value
+
+
+@pytest.mark.parametrize("name", list(shipped()))
+def test_a_shipped_recipe_is_valid_and_survives_being_saved(name: str, tmp_path: Path) -> None:
+    recipe = read_recipe(name)
+    assert recipe.about
+    assert read_recipe(str(save_recipe(recipe, tmp_path))) == recipe
+
+
+def test_the_command_line_wins_over_the_file_and_options_over_set() -> None:
+    recipe = read_recipe("demo", ["training.epochs=3", "folds={count: 4}"], {"training.epochs": 9, "data.root": None})
+    assert recipe.training.epochs == 9 and recipe.folds is not None and recipe.folds.count == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("training:\n  epochs: 3\n  batch_sise: 8\n", "mine.yaml:3: training.batch_sise: unknown key: did you mean tr"),
+        ("epochs: 3\n", "mine.yaml:1: epochs: unknown key: it belongs to training.epochs"),
+        ("training:\n  batch_size: many\n", "mine.yaml:2: training.batch_size: .*valid integer.*many"),
+        ("model:\n  dropout: 1.5\n", "mine.yaml:2: model.dropout: .*less than or equal to 1.*1.5"),
+        ("training:\n  epochs: 1\n  epochs: 2\n", "mine.yaml:3: .*duplicate key"),
+        ("training: [1\n", "mine.yaml:2: .*correct the YAML"),
+        ("- a\n- b\n", "a recipe is keys and values"),
+        ("images:\n  crop_scale: [0.5, 0.2]\n", "crop_scale: 0.5 to 0.2 is no range"),
+        ("data:\n  validation: null\ntraining:\n  early_stopping: {patience: 3}\n", "nothing to score"),
+    ],
+)
+def test_a_mistake_is_one_line_that_points_to_it(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said) as refused:
+        read_recipe(str(path))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.epoch=3", "--set training.epoch=3: .*did you mean training.epochs"),
+        ("training.epochs", "give key=value"),
+        ("training.epochs=[", "no YAML value"),
+        ("images.crop_scale=[0.5, 2]", "--set images.crop_scale=.*less than or equal to 1"),
+    ],
+)
+def test_a_wrong_set_is_named(override: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_recipe("demo", [override])
+
+
+def test_an_unknown_recipe_gets_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match="did you mean imagenet-resnet50"):
+        read_recipe("imagenet-resnet")
+
+
+def test_writing_a_value_keeps_comments_and_order(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "# mine\nmodel:\n  name: resnet18 # small\noptimizer:\n  lr: 0.5 # a guess\ntraining:\n  epochs: 2\n"
+    )
+    write_value(path, "optimizer.lr", 0.02, "range test")
+    text = path.read_text()
+    assert text.startswith("# mine\n") and "# small" in text and "lr: 0.02" in text and "range test" in text
+    assert text.index("model") < text.index("optimizer") < text.index("training")
+    assert read_recipe(str(path), ["schedule.warmup_epochs=1"]).optimizer.lr == 0.02

@@ -1,0 +1,311 @@
+"""Trainings on small photographs: they learn, resume, stop, and leave what is promised."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from flatout.errors import UsageError
+from flatout.recipes import fitting
+from flatout.recipes.bookkeeping import TrainingFailed
+from flatout.recipes.datasets import open_data
+from flatout.recipes.fitting import fit, make_loader
+from flatout.recipes.lr_range import range_test
+from flatout.recipes.models import build_model
+from flatout.recipes.predicting import find_trained, predict
+from flatout.recipes.reading import read_recipe
+from flatout.recipes.schema import Recipe
+from flatout.recipes.task import ImageTask
+from flatout.recipes.training import train_recipe
+from tests.loader.photographs import make_class_folders
+
+TINY = [
+    "model.name=resnet10t",
+    "images.size=32",
+    "images.workers=1",
+    "training.batch_size=16",
+    "training.epochs=2",
+    "schedule.warmup_epochs=0.5",
+]
+pytestmark = [
+    # Lightning's and its dependencies' own.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_class_folders(tmp_path_factory.mktemp("photographs"), 3, 24, 64)
+
+
+def recipe(photographs: Path, *more: str) -> Recipe:
+    return read_recipe("demo", [*TINY, f"data.root={photographs}", *more])
+
+
+def losses(folder: Path) -> list[float]:
+    with (folder / "steps.csv").open(newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def test_a_fit_learns_and_leaves_checkpoints_metrics_recipe_and_classes(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(photographs, "training.epochs=3", "checkpoints.keep=2")
+    done = fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    assert len(done.records) == 3 and done.stopped is None
+    assert done.records[-1].metrics["train/loss"] < done.records[0].metrics["train/loss"]
+    assert done.best is not None and done.last is not None
+    assert len(list((tmp_path / "run").glob("best-*.ckpt"))) == 2
+    assert read_recipe(str(tmp_path / "run/recipe.yaml")) == wanted
+    assert json.loads((tmp_path / "run/classes.json").read_text()) == list(open_data(wanted).classes)
+    assert len(losses(tmp_path / "run")) == 3 * (72 // 16)
+
+
+class _AfterOne:
+    planned_epochs = 4
+
+    def after_step(self, epoch: int, step: int) -> str | None:
+        return None
+
+    def after_epoch(self, record: object) -> str | None:
+        return "enough"
+
+
+def test_a_resumed_fit_has_the_losses_of_an_uninterrupted_one_bit_for_bit(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(
+        photographs, "training.epochs=4", "model.dropout=0.3", "training.mixup=0.2", "training.ema_decay=0.9"
+    )
+    data = open_data(wanted)
+    fit(wanted, data, tmp_path / "whole", report=quiet, show_progress=False)
+    first = fit(wanted, data, tmp_path / "parts", policies=[_AfterOne()], report=quiet, show_progress=False)
+    assert first.stopped == "enough" and len(first.records) == 1
+    torch.manual_seed(99)
+    fit(wanted, data, tmp_path / "parts", resume=True, report=quiet, show_progress=False)
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+COMMAND = [sys.executable, "-m", "flatout", "train", "demo", "--no-record", "--quiet"]
+
+
+def settings(photographs: Path, *more: str) -> list[str]:
+    return [word for text in (*TINY, f"data.root={photographs}", *more) for word in ("--set", text)]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_killed_and_resumed_the_command_gives_the_same_losses(photographs: Path, tmp_path: Path) -> None:
+    rest = settings(photographs, "training.epochs=5")
+    run(*COMMAND, *rest, "-o", str(tmp_path / "whole"))
+    part = tmp_path / "parts"
+    with subprocess.Popen(
+        [*COMMAND, *rest, "-o", str(part)],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as child:
+        while not (part / "last.ckpt").is_file():
+            assert child.poll() is None
+            time.sleep(0.02)
+        child.send_signal(signal.SIGKILL)
+    again = run(*COMMAND, *rest, "-o", str(part), "--resume", "--json")
+    assert json.loads(again.stdout)["epochs"] == 5
+    assert losses(part) == losses(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_ranks_train_like_one_process_with_the_same_global_batch(photographs: Path, tmp_path: Path) -> None:
+    # A model without batch statistics: those would be of half a batch on each rank.
+    plain = ["model.name=vit_tiny_patch16_224", "images.size=224", "training.epochs=1", "optimizer.lr=0.0005"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "--no-python"]
+    run(*torchrun, *COMMAND, *settings(photographs, *plain, "training.batch_size=8"), "-o", str(tmp_path / "two"))
+    run(*COMMAND, *settings(photographs, *plain, "training.batch_size=16"), "-o", str(tmp_path / "one"))
+    # Every second image of one order is the other rank's: the global batches hold the same images.
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_deadline_is_kept_for_real_and_leaves_a_submission(photographs: Path, tmp_path: Path) -> None:
+    rest = settings(photographs, "training.epochs=400", "data.validation=null", "data.test=val", "folds={count: 3}")
+    began = time.monotonic()
+    done = run(*COMMAND, *rest, "-o", str(tmp_path / "run"), "--max-time", "60s", "--json")
+    print(f"deadline 60 s, ended after {time.monotonic() - began:.1f} s")
+    with (tmp_path / "run/submission.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 8
+    assert all(sum(float(value) for name, value in row.items() if name != "id") == pytest.approx(1) for row in rows)
+    assert "deadline" in done.stderr
+
+
+def test_a_range_test_leaves_everything_as_it_was_bit_for_bit(photographs: Path) -> None:
+    wanted = recipe(photographs, "model.dropout=0.2")
+    data = open_data(wanted)
+    model = build_model(wanted, 3).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    torch.stack([p.sum() for p in model.parameters()]).sum().backward()
+    optimizer.step()
+
+    def everything(loader: Any) -> list[Any]:
+        return [
+            [value.clone() for value in model.state_dict().values()],
+            [p.grad.clone() for p in model.parameters() if p.grad is not None],
+            [state["momentum_buffer"].clone() for state in optimizer.state.values()],
+            [torch.get_rng_state(), torch.tensor(np.random.get_state()[1].astype(np.int64))],
+            [random.getstate(), loader.state_dict(), optimizer.param_groups[0]["lr"], model.training],
+        ]
+
+    with make_loader(wanted, data, True) as loader:
+        coming = iter(loader)
+        next(coming)
+        del coming
+        before = everything(loader)
+        found = range_test(wanted, model, loader, 3, num_training=25, optimizer=optimizer)
+        after = everything(loader)
+    assert len(found.losses) >= 20
+    for was, is_ in zip(before[:4], after[:4], strict=True):
+        assert was and all(torch.equal(a, b) for a, b in zip(was, is_, strict=True))
+    assert before[4] == after[4]
+
+
+def test_memory_that_is_out_is_answered_by_a_smaller_batch_that_is_announced(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ImageTask.training_step
+
+    def limited(self: ImageTask, batch: Any, batch_idx: int) -> Any:
+        if len(batch) > 8:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return whole(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageTask, "training_step", limited)
+    said: list[str] = []
+    wanted = recipe(photographs, "training.epochs=1")
+    done = fit(wanted, open_data(wanted), tmp_path / "run", report=said.append, show_progress=False)
+    assert done.records[0].steps == 9  # of 8
+    assert any("batch size 16: going on with 12" in line for line in said)
+    assert [note for note in done.notes if "going on with 8" in note]
+    assert any("learning rate: 0.0005 = 0.002 × 8/32" in line for line in said)
+    strict = recipe(photographs, "training.oom_fallback=false")
+    with pytest.raises(TrainingFailed, match=r"smaller training\.batch_size"):
+        fit(strict, open_data(strict), tmp_path / "other", report=quiet, show_progress=False)
+
+
+def test_a_loss_that_is_no_number_ends_the_fit_with_the_last_good_checkpoint(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ImageTask.training_step
+
+    def poisoned(self: ImageTask, batch: Any, batch_idx: int) -> Any:
+        loss = whole(self, batch, batch_idx)
+        if self.current_epoch == 1 and batch_idx == 1:
+            self.losses[-1] = self.losses[-1] * float("nan")
+        return loss
+
+    monkeypatch.setattr(ImageTask, "training_step", poisoned)
+    wanted = recipe(photographs)
+    with pytest.raises(TrainingFailed, match=r"the loss became nan at step 5 \(epoch 1\).*last.ckpt"):
+        fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    assert (tmp_path / "run/last.ckpt").is_file()
+
+
+def test_a_full_disk_at_a_checkpoint_leaves_the_earlier_ones(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = recipe(photographs)
+    data = open_data(wanted)
+    fit(wanted, data, tmp_path / "run", report=quiet, show_progress=False)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.ckpt")}
+
+    def full(self: object, path: object, *args: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fitting.pl.Trainer, "save_checkpoint", full)
+    longer = recipe(photographs, "training.epochs=3")
+    with pytest.raises((TrainingFailed, OSError), match="No space left"):
+        fit(longer, data, tmp_path / "run", resume=True, report=quiet, show_progress=False)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.ckpt")} == before
+
+
+def test_predictions_are_probabilities_and_average_the_folds(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(photographs, "data.validation=null", "folds={count: 2}", "training.epochs=1")
+    data = open_data(wanted)
+    done = train_recipe(wanted, data, tmp_path / "run", report=quiet, show_progress=False)
+    assert "val/acc1 mean" in done.metrics
+    trained = find_trained(tmp_path / "run")
+    assert len(trained) == 2
+    both = predict(trained, data.train)
+    assert both.shape == (72, 3) and np.allclose(both.sum(1), 1)
+    each = [predict([one], data.train) for one in trained]
+    assert np.allclose(both, (each[0] + each[1]) / 2)
+    with (tmp_path / "run/out_of_fold.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 72
+    other = recipe(make_class_folders(tmp_path / "fewer", 3, 20, 64), "data.validation=null", "folds={count: 2}")
+    with pytest.raises(UsageError, match="a split of other images"):
+        train_recipe(other, open_data(other), tmp_path / "run", report=quiet, show_progress=False)
+
+
+def test_a_subset_has_the_same_class_indices_in_training_and_validation(photographs: Path) -> None:
+    wanted = recipe(photographs, "data.classes=2", "data.subset_seed=7")
+    data = open_data(wanted)
+    assert len(data.classes) == 2 and data.validation is not None
+    for source in (data.train, data.validation):
+        assert {data.classes[s.label] for s in source.samples} == set(data.classes)
+        assert all(s.key.startswith(data.classes[s.label]) for s in source.samples)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["training.batch_size=500"], "500 × 1 process.* is more than the 72 training images"),
+        (["model.name=resnet19"], "timm has no model 'resnet19': did you mean"),
+        (["model.weights=nowhere.pth"], "nowhere.pth: no such file"),
+        (["data.classes=9"], "9 are wanted and the training data has 3"),
+        (["data.train=nowhere"], "no such folder"),
+        (["data.format=packed"], "packed is not built in yet"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_clear_line(
+    photographs: Path, tmp_path: Path, more: list[str], said: str
+) -> None:
+    wanted = recipe(photographs, *more)
+    with pytest.raises(UsageError, match=said):
+        fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+
+
+def test_classes_of_validation_that_training_lacks_are_named(tmp_path: Path) -> None:
+    root = make_class_folders(tmp_path, 3, 6, 64)
+    (root / "val/rocket3").mkdir(parents=True)
+    (root / "train/coffee2").rename(root / "moved")
+    with pytest.raises(UsageError, match="classes that training does not have: coffee2, rocket3"):
+        open_data(recipe(root))
+
+
+def test_a_checkpoint_of_another_model_is_refused(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(photographs, "training.epochs=1")
+    fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    other = recipe(photographs, "model.name=resnet14t")
+    with pytest.raises(UsageError, match="a checkpoint of resnet10t, not of resnet14t"):
+        fit(other, open_data(other), tmp_path / "run", resume=True, report=quiet, show_progress=False)
