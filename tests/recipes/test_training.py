@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 
+from flatout.diagnose.training import find_training
+from flatout.diagnose.workers import build_loading
 from flatout.errors import UsageError
 from flatout.recipes import fitting
 from flatout.recipes.bookkeeping import TrainingFailed
@@ -29,6 +31,7 @@ from flatout.recipes.reading import read_recipe
 from flatout.recipes.schema import Recipe
 from flatout.recipes.task import ImageTask
 from flatout.recipes.training import train_recipe
+from flatout.record import load_run
 from tests.loader.photographs import make_class_folders
 
 TINY = [
@@ -158,6 +161,22 @@ def test_a_deadline_is_kept_for_real_and_leaves_a_submission(photographs: Path, 
     assert len(rows) == 3 * 8
     assert all(sum(float(value) for name, value in row.items() if name != "id") == pytest.approx(1) for row in rows)
     assert "deadline" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_training_records_itself_and_its_loaders_threads_are_read_as_workers(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recorded = [word for word in COMMAND if word != "--no-record"]
+    run(*recorded, *settings(photographs, "images.backend=threads", "images.workers=2", "training.epochs=4"))
+    record = load_run(next((tmp_path / ".flatout/runs").iterdir()))
+    training = find_training(record)
+    loading = build_loading(record, training)
+    assert loading is not None
+    assert (loading.num_workers, loading.batch_size, loading.batches) == (2, 16, 4 * 4 - 1)
+    assert loading.fetch_cpu_s is not None and loading.fetch_cpu_s.sum() > 0
+    assert loading.worker_idle_share is not None and loading.worker_idle_share > 0.2
 
 
 def test_a_range_test_leaves_everything_as_it_was_bit_for_bit(photographs: Path) -> None:

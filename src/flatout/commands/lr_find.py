@@ -46,11 +46,12 @@ def lr_find(
     if write and path in shipped().values():
         raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
     flags: dict[str, object | None] = {"data.root": data}
-    if data is None and recipe == "demo":
+    resolved = read_recipe(recipe, settings or (), flags)
+    if resolved.data.root is None and recipe == "demo":
         from flatout.recipes.demo_data import demo_data_folder, make_demo_data
 
         flags["data.root"] = str(make_demo_data(demo_data_folder()))
-    resolved = read_recipe(recipe, settings or (), flags)
+        resolved = read_recipe(recipe, settings or (), flags)
     images = open_data(resolved)
     if len(images.train_indices) < resolved.training.batch_size:
         raise UsageError(

@@ -69,11 +69,12 @@ def train(
         "logging.wandb_project": wandb_project,
         "logging.wandb_name": wandb_name,
     }
-    if data is None and recipe == "demo":
+    resolved = read_recipe(recipe, settings or (), flags)
+    if resolved.data.root is None and recipe == "demo":
         from flatout.recipes.demo_data import demo_data_folder, make_demo_data
 
         flags["data.root"] = str(make_demo_data(demo_data_folder()))
-    resolved = read_recipe(recipe, settings or (), flags)
+        resolved = read_recipe(recipe, settings or (), flags)
     first = int(os.environ.get("RANK", "0")) == 0
 
     def report(line: str) -> None:

@@ -45,7 +45,7 @@ STACK = 30  # instant; arg stack; thread is the sampled one; a ns since its prev
 
 # Spans of a worker process (FETCH* and ITEM also in the main process when num_workers is 0).
 INDEX_WAIT = 40  # waiting for the next indices
-FETCH = 41  # a batch index; b samples
+FETCH = 41  # a batch index; b samples; arg loader when a thread of the training process fetches
 FETCH_SCHED = 42  # same start and duration as its FETCH; a on-CPU ns; b run-queue ns
 FETCH_IO = 43  # same start and duration; arg read calls; a bytes read; b bytes from storage
 FETCH_PROCESS = 44  # same start and duration; a CPU ns of all threads; b major page faults

@@ -16,6 +16,7 @@ from flatout.report.quantities import duration
 
 LEAST_EPOCHS_SHARE = 1 / 3
 MARGIN = 1.15  # measured times vary; the end must not slip
+EXIT_S = 2.0  # the interpreter's own end, at most a tenth of the limit
 START_S = 5.0  # kept for building the next fold's model and loader, until one was measured
 
 
@@ -86,7 +87,7 @@ class Deadline:
     ) -> None:
         """End ``limit_s`` seconds after ``began``."""
         self._clock, self._report = clock, report
-        self._end = (clock() if began is None else began) + limit_s
+        self._end = (clock() if began is None else began) + limit_s - min(EXIT_S, 0.1 * limit_s)
         self.limit_s, self.epochs, self.folds = limit_s, epochs, folds
         self.folds_done = 0
         self._epoch_s: list[float] = []
@@ -106,7 +107,7 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Until the deadline, less the prediction that is kept back: until one was measured, as long as a validation."""
+        """Until the deadline, less the prediction that is kept back: as long as a validation until one was measured."""
         prediction = self._prediction_s or max(self._after_training_s, default=0.0)
         return self._end - self._clock() - MARGIN * prediction
 
