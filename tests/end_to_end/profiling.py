@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +99,9 @@ class Profiling:
     ) -> None:
         self.folder = folder
         self.mark = uuid.uuid4().hex
-        self.temporary = folder / "tmp"
-        self.temporary.mkdir(exist_ok=True)
+        # Short, since sockets are made in it, whose names may have 107 characters in all.
+        self.temporary = Path(tempfile.mkdtemp(prefix="f"))
+        weakref.finalize(self, shutil.rmtree, self.temporary, ignore_errors=True)
         self._stdin = stdin
         self._read = ""
         environment: dict[str, str | None] = {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("script", ["train.py", "train_fixed.py"])
-def test_two_steps_write_a_checkpoint_and_nothing_else(script: str, data: Path, tmp_path: Path) -> None:
-    home, cwd, temporary, out = (tmp_path / name for name in ("home", "cwd", "tmp", "out"))
-    for folder in (home, cwd, temporary):
+def test_two_steps_write_a_checkpoint_and_nothing_else(
+    script: str, data: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    home, cwd, out = (tmp_path / name for name in ("home", "cwd", "out"))
+    for folder in (home, cwd):
         folder.mkdir()
+    # Short, since sockets are made in it, whose names may have 107 characters in all.
+    temporary = Path(tempfile.mkdtemp(prefix="f"))
+    request.addfinalizer(lambda: shutil.rmtree(temporary, ignore_errors=True))
     environment = os.environ | {
         "HOME": str(home),
         "TMPDIR": str(temporary),

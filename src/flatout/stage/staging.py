@@ -23,7 +23,7 @@ from flatout.stage.space import check_room
 from flatout.stage.state import Complete, State, is_complete
 
 MOST_AT_ONCE = 128
-TRIES = 6
+TRIES = 8
 LONGEST_PAUSE_S = 20.0
 CHECK_SPACE_EVERY = 256  # files
 NAMED_AT_MOST = 20  # failures and refusals that are named; all are counted
@@ -183,9 +183,11 @@ class _Staging:
             threading.Thread(target=self._copy_all, args=(listing,), name=f"flatout-stage-{n}", daemon=True)
             for n in range(self.permits.most)
         ]
-        started = 0
         lister = threading.Thread(target=self._list_all, args=(classes, listing), name="flatout-list", daemon=True)
         lister.start()
+        # One at least before the loop below looks: a short listing may be over by then.
+        threads[0].start()
+        started = 1
         try:
             while lister.is_alive() or any(thread.is_alive() for thread in threads[:started]):
                 # Threads beyond the width would only wait.
