@@ -195,7 +195,7 @@ def _trainer(recipe: Recipe, folder: Path, books: Books, show_progress: bool, wo
             auto_insert_metric_name=False,
         )
     )
-    callbacks.append(Last(books, folder / LAST, kept.every_steps))
+    callbacks.append(Last(books, folder / LAST))
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high" if training.tf32 else "highest")
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -219,11 +219,11 @@ def _trainer(recipe: Recipe, folder: Path, books: Books, show_progress: bool, wo
 
 
 class Last(Callback):  # type: ignore[misc]
-    """Writes ``last.ckpt`` after each epoch, and every so many steps when asked; Lightning replaces it at once."""
+    """Writes ``last.ckpt`` after each epoch; Lightning replaces it at once."""
 
-    def __init__(self, books: Books, path: Path, every_steps: int | None) -> None:
+    def __init__(self, books: Books, path: Path) -> None:
         """Write to ``path``."""
-        self._books, self._path, self._every = books, path, every_steps
+        self._books, self._path = books, path
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Save the epoch."""

@@ -133,7 +133,6 @@ class Checkpoints(Section):
 
     metric: Literal["val/acc1", "val/acc5", "val/loss"] = Field("val/acc1", description="what the best are chosen by")
     keep: PositiveInt = Field(1, description="so many of the best, beside the last")
-    every_steps: PositiveInt | None = Field(None, description="save the last also every so many steps")
 
 
 class Logging(Section):
