@@ -170,7 +170,7 @@ def test_a_training_records_itself_and_its_loaders_threads_are_read_as_workers(
     monkeypatch.chdir(tmp_path)
     recorded = [word for word in COMMAND if word != "--no-record"]
     run(*recorded, *settings(photographs, "images.backend=threads", "images.workers=2", "training.epochs=4"))
-    record = load_run(next((tmp_path / ".flatout/runs").iterdir()))
+    record = load_run(next((tmp_path / ".flatout/runs").glob("*/run.json")).parent)
     training = find_training(record)
     loading = build_loading(record, training)
     assert loading is not None
