@@ -20,25 +20,28 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-import rivals
 from added import Cost, cost
 from event_cost import measure
 from page import Conditions, Results, markdown
 from runs import Cell, Reading, RunFailed, calibrate, run_rounds
 from tools import BARE, TOOLS, Tool
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+import rivals
+
 import flatout
 from flatout.machine.snapshot import take_snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST_STEPS = 20
+VERSIONS = {"train-doctor": "0.2.0", "traceml-ai": "0.5.0"}
 
 
 def main() -> int:
     """Measure and print; exit code 2 for options that cannot be used, 1 when the bare script fails."""
     options = _options()
     load = ", ".join(f"{load:.2f}" for load in os.getloadavg())
-    environment = rivals.prepare(options.environment)
+    environment = rivals.prepare(options.environment, VERSIONS)
     tools = [tool for tool in TOOLS if tool.package not in environment.missing]
     (ROOT / ".flatout").mkdir(exist_ok=True)
     # On the file system where runs are recorded by default, which may be slower than the one of temporary files.
@@ -90,7 +93,7 @@ def _costs(readings: list[Reading], tools: list[Tool], cell: Cell, failed: dict[
 
 def _conditions(options: argparse.Namespace, load: str, environment: rivals.Environment) -> Conditions:
     machine = take_snapshot()
-    there = {name: version for name, version in rivals.VERSIONS.items() if name not in environment.missing}
+    there = {name: version for name, version in VERSIONS.items() if name not in environment.missing}
     versions = {"flatout": flatout.__version__, **there}
     versions |= {"torch": metadata.version("torch"), "Python": platform.python_version()}
     return Conditions(

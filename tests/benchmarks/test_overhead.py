@@ -15,18 +15,20 @@ import pytest
 from flatout.probe.writer import EventFile
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "overhead"
-MODULES = ("rivals", "tools", "runs", "added", "event_cost", "page")
+VERSIONS = {"train-doctor": "0.2.0", "traceml-ai": "0.5.0"}
+MODULES = ("tools", "runs", "added", "event_cost", "page")
 
 
 @pytest.fixture
 def parts() -> Iterator[SimpleNamespace]:
     """The benchmark's modules, which find each other by being in one folder."""
-    sys.path.insert(0, str(FOLDER))
+    both = [str(FOLDER), str(FOLDER.parent / "shared")]
+    sys.path[:0] = both
     try:
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
+        yield SimpleNamespace(**{name: importlib.import_module(name) for name in (*MODULES, "rivals")})
     finally:
-        sys.path.remove(str(FOLDER))
-        for name in (*MODULES, "training"):
+        sys.path[:] = [folder for folder in sys.path if folder not in both]
+        for name in (*MODULES, "training", "rivals"):
             sys.modules.pop(name, None)
 
 
@@ -121,7 +123,7 @@ def test_without_a_virtual_environment_the_rivals_are_missing_with_the_reason(
         raise OSError("read-only file system")
 
     monkeypatch.setattr(parts.rivals.venv, "create", refuse)
-    environment = parts.rivals.prepare(tmp_path / "venv")
+    environment = parts.rivals.prepare(tmp_path / "venv", VERSIONS)
     assert environment.python == sys.executable
     assert set(environment.missing) == {"train-doctor", "traceml-ai"}
     assert all("read-only file system" in because for because in environment.missing.values())
@@ -130,9 +132,9 @@ def test_without_a_virtual_environment_the_rivals_are_missing_with_the_reason(
 def test_a_rival_that_cannot_be_installed_is_missing_with_the_reason(
     parts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(parts.rivals.VERSIONS, "traceml-ai", "not-a-version")
+    versions = {**VERSIONS, "traceml-ai": "not-a-version"}
     monkeypatch.setattr(parts.rivals, "_installed", lambda packages, name: {"train-doctor": "0.2.0"}.get(name))
-    environment = parts.rivals.prepare(tmp_path / "venv")
+    environment = parts.rivals.prepare(tmp_path / "venv", versions)
     assert environment.python == str(tmp_path / "venv" / "bin" / "python")
     assert list(environment.missing) == ["traceml-ai"]
     assert environment.missing["traceml-ai"].startswith("pip install traceml-ai==not-a-version failed: ERROR")

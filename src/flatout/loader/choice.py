@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.loader.making import Maker
+from flatout.loader.threads import single_threaded_pool
 from flatout.machine.cores import read_cores
 
 TRY_IMAGES = 48
@@ -72,7 +72,7 @@ def _rate(maker: Maker, places: Sequence[int], threads: int) -> float:
             made += 1
         return made
 
-    begin = time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
+    with single_threaded_pool(threads) as pool:
+        begin = time.perf_counter()
         made = sum(pool.map(work, range(threads)))
     return made / max(time.perf_counter() - begin, 1e-9)

@@ -6,7 +6,6 @@ import warnings
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from flatout.loader.contract import Crop
@@ -42,5 +41,8 @@ class TorchvisionDecoder:
         box = crop.box(image.shape[2], image.shape[1])
         left, top = int(box.left), int(box.top)
         part = image[None, :, top : top + int(box.height), left : left + int(box.width)]
-        resized = interpolate(part, size=tuple(slot.shape[:2]), mode="bilinear", antialias=True)
-        slot.copy_(resized[0].permute(1, 2, 0))
+        # What `interpolate(antialias=True)` calls, written straight into the slot: through `interpolate` the result of
+        # one image is in another layout than it came in, and copied; together 0.2 ms an image.
+        torch.ops.aten._upsample_bilinear2d_aa.out(
+            part, tuple(slot.shape[:2]), align_corners=False, out=slot.permute(2, 0, 1)[None]
+        )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-VERSIONS = {"train-doctor": "0.2.0", "traceml-ai": "0.5.0"}
 INSTALL_WITHIN_S = 300.0
 
 
@@ -27,11 +26,12 @@ class Environment:
     missing: dict[str, str]
 
 
-def prepare(folder: Path) -> Environment:
+def prepare(folder: Path, versions: dict[str, str]) -> Environment:
     """Make the environment if it is not there, and install the rivals that it lacks.
 
     Args:
         folder: Of the virtual environment.
+        versions: Rival -> the version to compare with.
     """
     python = folder / "bin" / "python"
     if not python.exists():
@@ -39,12 +39,12 @@ def prepare(folder: Path) -> Environment:
             venv.create(folder, symlinks=True)
         except OSError as error:
             because = f"no virtual environment in {folder}: {error}"
-            return Environment(sys.executable, dict.fromkeys(VERSIONS, because))
+            return Environment(sys.executable, dict.fromkeys(versions, because))
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
     # Last on the path: what is installed here goes before what is shared.
     (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
     missing = {}
-    for name, version in VERSIONS.items():
+    for name, version in versions.items():
         if _installed(packages, name) == version:
             continue
         failure = _install(python, f"{name}=={version}")
@@ -60,7 +60,7 @@ def _installed(packages: Path, name: str) -> str | None:
 
 def _install(python: Path, requirement: str) -> str | None:
     """Install one rival; returns why that failed."""
-    print(f"overhead: installing {requirement} beside the shared torch, only this time", file=sys.stderr, flush=True)
+    print(f"installing {requirement} beside the shared torch, only this time", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", requirement]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_WITHIN_S)
