@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -118,6 +119,18 @@ def test_when_the_times_hold_a_training_ends_before_its_deadline(
         deadline.fold_ended()
     assert trained >= 1
     assert clock.now <= limit + unknown + 1e-6
+
+
+def test_time_used_before_a_resume_counts(tmp_path: Path) -> None:
+    clock = Clock()
+    first = Deadline(100, epochs=9, began=0.0, clock=clock, file=tmp_path / "deadline.json")
+    clock.now = 40.0
+    first.after_epoch(record(0))
+    clock.now = 1000.0
+    second = Deadline(100, epochs=9, began=1000.0, clock=clock, file=tmp_path / "deadline.json", resume=True)
+    assert second.left_s == pytest.approx(100 - 2 - 40)
+    fresh = Deadline(100, epochs=9, began=1000.0, clock=clock, file=tmp_path / "deadline.json")
+    assert fresh.left_s == pytest.approx(98)
 
 
 def test_folds_are_stratified_disjoint_and_repeat() -> None:

@@ -20,7 +20,7 @@ import torch
 from flatout.diagnose.training import find_training
 from flatout.diagnose.workers import build_loading
 from flatout.errors import UsageError
-from flatout.recipes import fitting
+from flatout.recipes import trainer
 from flatout.recipes.bookkeeping import TrainingFailed
 from flatout.recipes.datasets import open_data
 from flatout.recipes.fitting import fit, make_loader
@@ -101,6 +101,111 @@ def test_a_resumed_fit_has_the_losses_of_an_uninterrupted_one_bit_for_bit(photog
     torch.manual_seed(99)
     fit(wanted, data, tmp_path / "parts", resume=True, report=quiet, show_progress=False)
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+def test_a_fit_that_dies_inside_an_epoch_goes_on_there_with_the_same_losses(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = recipe(
+        photographs,
+        "training.epochs=3",
+        "model.dropout=0.3",
+        "training.ema_decay=0.9",
+        "checkpoints.every_steps=1",
+        "logging.every_steps=2",
+    )
+    data = open_data(wanted)
+    whole = fit(wanted, data, tmp_path / "whole", report=quiet, show_progress=False)
+    step = ImageTask.training_step
+
+    def dying(self: ImageTask, batch: Any, batch_idx: int) -> Any:
+        if self.current_epoch == 1 and batch_idx == 3:
+            raise RuntimeError("the machine is gone")
+        return step(self, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageTask, "training_step", dying)
+        with pytest.raises(RuntimeError, match="the machine is gone"):
+            fit(wanted, data, tmp_path / "parts", report=quiet, show_progress=False)
+    torch.manual_seed(99)
+    seen: list[tuple[int, int]] = []
+
+    def watched(self: ImageTask, batch: Any, batch_idx: int) -> Any:
+        seen.append((self.current_epoch, batch_idx))
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageTask, "training_step", watched)
+    again = fit(wanted, data, tmp_path / "parts", resume=True, report=quiet, show_progress=False)
+    assert seen == [(1, 3), *((2, place) for place in range(4))]
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    assert [r.metrics for r in again.records] == [r.metrics for r in whole.records]
+    assert [r.steps for r in again.records] == [4, 4, 4]
+
+
+def test_a_model_that_cannot_be_compiled_is_trained_without_and_the_reason_is_said(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.cpp, "cxx", (None, "no-such-compiler"))
+    monkeypatch.setattr(config, "force_disable_caches", True)
+    said: list[str] = []
+    wanted = recipe(photographs, "training.epochs=1", "training.compile=default")
+    done = fit(wanted, open_data(wanted), tmp_path / "run", report=said.append, show_progress=False)
+    assert done.records[0].steps == 4
+    assert any("torch.compile failed, going on without it" in line for line in said)
+    assert any("torch.compile failed" in note for note in done.notes)
+
+
+def test_tensorboard_gets_the_metrics_under_their_names(photographs: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    wanted = recipe(photographs, "logging.tensorboard=true", "logging.every_steps=2")
+    done = fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    events = EventAccumulator(str(next((tmp_path / "run").rglob("events.out*")).parent)).Reload()
+    assert [e.value for e in events.Scalars("val/acc1")] == pytest.approx([r.metrics["val/acc1"] for r in done.records])
+    assert len(events.Scalars("train/loss_step")) == 4
+
+
+@pytest.mark.parametrize("more", [[], ["training.ema_decay=0.5"]])
+def test_a_checkpoint_predicts_as_well_as_it_was_scored(photographs: Path, tmp_path: Path, more: list[str]) -> None:
+    wanted = recipe(photographs, "training.epochs=2", "optimizer.lr=0.01", *more)
+    data = open_data(wanted)
+    done = fit(wanted, data, tmp_path / "run", report=quiet, show_progress=False)
+    assert data.validation is not None and done.best_epoch is not None
+    found = predict(find_trained(tmp_path / "run"), data.validation).argmax(1)
+    right = np.mean([place == sample.label for place, sample in zip(found, data.validation.samples, strict=True)])
+    assert right == pytest.approx(done.metrics["val/acc1"])
+    assert all(np.isfinite(r.metrics["val/loss"]) for r in done.records)
+
+
+def test_derived_numbers_are_said_with_how_they_come_about(photographs: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    wanted = recipe(photographs, "training.epochs=1", "training.accumulate=2", "schedule.warmup_epochs=0")
+    fit(wanted, open_data(wanted), tmp_path / "run", report=said.append, show_progress=False)
+    text = "\n".join(said)
+    assert "RESOURCES: " in text
+    assert "batch: 32 = 16 × 2 accumulated images a step, 2 steps an epoch (⌊72 / 32⌋)" in text
+    assert "(4 in flight + 1) × 16 × 32² × 3 bytes" in text
+    assert "M parameters; device memory" in text
+
+
+def test_a_single_fit_with_a_deadline_has_a_submission_from_its_first_epoch_on(
+    photographs: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    wanted = recipe(photographs, "training.epochs=3", "training.max_time=10m", "data.test=val")
+    train_recipe(wanted, open_data(wanted), tmp_path / "run", report=said.append, show_progress=False)
+    assert sum("images predicted by 1 model" in line for line in said) == 2
+    assert (tmp_path / "run/submission.csv").is_file()
+    used = json.loads((tmp_path / "run/deadline.json").read_text())["used_s"]
+    assert used > 0
+
+
+def test_a_deadline_too_short_for_one_step_is_said_with_the_time_of_the_step(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(photographs, "training.max_time=1ms")
+    with pytest.raises(UsageError, match=r"too short for one step: the first one ended .* after the start"):
+        train_recipe(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
 
 
 COMMAND = [sys.executable, "-m", "flatout", "train", "demo", "--no-record", "--quiet"]
@@ -261,7 +366,7 @@ def test_a_full_disk_at_a_checkpoint_leaves_the_earlier_ones(
     def full(self: object, path: object, *args: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fitting.pl.Trainer, "save_checkpoint", full)
+    monkeypatch.setattr(trainer.pl.Trainer, "save_checkpoint", full)
     longer = recipe(photographs, "training.epochs=3")
     with pytest.raises((TrainingFailed, OSError), match="No space left"):
         fit(longer, data, tmp_path / "run", resume=True, report=quiet, show_progress=False)

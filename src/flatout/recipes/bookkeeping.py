@@ -55,8 +55,10 @@ class Books(pl.Callback):  # type: ignore[misc]
 
     def _reset_clocks(self) -> None:
         self._epoch_began = self._validation_began = time.perf_counter()
-        self._validation_s = self._wait_before = 0.0
-        self._read = 0
+        self._validation_s = 0.0
+        self._wait_before = self.loader.stats.wait_s
+        self._read = 0  # losses of this epoch that were read
+        self._before = 0  # steps of this epoch that were made before a resume
 
     # What a checkpoint carries.
 
@@ -66,6 +68,8 @@ class Books(pl.Callback):  # type: ignore[misc]
         return {
             "records": [asdict(record) for record in self.records],
             "steps": list(self.steps),
+            "epoch_s": time.perf_counter() - self._epoch_began,
+            "wait_s": self.loader.stats.wait_s - self._wait_before,
             "python": _plain(random.getstate()),
             "numpy": [str(numpy_state[0]), torch.from_numpy(np.array(numpy_state[1], np.int64)), *numpy_state[2:]],
             "torch": torch.get_rng_state(),
@@ -91,26 +95,37 @@ class Books(pl.Callback):  # type: ignore[misc]
 
     # What happens when.
 
+    def on_train_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Go on inside an epoch, where a checkpoint was written inside one: Lightning does not begin it again."""
+        state = self._restore
+        if state is None or not trainer.fit_loop.restarted_mid_epoch:
+            return
+        self.on_train_epoch_start(trainer, task)
+        self._before = sum(epoch == trainer.current_epoch for _, epoch, _, _ in self.steps)
+        self._epoch_began -= state["epoch_s"]
+        self._wait_before -= state["wait_s"]
+
     def on_train_epoch_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Begin an epoch: order of the images, clocks, learning rate's end."""
         self._restore_random_states()
         self.loader.set_epoch(trainer.current_epoch)
         task.planned_epochs = float(min((p.planned_epochs for p in self.policies), default=trainer.max_epochs))
         self._reset_clocks()
-        self._wait_before = self.loader.stats.wait_s
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, task: ImageTask, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Ask the policies, read losses when it is time."""
+        begin = time.perf_counter()
         for policy in self.policies:
             why = policy.after_step(trainer.current_epoch, trainer.global_step)
             if why:
                 self._stop(trainer, why)
+        self._epoch_began += time.perf_counter() - begin  # a prediction in between is no training
         if (batch_idx + 1) % task.recipe.logging.every_steps == 0:
-            self._read_losses(trainer, task)
+            self.read_losses(trainer, task)
 
-    def _read_losses(self, trainer: pl.Trainer, task: ImageTask) -> None:
+    def read_losses(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Read the losses since the last reading: the one place that waits for the device."""
         new = task.losses[self._read :]
         if not new:
@@ -119,11 +134,10 @@ class Books(pl.Callback):  # type: ignore[misc]
         if trainer.world_size > 1:
             values = trainer.strategy.reduce(values, reduce_op="mean")
         first = len(task.losses) - len(new)
-        before = trainer.current_epoch * trainer.num_training_batches
+        before = trainer.current_epoch * trainer.num_training_batches + self._before
+        rate = task.optimizers().param_groups[0]["lr"]
         for place, loss in enumerate(values.tolist()):
-            self.steps.append(
-                (before + first + place, trainer.current_epoch, loss, task.optimizers().param_groups[0]["lr"])
-            )
+            self.steps.append((before + first + place, trainer.current_epoch, loss, rate))
             if not math.isfinite(loss):
                 where = f"step {before + first + place} (epoch {trainer.current_epoch})"
                 saved = (
@@ -134,10 +148,12 @@ class Books(pl.Callback):  # type: ignore[misc]
                     "try a lower optimizer.lr, training.clip_gradients, or precision fp32"
                 )
         self._read = len(task.losses)
+        for logger in trainer.loggers:
+            logger.log_metrics({"train/loss_step": loss, "train/lr": rate}, before + len(task.losses))
 
     def on_validation_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Training of this epoch is over."""
-        self._read_losses(trainer, task)
+        self.read_losses(trainer, task)
         self._validation_began = time.perf_counter()
 
     def on_validation_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
@@ -146,7 +162,7 @@ class Books(pl.Callback):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Close the epoch's record; checkpoints are written after this."""
-        self._read_losses(trainer, task)
+        self.read_losses(trainer, task)
         epoch = trainer.current_epoch
         own = [loss for _, at, loss, _ in self.steps if at == epoch]
         metrics = {"train/loss": sum(own) / len(own), "lr": task.optimizers().param_groups[0]["lr"]}
@@ -165,6 +181,8 @@ class Books(pl.Callback):  # type: ignore[misc]
         self.records = [*(old for old in self.records if old.epoch != epoch), record]
         for name, value in metrics.items():
             trainer.callback_metrics[name] = torch.tensor(value)
+        for logger in trainer.loggers:
+            logger.log_metrics({**metrics, "epoch": epoch}, trainer.global_step)
         if trainer.is_global_zero:
             self._write_files()
         warning = at_chance(record, self.classes, task.recipe.training.label_smoothing)

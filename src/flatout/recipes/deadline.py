@@ -6,9 +6,12 @@ the last fold; at the very end the epoch is cut. Time for the last validation, c
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.recipes.contract import EpochRecord
@@ -84,10 +87,26 @@ class Deadline:
         began: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         report: Callable[[str], None] = lambda line: None,
+        file: Path | None = None,
+        resume: bool = False,
     ) -> None:
-        """End ``limit_s`` seconds after ``began``."""
-        self._clock, self._report = clock, report
-        self._end = (clock() if began is None else began) + limit_s - min(EXIT_S, 0.1 * limit_s)
+        """End ``limit_s`` seconds after ``began``.
+
+        Args:
+            limit_s: the limit.
+            epochs: the recipe's, each fold.
+            folds: the recipe's.
+            began: when the time began on ``clock``; None: now.
+            clock: seconds.
+            report: told each new plan.
+            file: the time that was used is kept there after each epoch.
+            resume: what ``file`` says was used counts.
+        """
+        self._clock, self._report, self._file = clock, report, file
+        self._began = clock() if began is None else began
+        if resume and file is not None and file.is_file():
+            self._began -= float(json.loads(file.read_text("utf-8"))["used_s"])
+        self._end = self._began + limit_s - min(EXIT_S, 0.1 * limit_s)
         self.limit_s, self.epochs, self.folds = limit_s, epochs, folds
         self.folds_done = 0
         self._epoch_s: list[float] = []
@@ -112,8 +131,9 @@ class Deadline:
         return self._end - self._clock() - MARGIN * prediction
 
     def measured_prediction(self, seconds: float) -> None:
-        """Note what one prediction of the test set takes."""
+        """Note what one prediction of the test set took; it counts for no epoch."""
         self._prediction_s = max(self._prediction_s, seconds)
+        self._epoch_began += seconds
 
     def fit_begins(self) -> None:
         """A fit is about to make its first step."""
@@ -122,6 +142,7 @@ class Deadline:
     def fold_ended(self) -> None:
         """A fold is complete."""
         self.folds_done += 1
+        self._save()
         self.fit_begins()
 
     def room_for_a_fold(self) -> bool:
@@ -133,9 +154,18 @@ class Deadline:
         return made.fits and self.left_s > 0
 
     def after_step(self, epoch: int, step: int) -> str | None:
-        """End the epoch when only the last validation and checkpoint still fit."""
+        """End the epoch when only the last validation and checkpoint still fit.
+
+        Raises:
+            UsageError: the deadline is over after the very first step.
+        """
         now = self._clock()
         self._steps += 1
+        if self._steps == 1 and not self._epoch_s and not self.folds_done and now >= self._end:
+            raise UsageError(
+                f"training.max_time: {duration(self.limit_s)} is too short for one step: the first one ended "
+                f"{duration(now - self._began)} after the start (measured): give more time"
+            )
         if self._steps > 1:  # the first has the start-up in it
             self._step_s = max(self._step_s, (now - self._epoch_began) / self._steps)
         reserve = MARGIN * (max(self._after_training_s, default=0.05 * self.limit_s) + self._step_s)
@@ -151,6 +181,7 @@ class Deadline:
         self._epoch_s.append(max(now - self._epoch_began, record.train_s))
         self._after_training_s.append(max(now - self._epoch_began - record.train_s, record.validation_s))
         self._epoch_began, self._steps = now, 0
+        self._save()
         done = record.epoch + 1
         made = self._plan(epochs_done=done)
         self._planned = max(made.epochs, done)
@@ -160,6 +191,12 @@ class Deadline:
         if done >= made.epochs or not made.fits:
             return f"the deadline of {duration(self.limit_s)} leaves room for {done} epochs here"
         return None
+
+    def _save(self) -> None:
+        if self._file is not None:
+            temporary = self._file.with_suffix(".tmp")
+            temporary.write_text(json.dumps({"used_s": self._clock() - self._began}), "utf-8")
+            os.replace(temporary, self._file)
 
     def _plan(self, epochs_done: int) -> Plan:
         return plan(
@@ -198,11 +235,3 @@ def feasibility(epoch_s: float, limit_s: float, epochs: int, folds: int, made: P
         f"{duration(whole)} of {duration(limit_s)}; planned: {made.folds} × {made.epochs}, "
         f"{100 * made.folds * made.epochs / (folds * epochs):.0f} % of the work"
     )
-
-
-def check_deadline(limit_s: float, step_s: float) -> None:
-    """Raise UsageError when not even one step fits."""
-    if step_s > limit_s:
-        raise UsageError(
-            f"training.max_time: {duration(limit_s)} is too short for one step of {duration(step_s)} (measured)"
-        )

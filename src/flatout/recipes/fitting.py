@@ -5,31 +5,27 @@ The loop is PyTorch Lightning's.
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
 
 from flatout.errors import UsageError
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.bookkeeping import Books, TrainingFailed
 from flatout.recipes.contract import Fit, ImageData, Policy
 from flatout.recipes.datasets import save_classes
+from flatout.recipes.derivation import derive
 from flatout.recipes.early_stopping import Patience, best_record, share_after_best
 from flatout.recipes.models import build_model
 from flatout.recipes.optimization import scaled_lr
-from flatout.recipes.progress import ProgressLine
 from flatout.recipes.reading import save_recipe
 from flatout.recipes.schema import Recipe
 from flatout.recipes.task import ImageTask
-
-LAST = "last.ckpt"
+from flatout.recipes.trainer import LAST, build_trainer
 
 
 def fit(
@@ -119,17 +115,19 @@ def _fit_once(
     with make_loader(recipe, data, True, rank, world) as train, _validation(recipe, data, rank, world) as validation:
         steps = len(train) // training.accumulate
         if rank == 0:
-            report(f"images: {len(data.train_indices):,} for training, {len(data.validation_indices):,} for validation")
-            report(f"loader: {train.choice.reason}")
-            report(f"learning rate: {lr:g} = {how}; {steps:,} steps an epoch of {global_batch} images")
+            for line in derive(recipe, data, model, train.choice, lr=lr, how=how, world=world, steps=steps):
+                report(line)
             save_recipe(recipe, folder)
             save_classes(folder, data.classes)
-        task = ImageTask(recipe, model, len(data.classes), lr, steps)
-        if training.compile != "off":
-            task.model.compile(mode=None if training.compile == "default" else training.compile)
         books = Books(train, folder, own, report, len(data.classes))
         books.notes = notes
-        trainer = _trainer(recipe, folder, books, show_progress and rank == 0, world)
+
+        def fell_back(line: str) -> None:
+            report(line)
+            notes.append(line)
+
+        task = ImageTask(recipe, model, len(data.classes), lr, steps, fell_back)
+        trainer = build_trainer(recipe, folder, books, show_progress and rank == 0, world)
         with warnings.catch_warnings():
             # Meant for other loaders: ours has no num_workers, and logs by itself.
             warnings.filterwarnings("ignore", module="pytorch_lightning.*")
@@ -173,102 +171,6 @@ def make_loader(recipe: Recipe, data: ImageData, training: bool, rank: int = 0, 
 
 def _validation(recipe: Recipe, data: ImageData, rank: int, world: int) -> ImageLoader:
     return make_loader(recipe, data, False, rank, world)
-
-
-def _trainer(recipe: Recipe, folder: Path, books: Books, show_progress: bool, world: int) -> pl.Trainer:
-    training, kept = recipe.training, recipe.checkpoints
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    callbacks: list[Callback] = [books]
-    if training.ema_decay:
-        callbacks.append(EMAWeightAveraging(decay=training.ema_decay))
-    if show_progress:
-        callbacks.append(ProgressLine(recipe))
-    callbacks.append(
-        ModelCheckpoint(
-            folder,
-            filename="best-{epoch:03d}",
-            monitor=kept.metric,
-            mode="min" if kept.metric.endswith("loss") else "max",
-            save_top_k=kept.keep,
-            save_last=False,
-            save_on_train_epoch_end=True,
-            auto_insert_metric_name=False,
-        )
-    )
-    callbacks.append(Last(books, folder / LAST))
-    if torch.cuda.is_available():
-        torch.set_float32_matmul_precision("high" if training.tf32 else "highest")
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return pl.Trainer(
-        accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        devices=local,
-        num_nodes=max(1, world // local),
-        strategy="ddp" if world > 1 else "auto",
-        precision=_precision(training.precision),
-        max_epochs=training.epochs,
-        accumulate_grad_batches=training.accumulate,
-        gradient_clip_val=training.clip_gradients or None,
-        callbacks=callbacks,
-        logger=_loggers(recipe, folder),
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        default_root_dir=folder,
-    )
-
-
-class Last(Callback):  # type: ignore[misc]
-    """Writes ``last.ckpt`` after each epoch; Lightning replaces it at once."""
-
-    def __init__(self, books: Books, path: Path) -> None:
-        """Write to ``path``."""
-        self._books, self._path = books, path
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
-        """Save the epoch."""
-        self._save(trainer)
-
-    def _save(self, trainer: pl.Trainer) -> None:
-        try:
-            trainer.save_checkpoint(self._path)
-        except OSError as error:
-            raise TrainingFailed(
-                f"{self._path}: {error.strerror or error}: the checkpoint could not be written; earlier ones are whole"
-            ) from None
-        self._books.last_saved = self._path
-
-
-def _loggers(recipe: Recipe, folder: Path) -> Any:
-    wanted = recipe.logging
-    found: list[Any] = []
-    from pytorch_lightning import loggers
-
-    try:
-        if wanted.tensorboard:
-            found.append(loggers.TensorBoardLogger(folder, name="tensorboard"))
-        if wanted.wandb != "off":
-            found.append(
-                loggers.WandbLogger(
-                    name=wanted.wandb_name or folder.name,
-                    project=wanted.wandb_project,
-                    save_dir=folder,
-                    offline=wanted.wandb == "offline",
-                )
-            )
-        if wanted.mlflow:
-            found.append(loggers.MLFlowLogger(tracking_uri=wanted.mlflow, run_name=folder.name))
-    except ModuleNotFoundError as error:
-        raise UsageError(f"logging: {error.name or error} is not installed: install it, or switch it off") from None
-    return found or False
-
-
-def _precision(wanted: str) -> Any:
-    if wanted == "auto":
-        if not torch.cuda.is_available():
-            return "32-true"
-        return "bf16-mixed" if torch.cuda.is_bf16_supported() else "16-mixed"
-    return {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}[wanted]
 
 
 def _checked(path: Path, recipe: Recipe, data: ImageData) -> Path:

@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from flatout.errors import UsageError
+from flatout.loader.contract import Source
 from flatout.recipes.contract import Fit, ImageData, Policy
 from flatout.recipes.deadline import Deadline
+from flatout.recipes.first_submission import FirstSubmission
 from flatout.recipes.fitting import fit
 from flatout.recipes.schema import Recipe
 
 SPLIT_FILE = "folds.json"
 OUT_OF_FOLD_FILE = "out_of_fold.csv"
-SUBMISSION_FILE = "submission.csv"
 
 
 def stratified_folds(labels: Sequence[int], count: int, seed: int) -> list[list[int]]:
@@ -83,24 +84,21 @@ def train_folds(
     folder: Path,
     *,
     deadline: Deadline | None = None,
+    test: Source | None = None,
     resume: bool = False,
     report: Callable[[str], None] = print,
     show_progress: bool = True,
 ) -> Fit:
-    """Train the folds one after another; with a deadline as many as fit, and a submission after each.
+    """Train the folds one after another; with a deadline as many as fit, and a submission of ``test`` after each.
 
     Returns:
         The first fold's fit with the mean and the spread of all folds' scores in its metrics.
     """
-    from flatout.recipes.datasets import open_test
-    from flatout.recipes.predicting import find_trained, predict, write_submission
+    from flatout.recipes.predicting import submit
 
     folds = split_of(recipe, data, folder)
     metric = recipe.checkpoints.metric
     fits: list[Fit] = []
-    test = None
-    if recipe.data.root is not None and recipe.data.test and (Path(recipe.data.root) / recipe.data.test).is_dir():
-        test = open_test(Path(recipe.data.root) / recipe.data.test)
     rows: list[tuple[str, int, np.ndarray]] = []
     for number, held in enumerate(folds):
         if deadline is not None and number and not deadline.room_for_a_fold():
@@ -118,6 +116,8 @@ def train_folds(
         if deadline is not None:
             deadline.fit_begins()
         policies: list[Policy] = [deadline] if deadline else []
+        if test is not None and deadline is not None and not number:
+            policies.append(FirstSubmission(folder, test, deadline, report))
         begun = resume and (where / "last.ckpt").is_file()
         done = fit(recipe, part, where, policies=policies, resume=begun, report=report, show_progress=show_progress)
         fits.append(done)
@@ -125,9 +125,7 @@ def train_folds(
         rows += _out_of_fold(part, where)
         _write_out_of_fold(folder, data.classes, rows)
         if test is not None:
-            trained = find_trained(folder)
-            write_submission(folder / SUBMISSION_FILE, test, data.classes, predict(trained, test))
-            report(f"{folder / SUBMISSION_FILE}: predictions of {len(trained)} fold(s)")
+            submit(folder, test, report)
         if deadline is not None:
             deadline.measured_prediction(time.monotonic() - began)
             deadline.fold_ended()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from flatout.errors import UsageError
 from flatout.loader.contract import Source
 from flatout.loader.finish import Finish
 from flatout.loader.image_loader import ImageLoader
-from flatout.recipes.datasets import CLASSES_FILE, load_classes
+from flatout.recipes.datasets import CLASSES_FILE, load_classes, open_test
 from flatout.recipes.models import build_model
 from flatout.recipes.reading import FILE_NAME, read_recipe
 from flatout.recipes.schema import Recipe
 
 Probabilities = NDArray[np.float64]
 DECIMALS = 8
+SUBMISSION_FILE = "submission.csv"
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,31 @@ def _predict_one(one: Trained, source: Source, batch_size: int) -> Probabilities
             rows.append(model(pixels).float().softmax(1).cpu())
     made = torch.cat(rows).double().numpy()
     return np.asarray(made / made.sum(1, keepdims=True), np.float64)
+
+
+def find_test(recipe: Recipe) -> Source | None:
+    """The images to predict of a recipe; None where it names none.
+
+    Raises:
+        UsageError: they are named and not there.
+    """
+    if recipe.data.root is None or recipe.data.test is None:
+        return None
+    return open_test(Path(recipe.data.root).expanduser() / recipe.data.test)
+
+
+def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:
+    """Predict with the best checkpoints of a training so far and write its submission.
+
+    Returns:
+        Seconds that it took.
+    """
+    began = time.monotonic()
+    trained = find_trained(folder)
+    path = folder / SUBMISSION_FILE
+    write_submission(path, test, trained[0].classes, predict(trained, test))
+    report(f"{path}: {len(test.samples):,} images predicted by {len(trained)} model(s)")
+    return time.monotonic() - began
 
 
 def write_submission(path: Path, source: Source, classes: Sequence[str], probabilities: Probabilities) -> None:

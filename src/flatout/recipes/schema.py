@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -133,6 +133,7 @@ class Checkpoints(Section):
 
     metric: Literal["val/acc1", "val/acc5", "val/loss"] = Field("val/acc1", description="what the best are chosen by")
     keep: PositiveInt = Field(1, description="so many of the best, beside the last")
+    every_steps: NonNegativeInt = Field(0, description="write last.ckpt within epochs, too, every so many steps; 0: no")
 
 
 class Logging(Section):

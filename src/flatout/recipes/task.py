@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytorch_lightning as pl
@@ -23,10 +24,22 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         losses: the loss of each step of this epoch, on the device; read at its end or when logging.
     """
 
-    def __init__(self, recipe: Recipe, model: nn.Module, classes: int, lr: float, steps_per_epoch: int) -> None:
-        """Take a model; ``lr`` is the highest rate, for the global batch."""
+    def __init__(
+        self,
+        recipe: Recipe,
+        model: nn.Module,
+        classes: int,
+        lr: float,
+        steps_per_epoch: int,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Take a model; ``lr`` is the highest rate, for the global batch; ``report`` is told what fell back."""
         super().__init__()
         self.recipe, self.model, self.lr, self.steps_per_epoch = recipe, model, lr, steps_per_epoch
+        self.report = report
+        self._compiled: set[bool] = set()  # modes (training or not) in which the compiled model has run
+        if recipe.training.compile != "off":
+            self.model.compile(mode=None if recipe.training.compile == "default" else recipe.training.compile)
         training, images = recipe.training, recipe.images
         self.finish = Finish(
             mean=images.mean,
@@ -41,10 +54,25 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         self.scored = nn.CrossEntropyLoss(reduction="sum")
         self.top1 = MulticlassAccuracy(classes, average="micro")
         self.top5 = MulticlassAccuracy(classes, average="micro", top_k=min(5, classes))
-        self.register_buffer("val_loss", torch.zeros((), dtype=torch.float64), persistent=False)
-        self.register_buffer("val_images", torch.zeros((), dtype=torch.float64), persistent=False)
         self.planned_epochs = float(training.epochs)
         self.losses: list[Tensor] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The model's logits; where compiling it fails, it runs uncompiled from then on, and the reason is reported."""
+        if self.model._compiled_call_impl is None or self.model.training in self._compiled:
+            return self.model(images)
+        try:
+            logits: Tensor = self.model(images)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self.model._compiled_call_impl = None
+            logits = self.model(images)  # what is wrong with the model itself is raised here
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            why = lines[0].strip()[:300] if lines else ""
+            self.report(f"torch.compile failed, going on without it: {type(error).__name__}: {why}")
+        self._compiled.add(self.model.training)
+        return logits
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Copy the uint8 batch, without waiting for it."""
@@ -70,7 +98,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         """Loss of one batch."""
         step = self.current_epoch * self.trainer.num_training_batches + batch_idx
         images, targets = self.finish(batch, step, training=True)
-        loss: Tensor = self.criterion(self.model(images), targets)
+        loss: Tensor = self.criterion(self(images), targets)
         self.losses.append(loss.detach())
         return loss
 
@@ -82,13 +110,14 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         """Begin to count anew."""
         for counter in (self.top1, self.top5):
             counter.reset()
-        self.val_loss.zero_()
-        self.val_images.zero_()
+        # No buffers of the module: those are exchanged with the weights' average around a validation.
+        self.val_loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.val_images = torch.zeros((), dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Score one batch."""
         images, labels = self.finish(batch, 0, training=False)
-        logits = self.model(images).float()
+        logits = self(images).float()
         self.val_loss += self.scored(logits, labels)
         self.val_images += len(labels)
         self.top1.update(logits, labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 from flatout.errors import UsageError
 from flatout.recipes.contract import Fit, ImageData, Policy
 from flatout.recipes.deadline import Deadline
+from flatout.recipes.first_submission import FirstSubmission
 from flatout.recipes.fitting import fit
+from flatout.recipes.predicting import find_test, submit
 from flatout.recipes.schema import Recipe
 from flatout.report.quantities import parse_duration
 
@@ -44,14 +47,37 @@ def train_recipe(
     if recipe.training.max_time is not None:
         limit = parse_duration(recipe.training.max_time, option="training.max_time")
         folds = recipe.folds.count if recipe.folds else 1
-        deadline = Deadline(limit, epochs=recipe.training.epochs, folds=folds, began=began, clock=clock, report=report)
+        folder.mkdir(parents=True, exist_ok=True)
+        deadline = Deadline(
+            limit,
+            epochs=recipe.training.epochs,
+            folds=folds,
+            began=began,
+            clock=clock,
+            report=report,
+            file=folder / "deadline.json",
+            resume=resume,
+        )
+    test = find_test(recipe)
     if recipe.folds is not None:
         from flatout.recipes.folds import train_folds
 
         return train_folds(
-            recipe, data, folder, deadline=deadline, resume=resume, report=report, show_progress=show_progress
+            recipe,
+            data,
+            folder,
+            deadline=deadline,
+            test=test,
+            resume=resume,
+            report=report,
+            show_progress=show_progress,
         )
     if data.validation is None and recipe.training.early_stopping:
         raise UsageError("training.early_stopping: there is no validation data to score")
     policies: list[Policy] = [deadline] if deadline else []
-    return fit(recipe, data, folder, policies=policies, resume=resume, report=report, show_progress=show_progress)
+    if deadline and test:
+        policies.append(FirstSubmission(folder, test, deadline, report))
+    done = fit(recipe, data, folder, policies=policies, resume=resume, report=report, show_progress=show_progress)
+    if test and int(os.environ.get("RANK", "0")) == 0:
+        submit(folder, test, report)
+    return done
