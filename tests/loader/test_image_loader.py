@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from flatout.errors import UsageError
+from flatout.loader.choice import usable_cores
 from flatout.loader.contract import Batch
 from flatout.loader.finish import Finish
 from flatout.loader.image_loader import ImageLoader
@@ -122,6 +125,45 @@ def test_a_choice_left_open_is_made_by_measuring_and_says_so(source: FolderSourc
     with loader(source, backend="auto", workers=2) as made:
         assert made.choice.backend in ("threads", "processes")
         assert "a second thread gave" in made.choice.reason
+
+
+def test_images_that_wait_for_their_bytes_get_more_threads_than_cores(
+    source: FolderSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FolderSource.read
+
+    def far(self: FolderSource, index: int) -> bytes:
+        time.sleep(0.02)
+        return whole(self, index)
+
+    monkeypatch.setattr(FolderSource, "read", far)
+    with loader(source, backend="auto", workers="auto") as made:
+        assert made.choice.workers > 4 * usable_cores()
+        assert "waiting for its bytes" in made.choice.reason
+
+
+def test_threads_of_a_loader_leave_the_number_of_threads_of_torch(source: FolderSource) -> None:
+    before = torch.get_num_threads()
+    with loader(source, workers=3) as made:
+        assert torch.get_num_threads() == before
+        pool = made._pool._pool  # type: ignore[union-attr]
+        inside = {pool.submit(torch.get_num_threads).result() for _ in range(9)}
+    assert inside == {1}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_nvjpeg_makes_the_pixels_of_the_cpu_within_a_tolerance(source: FolderSource) -> None:
+    for ours, theirs in zip(epoch(source, decoder="nvjpeg"), epoch(source), strict=True):
+        assert ours.images.is_cuda
+        assert (ours.images.cpu().float() - theirs.images.float()).abs().mean() < 2
+        assert torch.equal(ours.labels, theirs.labels)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_nvjpeg_without_a_gpu_is_refused_by_name(source: FolderSource) -> None:
+    with pytest.raises(UsageError, match="nvjpeg needs a CUDA device"):
+        loader(source, decoder="nvjpeg")
 
 
 def test_stats_count_what_was_made(source: FolderSource) -> None:

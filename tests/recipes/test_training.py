@@ -244,6 +244,23 @@ def test_killed_and_resumed_the_command_gives_the_same_losses(photographs: Path,
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_stopped_with_ctrl_c_it_says_how_to_go_on(photographs: Path, tmp_path: Path) -> None:
+    rest = settings(photographs, "training.epochs=500")
+    child = subprocess.Popen(
+        [*COMMAND, *rest, "-o", str(tmp_path / "run")], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    while not (tmp_path / "run/last.ckpt").is_file():
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    said = child.communicate()[1]
+    assert child.returncode == 130
+    assert "Traceback" not in said
+    assert f"go on with: flatout train demo --output {tmp_path}/run --resume" in " ".join(said.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_two_ranks_train_like_one_process_with_the_same_global_batch(photographs: Path, tmp_path: Path) -> None:
     # A model without batch statistics: those would be of half a batch on each rank.
     plain = ["model.name=vit_tiny_patch16_224", "images.size=224", "training.epochs=1", "optimizer.lr=0.0005"]
@@ -408,7 +425,7 @@ def test_a_subset_has_the_same_class_indices_in_training_and_validation(photogra
         (["model.weights=nowhere.pth"], "nowhere.pth: no such file"),
         (["data.classes=9"], "9 are wanted and the training data has 3"),
         (["data.train=nowhere"], "no such folder"),
-        (["data.format=packed"], "packed is not built in yet"),
+        (["data.format=packed"], "no whole packed set"),
     ],
 )
 def test_what_cannot_be_trained_is_one_clear_line(

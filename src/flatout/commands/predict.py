@@ -13,7 +13,7 @@ def predict(
     run: Annotated[
         Path, typer.Argument(help="Folder that `flatout train` wrote, or a checkpoint in it.", show_default=False)
     ],
-    data: Annotated[Path, typer.Option("--data", metavar="FOLDER", help="The images; subfolders too.")],
+    data: Annotated[str, typer.Option("--data", metavar="PLACE", help="A folder, packed set or store address.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The table.")] = Path("submission.csv"),
     batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at once.")] = None,
     json: Annotated[bool, typer.Option("--json", help="What was done, as JSON on standard output.")] = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+import textwrap
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,7 +80,7 @@ def train(
 
     def report(line: str) -> None:
         if first:
-            print(line, file=sys.stderr)
+            print(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False), file=sys.stderr)
 
     images = open_data(resolved)
     folder = output or _new_folder(Path(recipe).stem, resume)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flatout.errors import UsageError
 from flatout.loader.making import Maker
 from flatout.loader.threads import single_threaded_pool
 from flatout.machine.cores import read_cores
@@ -15,6 +18,8 @@ TRY_IMAGES = 48
 TRY_S = 1.0
 # Two threads of a decoder that releases the interpreter lock give 1.6 to 1.9 times one; of one that holds it, 1.0.
 EFFICIENT = 0.65
+MOSTLY_WAITING = 0.7  # of a thread's time may be spent runnable when it waits for bytes; decoding alone: over 0.9
+MOST_WORKERS = 64
 
 
 @dataclass(frozen=True)
@@ -27,29 +32,50 @@ class Choice:
 
 
 def choose(maker: Maker, places: Sequence[int], backend: str = "auto", workers: int | str = "auto") -> Choice:
-    """Choose what is left to ``auto``.
+    """Choose what is left to ``auto``, from decoding some of the data with one thread and with two, a second each.
 
-    ``workers``: one a usable core (affinity and cgroup quota counted). ``backend``: one thread and two threads
-    decode some of the data for at most a second each; threads are chosen when the second is worth at least 30 %.
+    ``backend``: threads when a second thread is worth at least 30 %; always where pixels are made on a GPU.
+    ``workers``: one a usable core (affinity and cgroup quota counted); where images wait for storage, as many more
+    as their time is longer than the computing in it, which keeps the cores busy.
 
     Args:
         maker: makes the images.
         places: places in the data that the measurement may read.
         backend: auto, threads or processes.
         workers: a number, or auto.
+
+    Raises:
+        UsageError: processes are asked for and cannot be used.
     """
     cores = usable_cores()
-    count = cores if workers == "auto" else int(workers)
-    how_many = f"{count} for {cores} usable core(s)" if workers == "auto" else f"{count} as asked"
+    only = "pixels are made on the GPU" if maker.device != "cpu" else maker.source.only_threads
+    if only is not None:
+        if backend == "processes":
+            raise UsageError(f"images.backend: processes cannot be used here, since {only}: set it to threads")
+        backend = "threads"
+    if not places or (workers != "auto" and (backend != "auto" or int(workers) == 1)):
+        count = cores if workers == "auto" else int(workers)
+        chosen = "threads" if backend == "auto" else backend
+        return Choice(chosen, count, f"{chosen} as asked, {count} as asked" if places else f"{chosen}, {count}")
+    one, computing = _rate(maker, places[:TRY_IMAGES], 1)
+    if workers != "auto":
+        count, why = int(workers), f"{workers} as asked"
+    elif computing < MOSTLY_WAITING:
+        count = min(MOST_WORKERS, math.ceil(cores / computing))
+        why = (
+            f"{count} for {cores} usable core(s): an image takes {1000 / one:.1f} ms, "
+            f"{1000 * (1 - computing) / one:.1f} of them waiting for its bytes"
+        )
+    else:
+        count, why = cores, f"{cores} for {cores} usable core(s)"
     if backend != "auto":
-        return Choice(backend, count, f"{backend} as asked, {how_many}")
-    if count == 1 or not places:
-        return Choice("threads", count, f"threads, {how_many}: with one worker a process gains nothing")
-    one = _rate(maker, places[:TRY_IMAGES], 1)
-    two = _rate(maker, places[:TRY_IMAGES], 2)
+        return Choice(backend, count, f"{backend} as asked, {why}")
+    if count == 1:
+        return Choice("threads", 1, f"threads, {why}: with one worker a process gains nothing")
+    two, _ = _rate(maker, places[:TRY_IMAGES], 2)
     gain = two / one
     chosen = "threads" if gain / 2 >= EFFICIENT or cores == 1 else "processes"
-    return Choice(chosen, count, f"{chosen}, {how_many}: a second thread gave {gain:.2f}x of {one:.0f} images/s")
+    return Choice(chosen, count, f"{chosen}, {why}: a second thread gave {gain:.2f}x of {one:.0f} images/s")
 
 
 def usable_cores() -> int:
@@ -58,21 +84,31 @@ def usable_cores() -> int:
     return max(1, int(usable or 1))
 
 
-def _rate(maker: Maker, places: Sequence[int], threads: int) -> float:
-    """Images a second."""
+def _rate(maker: Maker, places: Sequence[int], threads: int) -> tuple[float, float]:
+    """Images a second, and the share of the threads' time in which they computed or waited for a core."""
     batch = maker.empty(len(places))
     until = time.perf_counter() + TRY_S
 
-    def work(offset: int) -> int:
-        made = 0
+    def work(offset: int) -> tuple[int, int]:
+        begin, made = _runnable_ns(), 0
         for slot in range(offset, len(places), threads):
             if time.perf_counter() > until:
                 break
             maker.fill(batch, [slot], [places[slot]], epoch=0)
             made += 1
-        return made
+        return made, _runnable_ns() - begin
 
     with single_threaded_pool(threads) as pool:
         begin = time.perf_counter()
-        made = sum(pool.map(work, range(threads)))
-    return made / max(time.perf_counter() - begin, 1e-9)
+        done = list(pool.map(work, range(threads)))
+    wall = max(time.perf_counter() - begin, 1e-9)
+    return sum(made for made, _ in done) / wall, sum(ns for _, ns in done) / 1e9 / (wall * threads)
+
+
+def _runnable_ns() -> int:
+    """Time in which this thread had a core or waited for one; only the former where the kernel does not say."""
+    try:
+        on_core, queued = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[:2]
+        return int(on_core) + int(queued)
+    except (OSError, ValueError):
+        return time.thread_time_ns()

@@ -20,6 +20,8 @@ class Sample(NamedTuple):
 class Source(Protocol):
     """Encoded images that can be read in any order, from several threads at once."""
 
+    only_threads: str | None  # why processes cannot read it, or None
+
     @property
     def samples(self) -> Sequence[Sample]:
         """All images, in an order that depends on their names only."""
@@ -53,6 +55,8 @@ class Crop(Protocol):
 
 class Decoder(Protocol):
     """Encoded bytes to pixels."""
+
+    device: str  # where the slots have to lie: "cpu" or "cuda"
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
         """Decode, crop and resize (antialiased) into ``slot``, uint8 (height, width, 3) RGB.

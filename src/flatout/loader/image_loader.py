@@ -146,7 +146,7 @@ class ImageLoader:
                 # Said before the last batch is given: who knows the length does not ask for another.
                 if self.epoch == epoch and self._delivered == len(plan):
                     self.epoch, self._delivered = epoch + 1, 0
-                yield batch.pin_memory() if self._pin else batch
+                yield batch.pin_memory() if self._pin and self._maker.device == "cpu" else batch
         finally:
             coming.close()
 

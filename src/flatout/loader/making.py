@@ -60,13 +60,14 @@ class Maker:
         """Make images of ``indices`` of ``source``."""
         self.source, self.indices, self.pixels = source, indices, pixels
         self._decoder = make_decoder(pixels.decoder, pixels.scaled_decode)
+        self.device = self._decoder.device  # where the pixels of a batch lie
 
     def empty(self, count: int) -> Batch:
         """A batch to be filled: images uint8 (n, 3, size, size) over (n, size, size, 3) memory."""
         size = self.pixels.size
         # Other threads write into it, also when the consumer is in inference mode.
         with torch.inference_mode(False):
-            pixels = torch.empty((count, size, size, 3), dtype=torch.uint8)
+            pixels = torch.empty((count, size, size, 3), dtype=torch.uint8, device=self.device)
             return Batch(
                 images=pixels.permute(0, 3, 1, 2),
                 labels=torch.empty(count, dtype=torch.int64),

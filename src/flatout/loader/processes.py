@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
@@ -46,15 +47,18 @@ class ProcessPool:
     def __init__(self, maker: Maker, workers: int, in_flight: int) -> None:
         """Prepare ``workers`` processes; they start with the first epoch and stay."""
         self._plan = _Plan()
-        self._loader: Any = DataLoader(
-            _Batches(maker),
-            batch_size=None,
-            sampler=self._plan,
-            num_workers=workers,
-            prefetch_factor=max(1, in_flight // workers),
-            persistent_workers=True,
-            generator=torch.Generator(),  # its own: each epoch draws a seed that nothing here uses
-        )
+        with warnings.catch_warnings():
+            # How many is asked for or was measured: more than cores where images wait for their bytes.
+            warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+            self._loader: Any = DataLoader(
+                _Batches(maker),
+                batch_size=None,
+                sampler=self._plan,
+                num_workers=workers,
+                prefetch_factor=max(1, in_flight // workers),
+                persistent_workers=True,
+                generator=torch.Generator(),  # its own: each epoch draws a seed that nothing here uses
+            )
 
     def batches(
         self, plan: Sequence[Sequence[int]], epoch: int

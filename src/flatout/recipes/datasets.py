@@ -10,11 +10,15 @@ from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.loader.contract import Source
+from flatout.loader.packed import NAME as PACKED
 from flatout.loader.sources.folders import FolderSource
+from flatout.loader.sources.objects import ObjectSource
+from flatout.loader.sources.packed import PackedSource
 from flatout.loader.sources.shards import ShardSource
 from flatout.loader.sources.table import TableSource
 from flatout.recipes.contract import ImageData
 from flatout.recipes.schema import Recipe
+from flatout.stage.origins import STORE_SCHEMES
 
 CLASSES_FILE = "classes.json"
 
@@ -39,30 +43,28 @@ def open_data(recipe: Recipe) -> ImageData:
     wanted = recipe.data
     if wanted.root is None:
         raise UsageError("data.root: nothing is said: give the data's folder with --data")
-    root = Path(wanted.root).expanduser()
-    if not root.is_dir():
+    if not in_store(wanted.root) and not Path(wanted.root).expanduser().is_dir():
         raise UsageError(f"--data {wanted.root}: no such folder")
-    folder = root / wanted.train if wanted.train else root
-    train = _open(recipe, root, folder, None)
+    folder = below(wanted.root, wanted.train)
+    train = _open(recipe, folder, None)
     classes = train.classes
     if wanted.classes is not None:
         classes = draw_classes(classes, wanted.classes, wanted.subset_seed)
-        train = _open(recipe, root, folder, classes)
+        train = _open(recipe, folder, classes)
     if len(classes) < 2:
         raise UsageError(f"{folder}: {len(classes)} class(es): there is nothing to tell apart")
     validation = None
     if wanted.validation:
-        whole = _open(recipe, root, root / wanted.validation, None)
+        held = below(wanted.root, wanted.validation)
+        whole = _open(recipe, held, None)
         unknown = sorted(set(whole.classes) - set(train.classes)) if wanted.classes is None else []
         absent = sorted(set(classes) - set(whole.classes))
         if unknown:
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            raise UsageError(
-                f"{root / wanted.validation}: classes that training does not have: {', '.join(unknown[:5])}{more}"
-            )
+            raise UsageError(f"{held}: classes that training does not have: {', '.join(unknown[:5])}{more}")
         if len(absent) == len(classes):
-            raise UsageError(f"{root / wanted.validation}: has none of the training classes")
-        validation = _open(recipe, root, root / wanted.validation, classes)
+            raise UsageError(f"{held}: has none of the training classes")
+        validation = _open(recipe, held, classes)
     return ImageData(
         train=train,
         train_indices=range(len(train.samples)),
@@ -72,29 +74,57 @@ def open_data(recipe: Recipe) -> ImageData:
     )
 
 
-def open_test(folder: Path) -> Source:
-    """Images to predict, without labels.
+def open_test(where: str) -> Source:
+    """Images to predict, without labels: a folder, a packed set, or a place in an object store.
 
     Raises:
         UsageError: there are none.
     """
-    return FolderSource(folder, labelled=False)
+    if in_store(where):
+        return ObjectSource(where, labelled=False)
+    folder = Path(where)
+    return (PackedSource if (folder / PACKED).is_file() else FolderSource)(folder, labelled=False)
 
 
-def _open(recipe: Recipe, root: Path, folder: Path, classes: tuple[str, ...] | None) -> Source:
+def in_store(address: str) -> bool:
+    """Whether an address is of an object store."""
+    scheme, separator, _ = address.partition("://")
+    return bool(separator) and scheme in STORE_SCHEMES
+
+
+def below(root: str, part: str | None) -> str:
+    """The address of a part of the data."""
+    whole = root.rstrip("/") if in_store(root) else str(Path(root).expanduser())
+    return f"{whole}/{part}" if part else whole
+
+
+def _open(recipe: Recipe, address: str, classes: tuple[str, ...] | None) -> Source:
     wanted = recipe.data
-    kind = wanted.format
+    kind: str = wanted.format
+    if in_store(address):
+        if kind not in ("auto", "folders"):
+            raise UsageError(f"data.format: {kind} is not read from an object store: bring it near with flatout stage")
+        return ObjectSource(address, classes)
+    folder = Path(address)
     if kind == "auto":
-        kind = "csv" if wanted.labels else "shards" if folder.is_dir() and any(folder.glob("*.tar")) else "folders"
+        kind = "csv" if wanted.labels else _kind_of(folder)
     if kind == "csv":
-        if wanted.labels is None:
+        if wanted.labels is None or wanted.root is None:
             raise UsageError("data.labels: format csv needs the table's name")
-        return TableSource(folder, root / wanted.labels, wanted.id_column, wanted.label_column, classes)
+        table = Path(wanted.root).expanduser() / wanted.labels
+        return TableSource(folder, table, wanted.id_column, wanted.label_column, classes)
     if kind == "shards":
         return ShardSource(folder, classes)
     if kind == "packed":
-        raise UsageError("data.format: packed is not built in yet: allowed here are folders, csv, shards")
+        return PackedSource(folder, classes)
     return FolderSource(folder, classes)
+
+
+def _kind_of(folder: Path) -> str:
+    """What a folder holds, by its files."""
+    if (folder / PACKED).is_file():
+        return "packed"
+    return "shards" if folder.is_dir() and any(folder.glob("*.tar")) else "folders"
 
 
 def save_classes(folder: Path, classes: Sequence[str]) -> Path:

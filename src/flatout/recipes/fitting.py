@@ -6,6 +6,7 @@ The loop is PyTorch Lightning's.
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -132,9 +133,13 @@ def _fit_once(
             # Meant for other loaders: ours has no num_workers, and logs by itself.
             warnings.filterwarnings("ignore", module="pytorch_lightning.*")
             warnings.filterwarnings("ignore", category=FutureWarning)
-            trainer.fit(task, train, validation if len(validation) else None, ckpt_path=checkpoint, weights_only=False)
-        if trainer.interrupted:
-            raise KeyboardInterrupt
+            try:
+                trainer.fit(
+                    task, train, validation if len(validation) else None, ckpt_path=checkpoint, weights_only=False
+                )
+            except SystemExit:  # what Lightning makes of Ctrl-C, which it ignores from then on
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                raise KeyboardInterrupt from None
         if rank == 0 and (train.bad or validation.bad):
             bad = sorted({(image.where, image.reason) for image in (*train.bad, *validation.bad)})
             (folder / "bad_files.txt").write_text("".join(f"{where}\t{why}\n" for where, why in bad), "utf-8")

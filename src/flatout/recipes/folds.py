@@ -150,6 +150,7 @@ class _Part:
 
     def __init__(self, data: ImageData) -> None:
         assert data.validation is not None
+        self.only_threads = data.validation.only_threads
         self._source, self._indices = data.validation, list(data.validation_indices)
         self.samples = [self._source.samples[index] for index in self._indices]
         self.classes = data.classes

@@ -18,7 +18,7 @@ from flatout.errors import UsageError
 from flatout.loader.contract import Source
 from flatout.loader.finish import Finish
 from flatout.loader.image_loader import ImageLoader
-from flatout.recipes.datasets import CLASSES_FILE, load_classes, open_test
+from flatout.recipes.datasets import CLASSES_FILE, below, load_classes, open_test
 from flatout.recipes.models import build_model
 from flatout.recipes.reading import FILE_NAME, read_recipe
 from flatout.recipes.schema import Recipe
@@ -140,7 +140,7 @@ def find_test(recipe: Recipe) -> Source | None:
     """
     if recipe.data.root is None or recipe.data.test is None:
         return None
-    return open_test(Path(recipe.data.root).expanduser() / recipe.data.test)
+    return open_test(below(recipe.data.root, recipe.data.test))
 
 
 def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:

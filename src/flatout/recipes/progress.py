@@ -59,13 +59,13 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
         books = next(c for c in trainer.callbacks if hasattr(c, "records"))
         record = books.records[-1]
         scores = "  ".join(
-            f"{name} {100 * value:.1f}%" if "acc" in name else f"{name} {value:.4f}"
+            f"{name} {100 * value:.1f}%" if "acc" in name else f"{name} {value:.3f}"
             for name, value in sorted(record.metrics.items())
             if name != "lr"
         )
         line = (
             f"epoch {record.epoch + 1}/{task.planned_epochs:g}  {scores}  "
-            f"{record.samples / record.train_s:,.0f} samples/s  wait {100 * record.wait_s / record.train_s:.0f}%"
+            f"{record.samples / record.train_s:,.0f}/s  wait {100 * record.wait_s / record.train_s:.0f}%"
         )
         if self._live is not None:
             self._live.console.print(line, highlight=False, soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.errors import UsageError
 from flatout.loader.contract import Decoder
 
-NAMES = ("torchvision", "pillow")
+NAMES = ("torchvision", "pillow", "nvjpeg")
 
 
 def make_decoder(name: str, scaled: bool = False) -> Decoder:
@@ -28,4 +28,8 @@ def make_decoder(name: str, scaled: bool = False) -> Decoder:
         from flatout.loader.decoders.pillow import PillowDecoder
 
         return PillowDecoder(scaled)
-    raise UsageError(f"images.decoder: {name!r} is not built in yet: allowed here are {', '.join(NAMES)}")
+    if name == "nvjpeg":
+        from flatout.loader.decoders.nvjpeg import NvjpegDecoder
+
+        return NvjpegDecoder()
+    raise UsageError(f"images.decoder: {name!r} is no decoder: allowed are {', '.join(NAMES)}")

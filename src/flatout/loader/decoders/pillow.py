@@ -18,6 +18,8 @@ ORIENTATION = 0x0112  # EXIF
 class PillowDecoder:
     """Decodes all that Pillow reads; the first frame of an animation."""
 
+    device = "cpu"
+
     def __init__(self, scaled: bool = False) -> None:
         """Decode at full size, or JPEGs at a smaller scale where the crop allows it (``scaled``)."""
         self._scaled = scaled

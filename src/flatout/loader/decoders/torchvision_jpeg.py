@@ -15,6 +15,8 @@ from flatout.loader.decoders.pillow import PillowDecoder
 class TorchvisionDecoder:
     """Decodes JPEGs; hands everything else, and what libjpeg refuses, to Pillow."""
 
+    device = "cpu"
+
     def __init__(self) -> None:
         """Prepare the decoder of the rest."""
         # Said once and for all threads (`warnings.catch_warnings` is not safe in threads). The successor is torchcodec.

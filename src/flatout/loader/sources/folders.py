@@ -14,6 +14,8 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff",
 class FolderSource:
     """Image files below a folder, in the order of their paths."""
 
+    only_threads: str | None = None
+
     def __init__(self, root: Path, classes: tuple[str, ...] | None = None, labelled: bool = True) -> None:
         """List the folder.
 

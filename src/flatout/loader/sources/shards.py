@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
-import threading
-import weakref
 from pathlib import Path
 from typing import NamedTuple
 
 from flatout.errors import UsageError
 from flatout.loader.contract import Sample
+from flatout.loader.sources.descriptors import Descriptors
 from flatout.loader.sources.folders import EXTENSIONS
 
 
@@ -22,6 +20,8 @@ class _Member(NamedTuple):
 
 class ShardSource:
     """Reads members by their place in the shards: one pass over the headers, then any order."""
+
+    only_threads: str | None = None
 
     def __init__(self, root: Path, classes: tuple[str, ...] | None = None) -> None:
         """Index the shards of a folder.
@@ -61,40 +61,13 @@ class ShardSource:
         self._members = {key: found[key] for key in sorted(found) if label_of[key] in label}
         self.samples = [Sample(key, label[label_of[key]]) for key in self._members]
         self._places = list(self._members.values())
-        self._open: dict[tuple[int, int], int] = {}
-        self._lock = threading.Lock()
-
-    def __getstate__(self) -> dict[str, object]:
-        """Without descriptors: another process opens its own."""
-        return {name: value for name, value in vars(self).items() if name not in ("_open", "_lock")}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Take over the index."""
-        vars(self).update(state)
-        self._open = {}
-        self._lock = threading.Lock()
+        self._files = Descriptors()
 
     def read(self, index: int) -> bytes:
         """The encoded bytes of an image."""
         shard, offset, size = self._places[index]
-        return os.pread(self._descriptor(shard), size, offset)
-
-    def _descriptor(self, shard: int) -> int:
-        """An open shard; each process opens its own once."""
-        with self._lock:
-            fd = self._open.get((os.getpid(), shard))
-            if fd is None:
-                fd = os.open(self.root / self.shards[shard], os.O_RDONLY | os.O_CLOEXEC)
-                self._open[os.getpid(), shard] = fd
-                weakref.finalize(self, _close, os.getpid(), fd)
-            return fd
+        return self._files.read(self.root / self.shards[shard], offset, size)
 
     def locate(self, index: int) -> str:
         """Shard and member of an image."""
         return f"{self.root / self.shards[self._places[index].shard]}: {self.samples[index].key}"
-
-
-def _close(pid: int, fd: int) -> None:
-    """Close a descriptor in the process that opened it."""
-    if pid == os.getpid():
-        os.close(fd)

@@ -13,6 +13,8 @@ from flatout.loader.contract import Sample
 class TableSource:
     """The images that a table names; an id is a file name, its extension optional."""
 
+    only_threads: str | None = None
+
     def __init__(
         self,
         root: Path,

@@ -1,0 +1,58 @@
+"""NVIDIA's JPEG decoder, by torchvision: bytes go to the GPU, pixels are made and stay there."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+from torchvision.io import ImageReadMode, decode_jpeg
+
+from flatout.errors import UsageError
+from flatout.loader.contract import Crop
+from flatout.loader.decoders.pillow import PillowDecoder
+
+
+class NvjpegDecoder:
+    """Decodes JPEGs on the GPU; hands everything else to Pillow."""
+
+    device = "cuda"
+
+    def __init__(self) -> None:
+        """Prepare.
+
+        Raises:
+            UsageError: there is no CUDA device.
+        """
+        if not torch.cuda.is_available():
+            raise UsageError("images.decoder: nvjpeg needs a CUDA device, there is none: set it to torchvision")
+        warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)
+        self._rest = PillowDecoder()
+
+    def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
+        """Decode, crop and resize (antialiased bilinear) into ``slot``, uint8 (height, width, 3) RGB on the GPU.
+
+        EXIF orientation is not known to this decoder: such images, and all that are no JPEG, go to Pillow.
+
+        Raises:
+            BadImage: neither nvJPEG nor Pillow can read the bytes.
+        """
+        if not data.startswith(b"\xff\xd8") or b"\xff\xd9" not in data[-4096:] or b"Exif\0\0" in data[:4096]:
+            self._by_pillow(data, crop, slot)
+            return
+        try:
+            image = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB, device="cuda")
+        except RuntimeError:
+            self._by_pillow(data, crop, slot)
+            return
+        box = crop.box(image.shape[2], image.shape[1])
+        left, top = int(box.left), int(box.top)
+        part = image[None, :, top : top + int(box.height), left : left + int(box.width)].float()
+        resized = interpolate(part, size=tuple(slot.shape[:2]), mode="bilinear", antialias=True)
+        slot.copy_(resized[0].permute(1, 2, 0).round_().clamp_(0, 255))
+
+    def _by_pillow(self, data: bytes, crop: Crop, slot: Tensor) -> None:
+        pixels = torch.empty(slot.shape, dtype=torch.uint8)
+        self._rest.decode_into(data, crop, pixels)
+        slot.copy_(pixels)
