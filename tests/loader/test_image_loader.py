@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from flatout.errors import UsageError
 from flatout.loader.choice import usable_cores
@@ -158,6 +160,40 @@ def test_nvjpeg_makes_the_pixels_of_the_cpu_within_a_tolerance(source: FolderSou
         assert ours.images.is_cuda
         assert (ours.images.cpu().float() - theirs.images.float()).abs().mean() < 2
         assert torch.equal(ours.labels, theirs.labels)
+
+
+dali = pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="DALI is not installed (590 MB)")
+
+
+@dali
+def test_dali_makes_the_batches_of_the_others_within_a_tolerance(source: FolderSource) -> None:
+    for training in (True, False):
+        made = epoch(source, 1, decoder="dali", training=training)
+        for ours, theirs in zip(made, epoch(source, 1, training=training), strict=True):
+            difference = (ours.images.cpu().float() - theirs.images.float()).abs()
+            assert difference.mean() < 1
+            assert all(torch.equal(getattr(ours, n), getattr(theirs, n)) for n in ("labels", "indices", "flips"))
+
+
+@dali
+def test_what_dali_cannot_decode_is_decoded_named_or_left_out(tmp_path: Path) -> None:
+    root = make_class_folders(tmp_path, 2, 6, 64) / "train"
+    files = sorted(root.rglob("*.jpg"))
+    with Image.open(files[0]) as image:
+        image.save(files[0].with_suffix(".png"))
+    files[0].unlink()
+    assert torch.equal(epoch(FolderSource(root), decoder="dali")[0].labels, epoch(FolderSource(root))[0].labels)
+    files[1].write_bytes(files[1].read_bytes()[:300])
+    with pytest.raises(UnreadableImage, match=files[1].name):
+        epoch(FolderSource(root), decoder="dali")
+    made = epoch(FolderSource(root), decoder="dali", bad_files="skip")
+    assert sum(map(len, made)) == 12
+
+
+@pytest.mark.skipif(find_spec("nvidia.dali") is not None, reason="DALI is installed")
+def test_dali_that_is_not_installed_is_said_with_how_to_get_it(source: FolderSource) -> None:
+    with pytest.raises(UsageError, match="dali is not installed: pip install"):
+        loader(source, decoder="dali")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")

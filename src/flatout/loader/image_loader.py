@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
-from flatout.loader.choice import Choice, choose
+from flatout.loader.choice import Choice, choose, usable_cores
 from flatout.loader.contract import Batch, Source
 from flatout.loader.making import Bad, Maker, Pixels, Spent
 from flatout.loader.order import Order
@@ -102,9 +103,16 @@ class ImageLoader:
             rank=rank,
             world_size=world_size,
         )
-        self.choice: Choice = choose(self._maker, self.order.places(0)[:64], backend, workers)
-        kind = ThreadPool if self.choice.backend == "threads" else ProcessPool
-        self._pool: ThreadPool | ProcessPool = kind(self._maker, self.choice.workers, prefetch_batches)
+        kind: Any
+        if decoder == "dali":
+            from flatout.loader.dali import DaliPool as kind
+
+            count = usable_cores() if workers == "auto" else int(workers)
+            self.choice = Choice("threads", count, f"DALI, {count} threads")
+        else:
+            self.choice = choose(self._maker, self.order.places(0)[:64], backend, workers)
+            kind = ThreadPool if self.choice.backend == "threads" else ProcessPool
+        self._pool = kind(self._maker, self.choice.workers, prefetch_batches)
         self._pin = pin_memory
         self.epoch = 0
         self._delivered = 0  # batches of this epoch that the consumer has received

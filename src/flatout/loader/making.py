@@ -88,7 +88,7 @@ class Maker:
         for slot, place in zip(slots, places, strict=True):
             for step in range(len(self.indices)):
                 index = self.indices[(place + step) % len(self.indices)]
-                crop, flip = self._drawn(epoch, index)
+                crop, flip = self.drawn(epoch, index)
                 begin = thread_time_ns()
                 data = self.source.read(index)
                 middle = thread_time_ns()
@@ -113,7 +113,8 @@ class Maker:
                 raise UnreadableImage("no image of the data set can be decoded")
         return spent, bad
 
-    def _drawn(self, epoch: int, index: int) -> tuple[Crop, bool]:
+    def drawn(self, epoch: int, index: int) -> tuple[Crop, bool]:
+        """The crop and the flip of an image in an epoch."""
         recipe = self.pixels
         if not recipe.training:
             return CentreCrop(recipe.centre), False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.errors import UsageError
 from flatout.loader.contract import Decoder
 
-NAMES = ("torchvision", "pillow", "nvjpeg")
+NAMES = ("torchvision", "pillow", "nvjpeg", "dali")
 
 
 def make_decoder(name: str, scaled: bool = False) -> Decoder:
@@ -18,7 +18,7 @@ def make_decoder(name: str, scaled: bool = False) -> Decoder:
     Raises:
         UsageError: there is no such decoder here.
     """
-    if name == "torchvision":
+    if name in ("torchvision", "dali"):  # DALI makes whole batches; what it leaves over is decoded here
         from flatout.loader.decoders.torchvision_jpeg import TorchvisionDecoder
 
         if scaled:
