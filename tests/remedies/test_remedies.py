@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flatout.diagnose.causes import CAUSES
@@ -36,6 +38,20 @@ def test_few_workers_are_raised_to_the_smallest_number_that_meets_the_demand() -
     assert remedy.gain.predicted == pytest.approx(5.0, rel=0.03)
     assert "num_workers=5" in remedy.how
     assert remedy.memory_bytes is None
+
+
+def test_a_training_by_recipe_is_offered_keys_of_its_recipe_that_exist() -> None:
+    from flatout.recipes.reading import read_recipe
+
+    seen = set()
+    for view in (starved(), saturated(), remote(), crowded(), healthy(), without_workers()):
+        for remedy in offered(replace(view, by_recipe=True)).values():
+            words = remedy.how.split()
+            assert words[:4] == ["flatout", "train", "…", "--set"]
+            read_recipe("demo", [word for word in words if "=" in word])
+            seen.add(remedy.id)
+    assert {"num_workers", "local_copy", "faster_decode"} <= seen
+    assert "worker_threads" not in seen
 
 
 def test_memory_is_stated_where_a_worker_was_measured() -> None:

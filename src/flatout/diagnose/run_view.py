@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -55,7 +58,14 @@ def build_view(run: Run) -> View | None:
         machine=run.machine,
         validations=_begun(training, regions.start),
         checkpoints=_begun(training, training.kind(kinds.CHECKPOINT)["start"]),
+        by_recipe=_by_recipe(run.command),
     )
+
+
+def _by_recipe(command: Sequence[str]) -> bool:
+    """Whether the command is ``flatout train``, as a program or as a module."""
+    pairs = itertools.pairwise(command)
+    return any(word == "train" and Path(before).name in ("flatout", "__main__.py") for before, word in pairs)
 
 
 def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process:

@@ -48,6 +48,7 @@ class View:
     machine: Mapping[str, object] = field(default_factory=dict)
     validations: int | None = None  # passes that began inside the window
     checkpoints: int | None = None  # writes that began inside the window
+    by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property
     def waiter(self) -> str:

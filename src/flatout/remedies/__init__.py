@@ -69,7 +69,7 @@ def propose(view: View, causes: Sequence[Cause]) -> tuple[Remedy, ...]:
             if cause.id not in entry.causes:
                 continue
             proposal = entry.propose(Case(view, cause, model))
-            if proposal is None:
+            if proposal is None or (view.by_recipe and proposal.recipe is None):
                 continue
             gain = model.gain(proposal.change, proposal.least, proposal.most)
             if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
@@ -83,7 +83,7 @@ def propose(view: View, causes: Sequence[Cause]) -> tuple[Remedy, ...]:
                         risk=entry.risk,
                         gain=gain,
                         memory_bytes=proposal.memory_bytes,
-                        how=proposal.how,
+                        how=f"flatout train … --set {proposal.recipe}" if view.by_recipe else proposal.how,
                         basis=proposal.basis + assumed,
                     )
                 )

@@ -19,6 +19,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(),
         most=Change(fetch_cpu_factor=1.0 - 0.9 * decode),
         how="image.draft('RGB', (256, 256)) before image.load(); or store resized copies of the files",
+        recipe="images.decoder=pillow --set images.scaled_decode=true",
         basis="measured share of decoding; assumes that half of it can be saved, which depends on the files",
         memory_bytes=0,
     )

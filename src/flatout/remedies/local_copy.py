@@ -19,6 +19,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(fetch_blocked_factor=1.0 - 0.5 * reading),
         most=Change(fetch_blocked_factor=1.0 - reading),
         how="copy the files to a local SSD and point the data set there; check first that they fit",
+        recipe="data.root=LOCAL_COPY",
         basis="measured blocked time in reads; assumes that a local disk leaves a twentieth of it",
         memory_bytes=0,
     )

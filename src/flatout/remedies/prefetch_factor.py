@@ -24,6 +24,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(),
         most=Change(smoothing=1.0),
         how=f"DataLoader(..., prefetch_factor={depth})",
+        recipe=f"images.prefetch_batches={depth * max(loading.num_workers, 1)}",
         basis="the slowest hundredth of the fetches; a deeper queue cannot raise the mean supply",
         memory_bytes=added_bytes(case.view, loading.num_workers, depth),
     )

@@ -37,6 +37,7 @@ class Proposal:
     memory_bytes: int | None  # host memory added; None: not known
     least: Change | None = None
     most: Change | None = None
+    recipe: str | None = None  # the same as ``--set`` of a recipe's key; None: recipes have none for it
 
 
 @dataclass(frozen=True)
