@@ -48,7 +48,9 @@ class PillowDecoder:
         if self._scaled and opened.format == "JPEG":
             smallest = min(box.width / width, box.height / height)
             opened.draft("RGB", (max(1, int(opened.size[0] / smallest)), max(1, int(opened.size[1] / smallest))))
-        upright = ImageOps.exif_transpose(_rgb(opened))
+        upright = _rgb(opened)
+        if opened.getexif().get(ORIENTATION, 1) != 1:  # otherwise Pillow would only copy the image
+            upright = ImageOps.exif_transpose(upright)
         scale = upright.size[0] / full[0]
         left, top = box.left * scale, box.top * scale
         edges = (
@@ -65,6 +67,8 @@ def _rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("I;16", "I;16B", "I;16L", "I"):
         grey = np.asarray(image).astype(np.uint32)
         return Image.fromarray((grey >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
     exif = image.info.get("exif")
     converted = image.convert("RGB")
     if exif is not None:
