@@ -164,7 +164,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     tiny = options.tiny
-    options.models = options.models or (["resnet10t"] if tiny else list(MODELS))
+    options.models = options.models or (["test_resnet"] if tiny else list(MODELS))
     options.compile = options.compile or (["off"] if tiny else ["off", "default"])
     options.size = options.size or (32 if tiny else 224)
     options.steps = options.steps or (300 if tiny else 100)

@@ -423,14 +423,16 @@ def test_a_subset_has_the_same_class_indices_in_training_and_validation(photogra
         (["training.batch_size=500"], "500 × 1 process.* is more than the 72 training images"),
         (["model.name=resnet19"], "timm has no model 'resnet19': did you mean"),
         (["model.weights=nowhere.pth"], "nowhere.pth: no such file"),
+        (["logging.wandb=offline"], "logging.wandb: not installed: pip install wandb, or set it to off"),
         (["data.classes=9"], "9 are wanted and the training data has 3"),
         (["data.train=nowhere"], "no such folder"),
         (["data.format=packed"], "no whole packed set"),
     ],
 )
 def test_what_cannot_be_trained_is_one_clear_line(
-    photographs: Path, tmp_path: Path, more: list[str], said: str
+    photographs: Path, tmp_path: Path, more: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trainer, "find_spec", lambda name: None)
     wanted = recipe(photographs, *more)
     with pytest.raises(UsageError, match=said):
         fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)

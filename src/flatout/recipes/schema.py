@@ -173,7 +173,10 @@ class Recipe(Section):
             raise ValueError("images.crop_ratio: the first must not be above the second")
         warmup, epochs = self.schedule.warmup_epochs, self.training.epochs
         if warmup >= epochs and warmup > 0:
-            raise ValueError(f"schedule.warmup_epochs: {warmup:g} of {epochs} epochs leave none at the full rate")
+            raise ValueError(
+                f"schedule.warmup_epochs: {warmup:g} of {epochs} epochs leave none at the full rate: "
+                f"--set schedule.warmup_epochs={epochs / 10:g}, or train longer"
+            )
         if self.training.early_stopping and self.data.validation is None and self.folds is None:
             raise ValueError("training.early_stopping: nothing to score without data.validation or folds")
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -106,22 +107,20 @@ def _loggers(recipe: Recipe, folder: Path) -> list[Any]:
     found: list[Any] = []
     from pytorch_lightning import loggers
 
-    try:
-        if wanted.tensorboard:
-            found.append(loggers.TensorBoardLogger(folder, name="tensorboard"))
-        if wanted.wandb != "off":
-            found.append(
-                loggers.WandbLogger(
-                    name=wanted.wandb_name or folder.name,
-                    project=wanted.wandb_project,
-                    save_dir=folder,
-                    offline=wanted.wandb == "offline",
-                )
-            )
-        if wanted.mlflow:
-            found.append(loggers.MLFlowLogger(tracking_uri=wanted.mlflow, run_name=folder.name))
-    except ModuleNotFoundError as error:
-        raise UsageError(f"logging: {error.name or error} is not installed: install it, or switch it off") from None
+    for key, package, asked, off in (
+        ("tensorboard", "tensorboard", wanted.tensorboard, "false"),
+        ("wandb", "wandb", wanted.wandb != "off", "off"),
+        ("mlflow", "mlflow", wanted.mlflow, "null"),
+    ):
+        if asked and find_spec(package) is None:
+            raise UsageError(f"logging.{key}: not installed: pip install {package}, or set it to {off}")
+    if wanted.tensorboard:
+        found.append(loggers.TensorBoardLogger(folder, name="tensorboard"))
+    if wanted.wandb != "off":
+        name, offline = wanted.wandb_name or folder.name, wanted.wandb == "offline"
+        found.append(loggers.WandbLogger(name=name, project=wanted.wandb_project, save_dir=folder, offline=offline))
+    if wanted.mlflow:
+        found.append(loggers.MLFlowLogger(tracking_uri=wanted.mlflow, run_name=folder.name))
     return found
 
 
