@@ -50,9 +50,15 @@ def build_trainer(recipe: Recipe, folder: Path, books: Books, show_progress: boo
     if torch.cuda.is_available():
         torch.set_float32_matmullightning_precision("high" if training.tf32 else "highest")
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    found = _loggers(recipe, folder)
-    for logger in found:
-        logger.log_hyperparams(recipe.model_dump(mode="json"))
+    try:
+        found = _loggers(recipe, folder)
+        for logger in found:
+            logger.log_hyperparams(recipe.model_dump(mode="json"))
+    except UsageError:
+        raise
+    except Exception as error:  # an address that cannot be reached, a tracker that is not set up
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(f"logging: a tracker cannot be used: {first}") from None
     return pl.Trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=local,
