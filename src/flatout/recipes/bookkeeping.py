@@ -23,6 +23,7 @@ from flatout.recipes.chance import at_chance
 from flatout.recipes.contract import EpochRecord, Policy
 from flatout.recipes.task import ImageTask
 
+AGREE_EVERY_S = 1.0  # between two questions to the other processes whether to stop: each waits for the device
 METRICS_FILE, STEPS_FILE = "metrics.csv", "steps.csv"
 
 
@@ -48,6 +49,8 @@ class Books(pl.Callback):  # type: ignore[misc]
         self.records: list[EpochRecord] = []
         self.steps: list[tuple[int, int, float, float]] = []  # step, epoch, loss, lr
         self.stopped: str | None = None
+        self._why: str | None = None  # this process wants to stop
+        self._agree_every = 1  # steps
         self.notes: list[str] = []
         self.last_saved: Path | None = None
         self._restore: dict[str, Any] | None = None
@@ -109,7 +112,12 @@ class Books(pl.Callback):  # type: ignore[misc]
         """Begin an epoch: order of the images, clocks, learning rate's end."""
         self._restore_random_states()
         self.loader.set_epoch(trainer.current_epoch)
-        task.planned_epochs = float(min((p.planned_epochs for p in self.policies), default=trainer.max_epochs))
+        planned = min((p.planned_epochs for p in self.policies), default=trainer.max_epochs)
+        last = self.records[-1] if self.records else None
+        every = max(1, int(AGREE_EVERY_S * last.steps / last.train_s)) if last else 1
+        # The first process decides for all: clocks differ.
+        planned, self._agree_every = trainer.strategy.broadcast((planned, every))
+        task.planned_epochs = float(planned)
         self._reset_clocks()
 
     def on_train_batch_end(
@@ -118,9 +126,9 @@ class Books(pl.Callback):  # type: ignore[misc]
         """Ask the policies, read losses when it is time."""
         begin = time.perf_counter()
         for policy in self.policies:
-            why = policy.after_step(trainer.current_epoch, trainer.global_step)
-            if why:
-                self._stop(trainer, why)
+            self._why = policy.after_step(trainer.current_epoch, trainer.global_step) or self._why
+        if self.policies and (trainer.world_size == 1 or (batch_idx + 1) % self._agree_every == 0):
+            self._stop_together(trainer)
         self._epoch_began += time.perf_counter() - begin  # a prediction in between is no training
         if (batch_idx + 1) % task.recipe.logging.every_steps == 0:
             self.read_losses(trainer, task)
@@ -190,14 +198,16 @@ class Books(pl.Callback):  # type: ignore[misc]
             self.report(f"WARNING: {warning}")
             self.notes = [note for note in self.notes if not note.startswith("training learns")] + [warning]
         for policy in self.policies:
-            why = policy.after_epoch(record)
-            if why:
-                self._stop(trainer, why)
+            self._why = policy.after_epoch(record) or self._why
+        self._stop_together(trainer)
 
-    def _stop(self, trainer: pl.Trainer, why: str) -> None:
-        if self.stopped is None:
-            self.stopped = why
-        trainer.should_stop = True
+    def _stop_together(self, trainer: pl.Trainer) -> None:
+        """Stop where any process wants to: one that goes on alone would wait for the others for ever."""
+        if trainer.world_size > 1 and trainer.strategy.reduce_boolean_decision(self._why is not None, all=False):
+            self._why = self._why or "another process stopped"
+        if self._why is not None:
+            self.stopped = self.stopped or self._why
+            trainer.should_stop = True
 
     def _write_files(self) -> None:
         names = sorted({name for record in self.records for name in record.metrics})
