@@ -12,10 +12,10 @@ from tests.diagnose.views import (
     LINE,
     crowded,
     healthy,
-    locked,
     make_ledger,
     remote,
     saturated,
+    silent,
     starved,
     without_workers,
 )
@@ -52,8 +52,8 @@ def test_crowded_cores_are_named() -> None:
 
 
 def test_a_wait_without_a_known_cause_is_called_unexplained() -> None:
-    sentence = say(locked())
-    assert "waiting for a lock" in sentence
+    sentence = say(silent())
+    assert "4 workers cannot fetch them in time" in sentence
     assert "no known cause explains most of it" in sentence
 
 
@@ -80,9 +80,9 @@ def test_each_leading_cause_has_its_sentence(view: View, words: str) -> None:
 
 
 def test_a_small_cause_does_not_stand_for_a_large_wait() -> None:
-    view = locked(persistent_workers=False, worker_starts_in_window=8, gaps={"epoch_boundary": 0.5})
-    assert [cause.id for cause in judge(view)[0]] == ["worker_restart"]
-    assert "waiting for a lock" in say(view)
+    view = silent(gaps={"checkpoint": 0.5})
+    assert [cause.id for cause in judge(view)[0]] == ["checkpoint"]
+    assert "no known cause explains most of it" in say(view)
 
 
 def test_without_a_step_there_is_nothing_to_diagnose() -> None:

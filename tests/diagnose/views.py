@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,17 @@ def crowded(**changes: Any) -> View:
         "cpu_groups": {"transform": 1.0},
     }
     return make_view(**(given | changes))
+
+
+def silent(**changes: Any) -> View:
+    """The training waits, and no fetch was recorded: nothing says why."""
+    nothing = np.zeros(0)
+    given: dict[str, Any] = {"wait": 0.040, "busy": COMPUTE, "num_workers": 4, "cpu": 0.002}
+    view = make_view(**(given | changes))
+    assert view.loading is not None
+    parts = dict.fromkeys(("fetch_s", "fetch_cpu_s", "fetch_runqueue_s", "fetch_blocked_s", "item_s"), nothing)
+    empty = replace(view.loading, **parts, collate_s=nothing, cpu_groups={}, blocked_groups={})  # type: ignore[arg-type]
+    return replace(view, loading=empty)
 
 
 def locked(**changes: Any) -> View:

@@ -18,10 +18,10 @@ from tests.diagnose.views import (
     LINE,
     crowded,
     healthy,
-    locked,
     make_ledger,
     remote,
     saturated,
+    silent,
     spread,
     starved,
     without_workers,
@@ -87,7 +87,7 @@ def test_mixed_precision_is_an_opportunity_of_a_gpu_that_computes_all_the_time()
 
 
 def test_an_unexplained_run_is_offered_nothing() -> None:
-    assert offered(locked()) == {}
+    assert offered(silent()) == {}
 
 
 @pytest.mark.parametrize(

@@ -67,3 +67,7 @@ class Loading:
     mounts: dict[str, float]  # "mount point (kind)" -> share of the files opened or sampled
     peers: tuple[str, ...]
     not_measured: tuple[str, ...]
+    head_of_line_s: float | None = None  # waited for a batch while a later one was made already
+    mean_ready: float | None = None  # batches that were ready when the next one was asked for
+    files_per_sample: float | None = None  # opened
+    in_order: bool = True

@@ -20,6 +20,29 @@ HIDES = (
     ("no_workers", "cpu_transform"),
     ("too_few_workers", "cpu_decode"),
     ("too_few_workers", "cpu_transform"),
+    ("storage_bandwidth", "storage_latency"),
+    ("storage_bandwidth", "too_few_workers"),
+    ("small_files", "storage_latency"),
+    ("small_files", "too_few_workers"),
+    ("cold_cache", "storage_latency"),  # what is cold once is no property of the storage
+    ("cold_cache", "storage_bandwidth"),
+    ("cold_cache", "small_files"),
+    # What is read without need comes before the speed of reading it, and before more workers that read it.
+    ("read_amplification", "storage_latency"),
+    ("read_amplification", "storage_bandwidth"),
+    ("read_amplification", "small_files"),
+    ("read_amplification", "too_few_workers"),
+    ("read_amplification", "cpu_decode"),
+    ("read_amplification", "cpu_transform"),
+    ("serialized_workers", "too_few_workers"),  # more workers wait in the same queue
+    ("serialized_workers", "cpu_decode"),
+    ("serialized_workers", "cpu_transform"),
+    ("slow_collate", "cpu_transform"),
+    ("sample_skew", "shallow_prefetch"),
+    ("sample_skew", "too_few_workers"),
+    ("too_few_workers", "shallow_prefetch"),
+    ("storage_latency", "shallow_prefetch"),
+    ("throttled", "too_many_workers"),
     ("too_many_workers", "cpu_decode"),  # CPU times measured on crowded cores are not the functions' own
     ("too_many_workers", "cpu_transform"),
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from flatout.diagnose.ledger import build_ledger
+from flatout.diagnose.ranks import build_ranks
 from flatout.diagnose.result import Ledger
 from flatout.diagnose.training import Training, find_training
 from flatout.diagnose.usage import summarize
@@ -41,6 +42,7 @@ def build_view(run: Run) -> View | None:
         training.process.pid,
         sorted({worker.pid for worker in workers}),
         _gpu_index(run, training, process),
+        (run.machine.get("cores") or {}).get("usable"),
     )
     if spans and ledger.window_s > 0:
         # The ledger charges device time to its phase: more exact than the driver's samples.
@@ -58,6 +60,7 @@ def build_view(run: Run) -> View | None:
         machine=run.machine,
         validations=_begun(training, regions.start),
         checkpoints=_begun(training, training.kind(kinds.CHECKPOINT)["start"]),
+        ranks=build_ranks(run) if training.processes > 1 else None,
         by_recipe=_by_recipe(run.command),
     )
 

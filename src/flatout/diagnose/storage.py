@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from flatout.record import ProcessRecord, Run
 
 COLD_SHARE = 0.5  # of the bytes read: storage delivered at least this much
 WARM_SHARE = 0.05  # and at most this much where memory delivered the pass
+_PROGRAM = re.compile(r"/(site|dist)-packages\b|/lib/python\d|^/(proc|sys|dev)\b")  # no samples lie there
 PAGE_BYTES = 4096  # the least that a major fault reads
 # Kinds of file systems that are known to be a block device or memory: the kernel counts what these read.
 COUNTED_KINDS = ("nvme", "ssd", "hdd", "network disk", "local", "ram", "overlay")
@@ -91,3 +93,14 @@ def _total(counters: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> float |
     """Sum of what was measured; None when any of it was not."""
     joined = np.concatenate(counters) if counters else np.zeros(0)
     return float(joined.sum()) if len(joined) and not np.isnan(joined).any() else None
+
+
+def files_per_sample(processes: Iterable[ProcessRecord], samples: int) -> float | None:
+    """Files that these processes opened for a sample, over the whole record; None: not counted."""
+    opened = 0
+    for process in processes:
+        counts = process.names.files.get("dirs")
+        for folder, count in counts.items() if isinstance(counts, dict) else ():
+            if folder.startswith("/") and isinstance(count, int) and not _PROGRAM.search(folder):
+                opened += count
+    return opened / samples if opened and samples else None

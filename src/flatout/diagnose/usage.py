@@ -12,7 +12,13 @@ Sample = dict[str, Any]
 
 
 def summarize(
-    samples: Iterable[Sample], begin_ns: int, end_ns: int, main_pid: int, worker_pids: Sequence[int], gpu: int | None
+    samples: Iterable[Sample],
+    begin_ns: int,
+    end_ns: int,
+    main_pid: int,
+    worker_pids: Sequence[int],
+    gpu: int | None,
+    cores: float | None = None,
 ) -> Usage:
     """Summarize system.jsonl between two times.
 
@@ -23,6 +29,7 @@ def summarize(
         main_pid: the training process.
         worker_pids: its DataLoader workers.
         gpu: index of its GPU; None when it has none or it is not known which.
+        cores: that are usable; None: not known.
     """
     chosen = [sample for sample in samples if begin_ns <= sample["t"] <= end_ns]
     processes = [{entry["pid"]: entry for entry in sample.get("processes") or ()} for sample in chosen]
@@ -30,6 +37,7 @@ def summarize(
     main = _mean_cores(times_s, processes, main_pid)
     workers = [_used_s(processes, pid) for pid in worker_pids]
     span_s = times_s[-1] - times_s[0] if chosen else 0.0
+    slowed, reasons = _gpu_slowed(chosen, gpu)
     worker_cores = sum(workers) / span_s if span_s > 0 else None
     memory, source = _worker_bytes(processes, worker_pids)
     return Usage(
@@ -41,6 +49,12 @@ def summarize(
         available_bytes=_least((sample.get("memory") or {}).get("available") for sample in chosen),
         shm_free_bytes=_least(_shm_free(sample) for sample in chosen),
         device_busy_share=_gpu_busy(chosen, gpu),
+        throttled_share=_throttled_share(chosen, span_s, cores),
+        gpu_throttled_share=slowed,
+        gpu_throttle_reasons=reasons,
+        memory_growth_bps=_growth_bps(times_s, processes, {main_pid, *worker_pids}),
+        memory_limit_bytes=next((limit for sample in chosen if (limit := _limit(sample))), None),
+        gpu_memory_used_bytes=max(_of_gpu(chosen, gpu, "memory_used"), default=None),
     )
 
 
@@ -92,14 +106,63 @@ def _shm_free(sample: Sample) -> int | None:
     return shm["size"] - shm["used"] if shm else None
 
 
+def _of_gpu(chosen: Sequence[Sample], index: int | None, field: str) -> list[Any]:
+    """One field of one GPU, of all samples that have it."""
+    if index is None:
+        return []
+    found = (gpu for sample in chosen for gpu in sample.get("gpus") or () if gpu["index"] == index)
+    return [gpu[field] for gpu in found if gpu.get(field) is not None]
+
+
 def _gpu_busy(chosen: Sequence[Sample], index: int | None) -> float | None:
     """Mean share of time in which a kernel ran; None when the GPU was not sampled."""
-    if index is None:
-        return None
-    busy = [
-        gpu["util"]
-        for sample in chosen
-        for gpu in sample.get("gpus") or ()
-        if gpu["index"] == index and gpu.get("util") is not None
-    ]
+    busy = _of_gpu(chosen, index, "util")
     return fmean(busy) if busy else None
+
+
+def _gpu_slowed(chosen: Sequence[Sample], index: int | None) -> tuple[float | None, tuple[str, ...] | None]:
+    """Share of the samples in which heat or the power supply slowed the GPU, and the driver's reasons.
+
+    The software power cap is left out: a GPU at full load reaches it.
+    """
+    given = _of_gpu(chosen, index, "throttle")
+    if not given:
+        return None, None
+    slowing = [[reason for reason in reasons if "slowdown" in reason or "brake" in reason] for reasons in given]
+    return sum(map(bool, slowing)) / len(given), tuple(sorted({reason for reasons in slowing for reason in reasons}))
+
+
+def _throttled_share(chosen: Sequence[Sample], span_s: float, cores: float | None) -> float | None:
+    """CPU time that a quota withheld, over the time of the usable cores. The kernel adds it up over cores."""
+    counted = [sample["throttled_ns"] for sample in chosen if sample.get("throttled_ns") is not None]
+    if len(counted) < 2 or span_s <= 0 or not cores:
+        return None
+    return float(min(max(counted[-1] - counted[0], 0) / 1e9 / (span_s * cores), 1.0))
+
+
+def _limit(sample: Sample) -> int | None:
+    value = (sample.get("memory") or {}).get("limit")
+    return int(value) if value else None
+
+
+def _growth_bps(times_s: Sequence[float], processes: Sequence[dict[int, Sample]], pids: set[int]) -> float | None:
+    """Slope of the training's memory over the second half of the window, bytes a second.
+
+    The first half fills caches and queues. The median of slopes between pairs of samples (Theil 1950, Sen 1968) does
+    not follow single jumps. Only samples with all processes of the last one count: workers that end are no shrinking.
+    """
+    if not processes:
+        return None
+    wanted = pids & set(processes[-1])
+    half = times_s[0] + (times_s[-1] - times_s[0]) / 2
+    seen = [
+        (time, sum(entry[pid]["rss"] for pid in wanted))
+        for time, entry in zip(times_s, processes, strict=True)
+        if time >= half and wanted and wanted <= set(entry)
+    ]
+    if len(seen) < 6:
+        return None
+    step = max(1, len(seen) // 60)
+    seen = seen[::step]
+    slopes: list[float] = [(b - a) / (t - s) for i, (s, a) in enumerate(seen) for t, b in seen[i + 1 :] if t > s]
+    return float(median(slopes)) if slopes else None

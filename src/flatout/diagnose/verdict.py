@@ -112,7 +112,7 @@ def _main_work(loading: Loading) -> tuple[float, str | None]:
     """The largest part of a worker's time, 0..1, in words."""
     parts = split(loading)
     fetching = 1.0 - (loading.worker_idle_share or 0.0)
-    if parts.cpu is None or parts.blocked is None:
+    if parts.cpu is None or parts.blocked is None or parts.fetch_s == 0:
         return 0.0, None
     if parts.cpu >= parts.blocked:
         groups, named, rest, part = loading.cpu_groups, _COMPUTING, "computing samples", parts.cpu

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flatout.diagnose.loading import Loading
+from flatout.diagnose.ranks import Ranks
 from flatout.diagnose.result import Ledger, Line
 from flatout.diagnose.thresholds import THIN_BATCHES
 
@@ -22,6 +23,13 @@ class Usage:
     available_bytes: int | None = None  # host memory left to the run, smallest sample
     shm_free_bytes: int | None = None  # /dev/shm, smallest sample
     device_busy_share: float | None = None  # of the samples' time in which the GPU ran a kernel
+    throttled_share: float | None = None  # of the usable cores' time that a CPU quota took away
+    gpu_throttled_share: float | None = None  # of the samples in which the GPU had lowered its clocks
+    gpu_throttle_reasons: tuple[str, ...] | None = None
+    memory_growth_bps: float | None = None  # bytes a second by which the training's processes grow
+    memory_limit_bytes: int | None = None
+    gpu_memory_used_bytes: int | None = None  # the most
+    gpu_memory_total_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ class View:
     machine: Mapping[str, object] = field(default_factory=dict)
     validations: int | None = None  # passes that began inside the window
     checkpoints: int | None = None  # writes that began inside the window
+    ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property

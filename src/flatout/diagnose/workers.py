@@ -10,8 +10,16 @@ import numpy as np
 from flatout.diagnose.batch_wait import NO_SCHED, Activity, worker_activity
 from flatout.diagnose.fetch_functions import FetchFunctions, fetch_functions
 from flatout.diagnose.loading import Loading
+from flatout.diagnose.queue_state import head_of_line_s, mean_ready
 from flatout.diagnose.samples import Samples, stack_samples, top_lines
-from flatout.diagnose.storage import bytes_per_sample, is_cold, mount_shares, peers_of, storage_is_counted
+from flatout.diagnose.storage import (
+    bytes_per_sample,
+    files_per_sample,
+    is_cold,
+    mount_shares,
+    peers_of,
+    storage_is_counted,
+)
 from flatout.diagnose.timeline import Floats, intervals
 from flatout.diagnose.training import Training
 from flatout.diagnose.transform_costs import transform_costs
@@ -162,6 +170,12 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         mounts=side.mounts,
         peers=peers_of(side.processes),
         not_measured=_not_measured(side, fetches, workers),
+        head_of_line_s=head_of_line_s(waits, [a.fetches for a in side.activities], training.pass_starts)
+        if workers > 1
+        else None,
+        mean_ready=mean_ready(waits) if workers else None,
+        files_per_sample=files_per_sample(side.processes, sum(int(a.fetches.samples.sum()) for a in side.activities)),
+        in_order=settings.get("in_order") is not False,
     )
 
 

@@ -31,6 +31,8 @@ class Change:
     busy_cpu_removed_s: float = 0.0  # the CPU time in it
     gap_removed_s: float = 0.0  # a batch, from what does not overlap with loading
     smoothing: float = 0.0  # 0..1: part of the lost efficiency that deeper buffers win back
+    handover_factor: float = 1.0  # on the time of taking over a batch
+    lock_removed: bool = False  # workers no longer wait for each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,4 +143,7 @@ class Pipeline:
             worker_cpu_s=worker_cpu_s,
             main_cpu_s=max(self.main_cpu_s - change.busy_cpu_removed_s, 0.0),
             efficiency=efficiency,
+            handover_s=self.handover_s * change.handover_factor,
+            locked=self.locked and not change.lock_removed,
+            serial_bps=None if change.lock_removed else self.serial_bps,
         )

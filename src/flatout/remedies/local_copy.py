@@ -25,4 +25,6 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("local_copy", ("storage_latency",), IDENTICAL, "low", _propose)
+ENTRY = Entry(
+    "local_copy", ("storage_latency", "storage_bandwidth", "small_files", "cold_cache"), IDENTICAL, "low", _propose
+)

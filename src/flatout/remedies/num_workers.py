@@ -35,4 +35,10 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("num_workers", ("no_workers", "too_few_workers", "storage_latency"), IDENTICAL, "low", _propose)
+ENTRY = Entry(
+    "num_workers",
+    ("no_workers", "too_few_workers", "storage_latency", "storage_bandwidth", "small_files"),
+    IDENTICAL,
+    "low",
+    _propose,
+)

@@ -30,4 +30,10 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("prefetch_factor", ("too_few_workers", "storage_latency"), IDENTICAL, "low", _propose)
+ENTRY = Entry(
+    "prefetch_factor",
+    ("too_few_workers", "storage_latency", "shallow_prefetch", "sample_skew"),
+    IDENTICAL,
+    "low",
+    _propose,
+)

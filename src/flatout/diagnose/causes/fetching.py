@@ -72,6 +72,12 @@ def split(loading: Loading) -> Split:
     return Split(fetch_s, part(loading.fetch_cpu_s), part(loading.fetch_runqueue_s), part(loading.fetch_blocked_s))
 
 
+def collate_share(loading: Loading) -> float:
+    """Part of a fetch that puts its samples together, 0..1."""
+    fetch_s = _mean(loading.fetch_s)
+    return min(_mean(loading.collate_s) / fetch_s, 1.0) if fetch_s > 0 else 0.0
+
+
 def group_share(groups: dict[str, float], names: Iterable[str]) -> float:
     """Summed share of some function groups."""
     return sum(groups.get(name, 0.0) for name in names)

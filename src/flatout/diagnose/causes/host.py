@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from flatout.diagnose.causes.fetching import hottest
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import MATERIAL_SHARE, NOISE_SHARE
@@ -10,6 +12,8 @@ from flatout.diagnose.wording import duration, percent
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
 
+# Where new workers are started.
+_STARTING = re.compile(r"torch/utils/data/dataloader\.py$|/multiprocessing/|/subprocess\.py$|/threading\.py$")
 _NO_STEP = "no training step was seen after the first one"
 
 
@@ -34,6 +38,35 @@ def validation(view: View) -> Cause | NotMeasured | None:
     Validation is wanted work: it is called a fault only where removing all of it would be a material gain.
     """
     return _between_steps(view, "validation", MATERIAL_SHARE, "validation", view.validations, "pass")
+
+
+def epoch_start(view: View) -> Cause | NotMeasured | None:
+    """Beginning an epoch takes long in the training process: building lists, shuffling, sampling.
+
+    Starting workers is another cause: what the loader's own code and the start of processes take is left out.
+    """
+    account = view.ledger.account("epoch_boundary")
+    if account is None or view.ledger.window_s <= 0:
+        return None
+    seconds = account.seconds
+    if view.loading is not None and view.loading.worker_starts_in_window:
+        own = [line for line in account.lines if not _STARTING.search(line.file)]
+        seconds = min(seconds, sum(line.seconds for line in own))
+    share = seconds / view.ledger.window_s
+    if share < NOISE_SHARE:
+        return None
+    times = view.loading.epochs_started if view.loading else 0
+    each = f": {duration(seconds / times)} for each of {times}" if times else ""
+    return Cause(
+        id="epoch_start",
+        title="beginning an epoch takes long: sampling, shuffling, building lists",
+        share=share,
+        confidence=view.confidence(0.8),
+        evidence=(
+            Evidence(f"{duration(seconds)} at the beginning of epochs{each}", {"seconds": seconds, "epochs": times}),
+            *hottest([line for line in account.lines if not _STARTING.search(line.file)], 2),
+        ),
+    )
 
 
 def _in_step(view: View, id: str, account: str, what: str, confidence: float) -> Cause | NotMeasured | None:

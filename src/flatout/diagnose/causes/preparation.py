@@ -5,6 +5,7 @@ from __future__ import annotations
 from flatout.diagnose.causes.fetching import (
     DECODE_GROUPS,
     TRANSFORM_GROUPS,
+    collate_share,
     data_of,
     group_share,
     hottest,
@@ -67,7 +68,8 @@ def _preparation(view: View, id: str, groups: tuple[str, ...], title: str) -> Ca
         return None
     if not loading.cpu_groups:
         return NotMeasured(id, "no stack samples of the fetching threads: what they compute is not known")
-    group = group_share(loading.cpu_groups, groups)
+    # Groups are of the fetch without its collate.
+    group = group_share(loading.cpu_groups, groups) * (1.0 - collate_share(loading))
     share = model.recovered(Change(fetch_cpu_factor=1.0 - group))
     if share < NOISE_SHARE:
         return None

@@ -1,0 +1,158 @@
+"""Causes in how much is read, in how many pieces, and from where."""
+
+from __future__ import annotations
+
+from flatout.diagnose.causes.fetching import STORAGE_GROUPS, data_of, group_share, hottest, split
+from flatout.diagnose.loading import Loading
+from flatout.diagnose.result import Cause, Evidence, NotMeasured
+from flatout.diagnose.thresholds import NOISE_SHARE
+from flatout.diagnose.view import View
+from flatout.diagnose.wording import duration, size
+from flatout.predict.pipeline import Change
+
+# Compressed files are read in less than they are used in; float data in just as much. Four times is another matter.
+_AMPLIFIED = 4.0
+# A first byte of a remote store takes 10 ms or more, and one stream brings about 100 MB/s: from here on it is bytes
+# that are waited for, and not the first of them.
+_LARGE_BYTES = 1 << 20
+_SEVERAL_FILES = 2.0
+
+
+def read_amplification(view: View) -> Cause | NotMeasured | None:
+    """Far more bytes are read, or unpacked, than the samples keep."""
+    data = data_of(view, "read_amplification")
+    if isinstance(data, NotMeasured):
+        return data
+    loading, model = data
+    used, read = sample_bytes(loading), read_bytes(loading)
+    if used is None or read is None:
+        if view.ledger.share("batch_wait") < NOISE_SHARE:
+            return None
+        return NotMeasured("read_amplification", "bytes read or bytes used by a sample were not measured")
+    ratio = read / used if used else 0.0
+    if ratio < _AMPLIFIED or read < _LARGE_BYTES / 4:
+        return None
+    needless = 1.0 - 1.0 / ratio
+    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    unpacking = group_share(loading.cpu_groups, ("read", "decompress", "decode", "convert", "other"))
+    share = model.recovered(
+        Change(fetch_blocked_factor=1.0 - needless * reading, fetch_cpu_factor=1.0 - needless * unpacking)
+    )
+    if share < NOISE_SHARE:
+        return None
+    return Cause(
+        id="read_amplification",
+        title="far more is read than the samples keep",
+        share=share,
+        confidence=view.confidence(0.85),
+        evidence=(
+            Evidence(
+                f"{size(read)} are read for a sample of {size(used)}: {ratio:.0f} times as much",
+                {"read_bytes": read, "used_bytes": used, "ratio": ratio},
+            ),
+            split(loading).evidence(),
+            *hottest(loading.blocked_lines if reading else loading.cpu_lines),
+        ),
+    )
+
+
+def storage_bandwidth(view: View) -> Cause | NotMeasured | None:
+    """Large samples are waited for: the bytes, and not the first of them, take the time."""
+    return _reading(
+        view,
+        "storage_bandwidth",
+        "storage cannot deliver the bytes as fast as the training takes them",
+        lambda loading: (read_bytes(loading) or 0.0) >= _LARGE_BYTES and not _amplified(loading),
+    )
+
+
+def small_files(view: View) -> Cause | NotMeasured | None:
+    """Each sample opens several files, and each of them is waited for."""
+    return _reading(
+        view,
+        "small_files",
+        "each sample opens several small files, one after the other",
+        lambda loading: (
+            (loading.files_per_sample or 0.0) >= _SEVERAL_FILES
+            and (read_bytes(loading) or 0.0) / (loading.files_per_sample or 1.0) < _LARGE_BYTES
+        ),
+    )
+
+
+def _reading(view: View, id: str, title: str, applies: object) -> Cause | NotMeasured | None:
+    data = data_of(view, id)
+    if isinstance(data, NotMeasured):
+        return data
+    loading, model = data
+    assert callable(applies)
+    parts = split(loading)
+    if view.ledger.share("batch_wait") < NOISE_SHARE or parts.blocked is None or not applies(loading):
+        return None
+    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    share = model.recovered(Change(fetch_blocked_factor=1.0 - reading))
+    if share < NOISE_SHARE:
+        return None
+    read = read_bytes(loading) or 0.0
+    blocked_s = parts.fetch_s * parts.blocked * reading * loading.batches / max(loading.samples, 1)
+    speed = f", {size(read / blocked_s)}/s while it is waited for" if blocked_s > 0 else ""
+    files = f" in {loading.files_per_sample:.1f} files" if loading.files_per_sample else ""
+    return Cause(
+        id=id,
+        title=title,
+        share=share,
+        confidence=view.confidence(0.8),
+        evidence=(
+            Evidence(
+                f"a sample has {size(read)}{files}, waited for {duration(blocked_s)}{speed}",
+                {"bytes": read, "blocked_s": blocked_s, "files": loading.files_per_sample or 0.0},
+            ),
+            parts.evidence(),
+            *hottest(loading.blocked_lines),
+        ),
+    )
+
+
+def cold_cache(view: View) -> Cause | NotMeasured | None:
+    """The first pass reads from storage and takes longer than later ones, which read from memory."""
+    epochs = view.ledger.epochs
+    cold = [epoch for epoch in epochs if epoch.cold and epoch.steps]
+    warm = [epoch for epoch in epochs if epoch.cold is False and epoch.steps and epoch.index > 0]
+    if not cold or not warm:
+        return None
+    pace = min(epoch.seconds / epoch.steps for epoch in warm)
+    lost = sum(max(epoch.seconds - epoch.steps * pace, 0.0) for epoch in cold)
+    share = min(lost / view.ledger.window_s, 1.0)
+    if share < NOISE_SHARE:
+        return None
+    slow = cold[0].seconds / cold[0].steps
+    return Cause(
+        id="cold_cache",
+        title="the first epoch reads from storage, later ones from memory",
+        share=share,
+        confidence=view.confidence(0.85),
+        evidence=(
+            Evidence(
+                f"a step takes {duration(slow)} in the cold epoch, {duration(pace)} in a warm one",
+                {"cold_step_s": slow, "warm_step_s": pace},
+            ),
+            Evidence(f"{duration(lost)} are lost to it, once", {"lost_s": lost}),
+        ),
+    )
+
+
+def sample_bytes(loading: Loading) -> float | None:
+    """Bytes that a sample has in its batch."""
+    if not loading.batch_bytes or not loading.samples:
+        return None
+    return loading.batch_bytes * loading.batches / loading.samples
+
+
+def read_bytes(loading: Loading) -> float | None:
+    """Bytes read for a sample: by read calls, or by storage where files are mapped into memory."""
+    found = [value for value in (loading.bytes_read_per_sample, loading.storage_bytes_per_sample) if value is not None]
+    return max(found, default=None)
+
+
+def _amplified(loading: Loading) -> bool:
+    used, read = sample_bytes(loading), read_bytes(loading)
+    return bool(used and read and read / used >= _AMPLIFIED)

@@ -1,0 +1,39 @@
+"""Read only what a sample keeps."""
+
+from __future__ import annotations
+
+from flatout.diagnose.causes.fetching import STORAGE_GROUPS, group_share
+from flatout.diagnose.causes.reading import read_bytes, sample_bytes
+from flatout.predict.pipeline import Change
+from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+
+
+def _propose(case: Case) -> Proposal | None:
+    loading = case.view.loading
+    if loading is None:
+        return None
+    used, read = sample_bytes(loading), read_bytes(loading)
+    if not used or not read:
+        return None
+    needless = max(0.0, 1.0 - used / read)
+    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    unpacking = group_share(loading.cpu_groups, ("read", "decompress", "decode", "convert", "other"))
+
+    def without(part: float) -> Change:
+        return Change(
+            fetch_blocked_factor=1.0 - part * needless * reading, fetch_cpu_factor=1.0 - part * needless * unpacking
+        )
+
+    return Proposal(
+        title="store the data so that a sample can be read alone",
+        # A chunk holds a little more than the sample: twice its bytes are read.
+        change=without(0.8),
+        least=without(0.4),
+        most=without(1.0),
+        how="numpy.memmap / np.load(path, mmap_mode='r')[slices], or zarr with chunks of about a sample's shape",
+        basis="measured bytes read against bytes used",
+        memory_bytes=0,
+    )
+
+
+ENTRY = Entry("chunked_reading", ("read_amplification",), IDENTICAL, "medium", _propose)
