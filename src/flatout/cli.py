@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from flatout import __version__
+from flatout.commands.explain import explain
 from flatout.commands.lr_find import lr_find
 from flatout.commands.predict import predict
 from flatout.commands.profile import profile
@@ -88,6 +89,7 @@ app.command(
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
 )(profile)
 app.command("report", rich_help_panel=READ)(report)
+app.command("explain", rich_help_panel=READ)(explain)
 app.command("runs", rich_help_panel=READ)(runs)
 app.command("stage", rich_help_panel=DATA)(stage)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)

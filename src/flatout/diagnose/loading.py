@@ -70,4 +70,5 @@ class Loading:
     head_of_line_s: float | None = None  # waited for a batch while a later one was made already
     mean_ready: float | None = None  # batches that were ready when the next one was asked for
     files_per_sample: float | None = None  # opened
+    sampling_s: float = 0.0  # without workers: the first waits of passes, less the fetches in them
     in_order: bool = True

@@ -11,10 +11,12 @@ from flatout.diagnose.worker_records import Fetches
 from flatout.record import Events, ends
 
 READY_SHIFT, READY_MASK = 48, 0x3FFF
+# A batch is slow when its fetch takes this many times the median: neighbours on the cores do not slow one that much.
+SLOW = 3.0
 
 
 def head_of_line_s(waits: Events, fetches: Sequence[Fetches], pass_starts: Ints) -> float:
-    """Seconds in which the training waited for a batch while a later one of the same pass was made already.
+    """Seconds in which the training waited for a slow batch while a later one of the same pass was made already.
 
     A DataLoader that keeps the order delivers that later batch only after the one that is late.
 
@@ -27,7 +29,9 @@ def head_of_line_s(waits: Events, fetches: Sequence[Fetches], pass_starts: Ints)
         return 0.0
     made = np.concatenate([table.end_ns for table in fetches])
     batch = np.concatenate([table.batch for table in fetches])
-    own_pass = _pass_of(np.concatenate([table.start_ns for table in fetches]), pass_starts)
+    begun = np.concatenate([table.start_ns for table in fetches])
+    slow = made - begun >= SLOW * np.median(made - begun)
+    own_pass = _pass_of(begun, pass_starts)
     waited_pass = _pass_of(waits["start"].astype(np.int64), pass_starts)
     total = 0
     for number in np.unique(waited_pass).tolist():
@@ -36,6 +40,7 @@ def head_of_line_s(waits: Events, fetches: Sequence[Fetches], pass_starts: Ints)
             continue
         order = np.argsort(batch[mine])
         batches, times = batch[mine][order], made[mine][order]
+        asked = asked[np.isin(asked["a"], batch[mine & slow])]
         # Earliest time at which any batch from a place on was made.
         earliest = np.minimum.accumulate(times[::-1])[::-1]
         row = np.searchsorted(batches, asked["a"], "right")

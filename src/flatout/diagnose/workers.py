@@ -175,8 +175,20 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         else None,
         mean_ready=mean_ready(waits) if workers else None,
         files_per_sample=files_per_sample(side.processes, sum(int(a.fetches.samples.sum()) for a in side.activities)),
+        sampling_s=0.0 if workers else _sampling_s(waits, fetches),
         in_order=settings.get("in_order") is not False,
     )
+
+
+def _sampling_s(waits: Events, fetches: tuple[Fetches, ...]) -> float:
+    """Seconds in which the sampler drew the order of a pass: inside its first wait, before the fetch begins."""
+    first = waits[waits["a"] == 0]
+    if not len(first) or not fetches:
+        return 0.0
+    begun = np.sort(np.concatenate([table.start_ns for table in fetches]))
+    row = np.minimum(np.searchsorted(begun, first["start"]), len(begun) - 1)
+    inside = (begun[row] >= first["start"]) & (begun[row] <= ends(first))
+    return float((begun[row] - first["start"])[inside].sum()) / 1e9
 
 
 def _not_measured(side: LoaderSide, fetches: tuple[Fetches, ...], workers: int) -> tuple[str, ...]:

@@ -114,7 +114,9 @@ def _pipeline(view: View, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
     samples = ((loading.samples if loading else view.ledger.steps.samples) or batches) / batches
     if loading is None:
         return Pipeline(num_workers=0, samples=samples, total_s=total_s, wait_s=0.0, gap_s=gap_s), ()
-    wait_s = view.seconds("batch_wait") / batches
+    # What draws the order of a pass is done in its first wait, and no worker can do it meanwhile.
+    wait_s = view.seconds("batch_wait") / batches - loading.sampling_s / batches
+    gap_s += loading.sampling_s / batches
     fetch_s = _mean(loading.fetch_s)
     cpu_s, blocked_s = _mean(loading.fetch_cpu_s), _mean(loading.fetch_blocked_s)
     runqueue_s = _mean(loading.fetch_runqueue_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from flatout.diagnose.causes.fetching import hottest
+from flatout.diagnose.causes.queue import freeing_s
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import MATERIAL_SHARE, NOISE_SHARE
 from flatout.diagnose.view import View
@@ -46,12 +47,13 @@ def epoch_start(view: View) -> Cause | NotMeasured | None:
     Starting workers is another cause: what the loader's own code and the start of processes take is left out.
     """
     account = view.ledger.account("epoch_boundary")
-    if account is None or view.ledger.window_s <= 0:
+    if view.ledger.window_s <= 0:
         return None
-    seconds = account.seconds
+    own = [line for line in account.lines if not _STARTING.search(line.file)] if account else []
+    seconds = account.seconds if account else 0.0
     if view.loading is not None and view.loading.worker_starts_in_window:
-        own = [line for line in account.lines if not _STARTING.search(line.file)]
         seconds = min(seconds, sum(line.seconds for line in own))
+    seconds += view.loading.sampling_s if view.loading else 0.0
     share = seconds / view.ledger.window_s
     if share < NOISE_SHARE:
         return None
@@ -64,7 +66,7 @@ def epoch_start(view: View) -> Cause | NotMeasured | None:
         confidence=view.confidence(0.8),
         evidence=(
             Evidence(f"{duration(seconds)} at the beginning of epochs{each}", {"seconds": seconds, "epochs": times}),
-            *hottest([line for line in account.lines if not _STARTING.search(line.file)], 2),
+            *hottest(own, 2),
         ),
     )
 
@@ -74,12 +76,13 @@ def _in_step(view: View, id: str, account: str, what: str, confidence: float) ->
     model = fit(view)
     if model is None:
         return NotMeasured(id, _NO_STEP)
-    seconds = view.seconds(account)
+    # Freeing large batches is no code of the loop's own, though the time passes there.
+    seconds = view.seconds(account) - (freeing_s(view) if account == "host_other" else 0.0)
     each_s = seconds / model.batches
     share = model.recovered(Change(busy_removed_s=each_s, busy_cpu_removed_s=each_s))
     if share < NOISE_SHARE:
         return None
-    text = f"{duration(each_s)} a step, {percent(view.ledger.share(account))} of the time"
+    text = f"{duration(each_s)} a step, {percent(seconds / view.ledger.window_s)} of the time"
     return Cause(
         id=id,
         title=f"{what} holds up the steps",

@@ -19,8 +19,10 @@ from flatout.predict.workers import enough_prefetch
 _SKEWED = 2.0
 # Supply that exceeds the demand by less is not told from one that just meets it.
 _AMPLE = 1.1
-# What one core copies at the least: torch.stack moves a batch once.
-_COPY_BPS = 1e9
+# What one core copies at the least into fresh shared memory, whose pages are made on the way.
+_COPY_BPS = 3e8
+# Smaller batches take as long to hand over as empty ones: the processes' waking up, not the bytes.
+_LARGE_BATCH = 1 << 20
 
 
 def sample_skew(view: View) -> Cause | NotMeasured | None:
@@ -102,11 +104,18 @@ def fat_samples(view: View) -> Cause | NotMeasured | None:
     if isinstance(data, NotMeasured):
         return data
     loading, _ = data
-    share = view.ledger.share("batch_wait.hand_over")
-    if loading.num_workers == 0 or share < NOISE_SHARE:
+    if loading.num_workers == 0 or (loading.batch_bytes or 0) < _LARGE_BATCH:
         return None
+    freeing = freeing_s(view) / view.ledger.window_s
+    share = view.ledger.share("batch_wait.hand_over") + freeing
+    if share < NOISE_SHARE:
+        return None
+    freed = f", {percent(freeing)} of it into freeing them again" if freeing >= NOISE_SHARE else ""
     evidence = [
-        Evidence(f"{percent(share)} of the time goes into taking over batches that are made", {"hand_over": share})
+        Evidence(
+            f"{percent(share)} of the time goes into taking over batches that are made{freed}",
+            {"hand_over": share, "freeing": freeing},
+        )
     ]
     if loading.batch_bytes:
         read = loading.bytes_read_per_sample
@@ -133,6 +142,14 @@ def fat_samples(view: View) -> Cause | NotMeasured | None:
         confidence=view.confidence(0.8),
         evidence=tuple(evidence),
     )
+
+
+def freeing_s(view: View) -> float:
+    """Seconds of host code on the line that takes the batches: there the batch before is given back to the system."""
+    if view.loading is None or (view.loading.batch_bytes or 0) < _LARGE_BATCH:
+        return 0.0
+    lines = view.lines("host_other", 100)
+    return sum(line.seconds for line in lines if f"{line.file}:{line.line}" == view.loading.site)
 
 
 def slow_collate(view: View) -> Cause | NotMeasured | None:

@@ -1,0 +1,48 @@
+"""``flatout explain``: what a cause means, how it is found, and what to do."""
+
+from __future__ import annotations
+
+import json as json_format
+import textwrap
+from typing import Annotated
+
+import typer
+
+WIDTH = 80
+
+
+def explain(
+    cause: Annotated[
+        str | None, typer.Argument(metavar="CAUSE", help="An id that a report names; none: list them.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The whole page as Markdown.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="As JSON on standard output.")] = False,
+) -> None:
+    """Say what a cause means, how it is found, and what to do.
+
+    Example: flatout explain storage_latency
+    """
+    from flatout.diagnose.explanations import explanation, explanations, text
+
+    if markdown:
+        print(text(), end="")
+        return
+    known = explanations() if cause is None else {cause: explanation(cause)}
+    if json:
+        print(json_format.dumps(known, indent=2))
+        return
+    if cause is not None:
+        print(f"{cause}\n\n{_wrapped(known[cause])}")
+        return
+    width = max(map(len, known))
+    for name, words in known.items():
+        first = textwrap.shorten(words.partition("\n")[0], WIDTH - width - 4, placeholder=" …")
+        print(f"  {name:<{width}}  {first}")
+
+
+def _wrapped(words: str) -> str:
+    """Paragraphs at 80 columns; code as it is."""
+    paragraphs = words.split("\n\n")
+    return "\n\n".join(
+        part if part.startswith("    ") else textwrap.fill(" ".join(part.split()), WIDTH) for part in paragraphs
+    )

@@ -1,0 +1,243 @@
+"""Causes between workers and training, in reading, in ranks and in the machine, on hand-made views."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.diagnose.causes.host import epoch_start, main_process_work
+from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
+from flatout.diagnose.causes.queue import (
+    fat_samples,
+    sample_skew,
+    serialized_workers,
+    shallow_prefetch,
+    slow_collate,
+)
+from flatout.diagnose.causes.ranks import rank_straggler
+from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
+from flatout.diagnose.queue_state import head_of_line_s
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.ranks import Ranks, build_ranks
+from flatout.diagnose.result import Account, Cause, Epoch, Line
+from flatout.diagnose.run_view import build_view
+from flatout.diagnose.view import View
+from flatout.diagnose.worker_records import Fetches
+from flatout.probe import events as kinds
+from flatout.record import EVENT_DTYPE, load_run
+from tests.diagnose.views import BATCHES, COMPUTE, SAMPLES, healthy, locked, make_view, remote, starved
+from tests.record.synthetic import RunBuilder
+
+
+def with_loading(view: View, **changes: Any) -> View:
+    assert view.loading is not None
+    return replace(view, loading=replace(view.loading, **changes))
+
+
+def with_child(view: View, id: str, share: float) -> View:
+    """The view with a part of its wait for batches."""
+    window = view.ledger.window_s
+    accounts = tuple(
+        replace(account, children=(Account(id, id, share * window, share),)) if account.id == "batch_wait" else account
+        for account in view.ledger.accounts
+    )
+    return replace(view, ledger=replace(view.ledger, accounts=accounts))
+
+
+def found(answer: object) -> Cause:
+    assert isinstance(answer, Cause), answer
+    assert 0 < answer.share <= 1 and 0 < answer.confidence <= 1
+    return answer
+
+
+def test_a_lock_is_named_by_the_time_at_it_and_hides_the_number_of_workers() -> None:
+    cause = found(serialized_workers(locked()))
+    assert cause.share == pytest.approx(0.8 * 0.97, rel=0.05)
+    assert serialized_workers(locked(num_workers=1)) is None
+    assert serialized_workers(remote()) is None
+
+
+def test_slow_batches_before_ready_ones_are_skew_and_slow_batches_alone_are_not() -> None:
+    slow = np.full(BATCHES, 0.01)
+    slow[::20] = 0.3
+    view = with_loading(starved(num_workers=2), fetch_s=slow, head_of_line_s=1.0)
+    cause = found(sample_skew(view))
+    assert cause.share == pytest.approx(1.0 / view.ledger.window_s)
+    assert "30.0 times" in cause.evidence[1].text
+    assert sample_skew(with_loading(view, head_of_line_s=0.0)) is None
+    assert sample_skew(with_loading(view, in_order=False)) is None
+    assert sample_skew(with_loading(view, fetch_s=np.full(BATCHES, 0.01))) is None
+
+
+def events(*rows: tuple[int, float, float, int]) -> Any:
+    """(kind, start, end, a) in seconds."""
+    table = np.zeros(len(rows), EVENT_DTYPE)
+    for row, (kind, start, end, a) in zip(table, rows, strict=True):
+        row["kind"], row["start"], row["duration"], row["a"] = kind, start * 1e9, (end - start) * 1e9, a
+    return table
+
+
+def fetched(*rows: tuple[float, float, int]) -> Fetches:
+    nothing = np.full(len(rows), np.nan)
+    start, end, batch = (np.array([row[n] for row in rows]) for n in range(3))
+    begin_ns, end_ns, samples = (start * 1e9).astype(np.int64), (end * 1e9).astype(np.int64), np.zeros(len(rows), int)
+    return Fetches(begin_ns, end_ns, batch.astype(np.int64), samples, *[nothing] * 6)
+
+
+def test_head_of_line_time_is_that_in_which_a_later_batch_was_made_already() -> None:
+    waits = events((kinds.BATCH_WAIT, 0.0, 1.0, 0), (kinds.BATCH_WAIT, 1.0, 6.0, 1), (kinds.BATCH_WAIT, 6.0, 6.1, 2))
+    # Batch 1 takes 5 s in one worker, batch 2 is made at 2 s in the other.
+    workers = (fetched((0.0, 1.0, 0), (1.0, 2.0, 2), (2.0, 3.0, 3)), fetched((0.5, 6.0, 1)))
+    assert head_of_line_s(waits, workers, np.array([0])) == pytest.approx(4.0)
+    assert head_of_line_s(waits, workers[:1], np.array([0])) == 0.0
+    # A later pass has the same batch numbers.
+    assert head_of_line_s(waits, workers, np.array([0, int(5e9)])) == pytest.approx(4.0)
+
+
+def test_large_batches_are_fat_and_small_ones_only_wake_up_late() -> None:
+    view = with_child(healthy(wait=0.002, cpu=0.001), "batch_wait.hand_over", 0.15)
+    large = with_loading(view, batch_bytes=50_000_000)
+    assert found(fat_samples(large)).share == pytest.approx(0.15)
+    assert fat_samples(with_loading(view, batch_bytes=50_000)) is None
+
+
+def test_freeing_large_batches_is_no_work_of_the_loop() -> None:
+    line = Line("train.py", 30, "main", "for batch in loader:", 1.0)
+    view = healthy(busy=COMPUTE | {"host_other": 0.005}, lines={"host_other": line}, batch_bytes=50_000_000)
+    assert found(fat_samples(view)).share == pytest.approx(1.0 / view.ledger.window_s, rel=0.01)
+    assert main_process_work(view) is None
+    assert found(main_process_work(with_loading(view, batch_bytes=1000)))
+
+
+def test_collating_counts_beyond_what_copying_takes() -> None:
+    slow = with_loading(starved(), collate_s=np.full(BATCHES, 0.04), batch_bytes=100_000)
+    assert found(slow_collate(slow)).share > 0.5
+    assert slow_collate(with_loading(slow, batch_bytes=100_000_000)) is None
+    # Its part of the fetch is taken from the transforms.
+    first = next(cause for cause in judge(slow)[0] if cause.id != "too_few_workers")
+    assert first.id == "slow_collate"
+
+
+def test_a_short_queue_is_named_where_the_mean_supply_is_ample() -> None:
+    slow = np.full(BATCHES, 0.001)
+    slow[::50] = 0.2
+    view = with_loading(
+        make_view(wait=0.003, busy=COMPUTE, cpu=0.001, blocked=0.004, num_workers=1, prefetch_factor=2), fetch_s=slow
+    )
+    cause = found(shallow_prefetch(view))
+    assert cause.share == pytest.approx(view.ledger.share("batch_wait"))
+    assert shallow_prefetch(with_loading(view, prefetch_factor=64)) is None
+    assert shallow_prefetch(starved()) is None  # the supply itself is too small
+
+
+def test_bytes_far_beyond_the_sample_are_amplification_and_hide_the_storage() -> None:
+    view = with_loading(remote(), batch_bytes=SAMPLES * 100_000, bytes_read_per_sample=20e6)
+    cause = found(read_amplification(view))
+    assert cause.evidence[0].values["ratio"] == pytest.approx(200)
+    assert judge(view)[0][0].id == "read_amplification"
+    assert read_amplification(with_loading(view, bytes_read_per_sample=3e5)) is None
+
+
+def test_large_samples_wait_for_bytes_and_several_files_for_each_of_them() -> None:
+    large = with_loading(remote(), batch_bytes=SAMPLES * 4_000_000, bytes_read_per_sample=5e6)
+    assert judge(large)[0][0].id == "storage_bandwidth"
+    many = with_loading(remote(), files_per_sample=8.0, bytes_read_per_sample=1e5)
+    assert judge(many)[0][0].id == "small_files"
+    assert small_files(remote()) is None and storage_bandwidth(remote()) is None
+
+
+def test_a_cold_first_epoch_is_told_from_warm_ones() -> None:
+    def epochs(first_s: float) -> tuple[Epoch, ...]:
+        return (
+            Epoch(0, first_s, 100, 3200, True, True, {}),
+            Epoch(1, 1.0, 100, 3200, False, True, {}),
+        )
+
+    view = healthy()
+    slow = replace(view, ledger=replace(view.ledger, epochs=epochs(1.5)))
+    assert found(cold_cache(slow)).share == pytest.approx(0.5 / view.ledger.window_s)
+    assert cold_cache(replace(view, ledger=replace(view.ledger, epochs=epochs(1.0)))) is None
+    assert cold_cache(view) is None
+
+
+def test_the_beginning_of_epochs_is_told_from_the_start_of_workers() -> None:
+    own = Line("train.py", 9, "__iter__", "weights = [...]", 0.5)
+    start = Line("/x/site-packages/torch/utils/data/dataloader.py", 1, "__init__", "w.start()", 0.5)
+    view = healthy(gaps={"epoch_boundary": 1.0}, lines={"epoch_boundary": own})
+    assert found(epoch_start(view)).share == pytest.approx(1.0 / view.ledger.window_s)
+    restarted = healthy(
+        gaps={"epoch_boundary": 1.0},
+        lines={"epoch_boundary": start},
+        persistent_workers=False,
+        worker_starts_in_window=4,
+    )
+    assert epoch_start(restarted) is None
+    sampling = with_loading(healthy(), sampling_s=0.5)
+    assert found(epoch_start(sampling)).share == pytest.approx(0.5 / sampling.ledger.window_s)
+
+
+def test_a_quota_and_a_hot_gpu_are_named_and_the_power_cap_is_not() -> None:
+    assert "CPU quota" in found(throttled(healthy(usage={"throttled_share": 0.2}))).title
+    hot = healthy(usage={"gpu_throttled_share": 0.5, "gpu_throttle_reasons": ("hardware thermal slowdown",)})
+    assert "thermal" in found(throttled(hot)).evidence[0].text
+    assert throttled(healthy(usage={"throttled_share": 0.01})) is None
+
+
+def test_an_idle_gpu_beside_a_training_on_the_cpu_is_named_with_the_reason() -> None:
+    gpu = {"gpus": [{"name": "A100"}]}
+    cause = found(cpu_training(replace(healthy(process={"torch": "2.15.0"}), machine=gpu)))
+    assert "built without CUDA" in cause.evidence[0].text
+    assert cpu_training(healthy()) is None
+    assert cpu_training(replace(healthy(uses_gpu=True), machine=gpu)) is None
+
+
+def test_copies_to_the_gpu_are_named_with_how_the_memory_lies() -> None:
+    view = healthy(uses_gpu=True, busy=COMPUTE | {"h2d": 0.004})
+    assert "does not pin" in found(h2d(view)).evidence[0].text
+    assert h2d(healthy(busy=COMPUTE | {"h2d": 0.004})) is None
+
+
+def test_a_rank_that_is_last_in_most_steps_is_named_and_chance_is_not() -> None:
+    ranks = Ranks(4, 100, 2, 0.9, 0.3, "waits for batches", 0.05, 0.001)
+    cause = found(rank_straggler(replace(healthy(), ranks=ranks)))
+    assert cause.share == 0.3 and "rank 2" in cause.title
+    assert judge(replace(healthy(), ranks=ranks))[0][0].id == "rank_straggler"
+    assert rank_straggler(replace(healthy(), ranks=replace(ranks, late_share=0.3))) is None
+
+
+def two_ranks(folder: Path, late_s: float) -> View:
+    """The second rank waits for its data; the first one waits for it in the exchange of gradients."""
+    run = RunBuilder(folder)
+    for rank, (wait, backward) in enumerate(((0.001, 0.02 + late_s), (0.001 + late_s, 0.02))):
+        process = run.process(start_s=100.0 * rank, rank=rank, local_rank=rank, world_size=2)
+        loader = process.loader(num_workers=0, batch_size=4)
+        process.iterate(loader)
+        for _ in range(30):
+            process.step(loader, wait_s=wait, forward_s=0.01, backward_s=backward, optimizer_s=0.001)
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    return view
+
+
+def test_ranks_are_compared_without_a_common_clock(tmp_path: Path) -> None:
+    view = two_ranks(tmp_path / "late", 0.05)
+    assert view.ranks is not None
+    assert (view.ranks.straggler, view.ranks.late_share, view.ranks.part) == (1, 1.0, "waits for batches")
+    assert view.ranks.waited_share == pytest.approx(0.05 / 0.082, rel=0.02)
+    even = two_ranks(tmp_path / "even", 0.0)
+    assert even.ranks is not None and even.ranks.waited_share == pytest.approx(0, abs=1e-6)
+    assert rank_straggler(even) is None
+
+
+def test_one_rank_has_nobody_to_wait_for(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    process = run.process(rank=0)
+    loader = process.loader(num_workers=0, batch_size=4)
+    process.iterate(loader)
+    for _ in range(20):
+        process.step(loader, wait_s=0.01, backward_s=0.01)
+    assert build_ranks(load_run(run.write())) is None
