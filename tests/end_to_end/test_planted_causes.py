@@ -69,6 +69,12 @@ def first_cause(report: dict[str, Any]) -> str:
         ("many_checkpoints.py", "checkpoint"),
         ("constant_validation.py", "validation"),
         ("tiny_batches.py", "small_batch"),
+        ("one_archive_for_all.py", "serialized_workers"),
+        ("recordings_of_all_lengths.py", "sample_skew"),
+        ("maps_in_double_precision.py", "fat_samples"),
+        ("sentences_padded_by_hand.py", "slow_collate"),
+        ("weights_drawn_again.py", "epoch_start"),
+        ("a_pause_now_and_then.py", "shallow_prefetch"),
         ("nothing_wrong.py", "compute_bound"),
     ],
 )
@@ -95,6 +101,23 @@ def test_decoding_large_photographs_is_named(tmp_path: Path, photographs: Path) 
     found = report(tmp_path, "large_photographs.py", str(photographs))
     accounts_add_up(found)
     assert first_cause(found) == "cpu_decode", found["causes"]
+
+
+def test_reading_whole_volumes_for_patches_is_named(tmp_path: Path) -> None:
+    (tmp_path / "volumes").mkdir()
+    found = report(tmp_path, "patches_of_a_volume.py", str(tmp_path / "volumes"))
+    accounts_add_up(found)
+    assert first_cause(found) == "read_amplification", found["causes"]
+
+
+def test_a_rank_that_is_waited_for_is_named_with_its_reason(tmp_path: Path) -> None:
+    options = ["--json", "--seconds", SECONDS, "--no-trace"]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    done = profile(tmp_path, PYTHON, *torchrun, str(PLANTED / "two_ranks_one_slow_disk.py"), options=options)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert first_cause(found) == "rank_straggler", found["causes"]
+    assert "rank 1" in found["causes"][0]["title"] and "waits for batches" in found["causes"][0]["title"]
 
 
 class Slow(BaseHTTPRequestHandler):

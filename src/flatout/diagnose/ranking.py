@@ -11,6 +11,8 @@ from flatout.diagnose.view import View
 
 HEALTHY = "compute_bound"
 
+HIDING = 0.3  # of the hidden cause's share: less of it cannot be what the hidden one comes from
+
 # (hider, hidden): while the first stands, removing the second gives less than it seems, or is not the way to begin.
 HIDES = (
     ("storage_latency", "cpu_decode"),  # workers that wait for bytes have cores to spare
@@ -40,6 +42,8 @@ HIDES = (
     ("slow_collate", "cpu_transform"),
     ("sample_skew", "shallow_prefetch"),
     ("sample_skew", "too_few_workers"),
+    ("sample_skew", "cpu_decode"),  # the time of a few samples, not of all
+    ("sample_skew", "cpu_transform"),
     ("too_few_workers", "shallow_prefetch"),
     ("storage_latency", "shallow_prefetch"),
     ("throttled", "too_many_workers"),
@@ -72,7 +76,8 @@ def rank(causes: list[Cause]) -> tuple[Cause, ...]:
 
     def place(cause: Cause) -> None:
         hiders = [by_id[hider] for hider, hidden in HIDES if hidden == cause.id and hider in by_id]
-        material = [hider for hider in hiders if hider.share >= MATERIAL_SHARE]
+        # One that is much smaller is no reason to begin with it.
+        material = [hider for hider in hiders if hider.share >= max(MATERIAL_SHARE, HIDING * cause.share)]
         for hider in sorted(material, key=lambda hider: -hider.share):
             if hider.id not in ordered:
                 place(hider)

@@ -10,6 +10,7 @@ from .scheduling import major_faults, process_io, thread_times
 ITEM_COST_NS = 1_500  # what timing one sample costs; see benchmarks/overhead
 CLOSELY_COST_NS = 30_000  # what reading the kernel's counters around a fetch costs, caches cold
 CLOSELY_BUDGET = 0.003  # share of the fetches' own time that looking closely may cost
+LONG_NS = 10_000_000  # from here on what one fetch did is noted even where it was not looked at closely
 
 
 class _SampleTimer:
@@ -118,6 +119,7 @@ def _timed_fetch(original, field, stand_in):
         if left <= 0:
             return closely(self, indices)
         self._flatout_left = left - 1
+        before = _times()
         start = now()
         try:
             return original(self, indices)
@@ -125,10 +127,30 @@ def _timed_fetch(original, field, stand_in):
             end = now()
             try:
                 REC.emit(events.FETCH, start, end, 0, current_batch[0], _samples(indices))
+                if end - start >= LONG_NS and before is not None:
+                    _long_fetch(start, end, before)
             except Exception:
                 report_fault("fetch")
 
     return fetch
+
+
+def _times():
+    """The clocks of this thread and of the process: cheap enough for every fetch."""
+    try:
+        return thread_times(), time.process_time_ns()
+    except Exception:
+        report_fault("counters")
+        return None
+
+
+def _long_fetch(start, end, before):
+    """What a long fetch did cannot be told from the short ones beside it that were looked at closely."""
+    times, cpu = before
+    after = thread_times()
+    if times and after:
+        REC.emit(events.FETCH_SCHED, start, end, 0, after[0] - times[0], after[1] - times[1])
+    REC.emit(events.FETCH_PROCESS, start, end, 0, time.process_time_ns() - cpu, 0)
 
 
 def _samples(indices):
