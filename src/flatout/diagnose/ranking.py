@@ -44,7 +44,7 @@ HIDES = (
     ("sample_skew", "too_few_workers"),
     ("sample_skew", "cpu_decode"),  # the time of a few samples, not of all
     ("sample_skew", "cpu_transform"),
-    ("too_few_workers", "shallow_prefetch"),
+    ("shallow_prefetch", "too_few_workers"),  # their mean would do
     ("storage_latency", "shallow_prefetch"),
     ("throttled", "too_many_workers"),
     ("too_many_workers", "cpu_decode"),  # CPU times measured on crowded cores are not the functions' own

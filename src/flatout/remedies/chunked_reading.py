@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.diagnose.causes.fetching import STORAGE_GROUPS, group_share
-from flatout.diagnose.causes.reading import read_bytes, sample_bytes
+from flatout.diagnose.causes.reading import UNPACKING_GROUPS, read_bytes, sample_bytes
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -17,7 +17,7 @@ def _propose(case: Case) -> Proposal | None:
         return None
     needless = max(0.0, 1.0 - used / read)
     reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
-    unpacking = group_share(loading.cpu_groups, ("read", "decompress", "decode", "convert", "other"))
+    unpacking = group_share(loading.cpu_groups, UNPACKING_GROUPS)
 
     def without(part: float) -> Change:
         return Change(

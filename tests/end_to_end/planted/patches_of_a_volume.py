@@ -30,7 +30,7 @@ def main():
         nn.Unflatten(1, (1, 16)), nn.Conv3d(1, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 2)
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    for patches, labels in DataLoader(Patches(folder), batch_size=4, num_workers=2):
+    for patches, labels in DataLoader(Patches(folder), batch_size=4, num_workers=1):
         loss = nn.functional.cross_entropy(net(patches), labels)
         optimizer.zero_grad()
         loss.backward()

@@ -16,6 +16,8 @@ _AMPLIFIED = 4.0
 # that are waited for, and not the first of them.
 _LARGE_BYTES = 1 << 20
 _SEVERAL_FILES = 2.0
+# Computing that grows with the bytes read. Decoders are another cause: pictures are larger than their files.
+UNPACKING_GROUPS = ("read", "decompress")
 
 
 def read_amplification(view: View) -> Cause | NotMeasured | None:
@@ -34,7 +36,7 @@ def read_amplification(view: View) -> Cause | NotMeasured | None:
         return None
     needless = 1.0 - 1.0 / ratio
     reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
-    unpacking = group_share(loading.cpu_groups, ("read", "decompress", "decode", "convert", "other"))
+    unpacking = group_share(loading.cpu_groups, UNPACKING_GROUPS)
     share = model.recovered(
         Change(fetch_blocked_factor=1.0 - needless * reading, fetch_cpu_factor=1.0 - needless * unpacking)
     )
