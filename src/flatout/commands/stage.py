@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from flatout.stage.packing import PackSummary
     from flatout.stage.staging import Summary
 
 
@@ -39,6 +40,9 @@ def stage(
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Compare the files at DEST with their checksums; copy nothing.")
+    ] = False,
+    pack: Annotated[
+        bool, typer.Option("--pack", help="Write one packed set a split, not single files: images only.")
     ] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Remove staged files that the source has no more.")] = False,
     jobs: Annotated[
@@ -96,6 +100,15 @@ def stage(
     from flatout.stage.showing import Show
 
     show = Show(quiet=quiet)
+    if pack:
+        from flatout.stage.packing import pack as bring_packed
+
+        try:
+            packed = bring_packed(origin, destination, selection, jobs, keep_free, show.progress)
+        finally:
+            show.close()
+        print(json_format.dumps(packed.as_json()) if json else _describe_packed(packed))
+        return
     options = Options(jobs=jobs, wait=wait, prune=prune, keep_free=keep_free)
     try:
         summary = bring(origin, destination, selection, options, show.progress, show.line)
@@ -167,6 +180,17 @@ def _describe(summary: Summary) -> str:
     if summary.failed:
         lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
     return "\n".join([*lines, f"Check it later: flatout stage {summary.source} {summary.destination} --check"])
+
+
+def _describe_packed(packed: PackSummary) -> str:
+    from flatout.report.quantities import duration, size
+
+    parts = f", parts {', '.join(packed.splits)}" if packed.splits != ("",) else ""
+    return (
+        f"packed {packed.images:,} images of {packed.classes} classes, {size(packed.bytes)}, in "
+        f"{duration(packed.seconds)}: {packed.images_per_s:,.0f} images/s{parts}\n"
+        f"Train on it: flatout train RECIPE --data {packed.destination}"
+    )
 
 
 def _check(destination: Path, json: bool) -> int:

@@ -65,7 +65,7 @@ def open_origin(source: str, options: StoreOptions = StoreOptions()) -> Origin:
     if scheme in STORE_SCHEMES:
         return StoreOrigin(source, options)
     if scheme in ("http", "https"):
-        raise UsageError(f"{source}: a web server cannot be listed: give a file of addresses with --list")
+        raise UsageError(f"{source}: a web server cannot be listed: stage from a store or a folder")
     if scheme not in ("", "file"):
         known = ", ".join((*STORE_SCHEMES[:4], "file"))
         raise UsageError(f"{source}: unknown kind of address {scheme!r}: known are {known}, or a folder")

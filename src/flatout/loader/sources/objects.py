@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import time
-
 from flatout import extras
 from flatout.errors import UsageError
 from flatout.loader.contract import Sample
 from flatout.loader.sources.folders import EXTENSIONS
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, Origin, open_origin
-
-TRIES = 6
-FIRST_PAUSE_S = 0.1
+from flatout.stage.patience import read_patiently
 
 
 class ObjectSource:
@@ -60,14 +55,7 @@ class ObjectSource:
         Raises:
             Failure: the store did not give it, after several tries.
         """
-        for left in range(TRIES - 1, -1, -1):
-            try:
-                return bytes(self._origin.read(self._entries[index]))
-            except Failure as error:
-                if not left or error.kind not in ("busy", "again"):
-                    raise
-            time.sleep(FIRST_PAUSE_S * 2 ** (TRIES - 1 - left) * random.uniform(0.5, 1))
-        raise AssertionError("unreachable")
+        return read_patiently(self._origin, self._entries[index])
 
     def locate(self, index: int) -> str:
         """Address of an image."""
