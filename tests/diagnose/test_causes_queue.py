@@ -202,10 +202,12 @@ def test_copies_to_the_gpu_are_named_with_how_the_memory_lies() -> None:
 
 
 def test_a_rank_that_is_last_in_most_steps_is_named_and_chance_is_not() -> None:
-    ranks = Ranks(4, 100, 2, 0.9, 0.3, "waits for batches", 0.05, 0.001)
+    ranks = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
     cause = found(rank_straggler(replace(healthy(), ranks=ranks)))
     assert cause.share == 0.3 and "rank 2" in cause.title
     assert judge(replace(healthy(), ranks=ranks))[0][0].id == "rank_straggler"
+    waiting = judge(replace(healthy(), ranks=replace(ranks, waited_share=0.6)))[0]
+    assert "compute_bound" not in [cause.id for cause in waiting]  # what looks like computing is waiting
     assert rank_straggler(replace(healthy(), ranks=replace(ranks, late_share=0.3))) is None
 
 

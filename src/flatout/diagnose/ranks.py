@@ -29,6 +29,7 @@ class Ranks:
         count: ranks that were recorded.
         steps: steps that all of them made.
         straggler: the rank that is waited for most often.
+        lead: the lowest rank, which the ledger shows.
         late_share: of the steps in which it came last.
         waited_share: mean share of the other ranks' time in which they waited for it.
         part: what it does longer than the median rank, in words.
@@ -39,6 +40,7 @@ class Ranks:
     count: int
     steps: int
     straggler: int
+    lead: int
     late_share: float
     waited_share: float
     part: str
@@ -74,6 +76,7 @@ def build_ranks(run: Run) -> Ranks | None:
         count=len(rows),
         steps=steps,
         straggler=rows[place][0],
+        lead=rows[0][0],
         late_share=float(late[place] / steps),
         waited_share=float((own / np.maximum(length, 1e-12)).mean()),
         part=PARTS[most],

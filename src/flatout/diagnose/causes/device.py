@@ -112,6 +112,8 @@ def compute_bound(view: View) -> Cause | NotMeasured | None:
         busy = view.usage.device_busy_share
         # Without the GPU's busy time: the host meets the GPU in blocking reads, and mostly waits for computation.
         compute = compute + view.ledger.share("device_sync") if busy is None else max(compute, busy)
+    if view.ranks is not None and view.ranks.straggler != view.ranks.lead:
+        compute -= view.ranks.waited_share  # spent in the backward pass, waiting for another rank
     # A little more waiting than the limit, beside eight times as much computation, is no fault either.
     if compute < DOMINANT_SHARE or wait >= max(MATERIAL_SHARE, compute / 8):
         return None
