@@ -61,7 +61,7 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
         scores = "  ".join(
             f"{name} {100 * value:.1f}%" if "acc" in name else f"{name} {value:.3f}"
             for name, value in sorted(record.metrics.items())
-            if name != "lr"
+            if name not in ("lr", "val/acc5")  # metrics.csv has them
         )
         line = (
             f"epoch {record.epoch + 1}/{task.planned_epochs:g}  {scores}  "
