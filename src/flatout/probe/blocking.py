@@ -70,7 +70,9 @@ def _timed_copy(original, name):
             else:
                 try:
                     size = self.numel() * self.element_size()
-                    quick = int(bool(kwargs.get("non_blocking")) and self.is_pinned())
+                    # Also as a place: cuda(device, True), to(device, dtype, True).
+                    asked = kwargs.get("non_blocking") or any(arg is True for arg in args[:3])
+                    quick = int(bool(asked) and self.is_pinned())
                     REC.emit(events.H2D, start, now(), user_site(), size, quick)
                 except Exception:
                     report_fault(name)
