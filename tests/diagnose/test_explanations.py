@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 from flatout.cli import app
 from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.explanations import explanation, explanations, text
+from flatout.diagnose.findings import FINDINGS
 from flatout.errors import UsageError
 
 
 def test_every_cause_is_explained_and_nothing_else() -> None:
-    assert list(explanations()) and set(explanations()) == {function.__name__ for function in CAUSES}
+    assert set(explanations()) == {function.__name__ for function in (*CAUSES, *FINDINGS)}
     for id, words in explanations().items():
         assert "How it is found" in words and "What to do:" in words, id
 
@@ -27,7 +28,7 @@ def test_the_page_is_made_from_the_same_text() -> None:
 
 def test_the_command_lists_and_explains_within_80_columns() -> None:
     listed = CliRunner().invoke(app, ["explain"])
-    assert listed.exit_code == 0 and len(listed.output.splitlines()) == len(CAUSES)
+    assert listed.exit_code == 0 and len(listed.output.splitlines()) == len(CAUSES) + len(FINDINGS)
     for id in explanations():
         shown = CliRunner().invoke(app, ["explain", id])
         prose = [line for line in shown.output.splitlines() if not line.startswith("    ")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatout.diagnose.findings import find
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.result import Diagnosis
 from flatout.diagnose.run_view import build_view
@@ -30,6 +31,7 @@ def diagnose(run: Run) -> Diagnosis:
         problems=run.problems,
         next_command=next_command(run.id, run.command, causes),
         machine=_machine(run),
+        findings=find(view) if view else (),
     )
 
 

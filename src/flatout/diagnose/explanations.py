@@ -15,7 +15,7 @@ def text() -> str:
 
 def explanations() -> dict[str, str]:
     """Cause id -> its explanation: a first sentence, how it is found, what to do, code indented by four spaces."""
-    parts = text().split("\n## ")[1:]
+    parts = [part.partition("\n# ")[0] for part in text().split("\n## ")[1:]]
     return {part.partition("\n")[0].strip(): part.partition("\n")[2].strip() for part in parts}
 
 

@@ -108,6 +108,17 @@ class Cause:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A risk or an opportunity that costs no time now."""
+
+    id: str
+    kind: str  # risk | opportunity
+    title: str
+    how: str  # what to do about it
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True)
 class NotMeasured:
     """A cause that could not be judged, and why."""
 
@@ -154,3 +165,4 @@ class Diagnosis:
     problems: tuple[str, ...]
     next_command: str
     machine: str  # one line
+    findings: tuple[Finding, ...] = ()  # risks and opportunities beside the causes

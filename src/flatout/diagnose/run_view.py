@@ -48,6 +48,7 @@ def build_view(run: Run) -> View | None:
         # The ledger charges device time to its phase: more exact than the driver's samples.
         busy_s = sum(account.seconds for account in ledger.accounts if account.id in (*COMPUTE_ACCOUNTS, "h2d"))
         usage = replace(usage, device_busy_share=busy_s / ledger.window_s)
+    usage = replace(usage, gpu_memory_total_bytes=_gpu_memory(run, _gpu_index(run, training, process)))
     regions = validation_regions(training)
     cores = (run.machine.get("cores") or {}).get("usable")
     return View(
@@ -100,6 +101,12 @@ def _gpu_index(run: Run, training: Training, process: Process) -> int | None:
         return 0
     rank = training.process.info.get("local_rank")
     return int(rank) if rank is not None else None
+
+
+def _gpu_memory(run: Run, index: int | None) -> int | None:
+    """Memory of one GPU of the machine, bytes."""
+    found = (gpu.get("memory_bytes") for gpu in run.machine.get("gpus") or () if gpu.get("index") == index)
+    return next((int(size) for size in found if size), None) if index is not None else None
 
 
 def _begun(training: Training, starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:

@@ -15,6 +15,7 @@ from flatout.diagnose.result import (
     Diagnosis,
     Epoch,
     Evidence,
+    Finding,
     Gain,
     Ledger,
     Line,
@@ -38,6 +39,7 @@ def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "causes": [asdict(cause) for cause in diagnosis.causes],
         "not_measured": [asdict(one) for one in diagnosis.not_measured],
         "remedies": [_remedy_to_json(remedy) for remedy in diagnosis.remedies],
+        "findings": [asdict(finding) for finding in diagnosis.findings],
         "problems": diagnosis.problems,
         "next_command": diagnosis.next_command,
     }
@@ -81,6 +83,7 @@ def diagnosis_from_json(data: Any, *, origin: str = "report") -> Diagnosis:
             problems=tuple(data["problems"]),
             next_command=data["next_command"],
             machine=data["machine"],
+            findings=tuple(Finding(**{**one, "evidence": _evidence(one)}) for one in data["findings"]),
         )
     except KeyError as error:
         raise UsageError(f"{origin}: damaged: {error} is missing; write the report again") from error
@@ -147,11 +150,14 @@ def _remedy(data: dict[str, Any]) -> Remedy:
 
 
 def _cause(data: dict[str, Any]) -> Cause:
-    evidence = tuple(
+    return Cause(**{**_numbers(data, "share", "confidence"), "evidence": _evidence(data)})
+
+
+def _evidence(data: dict[str, Any]) -> tuple[Evidence, ...]:
+    return tuple(
         Evidence(one["text"], {name: math.nan if value is None else value for name, value in one["values"].items()})
         for one in data["evidence"]
     )
-    return Cause(**{**_numbers(data, "share", "confidence"), "evidence": evidence})
 
 
 def _ledger(data: dict[str, Any]) -> Ledger:

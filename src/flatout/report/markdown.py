@@ -36,6 +36,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
         *_remedies(diagnosis),
     ]
     for title, sentences in (
+        ("Worth knowing", outline.finding_sentences(diagnosis.findings)),
         ("Not measured", outline.not_measured_sentences(diagnosis.not_measured)),
         ("Problems with this record", diagnosis.problems),
     ):

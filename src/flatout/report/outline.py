@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from flatout.diagnose.result import Account, Cause, Diagnosis, Epoch, Ledger, NotMeasured, Remedy
+from flatout.diagnose.result import Account, Cause, Diagnosis, Epoch, Finding, Ledger, NotMeasured, Remedy
 from flatout.report.quantities import duration, exact_share, interval, rate, size
 
 # An account below this share of the window is summed up with its small siblings.
@@ -207,6 +207,15 @@ def class_legend(remedies: Iterable[Remedy]) -> str:
     used = dict.fromkeys(remedy.semantic_class for remedy in remedies)
     meanings = "; ".join(f"{name} = {CLASS_MEANING[name]}" for name in used if name in CLASS_MEANING)
     return f"Class: {meanings}." if meanings else ""
+
+
+def finding_sentences(findings: Iterable[Finding]) -> list[str]:
+    """One sentence a finding: what, the numbers, what to do."""
+    sentences = []
+    for one in findings:
+        numbers = "; ".join(evidence.text for evidence in one.evidence)
+        sentences.append(f"{one.title} ({one.id}): {numbers}. {one.how[:1].upper()}{one.how[1:]}")
+    return sentences
 
 
 def not_measured_sentences(not_measured: Iterable[NotMeasured]) -> list[str]:

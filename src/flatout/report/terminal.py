@@ -42,6 +42,7 @@ def render(diagnosis: Diagnosis, *, width: int = WIDTH, unicode: bool = True) ->
     _ledger(page, diagnosis)
     _causes(page, diagnosis)
     _remedies(page, diagnosis)
+    page.bullets("Worth knowing", outline.finding_sentences(diagnosis.findings))
     page.bullets("Not measured", outline.not_measured_sentences(diagnosis.not_measured))
     page.bullets("Problems with this record", diagnosis.problems, style="yellow")
     _next(page, diagnosis.next_command)

@@ -1,0 +1,140 @@
+"""What a run shows beside its causes: risks and opportunities that cost no time now, and so never lead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flatout.diagnose.result import Evidence, Finding
+from flatout.diagnose.view import View
+from flatout.diagnose.wording import duration, percent, size
+
+RISK, OPPORTUNITY = "risk", "opportunity"
+
+# Allocators and caches wander by tens of MiB; a leak shows only beyond that, in a window long enough for a slope.
+_LEAST_GROWTH_BYTES = 64 << 20
+_LEAST_WINDOW_S = 20.0
+# A day: what lasts longer than that is restarted before it runs full.
+_SOON_S = 24 * 3600.0
+# The allocator keeps what it had once; the last twentieth is what a larger sample or a fragment takes.
+_FULL, _IDLE = 0.95, 0.5
+
+
+@dataclass(frozen=True)
+class BadVersion:
+    """A library version that is known to be slow.
+
+    Attributes:
+        package: its name.
+        version: a pattern of the whole version.
+        needs_gpu: whether only trainings on a GPU are concerned.
+        what: what is slow, and when.
+        how: what to do.
+        since: when the entry was written.
+    """
+
+    package: str
+    version: str
+    needs_gpu: bool
+    what: str
+    how: str
+    since: str
+
+
+BAD_VERSIONS = (
+    BadVersion(
+        "torch",
+        r"2\.9\.0(\+.*)?",
+        True,
+        "Conv3d in 16 bits takes far more memory and time than in other versions",
+        "torch 2.9.1 or newer, where the model has Conv3d layers and trains in mixed precision",
+        "2026-11",
+    ),
+)
+
+
+def memory_growth(view: View) -> Finding | None:
+    """The training's processes grow all the time: retained tensors, lists that workers copy page by page."""
+    growth, window_s = view.usage.memory_growth_bps, view.ledger.window_s
+    if growth is None or window_s < _LEAST_WINDOW_S or growth * window_s / 2 < _LEAST_GROWTH_BYTES:
+        return None
+    left = view.usage.available_bytes
+    if left is not None and left / growth > _SOON_S:
+        return None
+    full = "" if left is None else f"; the {size(left)} that are left are gone in {duration(left / growth)}"
+    return Finding(
+        id="memory_growth",
+        kind=RISK,
+        title="the training's memory grows all the time",
+        how="keep numbers, not tensors with their graph (loss.item()); arrays instead of lists in a Dataset",
+        evidence=(Evidence(f"{size(60 * growth)} a minute{full}", {"bytes_per_s": growth}),),
+    )
+
+
+def device_memory_full(view: View) -> Finding | None:
+    """Nearly all of the GPU's memory is taken: a larger batch or sample does not fit."""
+    share = _device_share(view)
+    if share is None or share < _FULL:
+        return None
+    return Finding(
+        id="device_memory_full",
+        kind=RISK,
+        title="the GPU's memory is nearly full: a larger batch does not fit",
+        how="gradient checkpointing, mixed precision, or a smaller batch with gradient accumulation",
+        evidence=(_device_evidence(view, share),),
+    )
+
+
+def device_memory_idle(view: View) -> Finding | None:
+    """More than half of the GPU's memory was never used."""
+    share = _device_share(view)
+    if share is None or share > _IDLE:
+        return None
+    return Finding(
+        id="device_memory_idle",
+        kind=OPPORTUNITY,
+        title="more than half of the GPU's memory is not used",
+        how="a larger batch, with the learning rate adapted, where the run is not starved; or a smaller GPU",
+        evidence=(_device_evidence(view, share),),
+    )
+
+
+def bad_version(view: View) -> Finding | None:
+    """A library version that is known to be slow."""
+    installed = {"torch": view.process.torch}
+    for entry in BAD_VERSIONS:
+        version = installed.get(entry.package)
+        concerned = not entry.needs_gpu or bool(view.uses_gpu)
+        if version is not None and concerned and re.fullmatch(entry.version, version):
+            return Finding(
+                id="bad_version",
+                kind=RISK,
+                title=f"{entry.package} {version} is known to be slow",
+                how=entry.how,
+                evidence=(Evidence(f"{entry.what} (noted {entry.since})", {"version": version}),),
+            )
+    return None
+
+
+def _device_share(view: View) -> float | None:
+    used, total = view.usage.gpu_memory_used_bytes, view.usage.gpu_memory_total_bytes
+    return used / total if view.uses_gpu and used is not None and total else None
+
+
+def _device_evidence(view: View, share: float) -> Evidence:
+    used, total = view.usage.gpu_memory_used_bytes or 0, view.usage.gpu_memory_total_bytes or 0
+    return Evidence(f"at the most {size(used)} of {size(total)}, {percent(share)}", {"used": used, "total": total})
+
+
+FINDINGS: tuple[Callable[[View], Finding | None], ...] = (
+    memory_growth,
+    device_memory_full,
+    bad_version,
+    device_memory_idle,
+)
+
+
+def find(view: View) -> tuple[Finding, ...]:
+    """All findings of a view: risks first."""
+    return tuple(found for function in FINDINGS if (found := function(view)) is not None)

@@ -1,0 +1,72 @@
+"""Risks and opportunities beside the causes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flatout.diagnose.findings import FINDINGS, find
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.usage import summarize
+from flatout.diagnose.view import Usage, View
+from tests.diagnose.views import COMPUTE, healthy
+
+GIB = 1 << 30
+
+
+def ids(view: View) -> list[str]:
+    return [finding.id for finding in find(view)]
+
+
+def long(usage: Usage, **more: object) -> View:
+    """A healthy run of 200 s."""
+    view = healthy(busy={name: 100 * seconds for name, seconds in COMPUTE.items()}, **more)
+    return replace(view, usage=usage)
+
+
+def test_a_healthy_run_has_none() -> None:
+    assert find(healthy()) == ()
+
+
+def test_memory_that_grows_is_told_with_the_time_that_is_left() -> None:
+    view = long(Usage(memory_growth_bps=10e6, available_bytes=6 * GIB))
+    (found,) = find(view)
+    assert found.id == "memory_growth" and found.kind == "risk"
+    assert "10.7 min" in found.evidence[0].text and "a minute" in found.evidence[0].text
+    assert ids(long(Usage(memory_growth_bps=10e6, available_bytes=6000 * GIB))) == []  # lasts for a week
+    assert ids(long(Usage(memory_growth_bps=1e5, available_bytes=GIB))) == []  # no more than caches wander
+
+
+def test_the_slope_is_of_the_second_half_and_of_processes_that_last() -> None:
+    def sample(second: int) -> dict[str, object]:
+        rss = 1e9 + (5e8 * second if second < 10 else 5e9) + 2e6 * second
+        workers = [{"pid": 2, "cpu_s": 0.0, "rss": 7e9, "pss": None}] if second < 18 else []
+        return {
+            "t": second * 1_000_000_000,
+            "processes": [{"pid": 1, "cpu_s": 0.0, "rss": rss, "pss": None}, *workers],
+        }
+
+    usage = summarize([sample(n) for n in range(21)], 0, 20_000_000_000, 1, [2], None)
+    assert usage.memory_growth_bps == pytest.approx(2e6)
+
+
+@pytest.mark.parametrize(("used", "id"), [(77, "device_memory_full"), (30, "device_memory_idle")])
+def test_the_memory_of_the_gpu_is_full_or_idle(used: int, id: str) -> None:
+    usage = Usage(gpu_memory_used_bytes=used * GIB, gpu_memory_total_bytes=80 * GIB)
+    assert ids(replace(healthy(uses_gpu=True), usage=usage)) == [id]
+    assert ids(replace(healthy(), usage=usage)) == []
+
+
+def test_a_version_that_is_known_to_be_slow_is_named() -> None:
+    view = healthy(uses_gpu=True, process={"torch": "2.9.0+cu128"})
+    (found,) = find(view)
+    assert found.id == "bad_version" and "2.9.1" in found.how
+    assert ids(healthy(uses_gpu=True, process={"torch": "2.9.1"})) == []
+    assert ids(healthy(process={"torch": "2.9.0"})) == []
+
+
+def test_findings_are_no_causes() -> None:
+    view = long(Usage(memory_growth_bps=10e6, available_bytes=6 * GIB))
+    assert [cause.id for cause in judge(view)[0]] == ["compute_bound"]
+    assert len({function.__name__ for function in FINDINGS}) == len(FINDINGS)
