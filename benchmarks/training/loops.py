@@ -37,12 +37,12 @@ class Loop:
     Attributes:
         name: As in the tables.
         about: What it is made of.
-        step_s: From a recipe, warm-up steps and measured steps, the seconds of each measured step.
+        step_s: From a recipe, warm-up steps and measured steps, the mean seconds of a measured step.
     """
 
     name: str
     about: str
-    step_s: Callable[[Recipe, int, int], list[float]]
+    step_s: Callable[[Recipe, int, int], float]
 
 
 def device() -> torch.device:
@@ -96,7 +96,7 @@ class _Clock(pl.Callback):
             trainer.should_stop = True
 
 
-def flatout_loop(recipe: Recipe, warm_up: int, steps: int, loader: Any = None) -> list[float]:
+def flatout_loop(recipe: Recipe, warm_up: int, steps: int, loader: Any = None) -> float:
     """Our training loop with all that a fit has: books, schedule, losses kept, last checkpoint."""
     torch.manual_seed(0)
     loader = loader or Synthetic(recipe, warm_up + steps)
@@ -107,7 +107,7 @@ def flatout_loop(recipe: Recipe, warm_up: int, steps: int, loader: Any = None) -
         clock = _Clock(warm_up, steps)
         trainer.callbacks = [books, clock]
         trainer.fit(ImageTask(recipe, model, CLASSES, 0.01, warm_up + steps), loader)
-    return [(clock.end - clock.begin) / steps]
+    return (clock.end - clock.begin) / steps
 
 
 def _prepared(recipe: Recipe) -> tuple[nn.Module, Any, Any, Any, nn.Module]:
@@ -131,7 +131,7 @@ def _ready(recipe: Recipe) -> tuple[Tensor, Tensor]:
     return images, torch.randint(0, CLASSES, (count,), device=device())
 
 
-def plain_loop(recipe: Recipe, warm_up: int, steps: int) -> list[float]:
+def plain_loop(recipe: Recipe, warm_up: int, steps: int) -> float:
     """Zero, forward, backward, step: what every training has to do."""
     model, optimizer, autocast, scaler, criterion = _prepared(recipe)
     images, labels = _ready(recipe)
@@ -145,10 +145,10 @@ def plain_loop(recipe: Recipe, warm_up: int, steps: int) -> list[float]:
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-    return [(_wait() - begin) / steps]
+    return (_wait() - begin) / steps
 
 
-def timm_loop(recipe: Recipe, warm_up: int, steps: int) -> list[float]:
+def timm_loop(recipe: Recipe, warm_up: int, steps: int) -> float:
     """A loop of timm's parts: its scaler, meters and per-update cosine schedule, its loss with smoothing."""
     from timm.loss import LabelSmoothingCrossEntropy
     from timm.scheduler import CosineLRScheduler
@@ -179,10 +179,10 @@ def timm_loop(recipe: Recipe, warm_up: int, steps: int) -> list[float]:
         schedule.step_update(num_updates=step)
         batch_time.update(time.perf_counter() - last)
         last = time.perf_counter()
-    return [(_wait() - begin) / steps]
+    return (_wait() - begin) / steps
 
 
-def fed_loop(recipe: Recipe, warm_up: int, steps: int) -> list[float]:
+def fed_loop(recipe: Recipe, warm_up: int, steps: int) -> float:
     """Our loop, fed from JPEG files by our loader; its epoch must be long enough."""
     with make_loader(recipe, open_data(recipe), True) as loader:
         assert len(loader) >= warm_up + steps, (len(loader), warm_up + steps)

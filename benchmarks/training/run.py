@@ -73,7 +73,7 @@ def _one(name: str, options: argparse.Namespace) -> dict[str, float]:
     if name == "loader":
         return {"rate": decode_rate(recipe)}
     run = fed_loop if name == FED else next(loop.step_s for loop in LOOPS if loop.name == name)
-    step = statistics.median(run(recipe, options.warm_up, options.steps))
+    step = run(recipe, options.warm_up, options.steps)
     memory = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
     return {"step_s": step, "rate": options.batch_size / step, "device_gib": memory}
 

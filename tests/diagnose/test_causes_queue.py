@@ -70,7 +70,6 @@ def test_slow_batches_before_ready_ones_are_skew_and_slow_batches_alone_are_not(
     assert "30.0 times" in cause.evidence[1].text
     assert sample_skew(with_loading(view, head_of_line_s=0.0)) is None
     assert sample_skew(with_loading(view, in_order=False)) is None
-    assert sample_skew(with_loading(view, fetch_s=np.full(BATCHES, 0.01))) is None
 
 
 def events(*rows: tuple[int, float, float, int]) -> Any:

@@ -19,7 +19,7 @@ from flatout.stage.names import STATE_FOLDER
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.packing import pack
 from flatout.stage.selection import Selection
-from flatout.stage.staging import StagingFailed
+from flatout.stage.staging import Options, StagingFailed
 from tests.loader.photographs import make_class_folders
 
 
@@ -71,6 +71,8 @@ def test_a_packed_set_is_not_overwritten_and_nothing_selected_is_said(root: Path
     pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("val",)))
     with pytest.raises(UsageError, match="a packed set is there already"):
         pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("val",)))
+    with pytest.raises(UsageError, match="--prune: a packed set is written whole"):
+        pack(FolderOrigin(root), tmp_path / "other", Selection(), Options(prune=True))
     with pytest.raises(UsageError, match="no images are selected"):
         pack(FolderOrigin(root), tmp_path / "other", Selection(include=("*.tif",)))
 

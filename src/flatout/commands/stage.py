@@ -100,16 +100,16 @@ def stage(
     from flatout.stage.showing import Show
 
     show = Show(quiet=quiet)
+    options = Options(jobs=jobs, wait=wait, prune=prune, keep_free=keep_free)
     if pack:
         from flatout.stage.packing import pack as bring_packed
 
         try:
-            packed = bring_packed(origin, destination, selection, jobs, keep_free, show.progress)
+            packed = bring_packed(origin, destination, selection, options, show.progress, show.line)
         finally:
             show.close()
         print(json_format.dumps(packed.as_json()) if json else _describe_packed(packed))
         return
-    options = Options(jobs=jobs, wait=wait, prune=prune, keep_free=keep_free)
     try:
         summary = bring(origin, destination, selection, options, show.progress, show.line)
     finally:

@@ -45,10 +45,10 @@ class BadVersion:
 BAD_VERSIONS = (
     BadVersion(
         "torch",
-        r"2\.9\.0(\+.*)?",
+        r"2\.9\.[01](\+.*)?",
         True,
-        "Conv3d in 16 bits takes far more memory and time than in other versions",
-        "torch 2.9.1 or newer, where the model has Conv3d layers and trains in mixed precision",
+        "Conv3d in 16 bits may run without its cuDNN kernel: slower, far more memory (pytorch issues 166643, 174051)",
+        "torch 2.10 or newer, or 2.9.1 with cuDNN 9.15 or newer, where the model has Conv3d layers",
         "2026-11",
     ),
 )

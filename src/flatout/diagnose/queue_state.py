@@ -11,7 +11,7 @@ from flatout.diagnose.worker_records import Fetches
 from flatout.record import Events, ends
 
 READY_SHIFT, READY_MASK = 48, 0x3FFF
-# A batch is slow when its fetch takes this many times the median: neighbours on the cores do not slow one that much.
+# A batch is slow when its fetch takes this many times the median: sharing a core with one other thread doubles it.
 SLOW = 3.0
 
 

@@ -35,20 +35,21 @@ def build_view(run: Run) -> View | None:
     workers = tuple(m for team in side.teams for m in team.members if m is not None) if side else ()
     spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))
     process = _process(training.process, workers)
+    gpu = _gpu_index(run, training, process)
     usage = summarize(
         run.system(),
         training.window_begin_ns,
         training.window_end_ns,
         training.process.pid,
         sorted({worker.pid for worker in workers}),
-        _gpu_index(run, training, process),
+        gpu,
         (run.machine.get("cores") or {}).get("usable"),
     )
     if spans and ledger.window_s > 0:
         # The ledger charges device time to its phase: more exact than the driver's samples.
         busy_s = sum(account.seconds for account in ledger.accounts if account.id in (*COMPUTE_ACCOUNTS, "h2d"))
         usage = replace(usage, device_busy_share=busy_s / ledger.window_s)
-    usage = replace(usage, gpu_memory_total_bytes=_gpu_memory(run, _gpu_index(run, training, process)))
+    usage = replace(usage, gpu_memory_total_bytes=_gpu_memory(run, gpu))
     regions = validation_regions(training)
     cores = (run.machine.get("cores") or {}).get("usable")
     return View(

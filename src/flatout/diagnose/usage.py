@@ -53,7 +53,6 @@ def summarize(
         gpu_throttled_share=slowed,
         gpu_throttle_reasons=reasons,
         memory_growth_bps=_growth_bps(times_s, processes, {main_pid, *worker_pids}),
-        memory_limit_bytes=next((limit for sample in chosen if (limit := _limit(sample))), None),
         gpu_memory_used_bytes=max(_of_gpu(chosen, gpu, "memory_used"), default=None),
     )
 
@@ -138,11 +137,6 @@ def _throttled_share(chosen: Sequence[Sample], span_s: float, cores: float | Non
     if len(counted) < 2 or span_s <= 0 or not cores:
         return None
     return float(min(max(counted[-1] - counted[0], 0) / 1e9 / (span_s * cores), 1.0))
-
-
-def _limit(sample: Sample) -> int | None:
-    value = (sample.get("memory") or {}).get("limit")
-    return int(value) if value else None
 
 
 def _growth_bps(times_s: Sequence[float], processes: Sequence[dict[int, Sample]], pids: set[int]) -> float | None:

@@ -27,7 +27,6 @@ class Usage:
     gpu_throttled_share: float | None = None  # of the samples in which the GPU had lowered its clocks
     gpu_throttle_reasons: tuple[str, ...] | None = None
     memory_growth_bps: float | None = None  # bytes a second by which the training's processes grow
-    memory_limit_bytes: int | None = None
     gpu_memory_used_bytes: int | None = None  # the most
     gpu_memory_total_bytes: int | None = None
 

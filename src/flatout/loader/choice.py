@@ -47,16 +47,19 @@ def choose(maker: Maker, places: Sequence[int], backend: str = "auto", workers: 
     Raises:
         UsageError: processes are asked for and cannot be used.
     """
-    cores = usable_cores()
+    cores, asked = usable_cores(), f"{backend} as asked"
     only = "pixels are made on the GPU" if maker.device != "cpu" else maker.source.only_threads
     if only is not None:
         if backend == "processes":
             raise UsageError(f"images.backend: processes cannot be used here, since {only}: set it to threads")
-        backend = "threads"
-    if not places or (workers != "auto" and (backend != "auto" or int(workers) == 1)):
+        backend, asked = "threads", f"threads, since {only}"
+    if workers != "auto" and backend != "auto":
+        return Choice(backend, int(workers), f"{asked}, {workers} as asked")
+    if workers == 1 and backend == "auto":
+        return Choice("threads", 1, "threads, 1 as asked: with one worker a process gains nothing")
+    if not places:
         count = cores if workers == "auto" else int(workers)
-        chosen = "threads" if backend == "auto" else backend
-        return Choice(chosen, count, f"{chosen} as asked, {count} as asked" if places else f"{chosen}, {count}")
+        return Choice("threads" if backend == "auto" else backend, count, f"{count}, there is nothing to measure with")
     one, computing = _rate(maker, places[:TRY_IMAGES], 1)
     if workers != "auto":
         count, why = int(workers), f"{workers} as asked"
@@ -69,7 +72,7 @@ def choose(maker: Maker, places: Sequence[int], backend: str = "auto", workers: 
     else:
         count, why = cores, f"{cores} for {cores} usable core(s)"
     if backend != "auto":
-        return Choice(backend, count, f"{backend} as asked, {why}")
+        return Choice(backend, count, f"{asked}, {why}")
     if count == 1:
         return Choice("threads", 1, f"threads, {why}: with one worker a process gains nothing")
     two, _ = _rate(maker, places[:TRY_IMAGES], 2)

@@ -154,7 +154,7 @@ class ImageLoader:
                 # Said before the last batch is given: who knows the length does not ask for another.
                 if self.epoch == epoch and self._delivered == len(plan):
                     self.epoch, self._delivered = epoch + 1, 0
-                yield batch.pin_memory() if self._pin and self._maker.device == "cpu" else batch
+                yield batch.pin_memory() if self._pin and not batch.images.is_cuda else batch
         finally:
             coming.close()
 

@@ -157,7 +157,7 @@ class Books(pl.Callback):  # type: ignore[misc]
                 )
         self._read = len(task.losses)
         for logger in trainer.loggers:
-            logger.log_metrics({"train/loss_step": loss, "train/lr": rate}, before + len(task.losses))
+            logger.log_metrics({"train/loss_step": loss, "train/lr": rate}, trainer.global_step)
 
     def on_validation_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Training of this epoch is over."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from flatout.loader.contract import Source
 from flatout.recipes.contract import EpochRecord
 from flatout.recipes.deadline import Deadline
+from flatout.recipes.predicting import SUBMISSION_FILE, submit
 
 PLENTY = 1_000_000_000
 
@@ -21,13 +22,11 @@ class FirstSubmission:
     def __init__(self, folder: Path, test: Source, deadline: Deadline, report: Callable[[str], None]) -> None:
         """Write the submission of ``folder``, once it has a checkpoint."""
         self._folder, self._test, self._deadline, self._report = folder, test, deadline, report
-        self._done = (folder / "submission.csv").is_file() or int(os.environ.get("RANK", "0")) > 0
+        self._done = (folder / SUBMISSION_FILE).is_file() or int(os.environ.get("RANK", "0")) > 0
 
     def after_step(self, epoch: int, step: int) -> str | None:
         """Predict when the second epoch has begun: the first one's checkpoint is written then."""
         if not self._done and epoch > 0:
-            from flatout.recipes.predicting import submit
-
             self._done = True
             self._deadline.measured_prediction(submit(self._folder, self._test, self._report))
         return None

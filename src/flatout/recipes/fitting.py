@@ -113,7 +113,10 @@ def _fit_once(
     if training.early_stopping:
         stopping = training.early_stopping
         own.append(Patience(recipe.checkpoints.metric, stopping.patience, stopping.min_delta, training.epochs))
-    with make_loader(recipe, data, True, rank, world) as train, _validation(recipe, data, rank, world) as validation:
+    with (
+        make_loader(recipe, data, True, rank, world) as train,
+        make_loader(recipe, data, False, rank, world, train.choice.workers) as validation,
+    ):
         steps = len(train) // training.accumulate
         if rank == 0:
             for line in derive(recipe, data, model, train.choice, lr=lr, how=how, world=world, steps=steps):
@@ -147,8 +150,10 @@ def _fit_once(
     return _result(recipe, folder, books)
 
 
-def make_loader(recipe: Recipe, data: ImageData, training: bool, rank: int = 0, world: int = 1) -> ImageLoader:
-    """The training or validation loader of a recipe."""
+def make_loader(
+    recipe: Recipe, data: ImageData, training: bool, rank: int = 0, world: int = 1, workers: int | None = None
+) -> ImageLoader:
+    """The training or validation loader of a recipe; ``workers``: as many, without measuring again."""
     images = recipe.images
     source = data.train if training or data.validation is None else data.validation
     return ImageLoader(
@@ -167,15 +172,11 @@ def make_loader(recipe: Recipe, data: ImageData, training: bool, rank: int = 0, 
         decoder=images.decoder,
         scaled_decode=images.scaled_decode,
         backend=images.backend if training else "threads",
-        workers=images.workers,
+        workers=workers or images.workers,
         prefetch_batches=images.prefetch_batches,
         bad_files=recipe.data.bad_files,
         pin_memory=torch.cuda.is_available(),
     )
-
-
-def _validation(recipe: Recipe, data: ImageData, rank: int, world: int) -> ImageLoader:
-    return make_loader(recipe, data, False, rank, world)
 
 
 def _checked(path: Path, recipe: Recipe, data: ImageData) -> Path:

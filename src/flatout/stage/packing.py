@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flatout.errors import UsageError
+from flatout.loader.file_names import EXTENSIONS
 from flatout.loader.packed import NAME, PackedWriter
 from flatout.stage.failures import Failure
 from flatout.stage.names import STATE_FOLDER
@@ -21,10 +22,10 @@ from flatout.stage.origins import Entry, Origin
 from flatout.stage.patience import read_patiently
 from flatout.stage.selection import Selection, chosen_classes, selected
 from flatout.stage.space import check_room
-from flatout.stage.staging import Progress, StagingFailed
+from flatout.stage.staging import Options, Progress, StagingFailed
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 AT_ONCE = 32
+WATCH_EVERY_S = 0.2
 READ_AHEAD = 4  # times the reads at once: bounds the memory
 
 
@@ -50,9 +51,9 @@ def pack(
     origin: Origin,
     destination: Path,
     selection: Selection,
-    jobs: int | None = None,
-    keep_free: int | None = None,
+    options: Options | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> PackSummary:
     """Write a packed set a split, images in an order drawn by the selection's seed; labels are the first folders.
 
@@ -62,31 +63,34 @@ def pack(
         origin: where the images are.
         destination: folder; made if it does not exist.
         selection: what of them.
-        jobs: reads at once.
-        keep_free: bytes of the disk to leave to others; None: a default.
+        options: how; what is packed is never pruned.
         watch: told the progress now and then.
+        report: told what is worth a line.
 
     Raises:
-        UsageError: nothing is selected, a packed set is there already, or the disk is too small.
+        UsageError: pruning is asked for, nothing is selected, a packed set is there already, or the disk is too small.
         StagingFailed: an image could not be read.
     """
+    options = options or Options()
+    if options.prune:
+        raise UsageError("--prune: a packed set is written whole: remove its folder, and pack again")
     splits = selection.splits or ("",)
     for split in splits:
         if (destination / split / NAME).exists():
             raise UsageError(f"{destination / split}: a packed set is there already: remove it, or give another folder")
     try:
         names = chosen_classes(origin, selection)
-        entries = [entry for entry in selected(origin, selection, names) if entry.key.lower().endswith(IMAGES)]
+        entries = [entry for entry in selected(origin, selection, names) if entry.key.lower().endswith(EXTENSIONS)]
     except Failure as error:
         raise StagingFailed(f"{origin.address}: cannot be listed: {error}") from None
     if not entries:
         raise UsageError(f"{origin.address}: no images are selected there")
     destination.mkdir(parents=True, exist_ok=True)
     progress = Progress(listed=len(entries), listed_bytes=sum(e.size for e in entries), listing_done=True)
-    progress.width = jobs or AT_ONCE
-    check_room(destination, progress.listed_bytes, keep_free)
+    progress.width = options.jobs or AT_ONCE
+    check_room(destination, progress.listed_bytes, options.keep_free)
     classes = tuple(names or sorted({label for e in entries if (label := _label(e.key, splits)) is not None}))
-    with alone(destination, False, lambda line: None):
+    with alone(destination, options.wait, report):
         for split in splits:
             own = [entry for entry in entries if not split or entry.key.startswith(f"{split}/")]
             _pack_split(origin, destination, split, own, splits, classes, selection.seed, progress, watch)
@@ -117,6 +121,7 @@ def _pack_split(
     random.Random(seed).shuffle(entries)
     making = destination / STATE_FOLDER / f"packing-{os.getpid()}"
     shutil.rmtree(making, ignore_errors=True)
+    told = progress.began
     try:
         with PackedWriter(making, classes) as writer:
             for entry, data in _read(origin, entries, progress.width):
@@ -124,7 +129,8 @@ def _pack_split(
                 writer.add(key, _label(entry.key, splits), data)
                 progress.copied += 1
                 progress.copied_bytes += len(data)
-                if time.monotonic() - progress.began > 0.2:
+                if time.monotonic() - told > WATCH_EVERY_S:
+                    told = time.monotonic()
                     watch(progress)
         target = destination / split
         target.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,6 @@ from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.predict.workers import enough_prefetch
 
-# Fetches of equal work differ by less than this between the slowest hundredth and the median on a quiet machine.
-_SKEWED = 2.0
 # Supply that exceeds the demand by less is not told from one that just meets it.
 _AMPLE = 1.1
 # What one core copies at the least into fresh shared memory, whose pages are made on the way.
@@ -36,7 +34,7 @@ def sample_skew(view: View) -> Cause | NotMeasured | None:
     share = min(loading.head_of_line_s / view.ledger.window_s, view.ledger.share("batch_wait"))
     median = float(np.median(loading.fetch_s))
     slow = float(np.quantile(loading.fetch_s, 0.99)) / median if median > 0 else 1.0
-    if share < NOISE_SHARE or slow < _SKEWED:
+    if share < NOISE_SHARE:
         return None
     evidence = [
         Evidence(

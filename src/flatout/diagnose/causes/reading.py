@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flatout.diagnose.causes.fetching import STORAGE_GROUPS, data_of, group_share, hottest, split
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
@@ -81,12 +83,11 @@ def small_files(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def _reading(view: View, id: str, title: str, applies: object) -> Cause | NotMeasured | None:
+def _reading(view: View, id: str, title: str, applies: Callable[[Loading], bool]) -> Cause | NotMeasured | None:
     data = data_of(view, id)
     if isinstance(data, NotMeasured):
         return data
     loading, model = data
-    assert callable(applies)
     parts = split(loading)
     if view.ledger.share("batch_wait") < NOISE_SHARE or parts.blocked is None or not applies(loading):
         return None

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.loader.contract import Sample
-
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+from flatout.loader.file_names import EXTENSIONS
 
 
 class FolderSource:

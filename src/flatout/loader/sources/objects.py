@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout import extras
 from flatout.errors import UsageError
 from flatout.loader.contract import Sample
-from flatout.loader.sources.folders import EXTENSIONS
+from flatout.loader.file_names import EXTENSIONS
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, Origin, open_origin
 from flatout.stage.patience import read_patiently

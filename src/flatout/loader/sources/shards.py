@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from flatout.errors import UsageError
 from flatout.loader.contract import Sample
+from flatout.loader.file_names import EXTENSIONS
 from flatout.loader.sources.descriptors import Descriptors
-from flatout.loader.sources.folders import EXTENSIONS
 
 
 class _Member(NamedTuple):
