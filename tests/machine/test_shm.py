@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flatout.machine.shm import left_in_shm, shm_names
+from flatout.machine.shm import left_in_shm, remove_left, shm_names
 
 
 def ended_pid() -> int:
@@ -41,6 +41,17 @@ def test_nothing_is_removed_and_nothing_new_is_an_empty_list(tmp_path: Path) -> 
     assert left_in_shm(set(), tmp_path) == ["psm_a"]
     assert shm_names(tmp_path) == {"psm_a"}
     assert left_in_shm({"psm_a"}, tmp_path) == []
+
+
+def test_only_new_segments_of_the_processes_that_were_ended_are_removed(tmp_path: Path) -> None:
+    pid, other = ended_pid(), ended_pid()
+    before = f"torch_{pid}_1_0"
+    (tmp_path / before).touch()
+    kept = {f"torch_{other}_1_0", f"torch_{os.getpid()}_1_0", "psm_unused"}
+    for name in (f"torch_{pid}_2_1", *kept):
+        (tmp_path / name).touch()
+    remove_left({before}, {pid, os.getpid()}, tmp_path)
+    assert shm_names(tmp_path) == {before, *kept}
 
 
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves behind in /dev/shm: found and reported, never removed."""
+"""What a run leaves behind in /dev/shm: reported, and removed where flatout itself ended the owner."""
 
 from __future__ import annotations
 
@@ -42,6 +42,24 @@ def left_in_shm(before: set[str], shm: Path = SHM) -> list[str]:
             used.update(_names_in_use(pid, shm))
         left += unowned - used
     return sorted(left)
+
+
+def remove_left(before: set[str], pids: set[int], shm: Path = SHM) -> None:
+    """Remove the segments that processes left because they were ended in the middle of making one.
+
+    A DataLoader worker gives its shared tensors no lasting name: torch makes the file and unlinks it at
+    once. A signal in between, while a large segment is being filled, leaves the file there for ever.
+
+    Args:
+        before: Names to leave alone: those that were there before the processes started.
+        pids: The processes that were ended; segments of any other process stay.
+        shm: The folder.
+    """
+    for name in left_in_shm(before, shm):
+        match = _OWNER.match(name)
+        if match and int(match[1]) in pids:
+            with contextlib.suppress(OSError):
+                (shm / name).unlink()
 
 
 def _is_ours(path: Path) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import flatout
 from flatout.errors import CommandError
 from flatout.machine.sampler import SystemSampler
-from flatout.machine.shm import left_in_shm, shm_names
+from flatout.machine.shm import left_in_shm, remove_left, shm_names
 from flatout.machine.snapshot import take_snapshot
 from flatout.machine.tree import become_subreaper, descendants, end_tree
 from flatout.probe.events import FORMAT_VERSION
@@ -236,10 +236,12 @@ class _Session:
         folders = multiprocessing_folders()
         while (found := multiprocessing_folders() | folders) != folders:
             folders = found
+        pids = {process.pid for process in descendants(os.getpid())}
         survivors = end_tree([child.pid, os.getpid()], GRACE_S)
         _wait(child, 1.0)
         if not survivors:
             remove(folders)
+            remove_left(self.shm_before, pids)
         return survivors
 
     def _close(
