@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from flatout.diagnose.findings import FINDINGS, find
+from flatout.diagnose.metrics import Metrics
 from flatout.diagnose.ranking import judge
+from flatout.diagnose.run_view import _gpu_index
 from flatout.diagnose.usage import summarize
-from flatout.diagnose.view import Usage, View
+from flatout.diagnose.view import Process, Usage, View
 from tests.diagnose.views import COMPUTE, healthy
 
 GIB = 1 << 30
@@ -70,3 +74,65 @@ def test_findings_are_no_causes() -> None:
     view = long(Usage(memory_growth_bps=10e6, available_bytes=6 * GIB))
     assert [cause.id for cause in judge(view)[0]] == ["compute_bound"]
     assert len({function.__name__ for function in FINDINGS}) == len(FINDINGS)
+
+
+def on_gpu(**process: object) -> View:
+    given = {"param_dtype": "float32", "capability": 8.6, "tf32": True, "compiled": True, **process}
+    return healthy(uses_gpu=True, process=given)
+
+
+@pytest.mark.parametrize(
+    ("process", "found"),
+    [
+        ({}, ["mixed_precision"]),
+        ({"autocast": "bfloat16"}, []),
+        ({"param_dtype": "bfloat16"}, []),
+        ({"capability": 6.1}, []),
+        ({"capability": None}, []),
+        ({"tf32": False}, ["mixed_precision", "tf32"]),
+        ({"tf32": False, "capability": 7.5}, ["mixed_precision"]),
+        ({"autocast": "float16", "tf32": False}, []),
+        ({"autocast": "float16", "convolutions": 3, "channels_last": False}, ["memory_format"]),
+        ({"autocast": "float16", "convolutions": 3, "channels_last": True}, []),
+        ({"tf32": False, "convolutions": 2, "channels_last": False}, ["mixed_precision", "tf32"]),
+        ({"compiled": False, "autocast": "float16"}, ["compile"]),
+    ],
+)
+def test_settings_that_leave_the_gpus_tensor_cores_unused(process: dict[str, object], found: list[str]) -> None:
+    assert ids(on_gpu(**process)) == found
+    assert ids(replace(on_gpu(**process), uses_gpu=False)) == []
+
+
+def test_the_scaler_is_named_where_only_float16_is_fast() -> None:
+    (old,) = find(on_gpu(capability=7.5))
+    (new,) = find(on_gpu())
+    assert "float16" in old.how and "GradScaler" in old.how
+    assert "bfloat16" in new.how and "GradScaler" not in new.how
+
+
+CASE_D = Metrics(train_loss=4.24, val_loss=4.945, val_accuracy=0.012)
+
+
+def test_a_training_that_learns_and_validates_at_chance_is_told() -> None:
+    view = replace(healthy(process={"outputs": 100}), metrics=CASE_D)
+    (found,) = find(view)
+    assert found.id == "metric_at_chance" and found.kind == "risk"
+    assert "4.24" in found.evidence[0].text and "guessing gives 1.0 %" in found.evidence[0].text
+    for changed in ({"val_accuracy": 0.05}, {"val_loss": 4.4}, {"train_loss": 4.5}, {"val_accuracy": None}):
+        assert find(replace(view, metrics=replace(CASE_D, **changed))) == ()
+    assert find(replace(view, process=replace(view.process, outputs=None))) == ()
+
+
+def test_the_gpu_is_found_by_its_own_name_before_its_rank() -> None:
+    run = machine_with_gpus()
+    assert _gpu_index(run, training({"device_uuid": "GPU-b", "local_rank": 0}), Process(device_count=1)) == 1
+    assert _gpu_index(run, training({"device_uuid": "GPU-x", "local_rank": 0}), Process(device_count=1)) == 0
+    assert _gpu_index(run, training({"device_uuid": None, "local_rank": None}), Process(device_count=1)) is None
+
+
+def machine_with_gpus() -> Any:
+    return SimpleNamespace(machine={"gpus": [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]})
+
+
+def training(info: dict[str, object]) -> Any:
+    return SimpleNamespace(process=SimpleNamespace(info=info))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flatout.machine import processes
-from flatout.machine.processes import Members, Stat, read_pss_bytes, read_stat, sample_processes
+from flatout.machine.processes import Members, Stat, read_pss_bytes, read_runqueue_s, read_stat, sample_processes
 from tests.machine.trees import NESTED, ready_pids, started
 
 
@@ -86,12 +86,13 @@ def test_processes_outside_are_read_again_only_on_refresh(monkeypatch: pytest.Mo
     assert sorted(table.read) == [1, 10, 20, 21]
 
 
-def test_pss_is_read_of_the_largest_only_and_none_elsewhere() -> None:
+def test_pss_is_read_of_the_largest_only_and_none_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "read_runqueue_s", lambda pid: 0.25)
     members = [stat(1, 0, rss=10), stat(2, 1, rss=30), stat(3, 1, rss=20)]
     sampled = sample_processes(members, lambda pid: pid * 100, most_pss=2)
     assert [item["pss"] for item in sampled] == [None, 200, 300]
     assert [item["pss"] for item in sample_processes(members)] == [None] * 3
-    assert sampled[0] == {"pid": 1, "rss": 10, "pss": None, "cpu_s": 0.5, "threads": 2, "majflt": 1}
+    assert sampled[0] == {"pid": 1, "rss": 10, "pss": None, "cpu_s": 0.5, "runqueue_s": 0.25, "threads": 2, "majflt": 1}
 
 
 def test_this_process_is_read_as_it_is() -> None:
@@ -109,6 +110,13 @@ def test_pss_is_at_most_rss_and_none_for_a_process_that_is_gone() -> None:
     assert own is not None
     assert 0 < pss < own.rss_bytes * 2  # RSS is counted with some delay
     assert read_pss_bytes(2**22 + 1) is None
+
+
+def test_waiting_for_a_core_is_read_of_the_first_thread() -> None:
+    waited = read_runqueue_s(os.getpid())
+    assert waited is None or waited >= 0
+    assert (waited is None) is not Path(f"/proc/{os.getpid()}/schedstat").exists()
+    assert read_runqueue_s(2**22 + 1) is None
 
 
 def test_a_real_tree_is_followed(tmp_path: Path) -> None:

@@ -225,3 +225,16 @@ def test_whatever_was_measured_the_rate_stays_below_each_limit(
 
 def test_compute_time_is_in_the_step_however_it_is_divided() -> None:
     assert model_of(starved(busy={"forward": 0.010})).now.busy_s == pytest.approx(sum(COMPUTE.values()), rel=1e-6)
+
+
+def test_a_step_that_queues_behind_the_workers_gets_quicker_when_they_compute_less() -> None:
+    """Two cores, full: half of the step's 10 ms is waiting for a core that the workers have."""
+    given = {"wait": 0.001, "busy": COMPUTE, "cpu": 0.018, "num_workers": 2, "cores": 2, "main_cores": 0.45}
+    alone, queued = make_view(**given), make_view(**given, usage={"main_runqueue_share": 0.45})
+    change = Change(fetch_cpu_factor=0.1)
+    assert model_of(alone).factor(change) < 1.15
+    assert model_of(queued).factor(change) == pytest.approx(1.8, abs=0.2)
+    assert model_of(queued).now.rate_sps() == pytest.approx(model_of(alone).now.rate_sps())
+    assert model_of(queued).factor(Change(num_workers=4)) <= 1.05
+    others = make_view(**given, usage={"main_runqueue_share": 0.45, "other_cores": 2.0})
+    assert model_of(others).factor(change) < model_of(queued).factor(change)

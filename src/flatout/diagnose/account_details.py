@@ -8,7 +8,7 @@ from pathlib import PurePath
 import numpy as np
 
 from flatout.diagnose import batch_wait, wording
-from flatout.diagnose.accounts import CODE, IMPORTS, LABELS, Charged
+from flatout.diagnose.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, Charged
 from flatout.diagnose.batch_wait import Wait, divide_waits
 from flatout.diagnose.result import Account, Line
 from flatout.diagnose.samples import TOP_LINES, top_lines, weigh_lines
@@ -153,11 +153,23 @@ def _host_other(window: Window, rows: Ints, imports_s: float) -> tuple[tuple[Acc
     ]
     if imports_s:
         children.append(window.account("host_other.imports", "imports", imports_s))
-    rest = float(lengths.sum()) - sum(line.seconds for line in lines)
+    for gap_class in np.setdiff1d(classes, of_sample).tolist():
+        unseen = float(lengths[classes == gap_class].sum())
+        children.append(window.account(f"host_other.between.{gap_class}", _between(gap_class), unseen))
+    rest = float(lengths.sum()) - sum(child.seconds for child in children if child.id != "host_other.imports")
     if children and rest > 1e-9:
-        label = "other lines" if len(seconds) > TOP_LINES else "not sampled"
-        children.append(window.account("host_other.rest", label, rest))
+        children.append(window.account("host_other.rest", "other lines", rest))
     return _largest_first(children), lines
+
+
+def _between(gap_class: int) -> str:
+    """Where code lies that was never sampled, from the kinds of spans before and after it."""
+    before, after = divmod(gap_class, 1000)
+    names = [
+        LABELS[ACCOUNTS[ACCOUNT_OF_KIND[kind]]] if ACCOUNT_OF_KIND.get(kind, IMPORTS) < len(ACCOUNTS) else "other code"
+        for kind in (before, after)
+    ]
+    return f"never sampled, between {names[0]} and {names[1]}"
 
 
 def _sites(window: Window, rows: Ints) -> tuple[Line, ...]:

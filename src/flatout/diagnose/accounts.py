@@ -108,7 +108,7 @@ def charge(training: Training, teams: tuple[Team, ...]) -> Charged:
     account, notes = _name_gaps(training, pieces, spans, account)
     gap_class = _gap_class(_kind(pieces, spans))
     samples = stack_samples(training.events, training.process.names)
-    account = _unsampled(training, pieces, account, gap_class, samples)
+    account = _without_short_gaps(pieces, account)
     if not len(samples):
         notes.append("no stack samples were recorded: code between the measured calls could not be named")
     busy = device_busy(training.process.events)
@@ -217,8 +217,12 @@ def _gap_class(kind: Ints) -> Ints:
     return np.where(len(kind) > 0, before * 1000 + after, 0)
 
 
-def _unsampled(training: Training, pieces: Pieces, account: Ints, gap_class: Ints, samples: Samples) -> Ints:
-    """Take gaps that cannot be named out of host_other: very short ones, and kinds of gaps that no sample ever hit."""
+def _without_short_gaps(pieces: Pieces, account: Ints) -> Ints:
+    """Take very short gaps out of host_other: what they hold may be the probe's own.
+
+    Longer ones that no sample ever hit stay: the sampler needs the interpreter's lock, which pure Python gives away
+    only every 5 ms, so that it meets shorter pieces of code at their end. Where they lie is known.
+    """
     other = account == CODE["host_other"]
     short = other & (pieces.length < SHORT_GAP_NS)
     # What lies between two lines of a log is the writing of logs too.
@@ -228,9 +232,5 @@ def _unsampled(training: Training, pieces: Pieces, account: Ints, gap_class: Int
     account = np.where(same, np.append(-1, account[:-1]), account)
     rows = np.flatnonzero(same)
     pieces.owner[rows] = pieces.owner[rows - 1]  # the account's children find them there
-    other, short = other & ~same, short & ~same
-    hit = pieces.at(samples.time_ns)
-    hit = hit[hit >= 0]
-    seen = np.unique(gap_class[hit[other[hit]]])
-    unnamed = other & ~np.isin(gap_class, seen)
-    return np.where(short | unnamed, UNACCOUNTED, account)
+    short = short & ~same
+    return np.where(short, UNACCOUNTED, account)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flatout.diagnose.batch_wait import Activity
+from flatout.diagnose.clients import client_of
 from flatout.diagnose.functions import WAITING_GROUPS, function_group
 from flatout.diagnose.result import Line
 from flatout.diagnose.samples import Samples, frames_of, weigh_lines
@@ -24,6 +25,7 @@ class FetchFunctions:
     cpu_lines: dict[Line, float]
     blocked_lines: dict[Line, float]
     samples: int
+    clients: dict[str, float]  # library -> share of the blocked time
 
 
 def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, finish_ns: int) -> FetchFunctions:
@@ -33,6 +35,7 @@ def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, 
     Where it is missing, reading, the network and locks count as blocked and everything else as running.
     """
     groups: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    clients: dict[str, float] = {}
     lines: tuple[dict[Line, float], dict[Line, float]] = ({}, {})
     count = 0
     for activity, samples in threads:
@@ -46,13 +49,26 @@ def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, 
         group = np.array([of_stack[id] for id in fetching.stack.tolist()])
         waiting = np.isin(group, list(WAITING_GROUPS))
         blocked = np.where(fetching.state > 0, fetching.state != RUNNING, waiting)
+        for id in np.unique(fetching.stack[blocked]).tolist():
+            client = client_of(frames_of(names, id))
+            if client:
+                weight = float(fetching.weight[blocked & (fetching.stack == id)].sum())
+                clients[client] = clients.get(client, 0.0) + weight
         for place, chosen in enumerate((~blocked, blocked)):
             for name in np.unique(group[chosen]).tolist():
                 weight = float(fetching.weight[chosen & (group == name)].sum())
                 groups[place][name] = groups[place].get(name, 0.0) + weight
             for line, weight in weigh_lines(fetching.take(chosen)).items():
                 lines[place][line] = lines[place].get(line, 0.0) + weight
-    return FetchFunctions(_shares(groups[0]), _shares(groups[1]), lines[0], lines[1], count)
+    whole = sum(groups[1].values())
+    return FetchFunctions(
+        cpu_groups=_shares(groups[0]),
+        blocked_groups=_shares(groups[1]),
+        cpu_lines=lines[0],
+        blocked_lines=lines[1],
+        samples=count,
+        clients={name: weight / whole for name, weight in clients.items()} if whole else {},
+    )
 
 
 def _shares(weights: dict[str, float]) -> dict[str, float]:

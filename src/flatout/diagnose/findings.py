@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flatout.diagnose.result import Evidence, Finding
+from flatout.diagnose.chance import at_chance
+from flatout.diagnose.opportunities import compile, memory_format, mixed_precision, tf32
+from flatout.diagnose.result import OPPORTUNITY, RISK, Evidence, Finding
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent, size
-
-RISK, OPPORTUNITY = "risk", "opportunity"
 
 # Allocators and caches wander by tens of MiB; a leak shows only beyond that, in a window long enough for a slope.
 _LEAST_GROWTH_BYTES = 64 << 20
@@ -117,6 +117,26 @@ def bad_version(view: View) -> Finding | None:
     return None
 
 
+def metric_at_chance(view: View) -> Finding | None:
+    """The training loss falls while validation guesses."""
+    metrics, classes = view.metrics, view.process.outputs
+    if metrics.train_loss is None or metrics.val_loss is None or metrics.val_accuracy is None:
+        return None
+    if classes is None or classes < 2:
+        return None
+    text = at_chance(metrics.train_loss, metrics.val_loss, metrics.val_accuracy, classes)
+    if text is None:
+        return None
+    values = {"train_loss": metrics.train_loss, "val_loss": metrics.val_loss, "val_accuracy": metrics.val_accuracy}
+    return Finding(
+        id="metric_at_chance",
+        kind=RISK,
+        title="the training learns, but its validation is at chance",
+        how="compare class names with their indices in both sets: train.class_to_idx == val.class_to_idx",
+        evidence=(Evidence(text, {**values, "classes": classes}),),
+    )
+
+
 def _device_share(view: View) -> float | None:
     used, total = view.usage.gpu_memory_used_bytes, view.usage.gpu_memory_total_bytes
     return used / total if view.uses_gpu and used is not None and total else None
@@ -131,6 +151,11 @@ FINDINGS: tuple[Callable[[View], Finding | None], ...] = (
     memory_growth,
     device_memory_full,
     bad_version,
+    metric_at_chance,
+    mixed_precision,
+    tf32,
+    memory_format,
+    compile,
     device_memory_idle,
 )
 

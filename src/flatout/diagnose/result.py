@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+RISK, OPPORTUNITY = "risk", "opportunity"  # kinds of findings
+
 
 @dataclass(frozen=True)
 class Line:

@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from flatout.diagnose.ledger import build_ledger
+from flatout.diagnose.metrics import read_metrics
 from flatout.diagnose.ranks import build_ranks
 from flatout.diagnose.result import Ledger
 from flatout.diagnose.training import Training, find_training
@@ -36,6 +38,7 @@ def build_view(run: Run) -> View | None:
     spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))
     process = _process(training.process, workers)
     gpu = _gpu_index(run, training, process)
+    process = replace(process, capability=_capability(run, gpu))
     usage = summarize(
         run.system(),
         training.window_begin_ns,
@@ -62,6 +65,7 @@ def build_view(run: Run) -> View | None:
         machine=run.machine,
         validations=_begun(training, regions.start),
         checkpoints=_begun(training, training.kind(kinds.CHECKPOINT)["start"]),
+        metrics=read_metrics(training.process),
         ranks=build_ranks(run) if training.processes > 1 else None,
         by_recipe=_by_recipe(run.command),
     )
@@ -75,7 +79,9 @@ def _by_recipe(command: Sequence[str]) -> bool:
 
 def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process:
     threads = [worker.info["threads"] for worker in workers if isinstance(worker.info.get("threads"), int)]
+    settings = ("autocast", "param_dtype", "tf32", "convolutions", "channels_last", "compiled", "outputs")
     return Process(
+        **{name: lead.info.get(name) for name in settings},
         torch=lead.info.get("torch"),
         cuda=lead.info.get("cuda"),
         device_count=int(lead.info.get("device_count") or 0),
@@ -94,10 +100,14 @@ def _uses_gpu(process: Process, ledger: Ledger, spans: bool) -> bool | None:
 
 
 def _gpu_index(run: Run, training: Training, process: Process) -> int | None:
-    """The GPU to look up in the samples: the only one of the machine, else that of the local rank."""
+    """The GPU to look up in the samples: by its own name, else the only one of the machine, else the local rank's."""
     if process.device_count == 0:
         return None
     gpus = run.machine.get("gpus") or ()
+    uuid = training.process.info.get("device_uuid")
+    named = [gpu["index"] for gpu in gpus if uuid is not None and gpu.get("uuid") == uuid]
+    if named:
+        return int(named[0])
     if len(gpus) == 1:
         return 0
     rank = training.process.info.get("local_rank")
@@ -106,8 +116,19 @@ def _gpu_index(run: Run, training: Training, process: Process) -> int | None:
 
 def _gpu_memory(run: Run, index: int | None) -> int | None:
     """Memory of one GPU of the machine, bytes."""
-    found = (gpu.get("memory_bytes") for gpu in run.machine.get("gpus") or () if gpu.get("index") == index)
-    return next((int(size) for size in found if size), None) if index is not None else None
+    size = _of_gpu(run, index, "memory_bytes")
+    return int(size) if size else None
+
+
+def _capability(run: Run, index: int | None) -> float | None:
+    """Compute capability of one GPU of the machine, as 8.6."""
+    found = _of_gpu(run, index, "compute_capability")
+    return float(found) if found else None
+
+
+def _of_gpu(run: Run, index: int | None, field: str) -> Any:
+    found = (gpu.get(field) for gpu in run.machine.get("gpus") or () if gpu.get("index") == index)
+    return next(found, None) if index is not None else None
 
 
 def _begun(training: Training, starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:

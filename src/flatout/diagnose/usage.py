@@ -42,6 +42,7 @@ def summarize(
     memory, source = _worker_bytes(processes, worker_pids)
     return Usage(
         main_cores=main,
+        main_runqueue_share=_runqueue_share(times_s, processes, main_pid),
         other_cores=_other_cores(chosen, main, worker_cores),
         online_cores=next((len(sample["cpu"]) for sample in chosen if sample.get("cpu")), None),
         worker_bytes=memory,
@@ -69,6 +70,15 @@ def _mean_cores(times_s: Sequence[float], processes: Sequence[dict[int, Sample]]
     if len(seen) < 2 or seen[-1] <= seen[0]:
         return None
     return _used_s(processes, pid) / (seen[-1] - seen[0])
+
+
+def _runqueue_share(times_s: Sequence[float], processes: Sequence[dict[int, Sample]], pid: int) -> float | None:
+    """Share of the time in which the first thread of a process waited for a core; None where it was not measured."""
+    seen = [(time, entry[pid].get("runqueue_s")) for time, entry in zip(times_s, processes, strict=True) if pid in entry]
+    known = [(time, value) for time, value in seen if value is not None]
+    if len(known) < 2 or known[-1][0] <= known[0][0]:
+        return None
+    return float((known[-1][1] - known[0][1]) / (known[-1][0] - known[0][0]))
 
 
 def _other_cores(chosen: Sequence[Sample], main: float | None, workers: float | None) -> float | None:

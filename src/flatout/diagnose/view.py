@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flatout.diagnose.loading import Loading
+from flatout.diagnose.metrics import Metrics
 from flatout.diagnose.ranks import Ranks
 from flatout.diagnose.result import Ledger, Line
 from flatout.diagnose.thresholds import THIN_BATCHES
@@ -16,6 +17,7 @@ class Usage:
     """What system samples say about the window. None: not measured."""
 
     main_cores: float | None = None  # mean cores that the training process used
+    main_runqueue_share: float | None = None  # of the time, in which the training thread was ready and had no core
     other_cores: float | None = None  # mean cores that processes outside the training used
     online_cores: int | None = None  # of the whole machine, usable or not
     worker_bytes: int | None = None  # host memory that one worker adds
@@ -40,6 +42,14 @@ class Process:
     device_count: int = 0
     threads: int | None = None  # torch.get_num_threads()
     worker_threads: int | None = None  # the same inside the workers, largest
+    autocast: str | None = None  # dtype of the first autocast; None: there was none before the first step
+    param_dtype: str | None = None  # of the first weight
+    tf32: bool | None = None  # whether float32 matrix products may use it
+    convolutions: int | None = None  # dimensions of the model's convolutions
+    channels_last: bool | None = None
+    compiled: bool | None = None
+    outputs: int | None = None  # of the model's last linear layer: classes, if it classifies
+    capability: float | None = None  # compute capability of the GPU
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,7 @@ class View:
     machine: Mapping[str, object] = field(default_factory=dict)
     validations: int | None = None  # passes that began inside the window
     checkpoints: int | None = None  # writes that began inside the window
+    metrics: Metrics = field(default_factory=Metrics)
     ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 

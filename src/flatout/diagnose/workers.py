@@ -177,7 +177,29 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         files_per_sample=files_per_sample(side.processes, sum(int(a.fetches.samples.sum()) for a in side.activities)),
         sampling_s=0.0 if workers else _sampling_s(waits, fetches),
         in_order=settings.get("in_order") is not False,
+        client=max(functions.clients, key=functions.clients.__getitem__, default=None),
+        file_cold_s=_file_wait_s(side, cold=True),
+        file_warm_s=_file_wait_s(side, cold=False),
     )
+
+
+def _file_wait_s(side: LoaderSide, cold: bool) -> float | None:
+    """Seconds for which a file is waited for, over the passes that were cold (or warm); None: there was none.
+
+    Blocked time of the fetches by the files they opened. Files that stay open count as one for each sample.
+    """
+    bounds = [*side.training.pass_starts.tolist(), side.training.finish_ns]
+    blocked_s = samples = 0.0
+    for begin, finish in zip(bounds, bounds[1:], strict=False):
+        if side.cold(begin, finish) is not cold:
+            continue
+        for table in side.fetches(begin, finish):
+            blocked_s += float(np.maximum(table.wall_s - table.cpu_s - table.runqueue_s, 0.0).sum())
+            samples += float(table.samples.sum())
+    if not samples or np.isnan(blocked_s):
+        return None
+    every = sum(int(activity.fetches.samples.sum()) for activity in side.activities)
+    return blocked_s / samples / max(files_per_sample(side.processes, every) or 1.0, 1.0)
 
 
 def _sampling_s(waits: Events, fetches: tuple[Fetches, ...]) -> float:

@@ -70,6 +70,15 @@ def read_pss_bytes(pid: int) -> int | None:
     return None
 
 
+def read_runqueue_s(pid: int) -> float | None:
+    """Seconds that the first thread of a process was ready and had no core; None where the kernel has no schedstat."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
+            return int(file.read(128).split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 def all_pids() -> list[int]:
     """Every process that is visible here; empty when /proc cannot be listed."""
     try:
@@ -171,6 +180,7 @@ def sample_processes(
             "rss": stat.rss_bytes,
             "pss": pss.get(stat.pid),
             "cpu_s": stat.cpu_s,
+            "runqueue_s": read_runqueue_s(stat.pid),
             "threads": stat.threads,
             "majflt": stat.major_faults,
         }

@@ -7,6 +7,9 @@ step is limited by whichever of these is least; Little's law gives the batches i
 - cores: C / (CPU seconds of a batch in its worker + CPU seconds of a step in the training process)
 - serial: the rate at which one shared lock lets batches pass
 - training: 1 / (step without its wait + hand-over of a batch)
+
+A step that waits for a core waits longer the more the workers compute: that part of it is proportional to their CPU
+seconds, as under fair scheduling.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ class Pipeline:
     runqueue_part: float = 0.0  # run-queue / (on-CPU + run-queue)
     worker_cpu_s: float = 0.0  # all threads of the worker, serializing included
     main_cpu_s: float = 0.0
+    queue_s: float = 0.0  # the training thread, ready, waiting for a core that the workers have
     cores: float | None = None  # usable by this run, other processes' use taken off
     locked: bool = False  # most of the fetch waits for one lock
     efficiency: float = 1.0  # measured supply / modelled supply; lost to uneven batches and hand-over
@@ -123,7 +127,10 @@ class Pipeline:
         blocked_s = self.fetch_blocked_s * change.fetch_blocked_factor
         worker_cpu_s = self.fetch_cpu_s if change.worker_threads_removed else self.worker_cpu_s
         worker_cpu_s = worker_cpu_s * change.fetch_cpu_factor + change.fetch_cpu_added_s
-        busy_s = max(self.busy_s - change.busy_removed_s, _LEAST_S)
+        queue_s = self.queue_s * min(worker_cpu_s / self.worker_cpu_s, 1.0) if self.worker_cpu_s > 0 else 0.0
+        active_s = self.busy_s + self.handover_s
+        quicker = 1.0 - min((self.queue_s - queue_s) / active_s, 1.0)
+        busy_s = max(self.busy_s * quicker - change.busy_removed_s, _LEAST_S)
         gap_s = max(self.gap_s - change.gap_removed_s, 0.0)
         wait_s = self.wait_s
         if self.num_workers == 0:
@@ -142,8 +149,9 @@ class Pipeline:
             fetch_blocked_s=blocked_s,
             worker_cpu_s=worker_cpu_s,
             main_cpu_s=max(self.main_cpu_s - change.busy_cpu_removed_s, 0.0),
+            queue_s=queue_s,
             efficiency=efficiency,
-            handover_s=self.handover_s * change.handover_factor,
+            handover_s=self.handover_s * quicker * change.handover_factor,
             locked=self.locked and not change.lock_removed,
             serial_bps=None if change.lock_removed else self.serial_bps,
         )

@@ -152,6 +152,7 @@ def _pipeline(view: View, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
         runqueue_part=runqueue_part,
         worker_cpu_s=process_s + (_mean(loading.serialize_s) if workers else 0.0),
         main_cpu_s=main_s,
+        queue_s=_queue_s(view, total_s) if workers else 0.0,
         cores=cores,
         locked=workers > 1 and lock_s > DOMINANT_SHARE * max(fetch_s, cpu_s + blocked_s),
     )
@@ -178,6 +179,15 @@ def _main_cpu_s(view: View, busy_s: float, fetch_cpu_s: float, total_s: float) -
         if view.cores is not None:
             threads = min(threads, max(view.cores, 1.0))
     return threads * max(busy_s, 0.0), "the training process is taken to keep its threads busy while it computes"
+
+
+def _queue_s(view: View, total_s: float) -> float:
+    """Seconds of a step in which its thread waits for a core that the workers have; other processes' part left out."""
+    share = view.usage.main_runqueue_share
+    if share is None or not view.cores:
+        return 0.0
+    others = view.usage.other_cores or 0.0
+    return share * total_s * max(1.0 - others / view.cores, 0.0)
 
 
 def _resample(view: View, means: Pipeline) -> list[Pipeline]:

@@ -3,7 +3,7 @@
 import functools
 
 from . import events
-from .sinks import patch_paths
+from .sinks import mapping, patch_paths
 
 
 def _lightning(package):
@@ -13,7 +13,7 @@ def _lightning(package):
         package + ".trainer.connectors.logger_connector.logger_connector": (
             events.LOG,
             [
-                ("_LoggerConnector.log_metrics", "Lightning loggers"),
+                ("_LoggerConnector.log_metrics", "Lightning loggers", mapping),
                 ("_LoggerConnector.update_train_step_metrics", "Lightning loggers"),
             ],
         ),
@@ -28,9 +28,21 @@ def _lightning(package):
     }
 
 
+def _fabric(package):
+    """Its CSV files get plain numbers, which the connector above has as tensors on their device."""
+    return {
+        package + ".loggers.csv_logs": (
+            events.LOG,
+            [("_ExperimentWriter.log_metrics", "Lightning CSV logger", mapping)],
+        )
+    }
+
+
 TARGETS = {}
 TARGETS.update(_lightning("pytorch_lightning"))
 TARGETS.update(_lightning("lightning.pytorch"))
+TARGETS.update(_fabric("lightning_fabric"))
+TARGETS.update(_fabric("lightning.fabric"))
 
 
 def install(watch):
@@ -43,4 +55,4 @@ def install(watch):
 def _transformers(module):
     patch_paths([("Trainer.evaluate", "Hugging Face evaluate")], events.VALIDATION, module)
     patch_paths([("Trainer._save_checkpoint", "Hugging Face checkpoint")], events.CHECKPOINT, module)
-    patch_paths([("Trainer.log", "Hugging Face log")], events.LOG, module)
+    patch_paths([("Trainer.log", "Hugging Face log", mapping)], events.LOG, module)

@@ -11,7 +11,7 @@ from typing import Any
 from torch import is_grad_enabled
 from torch.nn import Module
 
-from . import device, events
+from . import device, events, settings
 from .patching import is_compiling
 from .recorder import REC, now, quietly, report_fault
 
@@ -73,6 +73,7 @@ def _timed_call(original, discovering=False):
                 kind = type(self)
                 if discovering and kind not in _roots and len(_roots) < MAX_ROOTS:
                     _roots[kind] = None
+                    settings.model_seen(self)
                 name = REC.names.text(kind.__name__)
                 REC.emit(events.FORWARD, start, end, name, int(is_grad_enabled()), int(self.training))
             except Exception:

@@ -8,18 +8,36 @@ import os
 import torch
 
 from . import events
+from .metrics import note, note_all
 from .patching import named, patch
 from .recorder import REC
 
+
+def _scalar(self, tag=None, scalar_value=None, *args, **kwargs):
+    note(tag, scalar_value)
+
+
+def mapping(self, data=None, *args, **kwargs):
+    note_all(data)
+
+
 # module -> (attribute path, name on screen): metric writers that are patched when they are imported.
+# Each "(path, name)", or "(path, name, f)": f is called with the call's arguments and notes the numbers in them.
 METRIC_WRITERS = {
     "torch.utils.tensorboard.writer": [
         ("SummaryWriter.%s" % method, "tensorboard")
-        for method in ("add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_figure", "flush")
+        for method in ("add_scalars", "add_image", "add_images", "add_histogram", "add_figure", "flush")
+    ]
+    + [("SummaryWriter.add_scalar", "tensorboard", _scalar)],
+    "tensorboardX.writer": [
+        ("SummaryWriter.add_image", "tensorboardX"),
+        ("SummaryWriter.add_scalar", "tensorboardX", _scalar),
     ],
-    "tensorboardX.writer": [("SummaryWriter.%s" % method, "tensorboardX") for method in ("add_scalar", "add_image")],
-    "wandb.sdk.wandb_run": [("Run.log", "wandb")],
-    "mlflow.tracking.client": [("MlflowClient.log_metric", "mlflow"), ("MlflowClient.log_batch", "mlflow")],
+    "wandb.sdk.wandb_run": [("Run.log", "wandb", mapping)],
+    "mlflow.tracking.client": [
+        ("MlflowClient.log_metric", "mlflow", lambda self, run=None, key=None, value=None, *a, **k: note(key, value)),
+        ("MlflowClient.log_batch", "mlflow"),
+    ],
     "tqdm.std": [("tqdm.display", "tqdm")],
     "comet_ml.experiment": [("BaseExperiment.log_metric", "comet")],
 }
@@ -39,13 +57,23 @@ def install(watch):
 
 def patch_paths(targets, kind, module):
     """Patch dotted attributes of a module as events of one kind, each under its name."""
-    for path, text in targets:
+    for path, text, *numbers in targets:
         owner = module
         *parents, last = path.split(".")
         for parent in parents:
             owner = getattr(owner, parent, None)
         if owner is not None and (last in vars(owner) or not parents):
-            patch(owner, last, kind, named(text))
+            patch(owner, last, kind, _noting(text, *numbers) if numbers else named(text))
+
+
+def _noting(text, numbers):
+    """As ``named``, with the numbers of the call."""
+
+    def arg(*args, **kwargs):
+        numbers(*args, **kwargs)
+        return (REC.names.text(text),)
+
+    return arg
 
 
 def _saved_path(obj=None, f=None, *args, **kwargs):

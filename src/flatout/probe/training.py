@@ -5,7 +5,7 @@ import threading
 
 import torch
 
-from . import device, events, modules, trace
+from . import device, events, modules, settings, trace
 from .patching import is_compiling, patch
 from .recorder import COMMAND_TRACE, REC, now, report_fault
 
@@ -69,7 +69,7 @@ def _backward_ended(start, end):
     if not REC.first_step_ns:
         REC.first_step_ns = start
         REC.training_thread = threading.get_ident()
-        _note_settings()
+        settings.save()
     REC.last_step_ns = end
     modules.backwards_since[0] += 1
     if modules.looking[0] or modules.backwards_since[0] == modules.LOST_AFTER:
@@ -81,30 +81,6 @@ def _backward_ended(start, end):
         _published[0] = end
         if REC.publish() == COMMAND_TRACE:
             trace.start()
-
-
-def _note_settings():
-    """What is known once the training runs; asking for the devices earlier would start their driver."""
-    cuda = torch.cuda
-    REC.save_process(
-        device_count=cuda.device_count() if cuda.is_initialized() else 0,
-        threads=torch.get_num_threads(),
-        cudnn_benchmark=torch.backends.cudnn.benchmark,
-        tf32=_tf32(),
-    )
-
-
-def _tf32():
-    """Whether float32 matrix products may use TF32; newer versions of torch have a setting of their own for it."""
-    matmul = torch.backends.cuda.matmul
-    try:
-        return matmul.fp32_precision == "tf32"
-    except (AttributeError, AssertionError):  # an older torch answers with the latter
-        pass
-    try:
-        return bool(matmul.allow_tf32)
-    except (RuntimeError, AttributeError):
-        return None
 
 
 def _timing_decorator(profile_hook_step):

@@ -93,9 +93,20 @@ def _in_step(view: View, id: str, account: str, what: str, confidence: float) ->
         ),
         evidence=(
             Evidence(text, {"seconds_per_step": each_s, "account": view.ledger.share(account)}),
+            *_never_sampled(view, account),
             *hottest(view.lines(account), 3),
         ),
     )
+
+
+def _never_sampled(view: View, account: str) -> tuple[Evidence, ...]:
+    """Where the code lies that the samples have not met, if that is a material part."""
+    found = view.ledger.account(account)
+    parts = [child for child in found.children if child.id.startswith(f"{account}.between.")] if found else []
+    largest = max(parts, key=lambda child: child.seconds, default=None)
+    if largest is None or found is None or largest.seconds < MATERIAL_SHARE * found.seconds:
+        return ()
+    return (Evidence(f"{duration(largest.seconds)} {largest.label}", {"seconds": largest.seconds}),)
 
 
 def _between_steps(

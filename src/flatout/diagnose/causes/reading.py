@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flatout.diagnose.causes.fetching import STORAGE_GROUPS, data_of, group_share, hottest, split
+from flatout.diagnose.causes.storage import source_evidence
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
@@ -109,6 +110,7 @@ def _reading(view: View, id: str, title: str, applies: Callable[[Loading], bool]
                 f"a sample has {size(read)}{files}, waited for {duration(blocked_s)}{speed}",
                 {"bytes": read, "blocked_s": blocked_s, "files": loading.files_per_sample or 0.0},
             ),
+            *source_evidence(loading),
             parts.evidence(),
             *hottest(loading.blocked_lines),
         ),

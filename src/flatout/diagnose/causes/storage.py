@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from flatout.diagnose.causes.fetching import STORAGE_GROUPS, data_of, group_share, hottest, split
+from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
-from flatout.diagnose.wording import percent, size
+from flatout.diagnose.wording import duration, percent, size
 from flatout.predict.pipeline import Change
+
+
+def source_evidence(loading: Loading) -> tuple[Evidence, ...]:
+    """Who was read from, with what, and how long a file is waited for."""
+    evidence = []
+    by = f" with {loading.client}" if loading.client else ""
+    if loading.peers:
+        evidence.append(Evidence(f"connected to {', '.join(loading.peers[:3])}{by}", {"peers": len(loading.peers)}))
+    elif by:
+        evidence.append(Evidence(f"read{by}", {"client": loading.client or ""}))
+    cold, warm = loading.file_cold_s, loading.file_warm_s
+    times = [f"{duration(value)} {word}" for value, word in ((cold, "cold"), (warm, "warm")) if value is not None]
+    if times:
+        values = {"cold_s": cold, "warm_s": warm}
+        known = {name: value for name, value in values.items() if value is not None}
+        evidence.append(Evidence(f"a file is waited for {', '.join(times)}", known))
+    return tuple(evidence)
 
 
 def storage_latency(view: View) -> Cause | NotMeasured | None:
@@ -45,8 +63,7 @@ def storage_latency(view: View) -> Cause | NotMeasured | None:
     if loading.mounts:
         mount = max(loading.mounts, key=lambda name: loading.mounts[name])
         evidence.append(Evidence(f"most files are on {mount}", {"mount": mount, "share": loading.mounts[mount]}))
-    if loading.peers:
-        evidence.append(Evidence(f"connected to {', '.join(loading.peers[:3])}", {"peers": len(loading.peers)}))
+    evidence += source_evidence(loading)
     return Cause(
         id="storage_latency",
         title="fetches wait for storage",

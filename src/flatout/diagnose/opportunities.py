@@ -1,0 +1,89 @@
+"""Settings of a training on a GPU that were left as they come. Nobody knows their gain before a trial, so they never lead."""
+
+from __future__ import annotations
+
+from flatout.diagnose.result import OPPORTUNITY, Evidence, Finding
+from flatout.diagnose.thresholds import MATERIAL_SHARE
+from flatout.diagnose.view import View
+from flatout.diagnose.wording import percent
+
+# Compute capabilities (CUDA C++ Programming Guide, "Compute Capabilities"): 7.0 has tensor cores for 16-bit floats,
+# 8.0 has them for TF32 and bfloat16 too.
+_TENSOR_CORES, _TF32_CORES = 7.0, 8.0
+_HALF = ("float16", "bfloat16")
+
+
+def mixed_precision(view: View) -> Finding | None:
+    """Float32 throughout, on a GPU with tensor cores for 16 bits."""
+    process = view.process
+    if not _computes(view) or process.param_dtype != "float32" or process.autocast in _HALF:
+        return None
+    if process.capability is None or process.capability < _TENSOR_CORES:
+        return None
+    kind = "bfloat16" if process.capability >= _TF32_CORES else "float16"
+    scaler = "" if kind == "bfloat16" else ", with torch.amp.GradScaler"
+    return _opportunity(
+        view,
+        "mixed_precision",
+        "the model computes in float32 on a GPU that has tensor cores for 16 bits",
+        f"with torch.autocast('cuda', dtype=torch.{kind}): around the forward pass and the loss{scaler}",
+        "weights are float32 and autocast was not used before the first step",
+    )
+
+
+def tf32(view: View) -> Finding | None:
+    """Float32 matrix products without TF32, on a GPU that has it."""
+    process = view.process
+    if not _computes(view) or process.tf32 is not False or process.param_dtype != "float32":
+        return None
+    if process.autocast in _HALF or process.capability is None or process.capability < _TF32_CORES:
+        return None
+    return _opportunity(
+        view,
+        "tf32",
+        "float32 matrix products do not use TF32",
+        "torch.set_float32_matmul_precision('high') before the training",
+        f"the GPU has it (compute capability {process.capability:.1f}), and it is off",
+    )
+
+
+def memory_format(view: View) -> Finding | None:
+    """Convolutions on tensor cores whose weights are laid out channels first."""
+    process = view.process
+    cores = process.autocast in _HALF or process.param_dtype in _HALF or process.tf32
+    if not _computes(view) or process.convolutions is None or process.channels_last is not False or not cores:
+        return None
+    if process.capability is None or process.capability < _TENSOR_CORES:
+        return None
+    layout = "channels_last" if process.convolutions == 2 else "channels_last_3d"
+    return _opportunity(
+        view,
+        "memory_format",
+        "convolutions on tensor cores get their pixels channels first",
+        f"model.to(memory_format=torch.{layout}), and the batches as well",
+        f"the weights of the first {process.convolutions}-D convolution are not {layout}",
+    )
+
+
+def compile(view: View) -> Finding | None:
+    """A model on a GPU that torch.compile was not used for."""
+    if not _computes(view) or view.process.compiled is not False:
+        return None
+    return _opportunity(
+        view,
+        "compile",
+        "the model is not compiled",
+        "model = torch.compile(model); it costs minutes at the start, and every new shape costs some again",
+        "torch.compile had compiled nothing by the first step",
+    )
+
+
+def _computes(view: View) -> bool:
+    """Whether computation on a GPU is a material part of the time: nothing else gets faster by these."""
+    return bool(view.uses_gpu) and view.ledger.share("forward") + view.ledger.share("backward") >= MATERIAL_SHARE
+
+
+def _opportunity(view: View, id: str, title: str, how: str, seen: str) -> Finding:
+    share = view.ledger.share("forward") + view.ledger.share("backward")
+    text = f"{seen}; forward and backward take {percent(share)} of the time"
+    return Finding(id=id, kind=OPPORTUNITY, title=title, how=how, evidence=(Evidence(text, {"compute": share}),))

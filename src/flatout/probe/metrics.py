@@ -1,0 +1,39 @@
+"""Numbers that a training hands to its loggers. A tensor on a device is left alone: reading it would wait for it."""
+
+import numbers
+import struct
+
+from . import events
+from .recorder import REC, now, quietly
+
+MOST = 20_000  # of one process: a training that logs everything every step is not to fill the disk
+_count = [0]
+_DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
+
+
+@quietly
+def note(name, value):
+    """Emit one metric, if it is a number that is there already."""
+    if _count[0] >= MOST or not REC.on or not isinstance(name, str):
+        return
+    number = _number(value)
+    if number is not None:
+        _count[0] += 1
+        time = now()
+        REC.emit(events.METRIC, time, time, REC.names.text(name), _BITS.unpack(_DOUBLE.pack(number))[0])
+
+
+def note_all(metrics):
+    """Emit those of a mapping."""
+    if isinstance(metrics, dict):
+        for name, value in metrics.items():
+            note(name, value)
+
+
+def _number(value):
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return float(value)
+    device = getattr(value, "device", None)
+    if device is not None and getattr(device, "type", None) == "cpu" and getattr(value, "ndim", None) == 0:
+        return float(value.detach().numpy())
+    return None
