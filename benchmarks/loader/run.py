@@ -11,15 +11,11 @@ Loaders take turns, each in a process of its own. Run it on a machine that does 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import shlex
 import statistics
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +24,7 @@ from photographs import SETS, make, mean_bytes
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 import rivals
-
-import flatout
-from flatout.machine.snapshot import take_snapshot
+from conditions import head
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -165,18 +159,13 @@ def _memory(python: str, options: argparse.Namespace) -> list[str]:
 
 
 def _head(options: argparse.Namespace) -> list[str]:
-    machine = take_snapshot()
-    versions = {"Python": platform.python_version(), "flatout": flatout.__version__}
-    versions |= {n: metadata.version(n) for n in ("torch", "torchvision", "pillow")}
-    said = ", ".join(f"{name} {version}" for name, version in {**versions, **VERSIONS}.items())
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     return [
-        "# Image loaders side by side",
-        "",
-        f"`{shlex.join(['python', 'benchmarks/loader/run.py', *sys.argv[1:]])}`, {now}",
-        "",
-        f"- Machine: {machine.one_line()}; {machine.cores.model or 'processor not known'}",
-        f"- Versions: {said}",
+        *head(
+            "Image loaders side by side",
+            "benchmarks/loader/run.py",
+            ("flatout", "torch", "torchvision", "pillow"),
+            VERSIONS,
+        ),
         f"- Crops {SIZE} x {SIZE} from random boxes, the same for all; batches of {BATCH}; warm cache; "
         f"{options.rounds} rounds of {options.seconds:g} s, taking turns; start-up and the first batches left out.",
         "- Ratios are of the same round: median (least-most). CPU time is that of all processes of a loader.",

@@ -12,19 +12,18 @@ Loops take turns, each round in a process of its own.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
-import shlex
 import statistics
 import subprocess
 import sys
 import warnings
-from importlib import metadata
 from pathlib import Path
 
 import torch
 from loops import FLATOUT, LOOPS, PLAIN, TIMM, decode_rate, device, fed_loop
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+from conditions import head
 
 from flatout.machine.snapshot import take_snapshot
 from flatout.recipes.reading import read_recipe
@@ -132,16 +131,10 @@ def _compare(model: str, compiled: str, options: argparse.Namespace) -> list[str
 
 
 def _head(options: argparse.Namespace) -> list[str]:
-    versions = {n: metadata.version(n) for n in ("flatout", "torch", "torchvision", "timm", "pytorch-lightning")}
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     where = torch.cuda.get_device_name() if device().type == "cuda" else "the CPU"
+    packages = ("flatout", "torch", "torchvision", "timm", "pytorch-lightning")
     return [
-        "# The training loop",
-        "",
-        f"`{shlex.join(['python', 'benchmarks/training/run.py', *sys.argv[1:]])}`, {now}",
-        "",
-        f"- Machine: {take_snapshot().one_line()}; trained on {where}; Python {platform.python_version()}",
-        f"- Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}",
+        *head("The training loop", "benchmarks/training/run.py", packages, {}, where),
         f"- {options.rounds} rounds, taking turns, each in a process of its own: {options.warm_up} steps of warm-up, "
         f"then {options.steps} steps timed as a whole. Median of rounds; ratios of the same round (least-most).",
         *(f"- {loop.name}: {loop.about}" for loop in LOOPS),

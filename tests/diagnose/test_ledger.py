@@ -131,6 +131,22 @@ def test_a_checkpoint_inside_a_framework_validation_stays_a_checkpoint(tmp_path)
     assert ledger.account("checkpoint").note == "1 written, 1.95 KiB"
 
 
+@pytest.mark.parametrize(("source", "account"), [("path.replace(final)", "checkpoint"), ("plot(net)", "host_other")])
+def test_what_is_done_with_a_checkpoints_file_is_its_own(tmp_path, source, account):
+    run, main = plain(tmp_path, 1, forward_s=0.1, backward_s=0.1)
+    for _ in range(3):
+        main.step(1, forward_s=0.1, backward_s=0.1)
+        main.spend(kinds.CHECKPOINT, 0.2, main.text("state.new"), 1000)
+        main.sample(main.now_s + 0.1, source)
+        main.pause(0.3)
+    main.step(1, forward_s=0.1, backward_s=0.1)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    expected = {"checkpoint": 0.6, "host_other": 0.0} | ({"checkpoint": 1.5} if account == "checkpoint" else {})
+    expected |= {"host_other": 0.9} if account == "host_other" else {}
+    assert {id: seconds(ledger).get(id, 0.0) for id in expected} == pytest.approx(expected)
+
+
 def test_other_code_is_named_by_its_sampled_lines(tmp_path):
     run, main = plain(tmp_path, 4, forward_s=0.1, backward_s=0.1, host_s=1.0)
     for start in (1.4, 1.7, 2.6, 3.8):

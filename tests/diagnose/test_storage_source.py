@@ -19,22 +19,26 @@ def frames(*files: str) -> list[list[object]]:
 @pytest.mark.parametrize(
     ("files", "client"),
     [
-        (("/usr/lib/python3.12/socket.py", "/site-packages/urllib3/response.py", "/site-packages/botocore/httpsession.py"),
-         "boto3 (S3)"),
+        (
+            ("/lib/python3.12/socket.py", "/site-packages/urllib3/response.py", "/site-packages/botocore/session.py"),
+            "boto3 (S3)",
+        ),
         (("/site-packages/aiohttp/client.py", "/site-packages/s3fs/core.py"), "s3fs (S3)"),
-        (("/usr/lib/python3.12/socket.py", "/usr/lib/python3.12/urllib/request.py", "/home/me/data.py"), "urllib (HTTP)"),
+        (("/lib/python3.12/socket.py", "/lib/python3.12/urllib/request.py", "/home/me/data.py"), "urllib (HTTP)"),
         (("C:\\venv\\requests\\sessions.py",), "requests (HTTP)"),
         (("/home/me/data.py",), None),
     ],
-)  # fmt: skip
-def test_the_client_is_the_stores_own_library_before_the_one_it_uses(files: tuple[str, ...], client: str | None) -> None:
+)
+def test_the_client_is_the_stores_own_library_before_what_it_uses(files: tuple[str, ...], client: str | None) -> None:
     assert client_of(frames(*files)) == client
 
 
 def test_a_storage_cause_names_client_and_waits() -> None:
     view = remote()
     assert view.loading is not None
-    loading = replace(view.loading, peers=("10.0.0.1:443",), client="boto3 (S3)", file_cold_s=0.0231, file_warm_s=0.0004)
+    loading = replace(
+        view.loading, peers=("10.0.0.1:443",), client="boto3 (S3)", file_cold_s=0.0231, file_warm_s=0.0004
+    )
     texts = [evidence.text for evidence in source_evidence(loading)]
     assert texts == ["connected to 10.0.0.1:443 with boto3 (S3)", "a file is waited for 23.1 ms cold, 400 µs warm"]
     cause = storage_latency(replace(view, loading=loading))

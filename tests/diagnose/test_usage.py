@@ -66,7 +66,10 @@ def test_what_was_not_sampled_is_unknown_and_not_zero() -> None:
 def test_waiting_for_a_core_is_a_share_of_the_time_between_its_samples() -> None:
     def sample(second: int, runqueue_s: float | None) -> dict[str, object]:
         process = {"pid": 7, "cpu_s": 0.0, "rss": 1, "pss": None}
-        return {"t": second * 10**9, "processes": [process | ({} if runqueue_s is None else {"runqueue_s": runqueue_s})]}
+        return {
+            "t": second * 10**9,
+            "processes": [process | ({} if runqueue_s is None else {"runqueue_s": runqueue_s})],
+        }
 
     usage = summarize([sample(0, 1.0), sample(1, 1.3), sample(2, 1.8)], 0, 2 * 10**9, 7, [], None)
     assert usage.main_runqueue_share == pytest.approx(0.4)

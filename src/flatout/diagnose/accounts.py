@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from flatout.diagnose.device_time import charge_device, device_busy
-from flatout.diagnose.samples import Samples, stack_samples
+from flatout.diagnose.samples import Samples, source_of, stack_samples
+from flatout.diagnose.thresholds import DOMINANT_SHARE
 from flatout.diagnose.timeline import GAP, Flags, Floats, Ints, Pieces, exclusive_pieces
 from flatout.diagnose.training import Training
 from flatout.diagnose.validation import validation_regions
@@ -62,6 +64,7 @@ LOADER_KINDS = (kinds.BATCH_WAIT, kinds.ITER_START, kinds.ITER_END)
 ABSORBING = (kinds.VALIDATION, kinds.CHECKPOINT, kinds.LOG)
 # What tells where in a step a gap lies.
 MARKS = (kinds.BATCH_WAIT, kinds.FORWARD, kinds.BACKWARD, kinds.VALIDATION, kinds.CHECKPOINT)
+_MOVING = re.compile(r"\b(replace|rename|renames|move|copy\w*|link|symlink_to|symlink|fsync|unlink|rmtree)\(")
 SHORT_GAP_NS = 20_000  # as short as what the probe itself may cost between two spans
 
 
@@ -108,6 +111,7 @@ def charge(training: Training, teams: tuple[Team, ...]) -> Charged:
     account, notes = _name_gaps(training, pieces, spans, account)
     gap_class = _gap_class(_kind(pieces, spans))
     samples = stack_samples(training.events, training.process.names)
+    account = _with_renaming(pieces, account, gap_class, samples)
     account = _without_short_gaps(pieces, account)
     if not len(samples):
         notes.append("no stack samples were recorded: code between the measured calls could not be named")
@@ -215,6 +219,19 @@ def _gap_class(kind: Ints) -> Ints:
     """A number for the kinds of the spans before and after each piece."""
     before, after = np.append(0, kind[:-1]), np.append(kind[1:], 0)
     return np.where(len(kind) > 0, before * 1000 + after, 0)
+
+
+def _with_renaming(pieces: Pieces, account: Ints, gap_class: Ints, samples: Samples) -> Ints:
+    """Charge to the checkpoint what is done with its file right after it was written: renamed, copied, made durable."""
+    after = (account == CODE["host_other"]) & (gap_class // 1000 == kinds.CHECKPOINT)
+    piece = pieces.at(samples.time_ns)
+    inside = (piece >= 0) & after[piece]
+    for kind in np.unique(gap_class[after]).tolist():
+        met = samples.take(inside & (gap_class[piece] == kind))
+        moving = np.array([bool(_MOVING.search(source_of(met.names, stack))) for stack in met.stack.tolist()], bool)
+        if len(met) and float(met.weight[moving].sum()) >= DOMINANT_SHARE * float(met.weight.sum()):
+            account = np.where(after & (gap_class == kind), CODE["checkpoint"], account)
+    return account
 
 
 def _without_short_gaps(pieces: Pieces, account: Ints) -> Ints:

@@ -9,6 +9,8 @@ from typing import Any
 
 # A thread in these groups mostly waits; in all others it mostly computes.
 WAITING_GROUPS = frozenset({"read", "lock", "network"})
+# Of blocked time. Decoders written in C read their files themselves: one that is blocked waits for bytes.
+STORAGE_GROUPS = ("read", "network", "decode", "decompress")
 OTHER = "other"
 
 

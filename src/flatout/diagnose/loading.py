@@ -72,6 +72,7 @@ class Loading:
     files_per_sample: float | None = None  # opened
     sampling_s: float = 0.0  # without workers: the first waits of passes, less the fetches in them
     in_order: bool = True
+    pickled_bytes: float = 0.0  # of a batch, through the pipe: tensors go through shared memory and count little
     client: str | None = None  # the library that most of the blocked time is in; None: none, or a file system
     file_cold_s: float | None = None  # a file is waited for in passes that storage delivered
     file_warm_s: float | None = None  # and in those that memory delivered

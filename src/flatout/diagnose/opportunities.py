@@ -1,4 +1,4 @@
-"""Settings of a training on a GPU that were left as they come. Nobody knows their gain before a trial, so they never lead."""
+"""Settings of a training on a GPU that were left as they come. Their gain is not known before a trial: none leads."""
 
 from __future__ import annotations
 

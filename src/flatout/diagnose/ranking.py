@@ -66,29 +66,21 @@ def judge(view: View) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
 
 
 def rank(causes: list[Cause]) -> tuple[Cause, ...]:
-    """Largest share first; a hidden cause after the one that hides it.
+    """Largest share first; hidden causes after all others, since removing them alone gives less than it seems.
 
     The healthy answer leads where no fault is material, and otherwise comes last.
     """
     by_id = {cause.id: cause for cause in causes}
-    faults = sorted((cause for cause in causes if cause.id != HEALTHY), key=lambda cause: -cause.share)
-    ordered: dict[str, Cause] = {}
-
-    def place(cause: Cause) -> None:
-        hiders = [by_id[hider] for hider, hidden in HIDES if hidden == cause.id and hider in by_id]
-        # One that is much smaller is no reason to begin with it.
-        material = [hider for hider in hiders if hider.share >= max(MATERIAL_SHARE, HIDING * cause.share)]
-        for hider in sorted(material, key=lambda hider: -hider.share):
-            if hider.id not in ordered:
-                place(hider)
-        hidden_by = max(material, key=lambda hider: hider.share).id if material else None
-        ordered[cause.id] = replace(cause, hidden_by=hidden_by)
-
-    for fault in faults:
-        if fault.id not in ordered:
-            place(fault)
-    ranked = list(ordered.values())
+    faults = [replace(cause, hidden_by=_hider(cause, by_id)) for cause in causes if cause.id != HEALTHY]
+    ranked = sorted(faults, key=lambda cause: (cause.hidden_by is not None, -cause.share))
     if HEALTHY in by_id:
-        healthy_leads = not faults or faults[0].share < MATERIAL_SHARE
+        healthy_leads = all(cause.share < MATERIAL_SHARE for cause in faults)
         ranked.insert(0 if healthy_leads else len(ranked), by_id[HEALTHY])
     return tuple(ranked)
+
+
+def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
+    """The largest cause that must go before this one; a much smaller one is no reason to begin with it."""
+    hiders = (by_id[hider] for hider, hidden in HIDES if hidden == cause.id and hider in by_id)
+    material = [hider for hider in hiders if hider.share >= max(MATERIAL_SHARE, HIDING * cause.share)]
+    return max(material, key=lambda hider: hider.share).id if material else None

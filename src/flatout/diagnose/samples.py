@@ -64,6 +64,12 @@ def frames_of(names: Names, stack: int) -> list[list[Any]]:
     return [frame for frame in frames if len(frame) == 5] if isinstance(frames, list) else []
 
 
+def source_of(names: Names, stack: int) -> str:
+    """Text of the line that ``line_of`` names; empty when there is none."""
+    line = line_of(names, stack)
+    return line.source if line else ""
+
+
 def line_of(names: Names, stack: int) -> Line | None:
     """The line to name for a stack: the one in it that a person could do something about.
 

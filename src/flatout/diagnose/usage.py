@@ -53,6 +53,7 @@ def summarize(
         throttled_share=_throttled_share(chosen, span_s, cores),
         gpu_throttled_share=slowed,
         gpu_throttle_reasons=reasons,
+        received_bps=_received_bps(chosen, span_s),
         memory_growth_bps=_growth_bps(times_s, processes, {main_pid, *worker_pids}),
         gpu_memory_used_bytes=max(_of_gpu(chosen, gpu, "memory_used"), default=None),
     )
@@ -74,7 +75,9 @@ def _mean_cores(times_s: Sequence[float], processes: Sequence[dict[int, Sample]]
 
 def _runqueue_share(times_s: Sequence[float], processes: Sequence[dict[int, Sample]], pid: int) -> float | None:
     """Share of the time in which the first thread of a process waited for a core; None where it was not measured."""
-    seen = [(time, entry[pid].get("runqueue_s")) for time, entry in zip(times_s, processes, strict=True) if pid in entry]
+    seen = [
+        (time, entry[pid].get("runqueue_s")) for time, entry in zip(times_s, processes, strict=True) if pid in entry
+    ]
     known = [(time, value) for time, value in seen if value is not None]
     if len(known) < 2 or known[-1][0] <= known[0][0]:
         return None
@@ -147,6 +150,15 @@ def _throttled_share(chosen: Sequence[Sample], span_s: float, cores: float | Non
     if len(counted) < 2 or span_s <= 0 or not cores:
         return None
     return float(min(max(counted[-1] - counted[0], 0) / 1e9 / (span_s * cores), 1.0))
+
+
+def _received_bps(chosen: Sequence[Sample], span_s: float) -> float | None:
+    """Bytes a second that all network interfaces received; one that came or went in between is left out."""
+    counted = [sample["net"] for sample in chosen if sample.get("net")]
+    if len(counted) < 2 or span_s <= 0:
+        return None
+    both = counted[0].keys() & counted[-1].keys()
+    return float(sum(max(counted[-1][name]["recv"] - counted[0][name]["recv"], 0) for name in both) / span_s)
 
 
 def _growth_bps(times_s: Sequence[float], processes: Sequence[dict[int, Sample]], pids: set[int]) -> float | None:

@@ -28,6 +28,7 @@ class Usage:
     throttled_share: float | None = None  # of the usable cores' time that a CPU quota took away
     gpu_throttled_share: float | None = None  # of the samples in which the GPU had lowered its clocks
     gpu_throttle_reasons: tuple[str, ...] | None = None
+    received_bps: float | None = None  # bytes a second that came in over all networks, this machine's own included
     memory_growth_bps: float | None = None  # bytes a second by which the training's processes grow
     gpu_memory_used_bytes: int | None = None  # the most
     gpu_memory_total_bytes: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from flatout.diagnose.batch_wait import NO_SCHED, Activity, worker_activity
 from flatout.diagnose.fetch_functions import FetchFunctions, fetch_functions
+from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.queue_state import head_of_line_s, mean_ready
 from flatout.diagnose.samples import Samples, stack_samples, top_lines
@@ -87,6 +89,17 @@ class LoaderSide:
         """Whether what was fetched inside [begin_ns, finish_ns) came from storage."""
         read, storage = bytes_per_sample(self.fetches(begin_ns, finish_ns))
         return is_cold(read, storage, storage_is_counted(self.mounts))
+
+    def reading_s(self, begin_ns: int, finish_ns: int) -> float | None:
+        """Seconds that a sample waits in reads, of those fetched inside [begin_ns, finish_ns); None: not measured."""
+        fetches = self.fetches(begin_ns, finish_ns)
+        blocked_s = sum(float(np.maximum(t.wall_s - t.cpu_s - t.runqueue_s, 0.0).sum()) for t in fetches)
+        samples = sum(float(table.samples.sum()) for table in fetches)
+        if not samples or np.isnan(blocked_s):
+            return None
+        pairs = zip(self.activities, self.samples, strict=True)
+        groups = fetch_functions(pairs, begin_ns, finish_ns).blocked_groups
+        return blocked_s / samples * sum(groups.get(group, 0.0) for group in STORAGE_GROUPS)
 
     def spans(self, *wanted: int) -> Events:
         """Events of these kinds inside the window, of all processes that make batches."""
@@ -177,6 +190,7 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         files_per_sample=files_per_sample(side.processes, sum(int(a.fetches.samples.sum()) for a in side.activities)),
         sampling_s=0.0 if workers else _sampling_s(waits, fetches),
         in_order=settings.get("in_order") is not False,
+        pickled_bytes=_mean_bytes(side.spans(kinds.SERIALIZE)),
         client=max(functions.clients, key=functions.clients.__getitem__, default=None),
         file_cold_s=_file_wait_s(side, cold=True),
         file_warm_s=_file_wait_s(side, cold=False),
@@ -190,7 +204,7 @@ def _file_wait_s(side: LoaderSide, cold: bool) -> float | None:
     """
     bounds = [*side.training.pass_starts.tolist(), side.training.finish_ns]
     blocked_s = samples = 0.0
-    for begin, finish in zip(bounds, bounds[1:], strict=False):
+    for begin, finish in itertools.pairwise(bounds):
         if side.cold(begin, finish) is not cold:
             continue
         for table in side.fetches(begin, finish):
@@ -269,6 +283,10 @@ def _idle_share(side: LoaderSide) -> float | None:
         until = process.end_ns if process.end_ns is not None else process.last_ns
         alive += max(min(until, finish) - max(process.start_ns, begin), 0)
     return idle / alive if alive else None
+
+
+def _mean_bytes(events: Events) -> float:
+    return float(events["a"].mean()) if len(events) else 0.0
 
 
 def _seconds(events: Events) -> Floats:

@@ -9,7 +9,8 @@ step is limited by whichever of these is least; Little's law gives the batches i
 - training: 1 / (step without its wait + hand-over of a batch)
 
 A step that waits for a core waits longer the more the workers compute: that part of it is proportional to their CPU
-seconds, as under fair scheduling.
+seconds, as under fair scheduling. A worker's thread that hands a batch out waits for a core and for the interpreter's
+lock, which the fetching thread has: that part is proportional to how busy a worker is.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Pipeline:
     wait_s: float  # the training waiting for the batch; with 0 workers, fetching it
     gap_s: float = 0.0  # validation, checkpoints, epoch boundaries: workers' queues fill only to their depth
     handover_s: float = 0.0  # deserializing, in the training process
+    answer_s: float = 0.0  # the part of it that waits until a worker, busy with its next fetch, hands the batch out
     fetch_cpu_s: float = 0.0  # fetch thread on a core
     fetch_blocked_s: float = 0.0
     core_share: float = 1.0  # of a core that a ready fetch thread gets beside other processes
@@ -128,9 +130,11 @@ class Pipeline:
         worker_cpu_s = self.fetch_cpu_s if change.worker_threads_removed else self.worker_cpu_s
         worker_cpu_s = worker_cpu_s * change.fetch_cpu_factor + change.fetch_cpu_added_s
         queue_s = self.queue_s * min(worker_cpu_s / self.worker_cpu_s, 1.0) if self.worker_cpu_s > 0 else 0.0
+        busier = worker_cpu_s / max(workers, 1) / (self.worker_cpu_s / max(self.num_workers, 1) or 1.0)
+        answer_s = self.answer_s * min(busier, 1.0)
         active_s = self.busy_s + self.handover_s
         quicker = 1.0 - min((self.queue_s - queue_s) / active_s, 1.0)
-        busy_s = max(self.busy_s * quicker - change.busy_removed_s, _LEAST_S)
+        busy_s = max(self.busy_s - change.busy_removed_s, _LEAST_S) * quicker
         gap_s = max(self.gap_s - change.gap_removed_s, 0.0)
         wait_s = self.wait_s
         if self.num_workers == 0:
@@ -151,7 +155,8 @@ class Pipeline:
             main_cpu_s=max(self.main_cpu_s - change.busy_cpu_removed_s, 0.0),
             queue_s=queue_s,
             efficiency=efficiency,
-            handover_s=self.handover_s * quicker * change.handover_factor,
+            handover_s=((self.handover_s - self.answer_s) * quicker + answer_s) * change.handover_factor,
+            answer_s=answer_s * change.handover_factor,
             locked=self.locked and not change.lock_removed,
             serial_bps=None if change.lock_removed else self.serial_bps,
         )

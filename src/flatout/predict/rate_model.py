@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Gain
 from flatout.diagnose.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.diagnose.view import View
@@ -31,6 +32,11 @@ _UNSEEN_EFFICIENCY_ERROR = 0.25  # of how far the formulas missed the measured s
 
 # Use by other processes that changes what a run on few cores gets; the recording itself stays far below.
 _NEIGHBOURS_CORES = 0.25
+
+# Taking over two tensors from an idle worker through shared memory: mapping them copies nothing, whatever their size.
+HANDED_OUT_S = 0.3e-3
+# What one core copies through a pipe and unpickles: arrays and lists that are no tensors.
+PIPE_BPS = 5e8
 
 # What waits on something else than the training's own step and cannot be prepared ahead.
 GAP_ACCOUNTS = ("validation", "checkpoint", "epoch_boundary")
@@ -138,6 +144,7 @@ def _pipeline(view: View, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
         if view.usage.other_cores is not None and workers < cores:
             # Fewer threads than cores do not wait for each other: the delay is the neighbours', counted already.
             core_share, runqueue_part = 1.0 - runqueue_part, 0.0
+    handover_s = min(_mean(loading.deserialize_s), wait_s) if workers else 0.0
     lock_s = blocked_s * sum(loading.blocked_groups.get(group, 0.0) for group in LOCK_GROUPS)
     pipeline = Pipeline(
         num_workers=workers,
@@ -145,7 +152,8 @@ def _pipeline(view: View, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
         total_s=total_s,
         wait_s=wait_s,
         gap_s=gap_s,
-        handover_s=min(_mean(loading.deserialize_s), wait_s) if workers else 0.0,
+        handover_s=handover_s,
+        answer_s=max(handover_s - own_handover_s(loading), 0.0),
         fetch_cpu_s=cpu_s,
         fetch_blocked_s=blocked_s,
         core_share=core_share,
@@ -157,6 +165,11 @@ def _pipeline(view: View, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
         locked=workers > 1 and lock_s > DOMINANT_SHARE * max(fetch_s, cpu_s + blocked_s),
     )
     return pipeline, tuple(assumptions)
+
+
+def own_handover_s(loading: Loading) -> float:
+    """Seconds that taking over a batch takes when its worker has nothing else to do."""
+    return HANDED_OUT_S + loading.pickled_bytes / PIPE_BPS
 
 
 def _cores_beside(view: View, cores: float, threads: int) -> float:
@@ -210,6 +223,7 @@ def _resample(view: View, means: Pipeline) -> list[Pipeline]:
                 total_s=total_s,
                 wait_s=wait_s,
                 handover_s=min(means.handover_s, wait_s),
+                answer_s=min(means.answer_s, wait_s),
                 fetch_cpu_s=means.fetch_cpu_s * cpu,
                 fetch_blocked_s=means.fetch_blocked_s * blocked,
                 worker_cpu_s=means.worker_cpu_s * cpu,

@@ -2,12 +2,13 @@
 
 import functools
 import sys
+from typing import Any
 
 import torch
 
 from .recorder import REC, quietly
 
-_noted = {}  # what was seen before the first step: autocast, and the first module that has weights
+_noted: Any = {}  # what was seen before the first step: autocast, and the first module that has weights
 
 
 def install():

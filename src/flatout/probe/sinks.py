@@ -18,6 +18,7 @@ def _scalar(self, tag=None, scalar_value=None, *args, **kwargs):
 
 
 def mapping(self, data=None, *args, **kwargs):
+    """Note the numbers of a call whose first argument maps names to them."""
     note_all(data)
 
 

@@ -19,6 +19,4 @@ def at_chance(record: EpochRecord, classes: int, label_smoothing: float = 0.0) -
     metrics = record.metrics
     if record.epoch < FROM_EPOCH or not {"train/loss", "val/loss", "val/acc1"} <= metrics.keys():
         return None
-    return chance.at_chance(
-        metrics["train/loss"], metrics["val/loss"], metrics["val/acc1"], classes, label_smoothing
-    )
+    return chance.at_chance(metrics["train/loss"], metrics["val/loss"], metrics["val/acc1"], classes, label_smoothing)

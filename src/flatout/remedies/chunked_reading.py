@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import STORAGE_GROUPS, group_share
+from flatout.diagnose.causes.fetching import group_share
 from flatout.diagnose.causes.reading import UNPACKING_GROUPS, read_bytes, sample_bytes
+from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -12,7 +13,7 @@ def _propose(case: Case) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
-    used, read = sample_bytes(loading), read_bytes(loading)
+    used, read = sample_bytes(loading), read_bytes(case.view)
     if not used or not read:
         return None
     needless = max(0.0, 1.0 - used / read)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import STORAGE_GROUPS, group_share
+from flatout.diagnose.causes.fetching import group_share
+from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from flatout.diagnose.causes.fetching import STORAGE_GROUPS, group_share
+from flatout.diagnose.causes.fetching import group_share
 from flatout.diagnose.causes.workers import computing_threads
+from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 

@@ -19,8 +19,6 @@ from flatout.predict.rate_model import RateModel, fit
 DECODE_GROUPS = ("decode", "decompress")
 # Whatever else a data set computes for a sample is its own preparation.
 TRANSFORM_GROUPS = ("transform", "convert", "other")
-# Of blocked time. Decoders written in C read their files themselves: one that is blocked waits for bytes.
-STORAGE_GROUPS = ("read", "network", "decode", "decompress")
 
 
 @dataclass(frozen=True)

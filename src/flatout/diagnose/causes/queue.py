@@ -12,7 +12,7 @@ from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent, size
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import LOCK_GROUPS
+from flatout.predict.rate_model import LOCK_GROUPS, PIPE_BPS, RateModel
 from flatout.predict.workers import enough_prefetch
 
 # Supply that exceeds the demand by less is not told from one that just meets it.
@@ -101,18 +101,18 @@ def fat_samples(view: View) -> Cause | NotMeasured | None:
     data = data_of(view, "fat_samples")
     if isinstance(data, NotMeasured):
         return data
-    loading, _ = data
+    loading, model = data
     if loading.num_workers == 0 or (loading.batch_bytes or 0) < _LARGE_BATCH:
         return None
-    freeing = freeing_s(view) / view.ledger.window_s
-    share = view.ledger.share("batch_wait.hand_over") + freeing
+    share = model.recovered(fewer_bytes(view, model, 0.0))
     if share < NOISE_SHARE:
         return None
-    freed = f", {percent(freeing)} of it into freeing them again" if freeing >= NOISE_SHARE else ""
+    collate, freeing = _mean(loading.collate_s), freeing_s(view) / model.batches
     evidence = [
         Evidence(
-            f"{percent(share)} of the time goes into taking over batches that are made{freed}",
-            {"hand_over": share, "freeing": freeing},
+            f"copying them together takes a worker {duration(collate)} a batch, freeing them again the training "
+            f"{duration(freeing)}",
+            {"collate_s": collate, "freeing_s": freeing},
         )
     ]
     if loading.batch_bytes:
@@ -139,6 +139,25 @@ def fat_samples(view: View) -> Cause | NotMeasured | None:
         share=share,
         confidence=view.confidence(0.8),
         evidence=tuple(evidence),
+    )
+
+
+def fewer_bytes(view: View, model: RateModel, factor: float) -> Change:
+    """Batches of ``factor`` times the bytes: copying them together, handing them over and freeing them shrink alike."""
+    loading = view.loading
+    if loading is None:
+        return Change()
+    collate_s = _mean(loading.collate_s)
+    copying = (
+        min((loading.batch_bytes or 0) / _COPY_BPS / collate_s, 1.0) * collate_share(loading) if collate_s else 0.0
+    )
+    freed_s = freeing_s(view) / model.batches * (1.0 - factor)
+    piped_s = min(loading.pickled_bytes / PIPE_BPS, model.now.handover_s)
+    return Change(
+        fetch_cpu_factor=1.0 - copying * (1.0 - factor),
+        handover_factor=1.0 - (1.0 - factor) * piped_s / model.now.handover_s if piped_s else 1.0,
+        busy_removed_s=freed_s,
+        busy_cpu_removed_s=freed_s,
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flatout.diagnose.causes.fetching import STORAGE_GROUPS, data_of, group_share, hottest, split
+from flatout.diagnose.causes.fetching import data_of, group_share, hottest, split
 from flatout.diagnose.causes.storage import source_evidence
+from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import NOISE_SHARE
+from flatout.diagnose.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, size
 from flatout.predict.pipeline import Change
@@ -29,7 +30,7 @@ def read_amplification(view: View) -> Cause | NotMeasured | None:
     if isinstance(data, NotMeasured):
         return data
     loading, model = data
-    used, read = sample_bytes(loading), read_bytes(loading)
+    used, read = sample_bytes(loading), read_bytes(view)
     if used is None or read is None:
         if view.ledger.share("batch_wait") < NOISE_SHARE:
             return None
@@ -67,7 +68,7 @@ def storage_bandwidth(view: View) -> Cause | NotMeasured | None:
         view,
         "storage_bandwidth",
         "storage cannot deliver the bytes as fast as the training takes them",
-        lambda loading: (read_bytes(loading) or 0.0) >= _LARGE_BYTES and not _amplified(loading),
+        lambda loading: (read_bytes(view) or 0.0) >= _LARGE_BYTES and not _amplified(view),
     )
 
 
@@ -79,7 +80,7 @@ def small_files(view: View) -> Cause | NotMeasured | None:
         "each sample opens several small files, one after the other",
         lambda loading: (
             (loading.files_per_sample or 0.0) >= _SEVERAL_FILES
-            and (read_bytes(loading) or 0.0) / (loading.files_per_sample or 1.0) < _LARGE_BYTES
+            and (read_bytes(view) or 0.0) / (loading.files_per_sample or 1.0) < _LARGE_BYTES
         ),
     )
 
@@ -96,7 +97,7 @@ def _reading(view: View, id: str, title: str, applies: Callable[[Loading], bool]
     share = model.recovered(Change(fetch_blocked_factor=1.0 - reading))
     if share < NOISE_SHARE:
         return None
-    read = read_bytes(loading) or 0.0
+    read = read_bytes(view) or 0.0
     blocked_s = parts.fetch_s * parts.blocked * reading * loading.batches / max(loading.samples, 1)
     speed = f", {size(read / blocked_s)}/s while it is waited for" if blocked_s > 0 else ""
     files = f" in {loading.files_per_sample:.1f} files" if loading.files_per_sample else ""
@@ -152,12 +153,21 @@ def sample_bytes(loading: Loading) -> float | None:
     return loading.batch_bytes * loading.batches / loading.samples
 
 
-def read_bytes(loading: Loading) -> float | None:
-    """Bytes read for a sample: by read calls, or by storage where files are mapped into memory."""
+def read_bytes(view: View) -> float | None:
+    """Bytes read for a sample: by read calls, by storage where files are mapped, by the network if that is waited for.
+
+    The kernel counts what comes through sockets for the machine alone, so it is taken for the samples' only where
+    fetches mostly wait for the network.
+    """
+    loading, received = view.loading, view.usage.received_bps
+    if loading is None:
+        return None
     found = [value for value in (loading.bytes_read_per_sample, loading.storage_bytes_per_sample) if value is not None]
+    if received is not None and loading.samples and loading.blocked_groups.get("network", 0.0) >= DOMINANT_SHARE:
+        found.append(received * view.ledger.window_s / loading.samples)
     return max(found, default=None)
 
 
-def _amplified(loading: Loading) -> bool:
-    used, read = sample_bytes(loading), read_bytes(loading)
+def _amplified(view: View) -> bool:
+    used, read = sample_bytes(view.loading) if view.loading else None, read_bytes(view)
     return bool(used and read and read / used >= _AMPLIFIED)

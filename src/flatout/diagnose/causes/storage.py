@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import STORAGE_GROUPS, data_of, group_share, hottest, split
+from flatout.diagnose.causes.fetching import data_of, group_share, hottest, split
+from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
@@ -23,7 +24,7 @@ def source_evidence(loading: Loading) -> tuple[Evidence, ...]:
     times = [f"{duration(value)} {word}" for value, word in ((cold, "cold"), (warm, "warm")) if value is not None]
     if times:
         values = {"cold_s": cold, "warm_s": warm}
-        known = {name: value for name, value in values.items() if value is not None}
+        known: dict[str, float | int | str] = {name: value for name, value in values.items() if value is not None}
         evidence.append(Evidence(f"a file is waited for {', '.join(times)}", known))
     return tuple(evidence)
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.causes.fetching import STORAGE_GROUPS, data_of, group_share, split
+from flatout.diagnose.causes.fetching import data_of, group_share, split
+from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE, SATURATED_RUNQUEUE
@@ -107,7 +108,9 @@ def too_many_workers(view: View) -> Cause | NotMeasured | None:
     if isinstance(data, NotMeasured):
         return data
     loading, model = data
-    if loading.num_workers == 0 or not model.now.starved:
+    # Workers that find no core hand out late what they have made: that is waiting for cores too.
+    answer = model.now.answer_s / model.now.total_s
+    if loading.num_workers == 0 or not (model.now.starved or answer >= NOISE_SHARE):
         return None
     parts = split(loading)
     if parts.runqueue is None or view.cores is None:
@@ -116,8 +119,8 @@ def too_many_workers(view: View) -> Cause | NotMeasured | None:
     threads = computing_threads(view, loading)
     if parts.runqueue < SATURATED_RUNQUEUE or loading.num_workers * threads <= view.cores:
         return None
-    # A wait for the hand-over of finished batches is none for cores.
-    wait = view.ledger.share("batch_wait") - view.ledger.share("batch_wait.hand_over")
+    # The rest of a wait for the hand-over of finished batches is none for cores.
+    wait = view.ledger.share("batch_wait") - max(view.ledger.share("batch_wait.hand_over") - answer, 0.0)
     if threads >= _MORE_THAN_ONE_THREAD:
         # Threads of one fetch wait for each other at every barrier: beside the queue for a core, that is all
         # blocked time which is not storage.

@@ -1,0 +1,99 @@
+"""The page of results: figures of each tool, then every script, every miss, and the advice that did not help."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from conditions import head
+from scenarios import FIXED, ORIGINAL, USUAL, Scenario
+from scoring import Gain, Key, Results, facts, gains, judge, misses
+from tools import FLATOUT, TRACEML, TRAIN_DOCTOR, VERSIONS
+
+GOALS = "at least 90 % first, at least 98 % among the first three, no false alarm, unaccounted time under 3 %"
+
+
+def page(scenarios: list[Scenario], results: Results, seconds: float) -> str:
+    """Markdown, ending with a newline."""
+    tools = [tool for tool in (FLATOUT, TRAIN_DOCTOR, TRACEML) if any(key.tool == tool for key in results)]
+    seeds = sorted({key.seed for key in results})
+    compared = {tool: VERSIONS[tool] for tool in tools if tool in VERSIONS}
+    packages = ("flatout", "torch", "torchvision", "pytorch-lightning", "transformers")
+    lines = [
+        *head("How often the diagnosis is right", "benchmarks/diagnosis/run.py", packages, compared),
+        f"- {len(scenarios)} scripts, seeds {', '.join(map(str, seeds))}: a seed draws the numbers in each. Rules were "
+        "tuned with other seeds.",
+        f"- Each tool watches {seconds:g} s of training of the unmodified script, with OMP_NUM_THREADS=1. Rivals are "
+        "asked with the first seed. A fix is applied as a person would; the rates of both scripts are measured.",
+        f"- {TRAIN_DOCTOR}: `profile --seconds {seconds:g}`; a verdict counts as right where any cause that it can mean was "
+        'planted (`tools.py`), and advice without a measured loss (compile, mixed precision) counts as "nothing wrong".',
+        f"- {TRACEML}: `traceml run`, no change of code; INPUT_BOUND counts as right for every fault of the data, "
+        "RESIDUAL_HEAVY for logging, checkpoints, validation and other code.",
+        f"- Goals of flatout: {GOALS}.",
+        "",
+        *_figures(scenarios, results, tools),
+        "## Misses of flatout",
+        "",
+        *(f"- {line}" for line in misses(scenarios, results)),
+        "",
+        *_scripts(scenarios, results, tools),
+        *_advice(scenarios, results),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _figures(scenarios: list[Scenario], results: Results, tools: list[str]) -> list[str]:
+    of_tool = {tool: dict(facts(scenarios, results, tool)) for tool in tools}
+    rows = [[what.strip(), *(of_tool[tool].get(what, "") for tool in tools)] for what in of_tool[FLATOUT]]
+    return ["## Figures", "", *_table(["", *tools], rows)]
+
+
+def _scripts(scenarios: list[Scenario], results: Results, tools: list[str]) -> list[str]:
+    """One row a script: how often each tool was right, and what the fix gave beside what was predicted."""
+    right: dict[tuple[str, str], list[bool]] = {}
+    for tool in tools:
+        for one in judge(scenarios, results, tool):
+            right.setdefault((one.scenario.name, tool), []).append(one.first)
+    fixed: dict[str, list[Gain]] = {}
+    for gain in gains(scenarios, results, FIXED):
+        fixed.setdefault(gain.scenario.name, []).append(gain)
+    rows = []
+    for scenario in scenarios:
+        cells = []
+        for tool in tools:
+            found = right.get((scenario.name, tool))
+            said = results.get(Key(scenario.name, min(key.seed for key in results), ORIGINAL, tool))
+            first = said.verdicts[0] if said and said.verdicts else "no answer"
+            cells.append(
+                "no answer" if not found else f"{sum(found)}/{len(found)}" + ("" if all(found) else f" {first}")
+            )
+        found = fixed.get(scenario.name, [])
+        factors = [_median(getattr(gain, name) for gain in found) for name in ("measured", "removed", "predicted")]
+        rows.append([scenario.name, scenario.cause or "healthy", *cells, *factors])
+    columns = [
+        "script",
+        "planted",
+        *(f"{tool} right" for tool in tools),
+        "fix gives",
+        "1 / (1 - share)",
+        "remedy predicted",
+    ]
+    return ["## Every script", "", *_table(columns, rows)]
+
+
+def _median(factors: Iterable[float | None]) -> str:
+    known = [factor for factor in factors if factor]
+    return f"{statistics.median(known):.2f}x" if known else ""
+
+
+def _advice(scenarios: list[Scenario], results: Results) -> list[str]:
+    rows = [
+        [gain.scenario.name, str(gain.seed), f"`{next(iter(gain.scenario.usual.values()))}`", f"{gain.measured:.2f}x"]
+        for gain in gains(scenarios, results, USUAL)
+    ]
+    return ["## The usual advice, applied", "", *_table(["script", "seed", "advice", "gives"], rows)] if rows else []

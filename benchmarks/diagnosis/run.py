@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""How often the diagnosis is right: scripts with a planted fault, healthy ones, and what the rivals say of them.
+
+    python benchmarks/diagnosis/run.py --list
+    python benchmarks/diagnosis/run.py                            # flatout on all scripts, seed 1: 15 minutes
+    python benchmarks/diagnosis/run.py --only hf_saves climate    # names or parts of them
+    python benchmarks/diagnosis/run.py --seeds 11 12 13 --fixes --rivals --output docs/measurements/diagnosis.md
+
+Each answer is written to --results at once. What is there is not run again: an ended run goes on where it was, and
+another seed or a rival is added to it. Nothing else should run on the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(HERE.parent / "shared")]
+
+import material  # noqa: E402
+from page import page  # noqa: E402
+from rivals import prepare  # noqa: E402
+from scenarios import FIXED, ORIGINAL, Scenario, load  # noqa: E402
+from scoring import Key, Results, summary, verdict_line  # noqa: E402
+from tools import FLATOUT, TRACEML, TRAIN_DOCTOR, VERSIONS, Answer, ask  # noqa: E402
+
+
+def main() -> int:
+    """Run what is missing, print what was found."""
+    options = _options()
+    scenarios = [one for one in load() if not options.only or any(part in one.name for part in options.only)]
+    if not scenarios:
+        print(f"no script's name holds {' or '.join(options.only)}; --list shows them", file=sys.stderr)
+        return 2
+    if options.list:
+        for scenario in scenarios:
+            print(f"{scenario.name:26} {scenario.kind:13} {scenario.cause or 'healthy'}")
+        return 0
+    results = _read(options.results)
+    wanted = list(_wanted(scenarios, options))
+    missing = [key for key in wanted if key not in results]
+    if missing:
+        environment = prepare(options.folder / "rivals", VERSIONS if options.rivals else {})
+        for rival, because in environment.missing.items():
+            print(f"without {rival}: {because}", file=sys.stderr)
+            missing = [key for key in missing if key.tool != rival]
+        sets = material.make(options.folder / "data")
+        by_name = {scenario.name: scenario for scenario in scenarios}
+        begin = time.monotonic()
+        for number, key in enumerate(missing, 1):
+            answer = _ask(key, by_name[key.script], environment.python, sets, options.seconds)
+            results[key] = answer
+            _append(options.results, key, answer)
+            left_min = (time.monotonic() - begin) / number * (len(missing) - number) / 60
+            line = verdict_line(by_name[key.script], key, answer)
+            print(f"[{number}/{len(missing)}, {left_min:.0f} min left] {line}", file=sys.stderr, flush=True)
+    asked = {key: results[key] for key in wanted if key in results}
+    print(summary(scenarios, asked))
+    if options.output:
+        options.output.write_text(page(scenarios, asked, options.seconds))
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="name the scripts and what was planted")
+    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="scripts whose names hold one of these")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
+    parser.add_argument("--fixes", action="store_true", help="apply the fixes, and measure what they give")
+    parser.add_argument(
+        "--rivals", action="store_true", help=f"ask {TRAIN_DOCTOR} and {TRACEML} too, with the first seed"
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of training in a run (default: 10)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "diagnosis", help="for data and rivals")
+    parser.add_argument("--results", type=Path, default=ROOT / "build" / "diagnosis" / "results.jsonl", metavar="FILE")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the page of results")
+    return parser.parse_args()
+
+
+def _wanted(scenarios: list[Scenario], options: argparse.Namespace) -> Iterable[Key]:
+    """What is to be asked: rivals and fixes go beside the original, so that a drift of the machine meets all."""
+    for seed in options.seeds:
+        for scenario in scenarios:
+            for variant in scenario.variants() if options.fixes else [ORIGINAL]:
+                yield Key(scenario.name, seed, variant, FLATOUT)
+            if options.rivals and seed == options.seeds[0]:
+                for rival in (TRAIN_DOCTOR, TRACEML):
+                    yield Key(scenario.name, seed, ORIGINAL, rival)
+
+
+def _ask(key: Key, scenario: Scenario, python: str, sets: dict[str, str], seconds: float) -> Answer:
+    with tempfile.TemporaryDirectory(prefix="diagnosis") as name:
+        work = Path(name) / "work"
+        work.mkdir()
+        script = scenario.write(Path(name) / "code", key.seed, key.variant)
+        arguments = scenario.fix_args if key.variant == FIXED and scenario.fix_args is not None else scenario.args
+        places = {**sets, "work": str(work)}
+        if scenario.serve is None:
+            return ask(key.tool, python, _command(script, arguments, places), scenario.ranks, work, seconds)
+        numbers = scenario.numbers(key.seed)
+        folder = scenario.serve["folder"].format(**sets)
+        with material.serving(folder, numbers["delay_ms"], numbers.get("mbps", 0)) as url:
+            command = _command(script, arguments, {**places, "url": url})
+            return ask(key.tool, python, command, scenario.ranks, work, seconds)
+
+
+def _command(script: Path, arguments: Iterable[str], places: dict[str, str]) -> list[str]:
+    return [str(script), *(argument.format(**places) for argument in arguments)]
+
+
+def _read(path: Path) -> Results:
+    if not path.exists():
+        return {}
+    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
+    return {Key(*row["key"]): Answer(**row["answer"]) for row in rows}
+
+
+def _append(path: Path, key: Key, answer: Answer) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps({"key": list(key), "answer": answer.to_dict()}) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
