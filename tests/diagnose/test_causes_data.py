@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
 from flatout.diagnose.causes.storage import storage_latency
+from flatout.diagnose.ranking import judge
 from flatout.diagnose.result import Cause, NotMeasured
-from tests.diagnose.views import healthy, locked, remote, saturated, without_workers
+from tests.diagnose.views import BATCHES, SAMPLES, healthy, locked, remote, saturated, without_workers
 
 
 def found(answer: Cause | NotMeasured | None) -> Cause:
@@ -86,3 +91,23 @@ def test_blocked_fetches_without_stack_samples_are_not_judged() -> None:
 
 def test_slow_reads_that_workers_hide_are_no_fault() -> None:
     assert storage_latency(healthy(blocked=0.010, blocked_groups={"read": 1.0})) is None
+
+
+def test_a_library_that_unpacks_in_threads_of_its_own_is_computing_and_no_storage() -> None:
+    """As pyarrow does: the fetching thread stands still while others of its worker use the cores."""
+    given: dict[str, Any] = {
+        "cpu": 0.010,
+        "blocked": 0.050,
+        "num_workers": 2,
+        "cores": 2,
+        "cpu_groups": {"decode": 1.0},
+    }
+    tables = saturated(**given, blocked_groups={"decode": 1.0}, bytes_read_per_sample=8e6, batch_bytes=SAMPLES * 100)
+    assert tables.loading is not None
+    helping = replace(tables, loading=replace(tables.loading, fetch_process_cpu_s=np.full(BATCHES, 0.060)))
+    found = {cause.id: cause for cause in judge(helping)[0]}
+    assert next(iter(found)) == "read_amplification"
+    assert found["cpu_decode"].hidden_by == "read_amplification" and found["cpu_decode"].share > 0.4
+    assert "storage_latency" not in found
+    waiting = {cause.id for cause in judge(tables)[0]}
+    assert "storage_latency" in waiting

@@ -191,10 +191,15 @@ def _sites(window: Window, rows: Ints) -> tuple[Line, ...]:
 def _by_name(window: Window, rows: Ints, account: str) -> tuple[Account, ...]:
     """Children by what the outermost event calls itself: a sink, a path."""
     pieces, spans, names = window.charged.pieces, window.charged.spans, window.training.process.names
+    after = rows[pieces.owner[rows] < 0]
     rows = rows[pieces.owner[rows] >= 0]
     lengths = _lengths(window, rows)
     arg = spans["arg"][pieces.owner[rows]]
     children = []
+    if len(after):
+        children.append(
+            window.account(f"{account}.after", "with the file, right after", _lengths(window, after).sum() / 1e9)
+        )
     for id in np.unique(arg).tolist():
         name = names.text(id, "unknown")
         seconds = float(lengths[arg == id].sum()) / 1e9

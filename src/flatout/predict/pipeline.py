@@ -29,6 +29,7 @@ class Change:
     num_workers: int | None = None
     fetch_cpu_factor: float = 1.0  # on the CPU time of a fetch
     fetch_blocked_factor: float = 1.0  # on its blocked time
+    helper_cpu_factor: float | None = None  # on the CPU time of the worker's other threads; None: as that of the fetch
     fetch_cpu_added_s: float = 0.0  # moved into the workers, a batch
     worker_threads_removed: bool = False  # only the fetch thread computes
     busy_removed_s: float = 0.0  # a batch, from the part of the step that overlaps with loading
@@ -127,8 +128,9 @@ class Pipeline:
         workers = self.num_workers if change.num_workers is None else change.num_workers
         cpu_s = self.fetch_cpu_s * change.fetch_cpu_factor + change.fetch_cpu_added_s
         blocked_s = self.fetch_blocked_s * change.fetch_blocked_factor
-        worker_cpu_s = self.fetch_cpu_s if change.worker_threads_removed else self.worker_cpu_s
-        worker_cpu_s = worker_cpu_s * change.fetch_cpu_factor + change.fetch_cpu_added_s
+        helper_s = 0.0 if change.worker_threads_removed else self.worker_cpu_s - self.fetch_cpu_s
+        helper_s *= change.fetch_cpu_factor if change.helper_cpu_factor is None else change.helper_cpu_factor
+        worker_cpu_s = cpu_s + helper_s
         queue_s = self.queue_s * min(worker_cpu_s / self.worker_cpu_s, 1.0) if self.worker_cpu_s > 0 else 0.0
         busier = worker_cpu_s / max(workers, 1) / (self.worker_cpu_s / max(self.num_workers, 1) or 1.0)
         answer_s = self.answer_s * min(busier, 1.0)

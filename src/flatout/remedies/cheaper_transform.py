@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import TRANSFORM_GROUPS, group_share
+from flatout.diagnose.causes.fetching import TRANSFORM_GROUPS, without_groups
 from flatout.predict.pipeline import Change
 from flatout.remedies import crop_first
 from flatout.remedies.proposal import DATA, Case, Entry, Proposal
@@ -13,16 +13,15 @@ def _propose(case: Case) -> Proposal | None:
     # Where it is known which transform comes too early, that is the remedy.
     if loading is None or crop_first.too_early(loading.transforms):
         return None
-    transform = group_share(loading.cpu_groups, TRANSFORM_GROUPS)
     if case.view.uses_gpu:
         title, how = "run transforms on the GPU, a batch at a time", "batch = augment(batch.to(device))"
     else:
         title, how = "make transforms cheaper: crop before resizing, work on uint8", "v2.Compose([crop, resize, ...])"
     return Proposal(
         title=title,
-        change=Change(fetch_cpu_factor=1.0 - 0.5 * transform),
+        change=without_groups(loading, TRANSFORM_GROUPS, 0.5),
         least=Change(),
-        most=Change(fetch_cpu_factor=1.0 - transform),
+        most=without_groups(loading, TRANSFORM_GROUPS),
         how=how,
         basis="measured share of transforms; assumes that half of it can be moved or saved",
         memory_bytes=0,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import group_share
-from flatout.diagnose.causes.reading import UNPACKING_GROUPS, read_bytes, sample_bytes
-from flatout.diagnose.functions import STORAGE_GROUPS
+from flatout.diagnose.causes.reading import read_bytes, reading_less, sample_bytes
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -17,13 +15,9 @@ def _propose(case: Case) -> Proposal | None:
     if not used or not read:
         return None
     needless = max(0.0, 1.0 - used / read)
-    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
-    unpacking = group_share(loading.cpu_groups, UNPACKING_GROUPS)
 
     def without(part: float) -> Change:
-        return Change(
-            fetch_blocked_factor=1.0 - part * needless * reading, fetch_cpu_factor=1.0 - part * needless * unpacking
-        )
+        return reading_less(loading, part * needless)
 
     return Proposal(
         title="store the data so that a sample can be read alone",

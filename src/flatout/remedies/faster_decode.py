@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import DECODE_GROUPS, group_share
+from flatout.diagnose.causes.fetching import DECODE_GROUPS, without_groups
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import DATA, Case, Entry, Proposal
 
@@ -11,13 +11,12 @@ def _propose(case: Case) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
-    decode = group_share(loading.cpu_groups, DECODE_GROUPS)
     return Proposal(
         title="decode at reduced size, or resize the files once",
         # A JPEG decoded at half its size costs about half: the entropy decoding stays, the rest falls to a quarter.
-        change=Change(fetch_cpu_factor=1.0 - 0.5 * decode),
+        change=without_groups(loading, DECODE_GROUPS, 0.5),
         least=Change(),
-        most=Change(fetch_cpu_factor=1.0 - 0.9 * decode),
+        most=without_groups(loading, DECODE_GROUPS, 0.9),
         how="image.draft('RGB', (256, 256)) before image.load(); or store resized copies of the files",
         recipe="images.decoder=pillow --set images.scaled_decode=true",
         basis="measured share of decoding; assumes that half of it can be saved, which depends on the files",

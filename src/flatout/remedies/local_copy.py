@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import group_share
-from flatout.diagnose.functions import STORAGE_GROUPS
+from flatout.diagnose.causes.fetching import storage_share
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -12,7 +11,7 @@ def _propose(case: Case) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
-    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    reading = storage_share(loading)
     return Proposal(
         title="copy the data set to a local disk",
         # A local SSD answers in about 0.1 ms where a network store takes 10 ms or more; the page cache in less.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from flatout.diagnose.causes.fetching import group_share
+from flatout.diagnose.causes.fetching import storage_share
 from flatout.diagnose.causes.workers import computing_threads
-from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -20,7 +19,7 @@ def _propose(case: Case) -> Proposal | None:
         return None
     # What the other threads did is partly work that the one thread has to do, partly spinning at barriers:
     # between none and all of it is left, and the middle (of the logarithms) is predicted.
-    storage = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    storage = storage_share(loading)
     left = max(now.worker_cpu_s / now.fetch_cpu_s, 1.0)
     middle = Change(worker_threads_removed=True, fetch_cpu_factor=math.sqrt(left), fetch_blocked_factor=storage)
     most = Change(worker_threads_removed=True, fetch_blocked_factor=storage)

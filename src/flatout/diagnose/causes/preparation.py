@@ -8,8 +8,10 @@ from flatout.diagnose.causes.fetching import (
     collate_share,
     data_of,
     group_share,
+    helped,
     hottest,
     split,
+    without_groups,
 )
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
@@ -64,13 +66,13 @@ def _preparation(view: View, id: str, groups: tuple[str, ...], title: str) -> Ca
     if parts.cpu is None:
         return NotMeasured(id, "CPU time of the fetching threads was not measured")
     # All of the CPU time at once bounds what any group of functions can give back.
-    if model.recovered(Change(fetch_cpu_factor=0.0)) < NOISE_SHARE:
+    everything = Change(fetch_cpu_factor=0.0, fetch_blocked_factor=0.0 if helped(loading) else 1.0)
+    if model.recovered(everything) < NOISE_SHARE:
         return None
     if not loading.cpu_groups:
         return NotMeasured(id, "no stack samples of the fetching threads: what they compute is not known")
-    # Groups are of the fetch without its collate.
     group = group_share(loading.cpu_groups, groups) * (1.0 - collate_share(loading))
-    share = model.recovered(Change(fetch_cpu_factor=1.0 - group))
+    share = model.recovered(without_groups(loading, groups))
     if share < NOISE_SHARE:
         return None
     named = max(groups, key=lambda name: loading.cpu_groups.get(name, 0.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flatout.diagnose.causes.fetching import data_of, group_share, hottest, split
+from flatout.diagnose.causes.fetching import data_of, group_share, helped, hottest, split, storage_share
 from flatout.diagnose.causes.storage import source_evidence
 from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
@@ -39,11 +39,8 @@ def read_amplification(view: View) -> Cause | NotMeasured | None:
     if ratio < _AMPLIFIED or read < _LARGE_BYTES / 4:
         return None
     needless = 1.0 - 1.0 / ratio
-    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
-    unpacking = group_share(loading.cpu_groups, UNPACKING_GROUPS)
-    share = model.recovered(
-        Change(fetch_blocked_factor=1.0 - needless * reading, fetch_cpu_factor=1.0 - needless * unpacking)
-    )
+    reading = storage_share(loading)
+    share = model.recovered(reading_less(loading, needless))
     if share < NOISE_SHARE:
         return None
     return Cause(
@@ -60,6 +57,22 @@ def read_amplification(view: View) -> Cause | NotMeasured | None:
             *hottest(loading.blocked_lines if reading else loading.cpu_lines),
         ),
     )
+
+
+def reading_less(loading: Loading, needless: float) -> Change:
+    """The change of not reading, nor unpacking, a part of the bytes (0 to 1)."""
+    # Where a library's threads unpack for the fetch, waiting for them is waiting for the bytes.
+    waited = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    return Change(
+        fetch_blocked_factor=1.0 - needless * waited,
+        fetch_cpu_factor=1.0 - needless * group_share(loading.cpu_groups, unpacking_groups(loading)),
+        helper_cpu_factor=1.0 - needless * waited if helped(loading) else None,
+    )
+
+
+def unpacking_groups(loading: Loading) -> tuple[str, ...]:
+    """Groups whose computing grows with the bytes read; decoding only where a library's own threads do it (tables)."""
+    return (*UNPACKING_GROUPS, "decode") if helped(loading) else UNPACKING_GROUPS
 
 
 def storage_bandwidth(view: View) -> Cause | NotMeasured | None:
@@ -93,7 +106,7 @@ def _reading(view: View, id: str, title: str, applies: Callable[[Loading], bool]
     parts = split(loading)
     if view.ledger.share("batch_wait") < NOISE_SHARE or parts.blocked is None or not applies(loading):
         return None
-    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    reading = storage_share(loading)
     share = model.recovered(Change(fetch_blocked_factor=1.0 - reading))
     if share < NOISE_SHARE:
         return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import data_of, group_share, hottest, split
-from flatout.diagnose.functions import STORAGE_GROUPS
+from flatout.diagnose.causes.fetching import data_of, hottest, split, storage_share
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
@@ -46,7 +45,7 @@ def storage_latency(view: View) -> Cause | NotMeasured | None:
     if not loading.blocked_groups:
         because = "fetches are blocked, but there are no stack samples to tell reads from locks"
         return NotMeasured("storage_latency", because)
-    reading = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    reading = storage_share(loading)
     share = model.recovered(Change(fetch_blocked_factor=1.0 - reading))
     if share < NOISE_SHARE:
         return None

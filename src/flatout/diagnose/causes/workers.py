@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.causes.fetching import data_of, group_share, split
-from flatout.diagnose.functions import STORAGE_GROUPS
+from flatout.diagnose.causes.fetching import data_of, split, storage_share
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE, SATURATED_RUNQUEUE
@@ -124,7 +123,7 @@ def too_many_workers(view: View) -> Cause | NotMeasured | None:
     if threads >= _MORE_THAN_ONE_THREAD:
         # Threads of one fetch wait for each other at every barrier: beside the queue for a core, that is all
         # blocked time which is not storage.
-        storage = group_share(loading.blocked_groups, STORAGE_GROUPS)
+        storage = storage_share(loading)
         share = wait * min(1.0, parts.runqueue + (parts.blocked or 0.0) * (1.0 - storage))
     else:
         # Taking turns loses no work by itself: the loss is what the full cores fail to deliver.
