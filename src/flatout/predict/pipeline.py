@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from flatout.diagnose.thresholds import MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
 
+EVEN = float("inf")  # a supply_factor: nothing is lost to uneven batches any more
 _LEAST_S = 1e-9  # a cost that a change removes completely still has to divide
 
 
@@ -35,7 +36,7 @@ class Change:
     busy_removed_s: float = 0.0  # a batch, from the part of the step that overlaps with loading
     busy_cpu_removed_s: float = 0.0  # the CPU time in it
     gap_removed_s: float = 0.0  # a batch, from what does not overlap with loading
-    smoothing: float = 0.0  # 0..1: part of the lost efficiency that deeper buffers win back
+    supply_factor: float = 1.0  # on the workers' rate: what another queue makes of the same fetches
     handover_factor: float = 1.0  # on the time of taking over a batch
     lock_removed: bool = False  # workers no longer wait for each other
 
@@ -144,7 +145,7 @@ class Pipeline:
             wait_s = 0.0 if workers else max(self.wait_s - saved_s, 0.0)
         efficiency = self.efficiency
         if efficiency < 1.0:
-            efficiency += change.smoothing * (1.0 - efficiency)
+            efficiency = min(efficiency * change.supply_factor, 1.0)
         return replace(
             self,
             num_workers=workers,

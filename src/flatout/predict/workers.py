@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from flatout.diagnose.view import View
-from flatout.predict.pipeline import Change
+from flatout.predict.pipeline import EVEN, Change
 from flatout.predict.rate_model import RateModel
 
 # Storage latency is known only at the concurrency that was measured: further than this it is a guess.
@@ -52,6 +52,6 @@ def enough_prefetch(view: View, model: RateModel, num_workers: int) -> int | Non
     loading = view.loading
     if loading is None or num_workers < 1 or len(loading.fetch_s) == 0:
         return None
-    target_s = model.now.samples / model.now.changed(Change(num_workers=num_workers, smoothing=1.0)).rate_sps()
+    target_s = model.now.samples / model.now.changed(Change(num_workers=num_workers, supply_factor=EVEN)).rate_sps()
     batches = math.ceil(float(np.quantile(loading.fetch_s, 0.99)) / target_s) + 1
     return max(2, math.ceil(batches / num_workers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.predict.host_memory import added_bytes
-from flatout.predict.pipeline import Change
+from flatout.predict.pipeline import EVEN, Change
 from flatout.predict.workers import enough_workers
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -18,7 +18,7 @@ def _propose(case: Case) -> Proposal | None:
     return Proposal(
         title=f"lower num_workers from {loading.num_workers} to {workers}",
         change=Change(num_workers=workers),
-        most=Change(num_workers=workers, smoothing=1.0),
+        most=Change(num_workers=workers, supply_factor=EVEN),
         how=f"DataLoader(..., num_workers={workers})",
         recipe=f"images.workers={workers}",
         basis="the cores are full: fewer workers take turns less often and leave memory free",

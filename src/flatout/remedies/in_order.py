@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flatout.predict.pipeline import Change
+from flatout.predict.pipeline import EVEN, Change
+from flatout.predict.queueing import supply_factor
 from flatout.remedies.proposal import DATA, Case, Entry, Proposal
 
 
@@ -10,13 +11,16 @@ def _propose(case: Case) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.num_workers < 2 or not loading.in_order:
         return None
+    factor = supply_factor(case.view, case.model.now, in_order=False)
+    if factor is None:
+        return None
     return Proposal(
         title="let fast batches pass slow ones",
-        change=Change(smoothing=0.8),
-        least=Change(smoothing=0.3),
-        most=Change(smoothing=1.0),
+        change=Change(supply_factor=factor),
+        least=Change(supply_factor=1.0 + (factor - 1.0) / 2),
+        most=Change(supply_factor=EVEN),
         how="DataLoader(..., in_order=False)  # torch 2.6 or newer; or a deeper prefetch_factor",
-        basis="measured waiting for a batch while a later one was ready; the order of the batches changes",
+        basis="the recorded batches, simulated in order and as they come; the order of the batches changes",
         memory_bytes=0,
     )
 

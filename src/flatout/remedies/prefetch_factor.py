@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flatout.predict.host_memory import added_bytes
-from flatout.predict.pipeline import Change
+from flatout.predict.pipeline import EVEN, Change
+from flatout.predict.queueing import supply_factor
 from flatout.predict.workers import enough_prefetch
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -17,15 +18,17 @@ def _propose(case: Case) -> Proposal | None:
     now = loading.prefetch_factor or 2
     if depth is None or depth <= now:
         return None
+    factor = supply_factor(case.view, case.model.now, prefetch_factor=depth)
+    if factor is None:
+        return None
     return Proposal(
         title=f"raise prefetch_factor from {now} to {depth}",
-        # Half of what uneven batches lose: how they follow each other decides, and a model of means does not see it.
-        change=Change(smoothing=0.5),
+        change=Change(supply_factor=factor),
         least=Change(),
-        most=Change(smoothing=1.0),
+        most=Change(supply_factor=EVEN),
         how=f"DataLoader(..., prefetch_factor={depth})",
         recipe=f"images.prefetch_batches={depth * max(loading.num_workers, 1)}",
-        basis="the slowest hundredth of the fetches; a deeper queue cannot raise the mean supply",
+        basis="the recorded batches, simulated with both depths; a deeper queue cannot raise the mean supply",
         memory_bytes=added_bytes(case.view, loading.num_workers, depth),
     )
 

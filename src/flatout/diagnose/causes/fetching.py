@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Evidence, Line, NotMeasured
-from flatout.diagnose.thresholds import DOMINANT_SHARE
+from flatout.diagnose.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent
 from flatout.predict.pipeline import Change
@@ -86,8 +86,10 @@ def helped(loading: Loading) -> bool:
     """
     if loading.fetch_process_cpu_s is None or loading.fetch_cpu_s is None or loading.fetch_blocked_s is None:
         return False
-    helping_s = _mean(loading.fetch_process_cpu_s) - _mean(loading.fetch_cpu_s)
-    return helping_s >= DOMINANT_SHARE * _mean(loading.fetch_blocked_s) > 0
+    blocked_s = _mean(loading.fetch_blocked_s)
+    if blocked_s < MATERIAL_SHARE * _mean(loading.fetch_s):
+        return False  # the thread that sends the batch before computes as well
+    return _mean(loading.fetch_process_cpu_s) - _mean(loading.fetch_cpu_s) >= DOMINANT_SHARE * blocked_s
 
 
 def storage_share(loading: Loading) -> float:
