@@ -25,8 +25,8 @@ def page(scenarios: list[Scenario], results: Results, seconds: float) -> str:
         "tuned with other seeds.",
         f"- Each tool watches {seconds:g} s of training of the unmodified script, with OMP_NUM_THREADS=1. Rivals are "
         "asked with the first seed. A fix is applied as a person would; the rates of both scripts are measured.",
-        f"- {TRAIN_DOCTOR}: `profile --seconds {seconds:g}`; a verdict counts as right where any cause that it can mean was "
-        'planted (`tools.py`), and advice without a measured loss (compile, mixed precision) counts as "nothing wrong".',
+        f"- {TRAIN_DOCTOR}: `profile --seconds {seconds:g}`; a verdict counts as right where a cause that it can mean "
+        'was planted (`tools.py`); advice without a measured loss (as compile) counts as "nothing wrong".',
         f"- {TRACEML}: `traceml run`, no change of code; INPUT_BOUND counts as right for every fault of the data, "
         "RESIDUAL_HEAVY for logging, checkpoints, validation and other code.",
         f"- Goals of flatout: {GOALS}.",
