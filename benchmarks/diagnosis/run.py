@@ -92,8 +92,9 @@ def _wanted(scenarios: list[Scenario], options: argparse.Namespace) -> Iterable[
             for variant in scenario.variants() if options.fixes else [ORIGINAL]:
                 yield Key(scenario.name, seed, variant, FLATOUT)
             if options.rivals and seed == options.seeds[0]:
-                for rival in (TRAIN_DOCTOR, TRACEML):
-                    yield Key(scenario.name, seed, ORIGINAL, rival)
+                yield Key(scenario.name, seed, ORIGINAL, TRAIN_DOCTOR)
+                if scenario.on_framework:  # the steps of a plain loop it sees only with code
+                    yield Key(scenario.name, seed, ORIGINAL, TRACEML)
 
 
 def _ask(key: Key, scenario: Scenario, python: str, sets: dict[str, str], seconds: float) -> Answer:

@@ -38,6 +38,12 @@ class Scenario:
         """Nothing was planted."""
         return self.cause is None
 
+    @property
+    def on_framework(self) -> bool:
+        """Whether the loop is Lightning's or transformers', which some tools see without a change of code."""
+        text = (HERE / "scripts" / self.name).with_suffix(".py").read_text()
+        return "pytorch_lightning" in text or "transformers" in text
+
     def variants(self) -> list[str]:
         """What can be run of it."""
         return [ORIGINAL, *([] if self.healthy else [FIXED]), *([USUAL] if self.usual else [])]
