@@ -27,7 +27,7 @@ def page(scenarios: list[Scenario], results: Results, seconds: float) -> str:
         "asked with the first seed. A fix is applied as a person would; the rates of both scripts are measured.",
         f"- {TRAIN_DOCTOR}: `profile --seconds {seconds:g}`; a verdict counts as right where a cause that it can mean "
         'was planted (`tools.py`); advice without a measured loss (as compile) counts as "nothing wrong".',
-        f"- {TRACEML}: `traceml run` on the Lightning and transformers scripts, since it sees the steps of a plain loop "
+        f"- {TRACEML}: `traceml run` on the scripts of Lightning and transformers: it sees the steps of a plain loop "
         "only with code; INPUT_BOUND counts as right for every fault of the data, "
         "RESIDUAL_HEAVY for logging, checkpoints, validation and other code.",
         f"- Goals of flatout: {GOALS}.",

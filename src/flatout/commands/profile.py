@@ -62,14 +62,14 @@ def profile(
     Example: flatout profile --steps 200 -- python train.py --epochs 3
     """
     from flatout.recording import Bounds, record
-    from flatout.report.quantities import parse_duration
+    from flatout.report.quantities import parse_duration, parse_seconds
     from flatout.report.writing import check_output, choose_form, write_report
 
     form = choose_form(markdown=markdown, json=json)
     check_output(output, force=force)
     bounds = Bounds(
         steps=steps,
-        seconds=_seconds(seconds) if seconds is not None else None,
+        seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
         full=full,
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
     )
@@ -86,16 +86,6 @@ def profile(
     if outcome.stop in ("interrupted", "terminated"):
         raise typer.Exit(130 if outcome.stop == "interrupted" else 143)
     raise typer.Exit(outcome.exit_code or 0)
-
-
-def _seconds(text: str) -> float:
-    """A duration in which a bare number means seconds."""
-    from flatout.report.quantities import parse_duration
-
-    try:
-        return float(text)
-    except ValueError:
-        return parse_duration(text, option="--seconds")
 
 
 def _explain_failure(outcome: Outcome) -> None:

@@ -146,6 +146,18 @@ def parse_duration(text: str, *, option: str = "duration") -> float:
     return _parse_sum(text, option, _SECONDS_PER_UNIT, "ms, s, m, h, d", "90s, 11m or 1h30m")
 
 
+def parse_seconds(text: str, *, option: str) -> float:
+    """As ``parse_duration``; a bare number means seconds.
+
+    Raises:
+        UsageError: as ``parse_duration``.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return parse_duration(text, option=option)
+
+
 def parse_size(text: str, *, option: str = "size") -> int:
     """Read "30GiB", "500 MB" or "64KiB": GB is 1000³ bytes, GiB is 1024³.
 

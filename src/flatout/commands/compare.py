@@ -1,0 +1,106 @@
+"""``flatout compare``: which of two trainings is faster, and by how much."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from flatout.compare.comparison import Comparison
+    from flatout.recording import Bounds
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A recorded run (id, folder, latest), or a command in quotes.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Of the same kind as A.")],
+    pairs: Annotated[
+        int, typer.Option("--pairs", metavar="N", min=2, max=100, help="Of commands: how often both are run, in turn.")
+    ] = 3,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", help="Of commands: end each run after N steps.")
+    ] = None,
+    seconds: Annotated[
+        str | None,
+        typer.Option("--seconds", metavar="TIME", help="Of commands: end each run this long after its first step."),
+    ] = None,
+    fail_if_slower: Annotated[
+        str | None,
+        typer.Option("--fail-if-slower", metavar="SHARE", help="Exit with 1 when B has surely lost more: 5%."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
+    runs_dir: Annotated[
+        Path, typer.Option("--runs-dir", metavar="FOLDER", help="Where runs are recorded.", show_default=True)
+    ] = Path(".flatout/runs"),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+) -> None:
+    """Say which of two trainings is faster, and by how much.
+
+    Two recorded runs are read as they are. Two commands give the surer answer: they are run in turn, A B, B A, A B,
+    each for 20 s unless told otherwise. Rates count samples, waits included, so that different batch sizes compare.
+
+    Example: flatout compare "python train.py" "python train.py --workers 4"
+    """
+    allowed = _share(fail_if_slower) if fail_if_slower is not None else None
+    comparison = _compare(a, b, pairs, _bounds(steps, seconds), runs_dir, quiet, allowed)
+    if json:
+        typer.echo(json_format.dumps(comparison.to_dict(), indent=2))
+    else:
+        typer.echo("\n".join(comparison.lines()))
+    if comparison.fails:
+        raise typer.Exit(1)
+    if comparison.interrupted:
+        raise typer.Exit(130)
+
+
+def _compare(
+    a: str, b: str, pairs: int, bounds: Bounds | None, runs_dir: Path, quiet: bool, allowed: float | None
+) -> Comparison:
+    from flatout.compare.comparison import Comparison
+    from flatout.compare.ratio import of_pairs, of_two
+    from flatout.compare.sides import read_side
+    from flatout.compare.speed import alike, measure
+    from flatout.compare.trials import DEFAULT_BOUNDS, run_pairs
+    from flatout.errors import UsageError
+
+    sides = read_side(a, runs_dir), read_side(b, runs_dir)
+    if isinstance(sides[0], Path) and isinstance(sides[1], Path):
+        if bounds is not None:
+            raise UsageError("--steps and --seconds bound commands; recorded runs are compared as they are")
+        first, second = alike(measure(sides[0]), measure(sides[1]))
+        return Comparison([first], [second], of_two(first, second), allowed)
+    if isinstance(sides[0], Path) or isinstance(sides[1], Path):
+        raise UsageError(f"{a!r} and {b!r} are a recorded run and a command: give two of one kind")
+    trials = run_pairs(sides[0], sides[1], pairs, bounds or DEFAULT_BOUNDS, runs_dir, quiet)
+    measured = trials.pairs()
+    if len(measured) < 2:
+        raise UsageError(f"ended after {len(measured)} complete pairs of runs: a comparison needs two")
+    return Comparison(trials.a, trials.b, of_pairs(measured), allowed, trials.interrupted)
+
+
+def _bounds(steps: int | None, seconds: str | None) -> Bounds | None:
+    if steps is None and seconds is None:
+        return None
+    from flatout.recording import Bounds
+    from flatout.report.quantities import parse_seconds
+
+    return Bounds(steps=steps, seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None)
+
+
+def _share(text: str) -> float:
+    """Read "5%" or "0.05".
+
+    Raises:
+        UsageError: it is neither, or not between 0 and 1.
+    """
+    from flatout.errors import UsageError
+
+    try:
+        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"--fail-if-slower is {text!r}, but must be a share from 0% to below 100%, such as 5%")
+    return value

@@ -1,0 +1,112 @@
+"""How fast one recorded run trained, and how well that is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flatout.diagnose.ledger import build_ledger
+from flatout.diagnose.result import Ledger
+from flatout.diagnose.training import find_training
+from flatout.errors import RecordError
+from flatout.record import Run, load_run
+
+RESAMPLES = 1000
+BLOCKS = 50
+SEED = 0
+# Fewer steps than this say nothing about how fast a run is.
+LEAST_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One run.
+
+    Attributes:
+        run: its id.
+        command: what was run.
+        rate: samples a second, waits and gaps included; steps a second where ``unit`` says so.
+        unit: "samples/s", or "steps/s" where the samples of a batch are not known.
+        resampled: the same of block-bootstrapped versions of the run (Künsch 1989).
+        batch: mean samples of a step; None: not known.
+        ledger: where its time went.
+    """
+
+    run: str
+    command: tuple[str, ...]
+    rate: float
+    unit: str
+    resampled: NDArray[np.float64]
+    batch: float | None
+    ledger: Ledger
+
+    def seconds_of(self, account: str, amount: float) -> float:
+        """Seconds of an account in which the run did ``amount`` samples (or steps)."""
+        found = self.ledger.account(account)
+        return (found.seconds if found else 0.0) * amount / (self.rate * self.ledger.window_s)
+
+
+def alike(a: Speed, b: Speed) -> tuple[Speed, Speed]:
+    """Both in one unit.
+
+    Raises:
+        RecordError: the samples of one of them are not known, so that only its steps could be counted.
+    """
+    if a.unit != b.unit:
+        unknown = a if a.batch is None else b
+        raise RecordError(f"the samples of {unknown.run} are not known (no DataLoader was seen): nothing to compare by")
+    return a, b
+
+
+def measure(path: Path) -> Speed:
+    """Read a run's folder.
+
+    Raises:
+        RecordError: it cannot be read, or holds fewer than LEAST_STEPS steps.
+    """
+    return speed_of(load_run(path))
+
+
+def speed_of(run: Run) -> Speed:
+    """How fast a run trained.
+
+    Raises:
+        RecordError: the record holds fewer than LEAST_STEPS steps.
+    """
+    training, ledger = find_training(run), build_ledger(run)
+    steps = ledger.steps.count if ledger else 0
+    if training is None or ledger is None or steps < LEAST_STEPS:
+        raise RecordError(
+            f"{run.id} holds {steps} training steps in its window, and {LEAST_STEPS} are needed to compare: "
+            "record it for longer"
+        )
+    chosen = training.in_window
+    durations = training.steps.duration_s[chosen]
+    amounts = training.steps.samples[chosen].astype(float)
+    known = bool(amounts.all())
+    if not known:
+        amounts = np.ones(len(durations))
+    # What lies between passes belongs to no step: each step bears its part of it.
+    between_s = max(ledger.window_s - float(durations.sum()), 0.0) / len(durations)
+    return Speed(
+        run=run.id,
+        command=tuple(run.command),
+        rate=float(amounts.sum()) / ledger.window_s,
+        unit="samples/s" if known else "steps/s",
+        resampled=_resample(amounts, durations + between_s),
+        batch=float(amounts.mean()) if known else None,
+        ledger=ledger,
+    )
+
+
+def _resample(amounts: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rates of runs made of randomly drawn blocks of consecutive steps: slow spells stay together."""
+    count = min(BLOCKS, len(amounts))
+    work = np.array([block.sum() for block in np.array_split(amounts, count)])
+    time = np.array([block.sum() for block in np.array_split(seconds, count)])
+    drawn = np.random.default_rng(SEED).integers(0, count, (RESAMPLES, count))
+    rates: NDArray[np.float64] = work[drawn].sum(1) / time[drawn].sum(1)
+    return rates

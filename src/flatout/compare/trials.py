@@ -1,0 +1,78 @@
+"""Running two commands in turn, A B B A, each recorded in a process tree of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flatout.compare.speed import Speed, alike, measure
+from flatout.errors import CommandError
+from flatout.recording import Bounds, record
+from flatout.recording.failure import explain
+from flatout.report.quantities import duration
+
+DEFAULT_BOUNDS = Bounds(seconds=20.0)
+
+
+@dataclass
+class Trials:
+    """What was measured of A and B.
+
+    Attributes:
+        a: speeds of A, one a run, in order.
+        b: speeds of B.
+        interrupted: Ctrl-C ended it early.
+    """
+
+    a: list[Speed] = field(default_factory=list)
+    b: list[Speed] = field(default_factory=list)
+    interrupted: bool = False
+
+    def pairs(self) -> list[tuple[float, float]]:
+        """Rates of the complete pairs."""
+        return [(a.rate, b.rate) for a, b in zip(self.a, self.b, strict=False)]
+
+
+def order(pairs: int) -> Iterator[str]:
+    """A B, B A, A B: whatever drifts over the whole falls on both alike."""
+    for number in range(pairs):
+        yield from ("a", "b") if number % 2 == 0 else ("b", "a")
+
+
+def run_pairs(
+    a: Sequence[str], b: Sequence[str], pairs: int, bounds: Bounds, runs_dir: Path, quiet: bool = False
+) -> Trials:
+    """Run A and B in turn until there are so many pairs, or Ctrl-C.
+
+    The commands' own output goes to standard error, and each run is kept in ``runs_dir``.
+
+    Raises:
+        CommandError: a command failed, or no training step was seen.
+    """
+    trials = Trials()
+    commands = {"a": a, "b": b}
+    begin_s = time.monotonic()
+    for number, side in enumerate(order(pairs), 1):
+        if not quiet:
+            left = _left(begin_s, number, 2 * pairs)
+            print(f"flatout: run {number} of {2 * pairs}: {side.upper()}{left}", file=sys.stderr, flush=True)
+        outcome = record(commands[side], runs_dir, bounds, quiet=True, stdout_to_stderr=True, trace=False)
+        if outcome.stop in ("interrupted", "terminated"):
+            trials.interrupted = True
+            return trials
+        if not outcome.live.first_step_ns or outcome.stop == "failed":
+            message, code = explain(outcome)
+            raise CommandError(f"{side.upper()}: {message}", code)
+        getattr(trials, side).append(measure(outcome.run))
+    alike(trials.a[0], trials.b[0])
+    return trials
+
+
+def _left(begin_s: float, number: int, total: int) -> str:
+    done = number - 1
+    if not done:
+        return ""
+    return f", about {duration((time.monotonic() - begin_s) / done * (total - done))} left"

@@ -1,0 +1,166 @@
+"""Comparing trainings: the factor, how sure it is, where the difference lies, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout import cli
+from flatout.compare.comparison import Comparison
+from flatout.compare.ratio import Ratio, of_pairs, of_two
+from flatout.compare.sides import read_side
+from flatout.compare.speed import Speed, alike, measure
+from flatout.compare.trials import order
+from flatout.errors import RecordError, UsageError
+from tests.record.synthetic import RunBuilder
+
+
+def recorded(folder: Path, name: str, wait_s: float, steps: int = 60, batch: int = 4) -> Path:
+    """A run of even steps of 0.1 s and a wait that varies by a tenth."""
+    run = RunBuilder(folder / name)
+    main = run.process()
+    main.pause(1.0)
+    loader = main.loader(batch_size=batch)
+    main.iterate(loader)
+    vary = np.random.default_rng(3).uniform(0.9, 1.1, steps)
+    for factor in vary:
+        main.step(loader, wait_s=wait_s * factor, forward_s=0.04, backward_s=0.06, samples=batch)
+    return run.write()
+
+
+@pytest.fixture
+def speeds(tmp_path: Path) -> tuple[Speed, Speed]:
+    return measure(recorded(tmp_path, "a", 0.1)), measure(recorded(tmp_path, "b", 0.02))
+
+
+def test_a_run_counts_its_samples_waits_included(speeds: tuple[Speed, Speed]) -> None:
+    a, b = speeds
+    assert (a.unit, a.batch) == ("samples/s", 4)
+    assert a.rate == pytest.approx(4 / 0.2, rel=0.02) and b.rate == pytest.approx(4 / 0.12, rel=0.02)
+    assert np.median(a.resampled) == pytest.approx(a.rate, rel=0.01)
+    assert 0 < np.std(a.resampled) / a.rate < 0.03
+
+
+def test_two_runs_are_compared_with_an_interval_that_knows_of_other_runs(speeds: tuple[Speed, Speed]) -> None:
+    ratio = of_two(*speeds)
+    assert ratio.factor == pytest.approx(0.2 / 0.12, rel=0.02) and ratio.resolved
+    assert ratio.low < ratio.factor / 1.03 and ratio.factor * 1.03 < ratio.high
+    same = of_two(speeds[0], speeds[0])
+    assert same.factor == 1.0 and not same.resolved
+
+
+def test_pairs_have_students_interval_of_the_logarithms() -> None:
+    ratio = of_pairs([(100, 110), (100, 121), (100, 110 * 1.1**0.5)])
+    # Logarithms 1, 2 and 1.5 times ln 1.1: mean 1.5, standard error 0.289, t of two degrees 2.920.
+    assert ratio.factor == pytest.approx(1.1**1.5)
+    assert ratio.high == pytest.approx(1.1 ** (1.5 + 2.920 * 0.28868), rel=1e-4)
+    assert ratio.low * ratio.high == pytest.approx(ratio.factor**2)
+    assert of_pairs([(1, 2)] * 30).resolved
+    with pytest.raises(ValueError, match="two pairs"):
+        of_pairs([(1, 2)])
+
+
+@pytest.mark.parametrize(("high", "fails"), [(0.94, True), (0.96, False), (1.2, False)])
+def test_a_loss_fails_only_when_the_whole_interval_shows_it(
+    speeds: tuple[Speed, Speed], high: float, fails: bool
+) -> None:
+    comparison = Comparison([speeds[0]], [speeds[1]], Ratio(0.93, 0.90, high, 3), allowed=0.05)
+    assert comparison.fails is fails
+    assert ("not shown" in "\n".join(comparison.lines())) is not fails
+    assert not Comparison([speeds[0]], [speeds[1]], Ratio(0.5, 0.4, 0.6, 3)).fails
+
+
+def test_the_lines_show_the_factor_and_where_the_difference_lies(speeds: tuple[Speed, Speed]) -> None:
+    comparison = Comparison([speeds[0]], [speeds[1]], of_two(*speeds))
+    lines = comparison.lines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("B is faster: 1.67x (")
+    (only,) = comparison.accounts()
+    assert only[0] == "batch_wait"
+    assert only[1] - only[2] == pytest.approx(250 * 0.08, rel=0.05)
+    assert any("waiting for batches" in line and "-2" in line for line in lines)
+    back = Comparison([speeds[1]], [speeds[0]], of_two(speeds[1], speeds[0]))
+    assert back.lines()[0].startswith("B is slower: 0.60x of A (")
+
+
+def test_other_batch_sizes_are_compared_by_their_samples(tmp_path: Path) -> None:
+    small, large = measure(recorded(tmp_path, "a", 0.1)), measure(recorded(tmp_path, "b", 0.1, batch=8))
+    comparison = Comparison([small], [large], of_two(small, large))
+    assert comparison.ratio.factor == pytest.approx(2.0, rel=0.02)
+    assert any("4 and 8 samples" in note for note in comparison.notes())
+
+
+def test_a_run_of_few_steps_and_one_without_samples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="5 are needed"):
+        measure(recorded(tmp_path, "short", 0.1, steps=4))
+    known = measure(recorded(tmp_path, "a", 0.1))
+    unknown = Speed("x", (), 1.0, "steps/s", known.resampled, None, known.ledger)
+    with pytest.raises(RecordError, match="samples of x are not known"):
+        alike(known, unknown)
+
+
+def test_what_drifts_falls_on_both() -> None:
+    assert "".join(order(4)) == "abbaabba"
+
+
+def test_sides_are_runs_or_commands(tmp_path: Path) -> None:
+    run = recorded(tmp_path, "a", 0.1)
+    assert read_side(str(run), tmp_path) == run
+    assert read_side(run.name, run.parent) == run
+    assert read_side(f'{sys.executable} train.py --name "two words"', tmp_path) == [
+        sys.executable,
+        "train.py",
+        "--name",
+        "two words",
+    ]
+    for text, message in (
+        ("nosuchrun", "neither a recorded run"),
+        ("nosuchprogram train.py", "neither on PATH"),
+        ('python "train.py', "close its quotes"),
+        ("", "an empty A or B"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            read_side(text, tmp_path)
+
+
+def call(*arguments: str) -> int:
+    return cli.main(["compare", *arguments])
+
+
+def test_the_command_compares_recorded_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = str(recorded(tmp_path, "a", 0.1)), str(recorded(tmp_path, "b", 0.2))
+    assert call(a, b, "--json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert found["ratio"]["factor"] == pytest.approx(0.2 / 0.3, rel=0.02)
+    assert found["a"]["samples_per_step"] == 4 and found["unit"] == "samples/s" and found["fails"] is False
+    assert call(a, b, "--fail-if-slower", "5%") == 1
+    assert "is slower than the 5.0 %" in capsys.readouterr().out
+    assert call(b, a, "--fail-if-slower", "5%") == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--fail-if-slower", "lots"], "--fail-if-slower is 'lots'"),
+        (["--fail-if-slower", "150%"], "below 100%"),
+        (["--seconds", "10"], "bound commands"),
+        (["--pairs", "1"], "--pairs"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+) -> None:
+    run = str(recorded(tmp_path, "a", 0.1))
+    assert call(run, run, *more) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.strip().splitlines()) == 1
+
+
+def test_a_run_and_a_command_are_no_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(str(recorded(tmp_path, "a", 0.1)), f"{sys.executable} train.py") == 2
+    assert "two of one kind" in capsys.readouterr().err
