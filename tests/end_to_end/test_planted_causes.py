@@ -110,10 +110,11 @@ def test_reading_whole_volumes_for_patches_is_named(tmp_path: Path) -> None:
     assert first_cause(found) == "read_amplification", found["causes"]
 
 
-def test_a_rank_that_is_waited_for_is_named_with_its_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["two_ranks_one_slow_disk.py", "two_ranks_averaged_by_hand.py"])
+def test_a_rank_that_is_waited_for_is_named_with_its_reason(tmp_path: Path, name: str) -> None:
     options = ["--json", "--seconds", SECONDS, "--no-trace"]
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    done = profile(tmp_path, PYTHON, *torchrun, str(PLANTED / "two_ranks_one_slow_disk.py"), options=options)
+    done = profile(tmp_path, PYTHON, *torchrun, str(PLANTED / name), options=options)
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert first_cause(found) == "rank_straggler", found["causes"]

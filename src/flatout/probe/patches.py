@@ -4,6 +4,7 @@ import torch.utils.data
 
 from . import (
     blocking,
+    collectives,
     device,
     events,
     fetching,
@@ -42,6 +43,7 @@ def install(watch):
         "settings": settings.install,
         "training": training.install,
         "blocking": blocking.install,
+        "collectives": collectives.install,
         "sinks": lambda: sinks.install(watch),
         "frameworks": lambda: frameworks.install(watch),
         "transforms": lambda: transforms.watch_for(watch),

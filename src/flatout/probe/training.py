@@ -27,6 +27,11 @@ def install():
         patch(torch.nn.utils, name, events.OPTIMIZER, functools.partial(_clip_name, name))
 
 
+def in_backward():
+    """Whether a backward pass is running."""
+    return bool(_depth[0])
+
+
 def _classes_already_hooked(optimizer):
     pending = list(optimizer.__subclasses__())
     while pending:
