@@ -111,3 +111,10 @@ def test_a_library_that_unpacks_in_threads_of_its_own_is_computing_and_no_storag
     assert "storage_latency" not in found
     waiting = {cause.id for cause in judge(tables)[0]}
     assert "storage_latency" in waiting
+
+
+def test_a_client_that_asks_a_network_computes_for_it_too() -> None:
+    """What its library computes goes with the waiting, when the bytes are at hand."""
+    idle = found(storage_latency(remote(cpu=0.100, blocked=0.100, cpu_groups={"decode": 1.0})))
+    busy = found(storage_latency(remote(cpu=0.100, blocked=0.100, cpu_groups={"network": 0.9, "decode": 0.1})))
+    assert busy.share > idle.share

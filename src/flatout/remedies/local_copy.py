@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import storage_share
+from flatout.diagnose.causes.fetching import storage_share, without_reading
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -11,13 +11,12 @@ def _propose(case: Case) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
-    reading = storage_share(loading)
     return Proposal(
         title="copy the data set to a local disk",
         # A local SSD answers in about 0.1 ms where a network store takes 10 ms or more; the page cache in less.
-        change=Change(fetch_blocked_factor=1.0 - 0.95 * reading),
-        least=Change(fetch_blocked_factor=1.0 - 0.5 * reading),
-        most=Change(fetch_blocked_factor=1.0 - reading),
+        change=without_reading(loading, 0.95),
+        least=Change(fetch_blocked_factor=1.0 - 0.5 * storage_share(loading)),
+        most=without_reading(loading),
         how="copy the files to a local SSD and point the data set there; check first that they fit",
         recipe="data.root=LOCAL_COPY",
         basis="measured blocked time in reads; assumes that a local disk leaves a twentieth of it",

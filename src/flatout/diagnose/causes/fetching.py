@@ -111,6 +111,12 @@ def without_groups(loading: Loading, groups: Iterable[str], part: float = 1.0) -
     return Change(fetch_cpu_factor=1.0 - on_core, fetch_blocked_factor=1.0 - waited, helper_cpu_factor=1.0 - waited)
 
 
+def without_reading(loading: Loading, part: float = 1.0) -> Change:
+    """The change of having ``part`` of the bytes at hand: no waiting for them, and no client that asks a network."""
+    client = group_share(loading.cpu_groups, ("network",))
+    return Change(fetch_blocked_factor=1.0 - part * storage_share(loading), fetch_cpu_factor=1.0 - part * client)
+
+
 def group_share(groups: dict[str, float], names: Iterable[str]) -> float:
     """Summed share of some function groups."""
     return sum(groups.get(name, 0.0) for name in names)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flatout.diagnose.causes.fetching import data_of, group_share, helped, hottest, split, storage_share
+from flatout.diagnose.causes.fetching import (
+    data_of,
+    group_share,
+    helped,
+    hottest,
+    split,
+    storage_share,
+    without_reading,
+)
 from flatout.diagnose.causes.storage import source_evidence
 from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
@@ -107,7 +115,7 @@ def _reading(view: View, id: str, title: str, applies: Callable[[Loading], bool]
     if view.ledger.share("batch_wait") < NOISE_SHARE or parts.blocked is None or not applies(loading):
         return None
     reading = storage_share(loading)
-    share = model.recovered(Change(fetch_blocked_factor=1.0 - reading))
+    share = model.recovered(without_reading(loading))
     if share < NOISE_SHARE:
         return None
     read = read_bytes(view) or 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import data_of, hottest, split, storage_share
+from flatout.diagnose.causes.fetching import data_of, hottest, split, storage_share, without_reading
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
@@ -46,7 +46,7 @@ def storage_latency(view: View) -> Cause | NotMeasured | None:
         because = "fetches are blocked, but there are no stack samples to tell reads from locks"
         return NotMeasured("storage_latency", because)
     reading = storage_share(loading)
-    share = model.recovered(Change(fetch_blocked_factor=1.0 - reading))
+    share = model.recovered(without_reading(loading))
     if share < NOISE_SHARE:
         return None
     evidence = [
