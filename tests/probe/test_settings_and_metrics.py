@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flatout.diagnose.metrics import Metrics, read_metrics
+from flatout.probe.metrics import _number
 from tests.probe.recorded import run_probed
 
 TRAIN = """
@@ -16,6 +17,8 @@ TRAIN = """
     enter = torch.autocast.__enter__
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     writer = SummaryWriter("board")
+    with torch.autocast("cpu", enabled=False):
+        net(torch.rand(2, 3, 8, 8))
     for step in range(5):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = net(torch.rand(2, 3, 8, 8)).float().logsumexp(1).mean()
@@ -24,6 +27,7 @@ TRAIN = """
         writer.add_scalar("loss/train", 2.0 - step / 10, step)
         writer.add_scalar("loss/val", torch.tensor(3.5), global_step=step)
         writer.add_scalar("val_accuracy", 12.5, step)
+        writer.add_scalar("test_loss", torch.tensor(7.0, dtype=torch.bfloat16), step)
     print(torch.autocast.__enter__ is not enter, torch.autocast.__enter__.__module__)
 """
 
@@ -55,3 +59,39 @@ def test_a_model_that_comes_as_it_is_has_no_settings(tmp_path):
         None,
         "float64",
     )
+
+
+class Odd(float):
+    """A number that cannot be read."""
+
+    def __float__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(2, 2.0), (0.5, 0.5), (True, None), ("0.5", None), (None, None), (Odd(1.0), None), ([1.0], None)],
+)
+def test_only_what_is_a_number_already_is_a_metric(value, number):
+    assert _number(value) == number
+
+
+def test_a_model_that_cannot_be_asked_is_recorded_all_the_same(tmp_path):
+    source = """
+        import torch
+        class Shy(torch.nn.Linear):
+            def parameters(self, recurse=True):
+                if seen:
+                    raise RuntimeError("not now")
+                return super().parameters(recurse)
+        seen = []
+        net = Shy(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        seen.append(True)
+        for _ in range(5):
+            net(torch.rand(2, 3)).sum().backward()
+            optimizer.step()
+    """
+    probed = run_probed(tmp_path, source)
+    assert probed.code == 0 and probed.faults() == []
+    assert probed.main.info["param_dtype"] is None and probed.counts()["BACKWARD"] == 5

@@ -31,9 +31,13 @@ def note_all(metrics):
 
 
 def _number(value):
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return float(value)
-    device = getattr(value, "device", None)
-    if device is not None and getattr(device, "type", None) == "cpu" and getattr(value, "ndim", None) == 0:
-        return float(value.detach().numpy())
+    """The value as a float; None for what is none, or lies on a device. Somebody's own type may raise anything."""
+    try:
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            return float(value)
+        device = getattr(value, "device", None)
+        if getattr(device, "type", None) == "cpu" and value.ndim == 0:
+            return float(value.detach().float().numpy())
+    except Exception:
+        return None
     return None

@@ -12,30 +12,34 @@ _noted: Any = {}  # what was seen before the first step: autocast, and the first
 
 
 def install():
-    """Watch for the first autocast; the method is put back as soon as it was seen."""
+    """Watch for the first autocast that is enabled; the method is put back as soon as it was seen."""
     autocast = torch.autocast
     original = autocast.__enter__
 
     @functools.wraps(original)
     def __enter__(self):
-        if autocast.__enter__ is __enter__:
-            autocast.__enter__ = original
         if getattr(self, "_enabled", True):
+            if autocast.__enter__ is __enter__:
+                autocast.__enter__ = original
             _noted["autocast"] = str(getattr(self, "fast_dtype", "")).replace("torch.", "") or None
         return original(self)
 
     autocast.__enter__ = __enter__
 
 
-@quietly
 def model_seen(module):
     """Note the kind of weights of a root module: the first one that has any counts."""
+    if "param_dtype" not in _noted:
+        _noted.update(_asked(_weights_of, module) or {})
+
+
+def _weights_of(module):
     weights = [weight for weight in module.parameters() if weight.dim() > 1]
-    if not weights or "param_dtype" in _noted:
-        return
+    if not weights:
+        return {}
     convolution = next((weight for weight in weights if weight.dim() in (4, 5)), None)
     linear = [part for part in module.modules() if isinstance(part, torch.nn.Linear)]
-    _noted.update(
+    return dict(
         param_dtype=str(weights[0].dtype).replace("torch.", ""),
         convolutions=convolution.dim() - 2 if convolution is not None else None,
         channels_last=_channels_last(convolution) if convolution is not None else None,
@@ -50,17 +54,25 @@ def save():
     used = cuda.is_initialized()
     REC.save_process(
         device_count=cuda.device_count() if used else 0,
-        device_uuid=_uuid() if used else None,
+        device_uuid=_asked(_uuid) if used else None,
         threads=torch.get_num_threads(),
         cudnn_benchmark=torch.backends.cudnn.benchmark,
-        tf32=_tf32(),
+        tf32=_asked(_tf32),
         autocast=_noted.get("autocast"),
         param_dtype=_noted.get("param_dtype"),
         convolutions=_noted.get("convolutions"),
         channels_last=_noted.get("channels_last"),
         outputs=_noted.get("outputs"),
-        compiled=_compiled(),
+        compiled=_asked(_compiled),
     )
+
+
+def _asked(function, *args):
+    """The answer of a question that some version or kind of tensor may refuse: a missing setting is no fault."""
+    try:
+        return function(*args)
+    except Exception:
+        return None
 
 
 def _channels_last(weight):
