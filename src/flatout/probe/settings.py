@@ -39,12 +39,12 @@ def _weights_of(module):
         return {}
     convolution = next((weight for weight in weights if weight.dim() in (4, 5)), None)
     linear = [part for part in module.modules() if isinstance(part, torch.nn.Linear)]
-    return dict(
-        param_dtype=str(weights[0].dtype).replace("torch.", ""),
-        convolutions=convolution.dim() - 2 if convolution is not None else None,
-        channels_last=_channels_last(convolution) if convolution is not None else None,
-        outputs=linear[-1].out_features if linear else None,
-    )
+    return {
+        "param_dtype": str(weights[0].dtype).replace("torch.", ""),
+        "convolutions": convolution.dim() - 2 if convolution is not None else None,
+        "channels_last": _channels_last(convolution) if convolution is not None else None,
+        "outputs": linear[-1].out_features if linear else None,
+    }
 
 
 @quietly
