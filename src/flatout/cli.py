@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from flatout import __version__
+from flatout.commands.ceilings import ceilings
 from flatout.commands.compare import compare
 from flatout.commands.explain import explain
 from flatout.commands.lr_find import lr_find
@@ -89,6 +90,11 @@ app.command(
     rich_help_panel=MEASURE,
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
 )(profile)
+app.command(
+    "ceilings",
+    rich_help_panel=MEASURE,
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+)(ceilings)
 app.command("compare", rich_help_panel=MEASURE)(compare)
 app.command("report", rich_help_panel=READ)(report)
 app.command("explain", rich_help_panel=READ)(explain)

@@ -18,7 +18,7 @@ def predict(
     batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at once.")] = None,
     json: Annotated[bool, typer.Option("--json", help="What was done, as JSON on standard output.")] = False,
 ) -> None:
-    """Write a table of class probabilities: an id and one column a class.
+    """Write a table of class probabilities, one line an id.
 
     The classes come from the run, not from the folder. Of a run with folds the models' probabilities are averaged.
 

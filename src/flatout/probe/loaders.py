@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, is_grad_enabled
 
-from . import events, modules
+from . import ceilings, events, modules
 from .patching import is_compiling
 from .recorder import REC, now, quietly, report_fault
 from .sites import user_line
@@ -44,14 +44,19 @@ def install(dataloader):
 
 
 def _timed_iter(original):
-    @functools.wraps(original)
-    def __iter__(self):
-        if not REC.on:
-            return original(self)
+    def started(self):
         start = now()
         iterator = original(self)
         _iteration_started(self, iterator, start, now())
         return iterator
+
+    @functools.wraps(original)
+    def __iter__(self):
+        if not REC.on:
+            return original(self)
+        if ceilings.MODE is not None:
+            return ceilings.iterate(self, started, samples_in, lambda loader: _loaders[loader][0])
+        return started(self)
 
     return __iter__
 

@@ -72,6 +72,7 @@ def record(
     quiet: bool = False,
     stdout_to_stderr: bool = False,
     trace: bool = True,
+    environment: dict[str, str] | None = None,
 ) -> Outcome:
     """Run ``command`` under the probe until it ends or a bound is reached, then end its whole tree.
 
@@ -82,6 +83,7 @@ def record(
         quiet: No progress lines.
         stdout_to_stderr: Keep the command's output off standard output (for ``--json``).
         trace: Take a kernel-level trace of a few steps after the measured window.
+        environment: Variables that the command gets beside its own.
 
     Raises:
         UsageError: no command, the folder cannot be used, another recording is on.
@@ -91,7 +93,8 @@ def record(
     runs_folder = runs_folder.absolute()
     with exclusive(runs_folder):
         run = new_run(runs_folder, command)
-        return _Session(command, run, bounds, quiet, stdout_to_stderr, trace).run_to_end()
+        session = _Session(command, run, bounds, quiet, stdout_to_stderr, trace, environment or {})
+        return session.run_to_end()
 
 
 def run_info(run: Path, command: list[str], bounds: Bounds) -> dict[str, Any]:
@@ -122,8 +125,16 @@ def write_machine(run: Path) -> None:
 
 class _Session:
     def __init__(
-        self, command: Sequence[str], run: Path, bounds: Bounds, quiet: bool, stdout_to_stderr: bool, trace: bool
+        self,
+        command: Sequence[str],
+        run: Path,
+        bounds: Bounds,
+        quiet: bool,
+        stdout_to_stderr: bool,
+        trace: bool,
+        environment: dict[str, str],
     ) -> None:
+        self.environment = environment
         self.command = list(command)
         self.run = run
         self.bounds = bounds
@@ -159,7 +170,7 @@ class _Session:
         try:
             child = subprocess.Popen(
                 self.command,
-                env=probed_environment(self.run),
+                env=probed_environment(self.run) | self.environment,
                 stdout=sys.stderr.fileno() if self.stdout_to_stderr else None,
             )
         except OSError as error:

@@ -1,0 +1,128 @@
+"""Three short runs of the unchanged command: as it is, with batches replayed, and with nobody computing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flatout.compare.speed import measure
+from flatout.errors import CommandError
+from flatout.probe import events as kinds
+from flatout.record import Run, load_run
+from flatout.recording import Bounds, Outcome, record
+from flatout.recording.failure import explain
+
+# As in flatout/probe/ceilings.py, which cannot be imported without torch.
+_COLD, _WARM = "flatout/supply_cold", "flatout/supply_warm"
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Rates in samples/s (steps/s where ``unit`` says so). None: not measured.
+
+    Attributes:
+        unit: of all rates.
+        live: the training as it is.
+        device: batches replayed: what the model and the loop could take.
+        cold: the data path alone, batches not read before.
+        warm: the same batches again, with their bytes in memory if the system caches them.
+    """
+
+    unit: str
+    live: float
+    device: float
+    cold: float | None
+    warm: float | None
+
+    @property
+    def headroom(self) -> float:
+        """How many times as fast the training would be if batches cost nothing."""
+        return self.device / self.live
+
+    def parts(self) -> dict[str, float]:
+        """Shares of the time of a sample, which add up to 1; empty where the data path was not measured alone.
+
+        - device: 1 / device rate
+        - preparation: what the data path takes longer than that with the bytes in memory (new
+          batches, where there are no others)
+        - bytes: what it takes longer on new batches than on the same ones again
+        - together: what is lost because both run at the same time: shared cores, hand-over, pauses
+        """
+        if self.cold is None:
+            return {}
+        first = min(self.cold, self.device)
+        again = max(min(self.warm if self.warm is not None else first, self.device), first)
+        shares = [self.live / self.device, self.live / again, self.live / first, 1.0]
+        # A run that went better than its parts alone lost nothing by running them together.
+        shares = [min(share, 1.0) for share in shares]
+        names = ("device", "preparation", "bytes", "together")
+        return {name: share - before for name, share, before in zip(names, shares, [0.0, *shares], strict=False)}
+
+
+def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, quiet: bool = False) -> Ceilings:
+    """Run the command three times, for about ``seconds`` of measuring each.
+
+    Raises:
+        CommandError: it failed, or trained no step.
+        RecordError: too few steps were seen.
+    """
+    bounds = Bounds(seconds=seconds)
+    _say("run 1 of 3: the training as it is", quiet)
+    live = measure(_trained(record(command, runs_dir, bounds, quiet=True, stdout_to_stderr=True, trace=False)))
+    _say("run 2 of 3: the same with batches replayed", quiet)
+    replayed = record(
+        command,
+        runs_dir,
+        bounds,
+        quiet=True,
+        stdout_to_stderr=True,
+        trace=False,
+        environment={"FLATOUT_CEILING": "device"},
+    )
+    device = measure(_trained(replayed))
+    _say("run 3 of 3: the data path alone", quiet)
+    alone = record(
+        command,
+        runs_dir,
+        bounds,  # reached only by a training without a DataLoader: the others end by themselves
+        quiet=True,
+        stdout_to_stderr=True,
+        trace=False,
+        environment={"FLATOUT_CEILING": "supply", "FLATOUT_CEILING_SECONDS": str(seconds / 2)},
+    )
+    if alone.stop in ("interrupted", "terminated"):
+        raise KeyboardInterrupt
+    rates = _noted(load_run(alone.run)) if live.unit == "samples/s" else {}
+    # Among the runs, these would be taken for the training as it is.
+    shutil.rmtree(alone.run, ignore_errors=True)
+    shutil.rmtree(replayed.run, ignore_errors=True)
+    return Ceilings(live.unit, live.rate, device.rate, rates.get(_COLD), rates.get(_WARM))
+
+
+def _trained(outcome: Outcome) -> Path:
+    if outcome.stop in ("interrupted", "terminated"):
+        raise KeyboardInterrupt
+    if not outcome.live.first_step_ns or outcome.stop == "failed":
+        raise CommandError(*explain(outcome))
+    return outcome.run
+
+
+def _noted(run: Run) -> dict[str, float]:
+    """The last value of each metric of the run."""
+    found: dict[str, float] = {}
+    for process in run.processes:
+        events = process.of_kinds(kinds.METRIC)
+        values = np.ascontiguousarray(events["a"].astype("<i8")).view("<f8")
+        for id, value in zip(events["arg"].tolist(), values.tolist(), strict=True):
+            found[process.names.text(id)] = value
+    return found
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        print(f"flatout: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,66 @@
+"""Ceilings of an unchanged script: replayed batches, and the data path alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.profiling import FLATOUT, script
+
+pytestmark = pytest.mark.slow
+
+# A sample waits 4 ms, a step of 8 samples computes 8 ms: 32 ms of data path, one worker.
+TRAIN = """
+    import time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+    class Rows(Dataset):
+        def __len__(self):
+            return 400
+
+        def __getitem__(self, index):
+            time.sleep(0.004)
+            return torch.rand(16), index % 3
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(16, 3)
+
+        def forward(self, x):
+            time.sleep(0.008)
+            return self.layer(x)
+
+    if __name__ == "__main__":
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        loader = DataLoader(Rows(), 8, shuffle=True, num_workers=1)
+        for epoch in range(100):
+            for x, y in loader:
+                loss = nn.functional.cross_entropy(net(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            with torch.no_grad():
+                assert len([y for x, y in DataLoader(Rows(), 200)]) == 2, "validation is not replayed"
+"""
+
+
+def test_each_part_alone_is_as_fast_as_it_was_made(tmp_path: Path) -> None:
+    command = [*FLATOUT, "ceilings", "--seconds", "3s", "--json", "--", sys.executable, script(tmp_path, TRAIN)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["unit"] == "samples/s"
+    # 8 samples in 32 ms from the worker; validation takes part of the live time and not of the worker's.
+    assert 100 < found["cold"] < 250 and 100 < found["warm"] < 250
+    assert found["live"] < found["device"]
+    assert sum(found["parts"].values()) == pytest.approx(1.0)
+    assert len(list((tmp_path / ".flatout" / "runs").glob("*/run.json"))) == 1  # the training as it is
+    assert "run 3 of 3" in done.stderr
