@@ -23,7 +23,7 @@ from flatout.commands.ceilings import lines
 def test_the_parts_of_a_samples_time_add_up(
     rates: tuple[float, float, float | None, float | None], parts: dict[str, float]
 ) -> None:
-    found = Ceilings("samples/s", *rates)
+    found = Ceilings(*rates)
     assert found.parts() == pytest.approx(parts)
     text = lines(found)
     assert max(map(len, text)) <= 80

@@ -57,10 +57,24 @@ def test_each_part_alone_is_as_fast_as_it_was_made(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["unit"] == "samples/s"
     # 8 samples in 32 ms from the worker; validation takes part of the live time and not of the worker's.
     assert 100 < found["cold"] < 250 and 100 < found["warm"] < 250
     assert found["live"] < found["device"]
     assert sum(found["parts"].values()) == pytest.approx(1.0)
     assert len(list((tmp_path / ".flatout" / "runs").glob("*/run.json"))) == 1  # the training as it is
     assert "run 3 of 3" in done.stderr
+
+
+def test_a_training_without_a_loader_is_refused_after_the_first_run(tmp_path: Path) -> None:
+    source = """
+        import time
+        import torch
+        net = torch.nn.Linear(4, 2)
+        for _ in range(10_000):
+            net(torch.rand(2, 4)).sum().backward()
+            time.sleep(0.01)
+    """
+    command = [*FLATOUT, "ceilings", "--seconds", "1s", "--", sys.executable, script(tmp_path, source)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "no DataLoader feeds this training" in done.stderr and "run 2" not in done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from flatout.compare.speed import measure
-from flatout.errors import CommandError
+from flatout.errors import CommandError, UsageError
 from flatout.probe import events as kinds
 from flatout.record import Run, load_run
 from flatout.recording import Bounds, Outcome, record
@@ -23,17 +23,15 @@ _COLD, _WARM = "flatout/supply_cold", "flatout/supply_warm"
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Rates in samples/s (steps/s where ``unit`` says so). None: not measured.
+    """Rates in samples/s. None: not measured.
 
     Attributes:
-        unit: of all rates.
         live: the training as it is.
         device: batches replayed: what the model and the loop could take.
         cold: the data path alone, batches not read before.
         warm: the same batches again, with their bytes in memory if the system caches them.
     """
 
-    unit: str
     live: float
     device: float
     cold: float | None
@@ -69,11 +67,14 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
 
     Raises:
         CommandError: it failed, or trained no step.
+        UsageError: no DataLoader feeds it.
         RecordError: too few steps were seen.
     """
     bounds = Bounds(seconds=seconds)
     _say("run 1 of 3: the training as it is", quiet)
     live = measure(_trained(record(command, runs_dir, bounds, quiet=True, stdout_to_stderr=True, trace=False)))
+    if live.batch is None:
+        raise UsageError("no DataLoader feeds this training, or its batches hold no tensors: nothing can be replayed")
     _say("run 2 of 3: the same with batches replayed", quiet)
     replayed = record(
         command,
@@ -97,11 +98,11 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
     )
     if alone.stop in ("interrupted", "terminated"):
         raise KeyboardInterrupt
-    rates = _noted(load_run(alone.run)) if live.unit == "samples/s" else {}
+    rates = _noted(load_run(alone.run))
     # Among the runs, these would be taken for the training as it is.
     shutil.rmtree(alone.run, ignore_errors=True)
     shutil.rmtree(replayed.run, ignore_errors=True)
-    return Ceilings(live.unit, live.rate, device.rate, rates.get(_COLD), rates.get(_WARM))
+    return Ceilings(live.rate, device.rate, rates.get(_COLD), rates.get(_WARM))
 
 
 def _trained(outcome: Outcome) -> Path:

@@ -65,7 +65,7 @@ def lines(found: Ceilings) -> list[str]:
     text = [
         f"Batches that cost nothing would make this training {factor(found.headroom)} as fast.",
         "",
-        f"  {'':48}{found.unit:>12}",
+        f"  {'':48}{'samples/s':>12}",
         row("the training as it is", found.live),
         row("batches replayed: the device and the loop alone", found.device),
         row("the data path alone, new batches", found.cold),
@@ -74,6 +74,6 @@ def lines(found: Ceilings) -> list[str]:
     ]
     parts = found.parts()
     if not parts:
-        return [*text, "The data path alone was not measured: its data set gives no batches of samples."]
+        return [*text, "The data path alone was not measured: it gave no batches by itself; see the messages above."]
     text += ["Of the time of a sample:", *(f"  {_PARTS[name]:52}{share(part):>8}" for name, part in parts.items())]
     return text
