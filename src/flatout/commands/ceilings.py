@@ -74,6 +74,6 @@ def lines(found: Ceilings) -> list[str]:
     ]
     parts = found.parts()
     if not parts:
-        return [*text, "The data path alone was not measured: it gave no batches by itself; see the messages above."]
+        return [*text, "The data path alone was not measured; the messages above may say why."]
     text += ["Of the time of a sample:", *(f"  {_PARTS[name]:52}{share(part):>8}" for name, part in parts.items())]
     return text
