@@ -130,3 +130,10 @@ def test_a_recorded_run_is_simulated_with_another_queue() -> None:
     assert supply_factor(even, even_model.now, in_order=False) == pytest.approx(1.0, abs=0.01)
     alone_model = fit(alone)
     assert alone_model is not None and supply_factor(alone, alone_model.now, in_order=False) is None
+
+
+def test_slow_batches_that_fall_to_one_worker_stay_with_it() -> None:
+    """Every twelfth batch is slow, and four workers take turns: one of them makes all the slow ones."""
+    one = costs(cpu=1e-4, blocked=np.where(np.arange(1000) % 12 == 0, 0.7, 0.016), step_other_s=0.012)
+    assert rate(one, num_workers=4, cores=8) == pytest.approx(12 / (0.7 + 2 * 0.016), rel=0.05)
+    assert rate(one, num_workers=4, cores=8, in_order=False) > 2 * 12 / (0.7 + 2 * 0.016)

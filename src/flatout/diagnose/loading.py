@@ -26,7 +26,8 @@ class TransformCost:
 class Loading:
     """The training loader within the ledger's window (start-up and first step excluded).
 
-    Arrays hold one entry a batch, in seconds, unless said otherwise. None: not measured.
+    Arrays hold one entry a batch, in seconds, unless said otherwise; those of fetches in the order of the batches.
+    None: not measured.
     With ``num_workers`` 0 the fetch arrays come from the main process.
     """
 

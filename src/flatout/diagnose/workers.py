@@ -22,7 +22,7 @@ from flatout.diagnose.storage import (
     peers_of,
     storage_is_counted,
 )
-from flatout.diagnose.timeline import Floats, intervals
+from flatout.diagnose.timeline import Floats, Ints, intervals
 from flatout.diagnose.training import Training
 from flatout.diagnose.transform_costs import transform_costs
 from flatout.diagnose.worker_records import Fetches, Team, fetch_events, loader_settings, worker_count, worker_teams
@@ -133,12 +133,13 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
     workers = worker_count(training, side.loader)
     begin, finish = training.window_begin_ns, training.window_end_ns
     fetches = side.fetches(begin, finish)
+    order = _batch_order(fetches, training.pass_starts)
     read, storage = bytes_per_sample(fetches)
     waits = training.kind(kinds.BATCH_WAIT)
     waits = waits[(waits["arg"] == side.loader) & (ends(waits) > begin) & (ends(waits) <= finish)]
     starts = np.concatenate([[], *(process.of_kinds(kinds.WORKER_START)["duration"] for process in side.processes)])
-    cpu, runqueue = _joined(fetches, "cpu_s"), _joined(fetches, "runqueue_s")
-    fetch = np.concatenate([table.wall_s for table in fetches] or [np.zeros(0)])
+    cpu, runqueue = _joined(fetches, "cpu_s", order), _joined(fetches, "runqueue_s", order)
+    fetch = np.concatenate([table.wall_s for table in fetches] or [np.zeros(0)])[order]
     functions = side.functions
     step = training.in_window
     return Loading(
@@ -162,7 +163,7 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         fetch_runqueue_s=runqueue,
         # The counters may run a tick ahead of the clock.
         fetch_blocked_s=None if cpu is None or runqueue is None else np.maximum(fetch - cpu - runqueue, 0.0),
-        fetch_process_cpu_s=_joined(fetches, "process_cpu_s"),
+        fetch_process_cpu_s=_joined(fetches, "process_cpu_s", order),
         collate_s=_seconds(side.spans(kinds.COLLATE)),
         serialize_s=_seconds(side.spans(kinds.SERIALIZE)),
         deserialize_s=_seconds(_in_window(training, training.process.of_kinds(kinds.DESERIALIZE))),
@@ -239,9 +240,10 @@ def _not_measured(side: LoaderSide, fetches: tuple[Fetches, ...], workers: int) 
     if not total:
         missing.append("fetches: not measured, because none ended inside the window")
     else:
-        if _joined(fetches, "cpu_s") is None:
+        rows = np.arange(total)
+        if _joined(fetches, "cpu_s", rows) is None:
             missing.append(NO_SCHED)
-        if _joined(fetches, "read_bytes") is None:
+        if _joined(fetches, "read_bytes", rows) is None:
             missing.append("bytes read: not measured, because /proc/self/io could not be read")
         elif not storage_is_counted(side.mounts):
             missing.append(
@@ -263,10 +265,19 @@ def _between(table: Fetches, begin: int, finish: int) -> Fetches:
     return Fetches(**{name: values[chosen] for name, values in vars(table).items()})
 
 
-def _joined(fetches: tuple[Fetches, ...], name: str) -> Floats | None:
-    """One counter over all fetches; None when it is missing for any of them."""
-    values = np.concatenate([getattr(table, name) for table in fetches] or [np.zeros(0)])
-    return values if len(values) and not np.isnan(values).any() else None
+def _batch_order(fetches: tuple[Fetches, ...], pass_starts: Ints) -> Ints:
+    """Rows of all fetches together in the order of their batches, pass after pass: as the workers take turns."""
+    if not fetches:
+        return np.zeros(0, np.int64)
+    begun = np.concatenate([table.start_ns for table in fetches])
+    batch = np.concatenate([table.batch for table in fetches])
+    return np.lexsort((begun, batch, np.searchsorted(pass_starts, begun, "right")))
+
+
+def _joined(fetches: tuple[Fetches, ...], name: str, order: Ints) -> Floats | None:
+    """One counter over all fetches, in the given order; None when it is missing for any of them."""
+    values: Floats = np.concatenate([getattr(table, name) for table in fetches] or [np.zeros(0)])
+    return values[order] if len(values) and not np.isnan(values).any() else None
 
 
 def _in_window(training: Training, events: Events) -> Events:

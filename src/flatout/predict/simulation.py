@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Seconds = NDArray[np.float64]
-BLOCK = 20  # batches that are drawn together, so that slow spells stay together
+BLOCK = 60  # batches that are drawn together, so that slow spells stay together
 _FETCHED, _WAITED, _STEPPED, _RETURNED, _STARTED = range(5)
 _NEVER = float("inf")
 
@@ -81,17 +81,18 @@ def simulate(costs: Costs, settings: Settings, steps: int, seed: int = 0) -> Sim
     count = len(costs.fetch_cpu_s)
     if steps < 1 or settings.num_workers < 0 or not count:
         raise ValueError(f"cannot simulate {steps} steps, {settings.num_workers} workers, {count} measured batches")
-    rows = _draw(count, steps, seed)
+    rows = _draw(count, steps, seed, max(settings.num_workers, 1))
     cpu, blocked = costs.fetch_cpu_s[rows], costs.fetch_blocked_s[rows]
     if settings.num_workers == 0:
         return _without_workers(costs, settings, cpu, blocked)
     return _Run(costs, settings, cpu.tolist(), blocked.tolist()).to_end()
 
 
-def _draw(count: int, steps: int, seed: int) -> NDArray[np.int64]:
-    """Rows of blocks of consecutive batches."""
-    block = min(BLOCK, count)
-    starts = np.random.default_rng(seed).integers(0, count - block + 1, -(-steps // block))
+def _draw(count: int, steps: int, seed: int, workers: int) -> NDArray[np.int64]:
+    """Rows of blocks of consecutive batches, each of which stays with the worker whose turn it was."""
+    turn = workers if count >= workers else 1
+    block = min(max(BLOCK // turn, 1), count // turn) * turn
+    starts = turn * np.random.default_rng(seed).integers(0, (count - block) // turn + 1, -(-steps // block))
     rows: NDArray[np.int64] = (starts[:, None] + np.arange(block)).ravel()[:steps]
     return rows
 
