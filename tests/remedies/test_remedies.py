@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -183,3 +184,11 @@ def test_a_crop_that_comes_first_already_is_not_told_to() -> None:
     remedies = offered(view)
     assert "crop_first" not in remedies
     assert "cheaper_transform" in remedies
+
+
+def test_two_views_of_a_picture_save_twice() -> None:
+    parts = pipeline(("GaussianBlur", 0.004, 100_000, 100_000), ("RandomCrop", 0.0005, 100_000, 10_000))
+    given: dict[str, Any] = {"cpu_groups": {"transform": 1.0}, "item_s": spread(0.010)}
+    once = offered(saturated(**given, transforms=parts))["crop_first"]
+    twice = offered(saturated(**given, transforms=tuple(replace(part, calls=2.0) for part in parts)))["crop_first"]
+    assert twice.gain.predicted > 1.4 * once.gain.predicted

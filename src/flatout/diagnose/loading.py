@@ -17,9 +17,10 @@ class TransformCost:
     """One part of the samples' transform pipeline, as measured on single samples."""
 
     name: str
-    mean_s: float
+    mean_s: float  # of a call
     pixels_in: float  # mean; 0: not a picture
     pixels_out: float
+    calls: float = 1.0  # a sample
 
 
 @dataclass(frozen=True)

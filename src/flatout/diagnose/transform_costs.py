@@ -26,8 +26,10 @@ def transform_costs(side: LoaderSide) -> tuple[TransformCost, ...]:
             _add(parts[(parts["start"] >= begin) & (parts["start"] < finish)], process.names, totals)
     else:  # one process trains and validates: only what lies in the training loader's own waits
         _add(side.spans(kinds.TRANSFORM), side.training.process.names, totals)
+    # Parts are timed in just the samples that are: two views of each picture are two calls a sample.
+    samples = len(side.spans(kinds.ITEM))
     return tuple(
-        TransformCost(name, seconds / count, before / count, after / count)
+        TransformCost(name, seconds / count, before / count, after / count, count / samples if samples else 1.0)
         for (_, name), (count, seconds, before, after) in sorted(totals.items())
     )
 

@@ -21,7 +21,7 @@ def _propose(case: Case) -> Proposal | None:
     if found is None:
         return None
     cut, before = found
-    saved_s = sum(part.mean_s * (1.0 - cut.pixels_out / part.pixels_in) for part in before)
+    saved_s = sum(part.calls * part.mean_s * (1.0 - cut.pixels_out / part.pixels_in) for part in before)
     share = min(saved_s / float(loading.item_s.mean()), 1.0)
     names = ", ".join(part.name for part in before)
     return Proposal(

@@ -43,8 +43,8 @@ def _slowest_part(loading: Loading, id: str) -> tuple[Evidence, ...]:
     """The transform that costs most, where the pipeline's parts were timed."""
     if id != "cpu_transform" or not loading.transforms or not len(loading.item_s):
         return ()
-    part = max(loading.transforms, key=lambda transform: transform.mean_s)
-    share = min(part.mean_s / float(loading.item_s.mean()), 1.0)
+    part = max(loading.transforms, key=lambda transform: transform.calls * transform.mean_s)
+    share = min(part.calls * part.mean_s / float(loading.item_s.mean()), 1.0)
     size = f" on {part.pixels_in:,.0f} pixels" if part.pixels_in else ""
     return (
         Evidence(
