@@ -27,6 +27,7 @@ from flatout.diagnose.result import Account, Cause, Epoch, Line
 from flatout.diagnose.run_view import build_view
 from flatout.diagnose.view import View
 from flatout.diagnose.worker_records import Fetches
+from flatout.diagnose.workers import _batch_order
 from flatout.probe import events as kinds
 from flatout.record import EVENT_DTYPE, load_run
 from tests.diagnose.views import BATCHES, COMPUTE, SAMPLES, healthy, locked, make_view, remote, saturated, starved
@@ -250,3 +251,10 @@ def test_one_rank_has_nobody_to_wait_for(tmp_path: Path) -> None:
     for _ in range(20):
         process.step(loader, wait_s=0.01, backward_s=0.01)
     assert build_ranks(load_run(run.write())) is None
+
+
+def test_fetches_are_put_in_the_order_of_their_batches_pass_by_pass() -> None:
+    workers = (fetched((0.0, 1.0, 0), (1.0, 2.0, 2), (10.0, 11.0, 0)), fetched((0.0, 5.0, 1), (10.0, 12.0, 1)))
+    order = _batch_order(workers, np.array([0, int(9e9)]))
+    assert order.tolist() == [0, 3, 1, 2, 4]
+    assert _batch_order((), np.array([0])).tolist() == []
