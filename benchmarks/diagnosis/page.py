@@ -69,6 +69,9 @@ def _scripts(scenarios: list[Scenario], results: Results, tools: list[str]) -> l
         for tool in tools:
             found = right.get((scenario.name, tool))
             said = results.get(Key(scenario.name, min(key.seed for key in results), ORIGINAL, tool))
+            if said is None and not found:
+                cells.append("not asked")
+                continue
             first = said.verdicts[0] if said and said.verdicts else "no answer"
             cells.append(
                 "no answer" if not found else f"{sum(found)}/{len(found)}" + ("" if all(found) else f" {first}")

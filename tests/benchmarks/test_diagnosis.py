@@ -114,4 +114,4 @@ def test_the_page_shows_misses_and_what_the_fix_gave(parts: Any, monkeypatch: py
     assert "- third seed 7 original flatout: logging -> small_batch, validation, logging" in page
     assert "- both seed 7" in page and "- right seed 7" not in page
     assert "| right | cpu_decode | 1/1 | 1/1 | 2.00x | 2.00x | 1.80x |" in page
-    assert "| alarm | healthy | 0/1 no_workers | no answer |" in page
+    assert "| alarm | healthy | 0/1 no_workers | not asked |" in page
