@@ -8,6 +8,7 @@ import pytest
 
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
 from flatout.diagnose.causes.host import checkpoint, logging, main_process_work, validation
+from flatout.diagnose.ranks import Ranks
 from flatout.diagnose.result import Cause, NotMeasured
 from tests.diagnose.views import COMPUTE, LINE, healthy, starved
 
@@ -116,3 +117,13 @@ def test_a_starved_run_is_not_healthy() -> None:
 def test_a_gpu_that_the_host_waits_for_in_reads_is_healthy() -> None:
     busy = {"forward": 0.001, "backward": 0.001, "optimizer": 0.001, "device_sync": 0.02}
     assert found(compute_bound(healthy(busy=busy, uses_gpu=True))).share > 0.9
+
+
+def test_waiting_for_another_rank_is_no_cost_of_each_step() -> None:
+    """Gradients that are averaged by hand: the call stands still until the late rank comes."""
+    view = healthy(cpu=0.008, busy={"forward": 0.001, "backward": 0.002, "optimizer": 0.0005, "collective": 0.0085})
+    assert found(small_batch(view)).share > 0.4
+    late = Ranks(2, 100, 1, 0, 1.0, 0.6, "waits for batches", 0.02, 0.001)
+    answer = small_batch(replace(view, ranks=late))
+    assert not isinstance(answer, Cause) or answer.share < 0.4
+    assert isinstance(small_batch(replace(view, ranks=replace(late, straggler=0))), Cause)

@@ -24,7 +24,7 @@ def small_batch(view: View) -> Cause | NotMeasured | None:
         return NotMeasured("small_batch", "no training step was seen after the first one")
     if view.ledger.share("batch_wait") >= MATERIAL_SHARE:
         return None  # a wait for each sample grows with the batch: nothing to gain before the data arrive
-    fixed_s = view.seconds(*FIXED_ACCOUNTS)
+    fixed_s = view.seconds(*FIXED_ACCOUNTS) - min(_waited_for_ranks_s(view), view.seconds("collective"))
     fixed = fixed_s / view.ledger.window_s
     if view.uses_gpu is not False:
         return _small_batch_on_gpu(view)
@@ -113,7 +113,7 @@ def compute_bound(view: View) -> Cause | NotMeasured | None:
         # Without the GPU's busy time: the host meets the GPU in blocking reads, and mostly waits for computation.
         compute = compute + view.ledger.share("device_sync") if busy is None else max(compute, busy)
     if view.ranks is not None and view.ranks.straggler != view.ranks.lead:
-        compute -= view.ranks.waited_share  # spent in the backward pass, waiting for another rank
+        compute -= view.ranks.waited_share  # spent in the exchange of gradients, waiting for another rank
     # A little more waiting than the limit, beside eight times as much computation, is no fault either.
     if compute < DOMINANT_SHARE or wait >= max(MATERIAL_SHARE, compute / 8):
         return None
@@ -130,6 +130,12 @@ def compute_bound(view: View) -> Cause | NotMeasured | None:
             ),
         ),
     )
+
+
+def _waited_for_ranks_s(view: View) -> float:
+    """Seconds in which this rank waited for another one: no cost of communication."""
+    ranks = view.ranks
+    return ranks.waited_share * view.ledger.window_s if ranks is not None and ranks.straggler != ranks.lead else 0.0
 
 
 def _host_share(view: View) -> float:
