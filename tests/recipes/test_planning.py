@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flatout.errors import UsageError
@@ -77,6 +77,8 @@ class Clock:
 
 
 @settings(deadline=None)
+@example(limit=30.0, step=0.6875, steps=30, after=5.0, epochs=1, folds=1, start=4.0)
+@example(limit=30.0, step=0.0625, steps=2, after=2.0, epochs=1, folds=5, start=3.5)
 @given(
     limit=st.floats(30, 2000),
     step=st.floats(0.01, 3),
@@ -106,8 +108,8 @@ def test_when_the_times_hold_a_training_ends_before_its_deadline(
                 why = deadline.after_step(epoch, number)
                 if why:
                     break
-            if why and not fold and not epoch:  # nothing was validated or predicted yet that could be kept back
-                unknown = step + after + predict_s
+            # In the first epoch, nothing was validated or predicted yet that could be kept back.
+            unknown = step + after + predict_s if not fold and not epoch else 0.0
             took = clock.now - begun
             clock.now += after
             ended = deadline.after_epoch(record(epoch, train_s=took, validation_s=after))

@@ -114,6 +114,7 @@ class Deadline:
         self._step_s = 0.0
         self._prediction_s = 0.0
         self._fold_start_s = START_S
+        self._fold_ended: float | None = None
         self._epoch_began = clock()
         self._steps = 0
         self._planned = epochs
@@ -137,19 +138,22 @@ class Deadline:
 
     def fit_begins(self) -> None:
         """A fit is about to make its first step."""
+        if self._fold_ended is not None:
+            self._fold_start_s = max(self._fold_start_s, self._clock() - self._fold_ended)
+            self._fold_ended = None
         self._epoch_began, self._steps = self._clock(), 0
 
     def fold_ended(self) -> None:
         """A fold is complete."""
         self.folds_done += 1
         self._save()
-        self.fit_begins()
+        self._fold_ended = self._clock()
 
     def room_for_a_fold(self) -> bool:
         """Whether another fold can be trained with the planned number of epochs."""
         if not self._epoch_s:
             return self.left_s > 0
-        made = self._plan(epochs_done=0)
+        made = self._plan(epochs_done=0, start_s=self._fold_start_s)
         self._planned = made.epochs
         return made.fits and self.left_s > 0
 
@@ -198,9 +202,9 @@ class Deadline:
             temporary.write_text(json.dumps({"used_s": self._clock() - self._began}), "utf-8")
             os.replace(temporary, self._file)
 
-    def _plan(self, epochs_done: int) -> Plan:
+    def _plan(self, epochs_done: int, start_s: float = 0.0) -> Plan:
         return plan(
-            self.left_s,
+            self.left_s - start_s,
             epoch_s=MARGIN * _typical(self._epoch_s),
             fold_overhead_s=self._fold_start_s + self._prediction_s,
             epochs=self.epochs,
