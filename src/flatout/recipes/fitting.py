@@ -6,7 +6,6 @@ The loop is PyTorch Lightning's.
 from __future__ import annotations
 
 import os
-import signal
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from flatout.recipes.contract import Fit, ImageData, Policy
 from flatout.recipes.datasets import save_classes
 from flatout.recipes.derivation import derive
 from flatout.recipes.early_stopping import Patience, best_record, share_after_best
+from flatout.recipes.interrupting import Interrupt
 from flatout.recipes.models import build_model
 from flatout.recipes.optimization import scaled_lr
 from flatout.recipes.reading import save_recipe
@@ -132,7 +132,9 @@ def _fit_once(
 
         task = ImageTask(recipe, model, len(data.classes), lr, steps, fell_back)
         trainer = build_trainer(recipe, folder, books, show_progress and rank == 0, world)
-        with warnings.catch_warnings():
+        interrupt = Interrupt()
+        trainer.callbacks.append(interrupt)
+        with warnings.catch_warnings(), interrupt.listening():
             # Meant for other loaders: ours has no num_workers, and logs by itself.
             warnings.filterwarnings("ignore", module="pytorch_lightning.*")
             warnings.filterwarnings("ignore", category=FutureWarning)
@@ -140,8 +142,7 @@ def _fit_once(
                 trainer.fit(
                     task, train, validation if len(validation) else None, ckpt_path=checkpoint, weights_only=False
                 )
-            except SystemExit:  # what Lightning makes of Ctrl-C, which it ignores from then on
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+            except SystemExit:  # what Lightning makes of Ctrl-C
                 raise KeyboardInterrupt from None
         if rank == 0 and (train.bad or validation.bad):
             bad = sorted({(image.where, image.reason) for image in (*train.bad, *validation.bad)})

@@ -1,0 +1,41 @@
+"""Ctrl-C that a training cannot lose: Python drops an exception that is raised in a destructor or a callback."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from pytorch_lightning import Callback
+
+
+class Interrupt(Callback):
+    """Raises KeyboardInterrupt at the next step when the one that the signal raised was dropped."""
+
+    def __init__(self) -> None:
+        self._pressed = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Note Ctrl-C meanwhile; outside of the main thread, where no signal arrives, nothing changes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def pressed(number: int, frame: FrameType | None) -> None:
+            self._pressed = True
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGINT, pressed)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def on_train_batch_start(self, *args: Any, **kwargs: Any) -> None:
+        """Look whether it was pressed."""
+        if self._pressed:
+            raise KeyboardInterrupt
