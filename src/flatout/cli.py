@@ -14,11 +14,13 @@ from flatout import __version__
 from flatout.commands.ceilings import ceilings
 from flatout.commands.compare import compare
 from flatout.commands.explain import explain
+from flatout.commands.fix import fix
 from flatout.commands.lr_find import lr_find
 from flatout.commands.predict import predict
 from flatout.commands.profile import profile
 from flatout.commands.recipes import recipes
 from flatout.commands.report import report
+from flatout.commands.run import run
 from flatout.commands.runs import runs
 from flatout.commands.stage import stage
 from flatout.commands.train import train
@@ -27,6 +29,7 @@ from flatout.errors import FlatoutError
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 READER_GONE = 1
 MEASURE = "Measure"
+IMPROVE = "Improve"
 READ = "Read"
 DATA = "Bring data near"
 TRAIN = "Train"
@@ -95,6 +98,16 @@ app.command(
     rich_help_panel=MEASURE,
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
 )(ceilings)
+app.command(
+    "fix",
+    rich_help_panel=IMPROVE,
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+)(fix)
+app.command(
+    "run",
+    rich_help_panel=IMPROVE,
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+)(run)
 app.command("compare", rich_help_panel=MEASURE)(compare)
 app.command("report", rich_help_panel=READ)(report)
 app.command("explain", rich_help_panel=READ)(explain)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from flatout.compare.steady import warm_up
 from flatout.diagnose.ledger import build_ledger
 from flatout.diagnose.result import Ledger
 from flatout.diagnose.training import find_training
@@ -33,6 +34,7 @@ class Speed:
         resampled: the same of block-bootstrapped versions of the run (Künsch 1989).
         batch: mean samples of a step; None: not known.
         ledger: where its time went.
+        steps_s: duration of each step that counts.
     """
 
     run: str
@@ -42,6 +44,7 @@ class Speed:
     resampled: NDArray[np.float64]
     batch: float | None
     ledger: Ledger
+    steps_s: NDArray[np.float64]
 
     def seconds_of(self, account: str, amount: float) -> float:
         """Seconds of an account in which the run did ``amount`` samples (or steps)."""
@@ -70,8 +73,12 @@ def measure(path: Path) -> Speed:
     return speed_of(load_run(path))
 
 
-def speed_of(run: Run) -> Speed:
+def speed_of(run: Run, settle: bool = False) -> Speed:
     """How fast a run trained.
+
+    Args:
+        run: the record.
+        settle: leave out its warm-up, which is found in its steps (see ``flatout.compare.steady``).
 
     Raises:
         RecordError: the record holds fewer than LEAST_STEPS steps.
@@ -86,19 +93,24 @@ def speed_of(run: Run) -> Speed:
     chosen = training.in_window
     durations = training.steps.duration_s[chosen]
     amounts = training.steps.samples[chosen].astype(float)
+    window_s = ledger.window_s
     known = bool(amounts.all())
     if not known:
         amounts = np.ones(len(durations))
+    if settle:
+        start = warm_up(durations)
+        durations, amounts, window_s = durations[start:], amounts[start:], window_s - float(durations[:start].sum())
     # What lies between passes belongs to no step: each step bears its part of it.
-    between_s = max(ledger.window_s - float(durations.sum()), 0.0) / len(durations)
+    between_s = max(window_s - float(durations.sum()), 0.0) / len(durations)
     return Speed(
         run=run.id,
         command=tuple(run.command),
-        rate=float(amounts.sum()) / ledger.window_s,
+        rate=float(amounts.sum()) / window_s,
         unit="samples/s" if known else "steps/s",
         resampled=_resample(amounts, durations + between_s),
         batch=float(amounts.mean()) if known else None,
         ledger=ledger,
+        steps_s=durations,
     )
 
 

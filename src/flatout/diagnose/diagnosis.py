@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flatout.diagnose.findings import find
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.result import Diagnosis
 from flatout.diagnose.run_view import build_view
 from flatout.diagnose.verdict import next_command, verdict
+from flatout.diagnose.view import View
 from flatout.machine.snapshot import Machine
 from flatout.record import Run
 from flatout.remedies import propose
+
+_LOADER = ("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "start_method", "site")
 
 
 def diagnose(run: Run) -> Diagnosis:
@@ -32,7 +37,14 @@ def diagnose(run: Run) -> Diagnosis:
         next_command=next_command(run.id, run.command, causes),
         machine=_machine(run),
         findings=find(view) if view else (),
+        loader=_loader(view),
     )
+
+
+def _loader(view: View | None) -> dict[str, Any]:
+    if view is None or view.loading is None:
+        return {}
+    return {name: getattr(view.loading, name) for name in _LOADER}
 
 
 def _machine(run: Run) -> str:

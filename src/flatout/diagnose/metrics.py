@@ -36,7 +36,9 @@ def read_metrics(process: ProcessRecord) -> Metrics:
     values = np.ascontiguousarray(events["a"].astype("<i8")).view("<f8")
     last: dict[str, float] = {}
     for id, value in zip(events["arg"].tolist(), values.tolist(), strict=True):
-        last[(process.names.text(id) or "").lower()] = value
+        name = (process.names.text(id) or "").lower()
+        if not name.startswith("flatout/"):  # what the probe itself measured
+            last[name] = value
     validated = {name: value for name, value in last.items() if _VALIDATION.search(name)}
     trained = {name: value for name, value in last.items() if name not in validated}
     accuracy = _first(validated, _ACCURACY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 RISK, OPPORTUNITY = "risk", "opportunity"  # kinds of findings
 
@@ -150,6 +151,7 @@ class Remedy:
     memory_bytes: int | None  # host memory added; None: not known
     how: str  # what a person would write
     basis: str  # what the prediction rests on
+    settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout run --set`` takes them; empty: by hand only
 
 
 @dataclass(frozen=True)
@@ -168,3 +170,4 @@ class Diagnosis:
     next_command: str
     machine: str  # one line
     findings: tuple[Finding, ...] = ()  # risks and opportunities beside the causes
+    loader: dict[str, Any] = field(default_factory=dict)  # how the training's DataLoader is set; empty: there is none

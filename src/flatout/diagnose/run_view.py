@@ -79,7 +79,16 @@ def _by_recipe(command: Sequence[str]) -> bool:
 
 def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process:
     threads = [worker.info["threads"] for worker in workers if isinstance(worker.info.get("threads"), int)]
-    settings = ("autocast", "param_dtype", "tf32", "convolutions", "channels_last", "compiled", "outputs")
+    settings = (
+        "autocast",
+        "param_dtype",
+        "tf32",
+        "convolutions",
+        "channels_last",
+        "cudnn_benchmark",
+        "compiled",
+        "outputs",
+    )
     return Process(
         **{name: lead.info.get(name) for name in settings},
         torch=lead.info.get("torch"),

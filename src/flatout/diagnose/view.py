@@ -48,6 +48,7 @@ class Process:
     tf32: bool | None = None  # whether float32 matrix products may use it
     convolutions: int | None = None  # dimensions of the model's convolutions
     channels_last: bool | None = None
+    cudnn_benchmark: bool | None = None
     compiled: bool | None = None
     outputs: int | None = None  # of the model's last linear layer: classes, if it classifies
     capability: float | None = None  # compute capability of the GPU

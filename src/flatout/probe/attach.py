@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 
-from . import events, open_files, scheduling, stacks
+from . import events, injections, open_files, scheduling, stacks
 from .after_import import AfterImport
 from .control import Control
 from .recorder import REC, now, quietly, report_fault
@@ -73,6 +73,10 @@ def _not_patched(name, error):
 @quietly
 def _torch_imported(watcher):
     REC.open()
+    if injections.INJECTED.wanted:
+        injections.INJECTED.changed = _injected_changed
+        # First: what the probe times is the training as it is set.
+        injections.install(watcher.watch)
     patches = importlib.import_module(__package__ + ".patches")
     missing = patches.install(watcher.watch)
     sys.addaudithook(open_files.OPENED.audit)
@@ -86,6 +90,26 @@ def _torch_imported(watcher):
         not_patched={**(REC.process.get("not_patched") or {}), **(missing or {})},
     )
     stacks.start()
+
+
+@quietly
+def _injected_changed():
+    REC.save_process(applied=injections.INJECTED.applied, refused=injections.INJECTED.refused)
+
+
+def inject():
+    """Put the wanted settings into this process without recording it; what is refused is told at the end."""
+    watcher = AfterImport(lambda *_: None, injections.INJECTED.refuse)
+    watcher.watch("torch", lambda torch: injections.install(watcher.watch))
+    watcher.install()
+    pid = os.getpid()
+
+    def tell():
+        for name, why in injections.INJECTED.refused.items():
+            if os.getpid() == pid:
+                sys.stderr.write("flatout: %s could not be set: %s\n" % (name, why))
+
+    atexit.register(tell)
 
 
 def _note_exceptions():

@@ -5,7 +5,7 @@ import threading
 
 import torch
 
-from . import device, events, modules, settings, trace
+from . import device, events, losses, modules, settings, trace
 from .patching import is_compiling, patch
 from .recorder import COMMAND_TRACE, REC, now, report_fault
 
@@ -18,6 +18,7 @@ _published = [0]
 def install():
     """Patch autograd and the optimizers' base class."""
     torch.autograd.backward = _timed_backward(torch.autograd.backward)
+    losses.install()
     optimizer = torch.optim.Optimizer
     optimizer.profile_hook_step = staticmethod(_timing_decorator(optimizer.profile_hook_step))
     for kind in _classes_already_hooked(optimizer):
@@ -62,6 +63,8 @@ def _timed_backward(original):
                 if mark is not None:
                     device.span(events.BACKWARD, mark)
                 REC.emit(events.BACKWARD, start, end)
+                if losses.wanted:
+                    losses.seen(args[0] if args else kwargs.get("tensors"))
                 _backward_ended(start, end)
             except Exception:
                 report_fault("backward")

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from pytorch_lightning import Callback
+import pytorch_lightning as pl
 
 
-class Interrupt(Callback):
+class Interrupt(pl.Callback):
     """Raises KeyboardInterrupt at the next step when the one that the signal raised was dropped."""
 
     def __init__(self) -> None:

@@ -38,11 +38,17 @@ def check_command(command: Sequence[str]) -> None:
 
 def probed_environment(run: Path) -> dict[str, str]:
     """The environment that brings the probe into every Python process of the command."""
+    environment = injecting_environment()
+    environment["FLATOUT_RUN"] = str(run)
+    # The tracer's library prints its start and stop on the user's terminal otherwise.
+    environment.setdefault("KINETO_LOG_LEVEL", "99")
+    return environment
+
+
+def injecting_environment() -> dict[str, str]:
+    """The environment in which every Python process of the command finds the probe's start file."""
     inject = str(Path(flatout.probe.__file__).parent / "inject")
     environment = dict(os.environ)
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = inject + (os.pathsep + before if before else "")
-    environment["FLATOUT_RUN"] = str(run)
-    # The tracer's library prints its start and stop on the user's terminal otherwise.
-    environment.setdefault("KINETO_LOG_LEVEL", "99")
     return environment

@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 import flatout
 from flatout.errors import CommandError
@@ -45,15 +45,17 @@ class Outcome:
 
     Attributes:
         run: The run folder.
-        stop: As in run.json: finished, steps, seconds, interrupted, terminated, failed or no_steps.
+        stop: As in run.json: finished, steps, seconds, interrupted, terminated, failed, guarded or no_steps.
         exit_code: Of the command when it ended by itself; 128 + n for signal n; None when flatout ended it.
         live: The last counters.
+        guarded: Why a guard ended it; None when none did.
     """
 
     run: Path
     stop: str
     exit_code: int | None
     live: Live
+    guarded: str | None = None
 
 
 class _Ended(Exception):
@@ -73,6 +75,9 @@ def record(
     stdout_to_stderr: bool = False,
     trace: bool = True,
     environment: dict[str, str] | None = None,
+    guard: Callable[[], str | None] | None = None,
+    shown: Sequence[str] | None = None,
+    output: IO[bytes] | None = None,
 ) -> Outcome:
     """Run ``command`` under the probe until it ends or a bound is reached, then end its whole tree.
 
@@ -84,6 +89,9 @@ def record(
         stdout_to_stderr: Keep the command's output off standard output (for ``--json``).
         trace: Take a kernel-level trace of a few steps after the measured window.
         environment: Variables that the command gets beside its own.
+        guard: Asked again and again; what it answers ends the recording.
+        shown: What the record says was run, where that is not ``command`` itself.
+        output: An open file that gets what the command prints; None: this process's own.
 
     Raises:
         UsageError: no command, the folder cannot be used, another recording is on.
@@ -92,8 +100,10 @@ def record(
     check_command(command)
     runs_folder = runs_folder.absolute()
     with exclusive(runs_folder):
-        run = new_run(runs_folder, command)
+        run = new_run(runs_folder, shown or command)
         session = _Session(command, run, bounds, quiet, stdout_to_stderr, trace, environment or {})
+        session.info["command"] = list(shown or command)
+        session.guard, session.output = guard, output
         return session.run_to_end()
 
 
@@ -135,6 +145,9 @@ class _Session:
         environment: dict[str, str],
     ) -> None:
         self.environment = environment
+        self.guard: Callable[[], str | None] | None = None
+        self.guarded: str | None = None
+        self.output: IO[bytes] | None = None
         self.command = list(command)
         self.run = run
         self.bounds = bounds
@@ -171,7 +184,8 @@ class _Session:
             child = subprocess.Popen(
                 self.command,
                 env=probed_environment(self.run) | self.environment,
-                stdout=sys.stderr.fileno() if self.stdout_to_stderr else None,
+                stdout=self.output or (sys.stderr.fileno() if self.stdout_to_stderr else None),
+                stderr=self.output,
             )
         except OSError as error:
             raise CommandError(f"cannot start {self.command[0]!r}: {error.strerror}", 126) from None
@@ -186,6 +200,9 @@ class _Session:
             time.sleep(LOOK_EVERY_S)
             self.live = live = self.reader.read()
             self.progress.look(live)
+            self.guarded = self.guard() if self.guard is not None else None
+            if self.guarded:
+                return "guarded"
             reached = self._reached(live)
             if reached:
                 self._close_window(live)
@@ -285,7 +302,7 @@ class _Session:
         )
         free_reserve(self.run)
         write_run_json(self.run, self.info)
-        return Outcome(self.run, stop, exit_code, self.live)
+        return Outcome(self.run, stop, exit_code, self.live, self.guarded)
 
 
 def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:

@@ -25,6 +25,7 @@ def _propose(case: Case) -> Proposal | None:
         change=Change(busy_removed_s=saved_s, busy_cpu_removed_s=saved_s),
         least=Change(),
         how=f"DataLoader(..., batch_size={2 * size}); adapt the learning rate; device memory grows with the batch",
+        settings={"batch_size": 2 * size, "lr_factor": 2.0},
         recipe=f"training.batch_size={2 * size}",
         basis="measured cost that each step has once; device memory was not predicted",
         memory_bytes=depth_bytes,

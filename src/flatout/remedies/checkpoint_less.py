@@ -13,6 +13,7 @@ def _propose(case: Case) -> Proposal | None:
         change=Change(gap_removed_s=0.5 * all_s),
         most=Change(gap_removed_s=all_s),
         how="save every second time; or torch.distributed.checkpoint.async_save(state, checkpoint_id=path)",
+        settings={"checkpoint_beside": True},
         recipe="checkpoints.every_steps=0",
         basis="measured time in checkpoint writes; a crash loses up to twice as much training",
         memory_bytes=0,

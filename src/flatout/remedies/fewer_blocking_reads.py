@@ -17,6 +17,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(),
         most=Change(busy_removed_s=lost_s),
         how="total += loss.detach(); every N steps: total.item()",
+        settings={"lazy_scalars": True},
         basis="idle time of the GPU beside blocking reads: an upper bound, half of it is predicted",
         memory_bytes=0,
     )

@@ -20,6 +20,7 @@ def _propose(case: Case) -> Proposal | None:
         change=Change(num_workers=workers),
         most=Change(num_workers=workers, supply_factor=EVEN),
         how=f"DataLoader(..., num_workers={workers})",
+        settings={"num_workers": workers},
         recipe=f"images.workers={workers}",
         basis="the cores are full: fewer workers take turns less often and leave memory free",
         memory_bytes=added_bytes(case.view, workers, None),

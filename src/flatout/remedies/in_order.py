@@ -20,6 +20,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(supply_factor=1.0 + (factor - 1.0) / 2),
         most=Change(supply_factor=EVEN),
         how="DataLoader(..., in_order=False)  # torch 2.6 or newer; or a deeper prefetch_factor",
+        settings={"in_order": False},
         basis="the recorded batches, simulated in order and as they come; the order of the batches changes",
         memory_bytes=0,
     )

@@ -12,6 +12,7 @@ def _propose(case: Case) -> Proposal | None:
         title="log every 10th time",
         change=Change(busy_removed_s=saved_s, busy_cpu_removed_s=saved_s),
         how="if step % 10 == 0: log(...)  # Trainer: log_every_n_steps / logging_steps",
+        settings={"log_every": 10},
         recipe="logging.every_steps=500",
         basis="measured time in log and metric writes",
         memory_bytes=0,

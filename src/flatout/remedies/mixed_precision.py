@@ -18,6 +18,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(),
         most=Change(busy_removed_s=0.6 * compute_s),
         how="with torch.autocast('cuda', dtype=torch.bfloat16): loss = ...",
+        settings={"autocast": "bf16"},
         recipe="training.precision=bf16",
         basis="share of computation only; the kernels were not measured in 16 bits",
         memory_bytes=0,

@@ -29,6 +29,7 @@ def _propose(case: Case) -> Proposal | None:
         title=f"raise num_workers from {loading.num_workers} to {workers}",
         change=change,
         how=f"DataLoader(..., num_workers={workers}{restarts})",
+        settings={"num_workers": workers, "persistent_workers": True},
         recipe=f"images.workers={workers}",
         basis=f"measured fetch and step times; the next limit is {after[bound]}{upper}",
         memory_bytes=added_bytes(case.view, workers, None),

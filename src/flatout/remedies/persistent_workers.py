@@ -21,6 +21,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(gap_removed_s=0.5 * in_gap_s),
         most=Change(gap_removed_s=in_gap_s),
         how="DataLoader(..., persistent_workers=True)",
+        settings={"persistent_workers": True},
         basis="measured time at epoch boundaries; one fetch of it is left in each epoch",
         memory_bytes=0,
     )

@@ -20,6 +20,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(busy_removed_s=0.2 * each_s),
         most=Change(busy_removed_s=each_s),
         how=how,
+        settings={"pin_memory": True, "non_blocking": True},
         basis="measured time of copies; those that the GPU's work hides cost nothing before, either",
         memory_bytes=2 * loading.batch_bytes if loading is not None and loading.batch_bytes else None,
     )

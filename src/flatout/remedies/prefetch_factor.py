@@ -27,6 +27,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(),
         most=Change(supply_factor=EVEN),
         how=f"DataLoader(..., prefetch_factor={depth})",
+        settings={"prefetch_factor": depth},
         recipe=f"images.prefetch_batches={depth * max(loading.num_workers, 1)}",
         basis="the recorded batches, simulated with both depths; a deeper queue cannot raise the mean supply",
         memory_bytes=added_bytes(case.view, loading.num_workers, depth),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from flatout.diagnose.result import Cause
 from flatout.diagnose.view import View
@@ -37,6 +38,7 @@ class Proposal:
     memory_bytes: int | None  # host memory added; None: not known
     least: Change | None = None
     most: Change | None = None
+    settings: Mapping[str, Any] | None = None  # as ``flatout run --set`` takes them; None: only a person can do it
     recipe: str | None = None  # the same as ``--set`` of a recipe's key; None: recipes have none for it
 
 

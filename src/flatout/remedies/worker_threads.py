@@ -29,6 +29,7 @@ def _propose(case: Case) -> Proposal | None:
         least=Change(),
         most=most,
         how="in worker_init_fn: torch.set_num_threads(1); with OpenCV also cv2.setNumThreads(0)",
+        settings={"worker_threads": 1},
         basis="CPU time of the workers' other threads: how much of it is real work is not known",
         memory_bytes=0,
     )

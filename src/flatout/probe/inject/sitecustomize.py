@@ -11,7 +11,8 @@ def _flatout_start():
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     run = os.environ.get("FLATOUT_RUN")
-    if not run or sys.version_info < (3, 9) or "_flatout_probe" in sys.modules:
+    wanted = run or os.environ.get("FLATOUT_SETTINGS")
+    if not wanted or sys.version_info < (3, 9) or "_flatout_probe" in sys.modules:
         return
     try:
         import importlib.util
@@ -24,7 +25,8 @@ def _flatout_start():
         package = importlib.util.module_from_spec(spec)
         sys.modules["_flatout_probe"] = package
         spec.loader.exec_module(package)
-        importlib.import_module("_flatout_probe.attach").start(run)
+        attach = importlib.import_module("_flatout_probe.attach")
+        attach.start(run) if run else attach.inject()
     except Exception:
         if os.environ.get("FLATOUT_DEBUG"):
             import traceback

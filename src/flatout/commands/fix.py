@@ -1,0 +1,93 @@
+"""``flatout fix``: try remedies on an unchanged training command, and prove what they give."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def fix(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND...", help="The training command, just as you run it.", show_default=False),
+    ] = None,
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="For everything: 10m, 1h30m.")] = "10m",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="CLASS",
+            help="Also keep what changes the training: numerics, optimisation or data. Again for more.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        str | None,
+        typer.Option(
+            "--seconds", metavar="TIME", help="Of each run. Default: 80 steps, 3s to 30s.", show_default=False
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the last fix of this command, which was killed.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="FOLDER", help="Where journals are kept.", show_default=True)
+    ] = Path(".flatout/fixes"),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+) -> None:
+    """Make a training faster: try remedies one at a time, and prove what they give.
+
+    The command is measured as it is. Then each remedy that the diagnosis calls for is put into it without changing
+    your files, and measured in pairs with the run without it. Kept is what gains beyond noise and trains the same;
+    at the end, all that was kept is measured against the training as it was.
+
+    Example: flatout fix --budget 10m -- python train.py
+    """
+    from flatout.recording.command import check_command
+    from flatout.report.quantities import parse_seconds
+    from flatout.trials.fixing import Fixing, Options, clean
+    from flatout.trials.isolation import find_isolation
+    from flatout.trials.journal import begin
+    from flatout.trials.journal import resume as go_on
+    from flatout.trials.showing import lines, to_dict
+    from flatout.trials.side import Plan
+    from flatout.trials.telling import Telling
+
+    check_command(command or [])
+    options = Options(
+        allowed=_allowed(allow or []),
+        budget_s=parse_seconds(budget, option="--budget"),
+        seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
+    )
+    words = tuple(command or ())
+    journal = go_on(folder, words) if resume else begin(folder, words)
+    from flatout.recording import Bounds
+
+    plan = Plan(words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), quiet)
+    try:
+        fixed = Fixing(plan, options, journal, Telling(quiet)).run()
+    finally:
+        clean(journal.folder)
+    typer.echo(json_format.dumps(to_dict(fixed), indent=2) if json else "\n".join(lines(fixed)))
+    if fixed.interrupted:
+        raise typer.Exit(130)
+
+
+def _allowed(names: list[str]) -> frozenset[str]:
+    """The classes that may be kept.
+
+    Raises:
+        UsageError: one that there is not.
+    """
+    from flatout.errors import UsageError
+    from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
+
+    classes = (NUMERICS, OPTIMISATION, DATA)
+    for name in names:
+        if name not in classes:
+            raise UsageError(f"--allow {name!r}: what may change is {', '.join(classes)}; leave it out for nothing")
+    return frozenset({IDENTICAL, *names})

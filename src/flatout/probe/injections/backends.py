@@ -1,0 +1,16 @@
+"""Settings of torch's own libraries: TF32 and the choice of convolution algorithms."""
+
+import torch
+
+SETTINGS = ("tf32", "cudnn_benchmark")
+
+
+def install(injected, watch):
+    """Set them at once; a script that sets them itself has the last word."""
+    if injected.get("tf32") is not None:
+        torch.set_float32_matmul_precision("high" if injected.get("tf32") else "highest")
+        torch.backends.cudnn.allow_tf32 = bool(injected.get("tf32"))
+        injected.done("tf32")
+    if injected.get("cudnn_benchmark") is not None:
+        torch.backends.cudnn.benchmark = bool(injected.get("cudnn_benchmark"))
+        injected.done("cudnn_benchmark")

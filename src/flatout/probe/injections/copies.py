@@ -1,0 +1,37 @@
+"""Copies to the GPU that do not wait, from pinned memory: the order on the GPU's stream stays the same."""
+
+import functools
+
+from torch import Tensor
+
+SETTINGS = ("non_blocking",)
+
+
+def install(injected, watch):
+    """Patch ``Tensor.to`` and ``Tensor.cuda``; copies in any other direction stay as they are."""
+
+    def patched(original):
+        @functools.wraps(original)
+        def copy(self, *args, **kwargs):
+            if (
+                not self.is_cuda
+                and "non_blocking" not in kwargs
+                and self.is_pinned()
+                and _to_gpu(original, args, kwargs)
+            ):
+                injected.done("non_blocking")
+                kwargs["non_blocking"] = True
+            return original(self, *args, **kwargs)
+
+        return copy
+
+    Tensor.to = patched(Tensor.to)
+    Tensor.cuda = patched(Tensor.cuda)
+
+
+def _to_gpu(original, args, kwargs):
+    if original.__name__ == "cuda":
+        return len(args) < 2
+    # ``to(device, dtype, non_blocking, copy)``: more than two by position may hold the flag already.
+    target = args[0] if args else kwargs.get("device")
+    return len(args) < 3 and str(target).startswith("cuda")

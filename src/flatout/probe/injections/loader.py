@@ -1,0 +1,144 @@
+"""The training's DataLoader: workers, queue, batch size. Changed when a pass over it begins."""
+
+import contextlib
+import functools
+import importlib
+from typing import Any
+
+from torch import is_grad_enabled, set_num_threads
+from torch.utils.data import BatchSampler
+from torch.utils.data.dataloader import DataLoader
+
+SETTINGS = (
+    "num_workers",
+    "prefetch_factor",
+    "persistent_workers",
+    "pin_memory",
+    "in_order",
+    "worker_threads",
+    "start_method",
+    "batch_size",
+)
+_MARK = "_flatout_set"  # on a loader that was changed
+
+
+def install(injected, watch):
+    """Patch the start of a pass. Passes without gradients are validation, and stay as they are."""
+    original = DataLoader.__iter__
+
+    @functools.wraps(original)
+    def __iter__(self):
+        # A subclass's own pass may end here once more.
+        if is_grad_enabled() and not self.__dict__.get(_MARK):
+            self.__dict__[_MARK] = True
+            _set_all(self, injected)
+        return original(self)
+
+    DataLoader.__iter__ = __iter__
+
+
+def _set_all(loader, injected):
+    for name in ("batch_size", "num_workers", "worker_threads", *SETTINGS):
+        value = injected.get(name)
+        if value is None:
+            continue
+        try:
+            why = _SETTERS[name](loader, value)
+        except Exception as error:
+            why = "%s: %s" % (type(error).__name__, error)
+        if why:
+            injected.refuse(name, why)
+        else:
+            injected.done(name)
+
+
+def _set_workers(loader, count):
+    iterable = loader._dataset_kind == 1
+    if iterable and not loader.num_workers and count:
+        return "an iterable data set does not say how workers share it"
+    state = loader.__dict__
+    if not count:
+        state.update(prefetch_factor=None, persistent_workers=False)
+        state["_DataLoader__multiprocessing_context"] = None
+    elif not loader.num_workers:
+        state.update(prefetch_factor=2)
+        # New workers for each pass cost a start each; none were there to keep before.
+        state.update(persistent_workers=True)
+    state["num_workers"] = count
+    return None
+
+
+def _set_with_workers(name, loader, value):
+    if not loader.num_workers:
+        return "there are no workers"
+    loader.__dict__[name] = value
+    return None
+
+
+def _set_order(loader, value):
+    if not hasattr(loader, "in_order"):
+        return "this torch has no in_order: 2.6 or newer has"
+    return _set_with_workers("in_order", loader, value)
+
+
+def _set_pinned(loader, value):
+    from torch import cuda
+
+    if value and not cuda.is_available():
+        return "there is no GPU to pin memory for"
+    loader.__dict__["pin_memory"] = value
+    return None
+
+
+def _set_method(loader, method):
+    if not loader.num_workers:
+        return "there are no workers"
+    loader.multiprocessing_context = method
+    return None
+
+
+def _set_threads(loader, count):
+    if not loader.num_workers:
+        return "there are no workers"
+    loader.__dict__["worker_init_fn"] = _Threads(count, loader.worker_init_fn)
+    return None
+
+
+def _set_batch_size(loader, size):
+    sampler = loader.batch_sampler
+    if type(sampler) is not BatchSampler:
+        return "batches are made by %s" % type(sampler).__name__
+    sampler.batch_size = size
+    loader.__dict__["batch_size"] = size
+    return None
+
+
+class _Threads:
+    """A ``worker_init_fn`` that bounds the threads of the libraries that compute in workers, then runs the user's."""
+
+    def __init__(self, count, then):
+        self._count, self._then = count, then
+
+    def __call__(self, worker):
+        import sys
+
+        set_num_threads(self._count)
+        cv2 = sys.modules.get("cv2")
+        if cv2 is not None:
+            cv2.setNumThreads(0 if self._count == 1 else self._count)
+        with contextlib.suppress(ImportError):  # with scikit-learn it is there, and reaches BLAS and OpenMP
+            importlib.import_module("threadpoolctl").threadpool_limits(self._count)
+        if self._then is not None:
+            self._then(worker)
+
+
+_SETTERS: Any = {
+    "num_workers": _set_workers,
+    "prefetch_factor": functools.partial(_set_with_workers, "prefetch_factor"),
+    "persistent_workers": functools.partial(_set_with_workers, "persistent_workers"),
+    "in_order": _set_order,
+    "pin_memory": _set_pinned,
+    "start_method": _set_method,
+    "worker_threads": _set_threads,
+    "batch_size": _set_batch_size,
+}

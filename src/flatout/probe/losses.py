@@ -1,0 +1,65 @@
+"""The loss of each backward pass, for a trial's check. A loss on a GPU is read late, without waiting for it."""
+
+import collections
+import functools
+import os
+from typing import Any
+
+import torch
+
+from .metrics import note
+from .recorder import REC, report_fault
+
+NAME = "flatout/loss"
+wanted = os.environ.get("FLATOUT_LOSSES") == "1"
+MOST_PENDING = 256
+
+_pending: Any = collections.deque()  # (event on the GPU, copy in pinned memory)
+_unscaled: list[Any] = []  # the last loss that was given to a gradient scaler
+
+
+def install():
+    """Look at what gradient scalers scale: the loss before it counts."""
+    scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
+    if not wanted or scaler is None:
+        return
+    original = scaler.scale
+
+    @functools.wraps(original)
+    def scale(self, outputs):
+        if isinstance(outputs, torch.Tensor):
+            _unscaled[:] = [outputs.detach()]
+        return original(self, outputs)
+
+    scaler.scale = scale
+
+
+def seen(tensors):
+    """A backward pass began at ``tensors``."""
+    try:
+        loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors))
+        if _unscaled:
+            loss = _unscaled.pop()
+        if loss.numel() != 1:
+            return
+        loss = loss.detach()
+        if loss.device.type == "cpu":
+            note(NAME, loss.reshape(()))
+        else:
+            _read_later(loss)
+    except Exception:
+        report_fault("losses")
+
+
+def _read_later(loss):
+    copy = torch.empty(1, dtype=torch.float32, pin_memory=True)
+    copy.copy_(loss.reshape(1), non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    _pending.append((event, copy))
+    while _pending and (_pending[0][0].query() or len(_pending) > MOST_PENDING):
+        event, copy = _pending.popleft()
+        event.synchronize()
+        note(NAME, copy[0])
+    if not REC.on:
+        _pending.clear()

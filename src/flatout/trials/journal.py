@@ -1,0 +1,78 @@
+"""The journal of a fix: one JSON line an event, so that a killed one can go on from the trials already made."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flatout.errors import UsageError
+from flatout.trials.result import Progressing, Tried
+
+NAME = "journal.jsonl"
+
+
+class Journal:
+    """Appends to ``folder/journal.jsonl``; every line is on the disk before the next trial begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / NAME
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Add one line."""
+        with self._path.open("a") as file:
+            file.write(json.dumps({"kind": kind, **fields}) + "\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """All lines; a last one that was cut off is left out."""
+        return read_lines(self._path)
+
+    def progress(self) -> Progressing:
+        """The trials that were finished."""
+        return Progressing([Tried.from_dict(line["trial"]) for line in self.read() if line["kind"] == "trial"])
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a journal that can be read."""
+    lines = []
+    for text in path.read_text().splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and "kind" in line:
+            lines.append(line)
+    return lines
+
+
+def begin(fixes: Path, command: Sequence[str]) -> Journal:
+    """A new folder with a journal that names the command."""
+    name = time.strftime("%Y%m%d-%H%M%S")
+    folder, suffix = fixes / name, 2
+    while folder.exists():
+        folder = fixes / f"{name}-{suffix}"
+        suffix += 1
+    folder.mkdir(parents=True)
+    journal = Journal(folder)
+    journal.write("begin", command=list(command))
+    return journal
+
+
+def resume(fixes: Path, command: Sequence[str]) -> Journal:
+    """The latest journal of this command.
+
+    Raises:
+        UsageError: there is none, or it had ended.
+    """
+    for folder in sorted(fixes.glob("*/"), reverse=True):
+        if not (folder / NAME).is_file():
+            continue
+        lines = read_lines(folder / NAME)
+        if lines and lines[0].get("command") == list(command):
+            if lines[-1]["kind"] == "end":
+                raise UsageError(f"the last fix of this command had ended ({folder}): leave out --resume to begin anew")
+            return Journal(folder)
+    raise UsageError(f"no fix of this command below {fixes} to go on with: leave out --resume")

@@ -1,0 +1,101 @@
+"""Whether a trial trains the same: its losses beside those of the run without the remedy. It fails closed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatout.probe import events as kinds
+from flatout.record import Run
+from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
+
+NAME = "flatout/loss"  # as in flatout/probe/losses.py, which cannot be imported without torch
+LEAST = 10  # losses: fewer say nothing
+# By how much the mean of the later half may differ, beside what two runs without the remedy differ by.
+ALLOWED = {IDENTICAL: 0.05, NUMERICS: 0.05, DATA: 0.10, OPTIMISATION: 0.25}
+
+
+@dataclass(frozen=True)
+class LossCheck:
+    """A verdict on losses.
+
+    Attributes:
+        passed: whether the remedy may be kept.
+        text: the statement that is shown.
+        same_bits: every loss equal, bit for bit.
+    """
+
+    passed: bool
+    text: str
+    same_bits: bool = False
+
+
+def losses_of(run: Run) -> list[float]:
+    """The losses of a run's backward passes, in order; of the process that saw most."""
+    found: list[list[float]] = [[]]
+    for process in run.processes:
+        events = process.of_kinds(kinds.METRIC)
+        values = np.ascontiguousarray(events["a"].astype("<i8")).view("<f8")
+        ids = {id for id in set(events["arg"].tolist()) if process.names.text(id) == NAME}
+        found.append([value for id, value in zip(events["arg"].tolist(), values.tolist(), strict=True) if id in ids])
+    return max(found, key=len)
+
+
+def check(without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]], semantic_class: str) -> LossCheck:
+    """Compare.
+
+    Args:
+        without: losses of each run without the remedy.
+        with_it: of each run with it.
+        semantic_class: of the remedy: how much may differ.
+    """
+    if min((len(run) for run in (*without, *with_it)), default=0) < LEAST:
+        counts = [len(run) for run in (*without, *with_it)]
+        return LossCheck(False, f"not checked: {min(counts, default=0)} losses were seen in a run, {LEAST} are needed")
+    for run in with_it:
+        bad = next((number for number, loss in enumerate(run) if not math.isfinite(loss)), None)
+        if bad is not None and all(math.isfinite(loss) for other in without for loss in other[: bad + 1]):
+            return LossCheck(False, f"the loss of step {bad + 1} is {run[bad]}, without the remedy it is finite")
+    count = min(len(run) for run in (*without, *with_it))
+    runs = [tuple(run[:count]) for run in (*without, *with_it)]
+    if all(run == runs[0] for run in runs):
+        return LossCheck(True, f"the same {count} losses, bit for bit", same_bits=True)
+    return _compare_levels([run[:count] for run in without], [run[:count] for run in with_it], semantic_class)
+
+
+def _compare_levels(
+    without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]], semantic_class: str
+) -> LossCheck:
+    """Means of the later halves; what runs without the remedy differ by among themselves is allowed on top."""
+    count = len(without[0])
+    levels_a = [_level(run) for run in without]
+    levels_b = [_level(run) for run in with_it]
+    a, b = statistics.mean(levels_a), statistics.mean(levels_b)
+    spread = max(levels_a) - min(levels_a)
+    noise = 2 * max(_noise(run) for run in (*without, *with_it))
+    scale = max(abs(a), 1e-12)
+    allowed = ALLOWED[semantic_class] * scale + spread + noise
+    text = f"mean loss of steps {count // 2 + 1}-{count}: {a:.4g} -> {b:.4g} ({(b - a) / scale:+.1%})"
+    fixed = all(tuple(run) == tuple(without[0]) for run in without)
+    if semantic_class == IDENTICAL and fixed and len(without) > 1:
+        # A run that repeats itself to the bit, and does not with the remedy: another random order, at best.
+        text += "; the run without it repeats itself to the bit, with it the random numbers are others"
+    if semantic_class in (OPTIMISATION, DATA) and b < a:
+        return LossCheck(True, text)
+    if abs(b - a) <= allowed:
+        return LossCheck(True, text)
+    return LossCheck(False, f"{text}, more than the {allowed / scale:.1%} that chance and the class allow")
+
+
+def _level(run: Sequence[float]) -> float:
+    return statistics.mean(run[len(run) // 2 :])
+
+
+def _noise(run: Sequence[float]) -> float:
+    """Standard error of the later half's mean."""
+    half = run[len(run) // 2 :]
+    return statistics.stdev(half) / math.sqrt(len(half)) if len(half) > 1 else 0.0

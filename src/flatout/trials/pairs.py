@@ -1,0 +1,120 @@
+"""Pairs of runs with and without a remedy, A B B A, as many as it takes to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flatout.compare.ratio import Ratio, of_pairs, of_two
+from flatout.compare.speed import Speed
+from flatout.diagnose.thresholds import NOISE_SHARE
+from flatout.trials.losses import LossCheck, check
+from flatout.trials.side import OK, Side
+
+MOST_PAIRS = 4
+# A remedy that loses this much in its first pair is not worth a second one.
+HOPELESS = 0.95
+# One pause that takes this share of a window, and has none like it on the other side, is the machine's.
+_STALL_SHARE = 0.25
+
+Run = Callable[[Mapping[str, Any]], Side]
+
+
+@dataclass
+class Pairs:
+    """What was measured.
+
+    Attributes:
+        a: without the remedy.
+        b: with it.
+        failed: the side that did not count; None: all did.
+        stalled: pairs that were left out.
+    """
+
+    a: list[Side] = field(default_factory=list)
+    b: list[Side] = field(default_factory=list)
+    failed: Side | None = None
+    stalled: int = 0
+    failed_without: bool = False
+
+    def ratio(self) -> Ratio | None:
+        """B over A; None without a complete pair."""
+        pairs = list(zip(_speeds(self.a), _speeds(self.b), strict=False))
+        if not pairs:
+            return None
+        if len(pairs) == 1:
+            return of_two(*pairs[0])
+        return of_pairs([(a.rate, b.rate) for a, b in pairs])
+
+    def check(self, semantic_class: str) -> LossCheck:
+        """Compare the losses."""
+        return check([side.losses for side in self.a], [side.losses for side in self.b], semantic_class)
+
+
+def measure_pairs(
+    run: Run,
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    *,
+    room: Callable[[int], bool],
+    decided: Callable[[Ratio], bool],
+    least: int = 2,
+) -> Pairs:
+    """Run pairs until the answer is clear, a side fails, or there is no time for another pair.
+
+    Args:
+        run: runs one side with these settings.
+        a: settings without the remedy.
+        b: settings with it.
+        room: whether there is time for so many more runs.
+        decided: whether a ratio needs no further pair.
+        least: pairs before ``decided`` is asked.
+    """
+    pairs = Pairs()
+    number = 0
+    while number < MOST_PAIRS + pairs.stalled and (number == 0 or room(2)):
+        sides = {}
+        for name in ("a", "b") if number % 2 == 0 else ("b", "a"):
+            side = run(a if name == "a" else b)
+            if side.outcome != OK:
+                pairs.failed, pairs.failed_without = side, name == "a"
+                return pairs
+            sides[name] = side
+        number += 1
+        if _stalled(sides["a"], sides["b"]) and not pairs.stalled and room(2):
+            pairs.stalled += 1
+            continue
+        pairs.a.append(sides["a"])
+        pairs.b.append(sides["b"])
+        ratio = pairs.ratio()
+        assert ratio is not None, "a pair was added just now"
+        if ratio.pairs == 1 and ratio.factor < HOPELESS:
+            return pairs
+        if ratio.pairs >= least and decided(ratio):
+            return pairs
+    return pairs
+
+
+def gains(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:
+    """Whether the whole interval clears the threshold."""
+    return ratio.pairs >= 2 and ratio.low > 1.0 + threshold
+
+
+def _speeds(sides: Sequence[Side]) -> list[Speed]:
+    return [side.speed for side in sides if side.speed is not None]
+
+
+def _stalled(a: Side, b: Side) -> bool:
+    """Whether one side stood still once for long, and the other did not."""
+    pauses = [_longest(side) for side in (a, b)]
+    return abs(pauses[0] - pauses[1]) > _STALL_SHARE
+
+
+def _longest(side: Side) -> float:
+    """Share of the window that the longest step took, less what a mean step takes."""
+    assert side.speed is not None, "only sides that count are asked"
+    steps = side.speed.steps_s
+    return float((steps.max() - np.median(steps)) / steps.sum()) if len(steps) > 1 else 0.0

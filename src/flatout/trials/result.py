@@ -1,0 +1,156 @@
+"""What trials came to: plain objects that the terminal, JSON and the journal write alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flatout.compare.ratio import Ratio
+from flatout.diagnose.result import Gain
+
+KEPT, DROPPED = "kept", "dropped"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One trial.
+
+    Attributes:
+        remedy: its id.
+        title: with its value.
+        semantic_class: of the remedy.
+        settings: that were put into the training, on top of those kept before.
+        predicted: factor on samples/s.
+        outcome: KEPT or DROPPED, or why there was nothing to judge (oom, guarded, failed, refused, stalled).
+        why: one sentence.
+        ratio: measured; None: no pair was complete.
+        loss: the statement of the loss check; empty: it was not reached.
+        wall_s: that it took.
+        how: what a person would write.
+        stalled: pairs that were left out because the machine stalled.
+    """
+
+    remedy: str
+    title: str
+    semantic_class: str
+    settings: Mapping[str, Any]
+    predicted: Gain
+    outcome: str
+    why: str
+    ratio: Ratio | None = None
+    loss: str = ""
+    wall_s: float = 0.0
+    how: str = ""
+    stalled: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON and the journal."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Tried:
+        """The same again."""
+        ratio = fields.get("ratio")
+        return cls(
+            **{
+                **fields,
+                "predicted": Gain(**fields["predicted"]),
+                "ratio": Ratio(**ratio) if ratio else None,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The training as it was against all that was kept.
+
+    Attributes:
+        before: samples/s (or steps/s, see ``unit``), median of the runs.
+        after: the same with what was kept.
+        ratio: after over before, with its 90 % interval.
+        unit: of the rates.
+        loss: the statement of the loss check.
+        loss_passed: whether it passed.
+    """
+
+    before: float
+    after: float
+    ratio: Ratio
+    unit: str
+    loss: str
+    loss_passed: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``--json`` shows it."""
+        return {
+            "before": self.before,
+            "after": self.after,
+            "unit": self.unit,
+            "speedup": self.ratio.factor,
+            "low": self.ratio.low,
+            "high": self.ratio.high,
+            "pairs": self.ratio.pairs,
+            "loss": self.loss,
+            "loss_passed": self.loss_passed,
+        }
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The outcome of ``flatout fix``.
+
+    Attributes:
+        command: the user's.
+        before: samples/s of the first look.
+        unit: of the rates.
+        verdict: of the first diagnosis.
+        tried: trials, in order.
+        untried: (title, why) of remedies that no trial was made of.
+        proof: None: nothing was kept, or it could not be finished.
+        ended: why it ended, one sentence.
+        isolation: how writes were kept off, one sentence.
+        folder: where the journal lies.
+        seconds: that it took.
+        interrupted: by Ctrl-C.
+    """
+
+    command: tuple[str, ...]
+    before: float
+    unit: str
+    verdict: str
+    tried: tuple[Tried, ...]
+    untried: tuple[tuple[str, str], ...]
+    proof: Proof | None
+    ended: str
+    isolation: str
+    folder: str
+    seconds: float
+    interrupted: bool = False
+
+    @property
+    def kept(self) -> tuple[Tried, ...]:
+        """What made it faster, in the order in which it was added."""
+        return tuple(trial for trial in self.tried if trial.outcome == KEPT)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that was kept, by name."""
+        return merged(self.kept)
+
+
+@dataclass
+class Progressing:
+    """Trials so far, which grow while they are made."""
+
+    tried: list[Tried] = field(default_factory=list)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that was kept, by name."""
+        return merged([trial for trial in self.tried if trial.outcome == KEPT])
+
+
+def merged(kept: Any) -> dict[str, Any]:
+    """The settings of several trials; later ones win."""
+    return {name: value for trial in kept for name, value in trial.settings.items()}

@@ -1,0 +1,190 @@
+"""One run of a trial: the user's command, isolated and guarded, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flatout.compare.speed import Speed, speed_of
+from flatout.errors import RecordError
+from flatout.record import Run, load_run
+from flatout.recording import Bounds, record
+from flatout.recording.failure import explain
+from flatout.trials.guards import Guard
+from flatout.trials.isolation import NAMESPACE, Isolation, scratch_folder, wrapped
+from flatout.trials.losses import losses_of
+
+OK, OUT_OF_MEMORY, GUARDED, FAILED, REFUSED, INTERRUPTED = "ok", "oom", "guarded", "failed", "refused", "interrupted"
+_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|MemoryError|unable to allocate|Bus error|insufficient shared memory", re.I
+)
+LOG = "output.log"  # what the command printed, run after run
+_KILLED = 137  # 128 + SIGKILL: nobody but the kernel's OOM killer sends that here
+# Experiment trackers that know a variable for it keep what they are told on this machine.
+OFFLINE = {
+    "WANDB_MODE": "offline",
+    "WANDB_SILENT": "true",
+    "NEPTUNE_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "COMET_START_ONLINE": "0",
+    "MLFLOW_TRACKING_URI": "file:./mlruns",
+    "SWANLAB_MODE": "offline",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How sides are run.
+
+    Attributes:
+        command: the user's.
+        folder: of this fix: scratch and caches.
+        runs_dir: where runs are recorded.
+        bounds: of each run.
+        isolation: of the machine.
+        quiet: no progress lines.
+    """
+
+    command: tuple[str, ...]
+    folder: Path
+    runs_dir: Path
+    bounds: Bounds
+    isolation: Isolation
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """What came of one run.
+
+    Attributes:
+        outcome: OK, or why it does not count.
+        detail: one sentence; empty when it counts.
+        wall_s: from its start to its end.
+        speed: how fast; None when it does not count.
+        losses: of each backward pass.
+        run: the record; None when nothing was recorded.
+        changed: settings that took effect.
+    """
+
+    outcome: str
+    detail: str
+    wall_s: float
+    speed: Speed | None = None
+    losses: tuple[float, ...] = ()
+    run: Run | None = None
+    changed: Mapping[str, Any] = field(default_factory=dict)
+
+
+def run_side(
+    plan: Plan,
+    settings: Mapping[str, Any],
+    command: Sequence[str] | None = None,
+    deadline_s: float = math.inf,
+) -> Side:
+    """Run the command once with these settings.
+
+    Args:
+        plan: how.
+        settings: injected ones, by name.
+        command: another command line that stands for the same training; None: the plan's.
+        deadline_s: on the monotonic clock: the run is ended then, as by a guard.
+    """
+    begin_s = time.monotonic()
+    with scratch_folder(plan.folder) as scratch:
+        words = list(command or plan.command)
+        environment = _environment(plan, settings, scratch)
+        if plan.isolation.kind == NAMESPACE:
+            plan.runs_dir.mkdir(parents=True, exist_ok=True)
+            words = wrapped(words, scratch, (plan.runs_dir.absolute(), _cache(plan)))
+        else:
+            environment["FLATOUT_REDIRECT"] = str(scratch)
+        guard = Guard(scratch)
+        log = (plan.folder / LOG).open("ab")
+        try:
+            outcome = record(
+                words,
+                plan.runs_dir,
+                plan.bounds,
+                quiet=True,
+                output=log,
+                trace=False,
+                environment=environment,
+                guard=lambda: "the budget is used up" if time.monotonic() >= deadline_s else guard.look(),
+                shown=plan.command,
+            )
+        finally:
+            guard.close()
+            log.close()
+    wall_s = time.monotonic() - begin_s
+    if outcome.stop in ("interrupted", "terminated"):
+        shutil.rmtree(outcome.run, ignore_errors=True)
+        return Side(INTERRUPTED, "ended by Ctrl-C", wall_s)
+    if outcome.guarded:
+        return Side(GUARDED, outcome.guarded, wall_s)
+    run = load_run(outcome.run)
+    if outcome.stop == "failed" or not outcome.live.first_step_ns:
+        told = " ".join([explain(outcome)[0], *(text for text in _exceptions(run))])
+        memory = _MEMORY.search(told) or outcome.exit_code == _KILLED
+        return Side(OUT_OF_MEMORY if memory else FAILED, explain(outcome)[0], wall_s, run=run)
+    changed, refused = _settings_of(run)
+    missing = [name for name in settings if name not in changed]
+    if missing:
+        whys = "; ".join(f"{name}: {refused.get(name, 'nothing in this training takes it')}" for name in missing)
+        return Side(REFUSED, whys, wall_s, run=run)
+    try:
+        speed = speed_of(run, settle=True)
+    except RecordError as error:
+        return Side(FAILED, str(error), wall_s, run=run)
+    return Side(OK, "", wall_s, speed, tuple(losses_of(run)), run, changed)
+
+
+def _environment(plan: Plan, settings: Mapping[str, Any], scratch: Path) -> dict[str, str]:
+    port = str(_free_port())
+    return {
+        **OFFLINE,
+        "FLATOUT_LOSSES": "1",
+        "FLATOUT_SETTINGS": json.dumps(dict(settings)),
+        # A distributed job elsewhere on this machine holds the usual port.
+        "MASTER_PORT": port,
+        "PET_MASTER_PORT": port,
+        # Kept from trial to trial: only the first one compiles.
+        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(_cache(plan) / "inductor"),
+    }
+
+
+def _cache(plan: Plan) -> Path:
+    folder = (plan.folder / "cache").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _exceptions(run: Run) -> list[str]:
+    found = [(process.info.get("exit") or {}).get("exception") for process in run.processes]
+    return [str(text) for text in found if text]
+
+
+def _settings_of(run: Run) -> tuple[dict[str, Any], dict[str, str]]:
+    """Those that took effect in some process, and the reasons of those that did not."""
+    changed: dict[str, Any] = {}
+    refused: dict[str, str] = {}
+    for process in run.processes:
+        changed.update(process.info.get("applied") or {})
+        refused.update(process.info.get("refused") or {})
+    return changed, refused
