@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from flatout import __version__
+from flatout.commands.calibration import calibration
 from flatout.commands.ceilings import ceilings
 from flatout.commands.compare import compare
 from flatout.commands.explain import explain
@@ -108,6 +109,7 @@ app.command(
     rich_help_panel=IMPROVE,
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
 )(run)
+app.command("calibration", rich_help_panel=IMPROVE)(calibration)
 app.command("compare", rich_help_panel=MEASURE)(compare)
 app.command("report", rich_help_panel=READ)(report)
 app.command("explain", rich_help_panel=READ)(explain)

@@ -99,7 +99,7 @@ def test_a_run_of_few_steps_and_one_without_samples_are_refused(tmp_path: Path) 
     with pytest.raises(RecordError, match="5 are needed"):
         measure(recorded(tmp_path, "short", 0.1, steps=4))
     known = measure(recorded(tmp_path, "a", 0.1))
-    unknown = Speed("x", (), 1.0, "steps/s", known.resampled, None, known.ledger)
+    unknown = Speed("x", (), 1.0, "steps/s", known.resampled, None, known.ledger, known.steps_s)
     with pytest.raises(RecordError, match="samples of x are not known"):
         alike(known, unknown)
 

@@ -39,7 +39,7 @@ def fix(
     ] = Path(".flatout/fixes"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
 ) -> None:
-    """Make a training faster: try remedies one at a time, and prove what they give.
+    """Try remedies one at a time, and prove what they give.
 
     The command is measured as it is. Then each remedy that the diagnosis calls for is put into it without changing
     your files, and measured in pairs with the run without it. Kept is what gains beyond noise and trains the same;

@@ -46,7 +46,7 @@ def train(
     json: Annotated[bool, typer.Option("--json", help="The final metrics as JSON on standard output.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Train by a recipe: a model of timm on folders, a table or shards.
+    """Train by a recipe: a timm model on folders or a table.
 
     Checkpoints, metrics.csv, the resolved recipe and the class names go to one folder. Under torchrun the same
     command trains on several GPUs.

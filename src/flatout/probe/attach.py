@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 
-from . import events, injections, open_files, scheduling, stacks
+from . import events, injections, open_files, redirect, scheduling, stacks
 from .after_import import AfterImport
 from .control import Control
 from .recorder import REC, now, quietly, report_fault
@@ -42,6 +42,8 @@ def start(run, since_process_start=True):
     if REC.run is not None:
         raise RuntimeError("this process is recorded already: %s" % REC.run)
     REC.attach(run, Control(os.path.join(run, "control")))
+    if os.environ.get("FLATOUT_REDIRECT"):
+        redirect.install(os.environ["FLATOUT_REDIRECT"], (run, os.environ.get("TORCHINDUCTOR_CACHE_DIR", run)))
     if not since_process_start:
         REC.save_process(start_ns=now())
     watcher = AfterImport(_import_timed, _not_patched)
@@ -73,9 +75,10 @@ def _not_patched(name, error):
 @quietly
 def _torch_imported(watcher):
     REC.open()
+    redirect.torch_imported(sys.modules["torch"])
     if injections.INJECTED.wanted:
         injections.INJECTED.changed = _injected_changed
-        # First: what the probe times is the training as it is set.
+        # Before: what the probe times is the training as it is set.
         injections.install(watcher.watch)
     patches = importlib.import_module(__package__ + ".patches")
     missing = patches.install(watcher.watch)

@@ -12,7 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 
-class Interrupt(pl.Callback):
+class Interrupt(pl.Callback):  # type: ignore[misc]
     """Raises KeyboardInterrupt at the next step when the one that the signal raised was dropped."""
 
     def __init__(self) -> None:

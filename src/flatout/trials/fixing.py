@@ -22,6 +22,7 @@ from flatout.report.quantities import duration, factor, interval
 from flatout.trials import pairs as pairing
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
+from flatout.trials.losses import LossCheck
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.result import DROPPED, KEPT, Fixed, Proof, Tried
 from flatout.trials.side import GUARDED, INTERRUPTED, LOG, OK, OUT_OF_MEMORY, REFUSED, Plan, Side, run_side
@@ -67,6 +68,7 @@ class Fixing:
         self.first: Diagnosis | None = None
         self.before, self.unit = 0.0, "samples/s"
         self.proof: Proof | None = None
+        self.first_kept: Proof | None = None  # what the trial of the only remedy that was kept proves by itself
         self.interrupted = False
         for left in plan.folder.glob("scratch-*"):  # of one that was killed
             remove(left)
@@ -87,6 +89,9 @@ class Fixing:
             self.interrupted, self.ended = True, "Ended early by Ctrl-C."
         except _OutOfTime:
             self.ended = f"The budget of {duration(self.options.budget_s)} is used up."
+        if self.proof is None and self.first_kept is not None and len(self._kept()) == 1:
+            self.proof = self.first_kept
+            self.ended += " The trial that was kept is the proof: there was no time for another one."
         if self.first is None:
             raise KeyboardInterrupt
         if not self.interrupted:
@@ -101,7 +106,7 @@ class Fixing:
             proof=self.proof,
             ended=self.ended,
             isolation=self.plan.isolation.told(),
-            folder=str(self.plan.folder),
+            folder=str(self.plan.folder.absolute()),
             seconds=time.monotonic() - self.begin_s,
             interrupted=self.interrupted,
         )
@@ -234,6 +239,8 @@ class Fixing:
             why, outcome = f"{history}faster, but the losses: {losses.text}", DROPPED
         else:
             why, outcome = f"{history}{_measured(ratio)}", KEPT
+            if not self._kept():
+                self.first_kept = self._proved(found, ratio, losses)
         return self._tried(remedy, settings, outcome, why, ratio, losses.text, begin_s, found), found.b[-1]
 
     def _tried(
@@ -274,12 +281,16 @@ class Fixing:
         if ratio is None or not found.a:
             self.ended += f" The proof could not be made: {found.failed.detail if found.failed else 'no pair'}"
             return
-        classes = {trial.semantic_class for trial in self.progress.tried if trial.outcome == KEPT}
-        loosest = max(classes, key=lambda name: _LOOSENESS.index(name))
-        losses = found.check(loosest)
+        loosest = max((trial.semantic_class for trial in self._kept()), key=_LOOSENESS.index)
+        self.proof = self._proved(found, ratio, found.check(loosest))
+
+    def _proved(self, found: Pairs, ratio: Ratio, losses: LossCheck) -> Proof:
         rates = [[side.speed.rate for side in sides if side.speed] for sides in (found.a, found.b)]
         before, after = (statistics.median(values) for values in rates)
-        self.proof = Proof(before, after, ratio, self.unit, losses.text, losses.passed)
+        return Proof(before, after, ratio, self.unit, losses.text, losses.passed)
+
+    def _kept(self) -> list[Tried]:
+        return [trial for trial in self.progress.tried if trial.outcome == KEPT]
 
     # --- runs and time ---
 
@@ -308,10 +319,11 @@ class Fixing:
     def _room(self, runs: int, proof: bool = False) -> bool:
         """Whether so many runs fit; ``proof``: and the proof after them, of two pairs unless the budget is small."""
         kept_back = 4 if self.options.budget_s > _AMPLE_RUNS * self.side_s else 2
-        return self._left_s() >= (runs + (kept_back if proof else 0)) * self.side_s
+        return self._left_s() >= _MARGIN * (runs + (kept_back if proof else 0)) * self.side_s
 
 
 _AMPLE_RUNS = 12  # a budget for so many has room for a proof of two pairs
+_MARGIN = 1.1  # runs do not all take the same time
 _LOOSENESS = ("identical", "numerics", "data", "optimisation")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 _scalers: Any = {}  # device type -> GradScaler
 _optimizers: Any = weakref.WeakSet()
@@ -36,8 +37,8 @@ def install():
         _optimizers.add(self)
 
     Optimizer.__init__ = __init__
-    torch.optim.optimizer.register_optimizer_step_pre_hook(_before_step)
-    torch.optim.optimizer.register_optimizer_step_post_hook(_after_step)
+    register_optimizer_step_pre_hook(_before_step)
+    register_optimizer_step_post_hook(_after_step)
 
 
 def _unscaling(clip):

@@ -24,9 +24,21 @@ def install(injected, watch):
         _gather(int(passes), injected)
 
 
+_inside = [False]  # an optimizer's own __init__ may be built on another one's
+
+
 def _formed(original, form, injected):
     @functools.wraps(original)
     def __init__(self, *args, **kwargs):
+        if _inside[0]:
+            return original(self, *args, **kwargs)
+        _inside[0] = True
+        try:
+            return formed(self, *args, **kwargs)
+        finally:
+            _inside[0] = False
+
+    def formed(self, *args, **kwargs):
         if kwargs.get("fused") or kwargs.get("foreach") or kwargs.get("differentiable"):
             injected.refuse("optimizer_form", "the script chooses a form itself")
             return original(self, *args, **kwargs)

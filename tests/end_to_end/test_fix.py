@@ -1,0 +1,94 @@
+"""``flatout fix`` on a training that waits for one worker: faster, proved, and nothing of the user's touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flatout.machine.tree import descendants
+from tests.end_to_end.profiling import FLATOUT, script
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TRAIN = """
+    import pathlib
+    import time
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Waiting(Dataset):
+        def __len__(self):
+            return 100_000
+
+        def __getitem__(self, index):
+            time.sleep(0.01)
+            return torch.full((8,), float(index % 7))
+
+    def main():
+        torch.manual_seed(0)
+        net = torch.nn.Linear(8, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+        pathlib.Path("log.txt").write_text("written by a trial")
+        for x in DataLoader(Waiting(), 8, num_workers=1):
+            loss = net(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            torch.save(net.state_dict(), "last.pt")
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    return [*FLATOUT, "fix", *options, "--", sys.executable, str(script(folder, TRAIN))]
+
+
+def test_it_is_proved_faster_and_the_files_are_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("mine")
+    shm = set(os.listdir("/dev/shm"))
+    done = subprocess.run(
+        command(tmp_path, "--budget", "150s", "--seconds", "4", "--json"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kept"][0]["remedy"] == "num_workers"
+    assert found["proof"]["speedup"] > 1.5 and found["proof"]["low"] > 1.0 and found["proof"]["loss_passed"]
+    assert found["settings"]["num_workers"] > 1
+    assert (tmp_path / "log.txt").read_text() == "mine" and not (tmp_path / "last.pt").exists()
+    assert {path.name for path in Path(found["folder"]).iterdir()} <= {"journal.jsonl", "output.log"}
+    assert set(os.listdir("/dev/shm")) <= shm
+    # What was proved can be kept with the command that is shown.
+    words = found["keep"].split()
+    assert words[:2] == ["flatout", "run"] and f"num_workers={found['settings']['num_workers']}" in words
+
+
+def test_ctrl_c_in_a_trial_ends_all_processes_and_resume_goes_on(tmp_path: Path) -> None:
+    options = ("--budget", "100s", "--seconds", "3")
+    child = subprocess.Popen(
+        command(tmp_path, *options), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stderr is not None
+    for line in child.stderr:
+        if "trial:" in line:
+            break
+    time.sleep(4)
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == 130 and "Ended early by Ctrl-C" in out
+    assert not descendants(os.getpid())
+    again = subprocess.run(
+        command(tmp_path, *options, "--resume", "--json"), cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["proof"]["speedup"] > 1.3
+    assert len(list((tmp_path / ".flatout/fixes").iterdir())) == 1

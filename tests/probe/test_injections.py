@@ -1,0 +1,170 @@
+"""Settings that are put into an unchanged training take effect, or are refused with a reason."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.recording.command import injecting_environment
+
+TRAINING = """
+import json, sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def main():
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(64, 3, 8, 8), torch.randint(0, 4, (64,)))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    train, val = DataLoader(data, batch_size=8), DataLoader(data, batch_size=8)
+    seen = {"losses": [], "sizes": [], "dtype": None}
+    for epoch in range(2):
+        for x, y in train:
+            optimizer.zero_grad()
+            out = model(x)
+            loss = nn.functional.cross_entropy(out, y)
+            loss.backward()
+            optimizer.step()
+            seen["losses"].append(loss.item() * 1.0)
+            seen["sizes"].append(len(x))
+        with torch.no_grad():
+            for x, y in val:
+                seen["val_size"] = len(x)
+    seen.update(
+        workers=train.num_workers, val_workers=val.num_workers, prefetch=train.prefetch_factor,
+        persistent=train.persistent_workers, dtype=str(out.dtype), lr=optimizer.param_groups[0]["lr"],
+        fused=optimizer.param_groups[0]["fused"], steps=int(optimizer.state[next(model.parameters())]["step"]),
+        last=model[0].weight.is_contiguous(memory_format=torch.channels_last),
+        compiled=model._compiled_call_impl is not None, tf32=torch.get_float32_matmul_precision(),
+        lazy=type(seen["losses"][0]).__name__,
+    )
+    seen["losses"] = [float(value) for value in seen["losses"]]
+    print(json.dumps(seen))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("injected") / "train.py"
+    path.write_text(TRAINING)
+    return path
+
+
+def trained(script: Path, **settings: Any) -> tuple[dict[str, Any], str]:
+    """What the script saw, and what was said on standard error."""
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(settings), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.fixture(scope="module")
+def plain(script: Path) -> dict[str, Any]:
+    seen, said = trained(script)
+    assert "flatout" not in said
+    return seen
+
+
+def test_settings_of_the_loader_reach_the_training_and_not_the_validation(script: Path, plain: dict[str, Any]) -> None:
+    seen, said = trained(script, num_workers=2, persistent_workers=True, prefetch_factor=3, worker_threads=1)
+    assert (seen["workers"], seen["prefetch"], seen["persistent"], seen["val_workers"]) == (2, 3, True, 0)
+    assert seen["losses"] == plain["losses"]
+    assert "could not be set" not in said
+
+
+def test_a_larger_batch_scales_the_learning_rate(script: Path, plain: dict[str, Any]) -> None:
+    seen, _ = trained(script, batch_size=16, lr_factor=2.0)
+    assert (set(seen["sizes"]), seen["val_size"], seen["steps"]) == ({16}, 8, plain["steps"] // 2)
+    assert seen["lr"] == pytest.approx(2 * plain["lr"])
+
+
+def test_gathered_gradients_are_those_of_the_large_batch(script: Path) -> None:
+    gathered, _ = trained(script, accumulate=2)
+    large, _ = trained(script, batch_size=16)
+    assert gathered["steps"] == large["steps"]
+    halves = gathered["losses"]
+    means = [(halves[i] + halves[i + 1]) / 2 for i in range(0, len(halves), 2)]
+    assert means == pytest.approx(large["losses"], rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "fp16"])
+def test_autocast_gives_float32_outputs_and_close_losses(script: Path, plain: dict[str, Any], kind: str) -> None:
+    seen, said = trained(script, autocast=kind)
+    assert seen["dtype"] == "torch.float32" and seen["steps"] == plain["steps"]
+    assert seen["losses"] != plain["losses"]
+    assert seen["losses"] == pytest.approx(plain["losses"], rel=0.05)
+    assert "could not be set" not in said
+
+
+def test_model_and_optimizer_take_their_forms(script: Path, plain: dict[str, Any]) -> None:
+    seen, said = trained(
+        script, channels_last=True, optimizer_form="fused", tf32=True, lazy_scalars="everywhere", cudnn_benchmark=True
+    )
+    assert (seen["last"], seen["fused"], seen["tf32"], seen["lazy"]) == (True, True, "high", "LazyScalar")
+    assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-4)
+    assert "could not be set" not in said
+
+
+def test_what_cannot_be_set_is_told_and_the_training_goes_on(script: Path, plain: dict[str, Any]) -> None:
+    seen, said = trained(script, prefetch_factor=4, pin_memory=True, autocast="int3")
+    assert seen["losses"] == plain["losses"]
+    assert "flatout: prefetch_factor could not be set: there are no workers" in said
+    assert "flatout: pin_memory could not be set: there is no GPU to pin memory for" in said or "pin_memory" not in said
+    assert "'int3' is neither bf16 nor fp16" in said
+
+
+@pytest.mark.slow
+def test_the_model_is_compiled(script: Path, plain: dict[str, Any]) -> None:
+    seen, _ = trained(script, compile="default")
+    assert seen["compiled"]
+    assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-3)
+
+
+def test_checkpoints_beside_the_training_hold_what_was_saved(tmp_path: Path) -> None:
+    script = tmp_path / "saving.py"
+    script.write_text(
+        textwrap.dedent("""
+        import torch
+        model = torch.nn.Linear(4, 4)
+        for number in range(3):
+            torch.save({"model": model.state_dict(), "number": number}, f"{number}.pt")
+            with torch.no_grad():
+                model.weight.fill_(number)
+        """)
+    )
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({"checkpoint_beside": True})}
+    subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, check=True)
+    import torch
+
+    saved = [torch.load(tmp_path / f"{number}.pt") for number in range(3)]
+    assert [one["number"] for one in saved] == [0, 1, 2]
+    assert float(saved[1]["model"]["weight"][0, 0]) == 0.0 and float(saved[2]["model"]["weight"][0, 0]) == 1.0
+
+
+def test_pictures_are_decoded_at_the_scale_that_is_needed(tmp_path: Path) -> None:
+    script = tmp_path / "pictures.py"
+    script.write_text(
+        textwrap.dedent("""
+        import torch
+        from PIL import Image
+        Image.new("RGB", (800, 600), (200, 30, 40)).save("big.jpg")
+        Image.new("RGB", (300, 260)).save("small.jpg")
+        Image.new("RGB", (800, 600)).save("other.png")
+        sizes = [Image.open(name).convert("RGB").size for name in ("big.jpg", "big.jpg", "small.jpg", "other.png")]
+        with open("big.jpg", "rb") as file:
+            sizes.append(Image.open(file).convert("RGB").size)
+        print(sizes)
+        """)
+    )
+    settings = {"jpeg_short_side": 256, "file_cache_bytes": 100_000}
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(settings)}
+    done = subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.strip() == "[(400, 300), (400, 300), (300, 260), (800, 600), (400, 300)]", done.stderr

@@ -1,0 +1,173 @@
+"""The order of a fix: look, try, keep, look again, prove; and every way in which it ends early."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flatout.diagnose.result import Diagnosis, Gain, Remedy
+from flatout.errors import CommandError, UsageError
+from flatout.recording import Bounds
+from flatout.trials import fixing
+from flatout.trials.fixing import Fixing, Options
+from flatout.trials.isolation import NAMESPACE, Isolation
+from flatout.trials.journal import begin, resume
+from flatout.trials.result import Fixed
+from flatout.trials.showing import lines, to_dict
+from flatout.trials.side import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, Plan, Side
+from flatout.trials.telling import Telling
+from tests.trials.sides import ledger, side
+
+COMMAND = ("python", "train.py")
+
+
+def remedy(id: str, gain: float, semantic_class: str = "identical", **settings: Any) -> Remedy:
+    return Remedy(
+        id, "c", f"do {id}", semantic_class, "low", Gain(gain, gain * 0.9, gain * 1.1), 0, f"write {id}", "", settings
+    )
+
+
+class Machine:
+    """Runs no command: rates follow from the settings."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, remedies: list[Remedy], factors: dict[str, Any]) -> None:
+        self.remedies, self.factors = remedies, factors
+        self.calls: list[dict[str, Any]] = []
+        self.clock = 0.0
+        monkeypatch.setattr(fixing, "run_side", self.run)
+        monkeypatch.setattr(fixing, "diagnose", self.diagnose)
+        monkeypatch.setattr(fixing, "time", SimpleNamespace(monotonic=lambda: self.clock))
+
+    def run(self, plan: Plan, settings: Mapping[str, Any], **_: Any) -> Side:
+        self.calls.append(dict(settings))
+        self.clock += 5.0
+        rate = 100.0 + 0.1 * (len(self.calls) % 3)
+        losses = [1.0] * 40
+        for name, value in settings.items():
+            made = self.factors.get((name, value), self.factors.get(name, 1.0))
+            if isinstance(made, Side):
+                return made
+            if made == "diverges":
+                losses = [9.0] * 40
+                made = 2.0
+            if made is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            rate *= made
+        found = side(rate, losses)
+        return Side(found.outcome, "", 5.0, found.speed, found.losses, run=object())  # type: ignore[arg-type]
+
+    def diagnose(self, run: object) -> Diagnosis:
+        return Diagnosis(
+            "run", "run", COMMAND, "It waits.", ledger(), (), (), tuple(self.remedies), (), "", "",
+            loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
+        )  # fmt: skip
+
+
+def fixed(tmp_path: Path, options: Options | None = None, going_on: bool = False) -> Fixed:
+    journal = resume(tmp_path, COMMAND) if going_on else begin(tmp_path, COMMAND)
+    plan = Plan(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    return Fixing(plan, options or Options(), journal, Telling(quiet=True)).run()
+
+
+def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remedies = [remedy("workers", 2.0, num_workers=4), remedy("prefetch", 1.2, prefetch_factor=4)]
+    machine = Machine(monkeypatch, remedies, {"num_workers": 1.8, "prefetch_factor": 1.0})
+    found = fixed(tmp_path)
+    assert [(trial.remedy, trial.outcome) for trial in found.tried] == [("workers", "kept"), ("prefetch", "dropped")]
+    assert found.settings == {"num_workers": 4}
+    assert found.proof is not None and found.proof.ratio.low > 1.6 and found.proof.loss_passed
+    # A look, A B B A of each, then the original against the whole.
+    both = {"num_workers": 4, "prefetch_factor": 4}
+    workers = {"num_workers": 4}
+    assert machine.calls[:9] == [{}, {}, workers, workers, {}, workers, both, both, workers]
+    assert machine.calls[-4:] == [{}, workers, workers, {}]
+    text = "\n".join(lines(found))
+    assert "Proved: 1.80x" in text and "flatout run --set num_workers=4 -- python train.py" in text
+    assert max(map(len, text.splitlines())) <= 80
+    shown = json.loads(json.dumps(to_dict(found)))
+    assert shown["proof"]["speedup"] == pytest.approx(1.8, rel=0.01) and shown["kept"][0]["remedy"] == "workers"
+
+
+def test_a_change_of_the_training_needs_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remedies = [remedy("half", 2.0, "numerics", autocast="bf16"), remedy("by_hand", 1.5)]
+    Machine(monkeypatch, remedies, {"autocast": 1.5})
+    found = fixed(tmp_path)
+    assert not found.tried and len(found.untried) == 2
+    assert "--allow numerics" in "\n".join(lines(found))
+    assert fixed(tmp_path / "2", Options(allowed=frozenset({"identical", "numerics"}))).kept[0].remedy == "half"
+
+
+def test_faster_with_other_losses_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine(monkeypatch, [remedy("workers", 2.0, num_workers=4)], {"num_workers": "diverges"})
+    found = fixed(tmp_path)
+    assert found.tried[0].outcome == "dropped" and "faster, but the losses" in found.tried[0].why
+    assert found.proof is None
+
+
+def test_out_of_memory_tries_the_next_smaller_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Side(OUT_OF_MEMORY, "CUDA out of memory", 3.0)
+    batch = remedy("batch", 2.0, "optimisation", batch_size=16, lr_factor=2.0)
+    Machine(monkeypatch, [batch], {("batch_size", 16): full, ("batch_size", 12): 1.3})
+    found = fixed(tmp_path, Options(allowed=frozenset({"identical", "optimisation"})))
+    assert found.tried[0].outcome == "kept" and found.settings == {"batch_size": 12, "lr_factor": 1.5}
+    assert "CUDA out of memory" in found.tried[0].why
+
+
+@pytest.mark.parametrize(("outcome", "word"), [(FAILED, "ended"), (REFUSED, "was not changed")])
+def test_a_side_that_fails_is_told_and_the_next_remedy_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, word: str
+) -> None:
+    remedies = [remedy("first", 3.0, num_workers=4), remedy("second", 2.0, prefetch_factor=4)]
+    Machine(monkeypatch, remedies, {"num_workers": Side(outcome, "a reason", 3.0), "prefetch_factor": 1.5})
+    found = fixed(tmp_path)
+    assert [trial.outcome for trial in found.tried] == [outcome, "kept"]
+    assert f"{word}: a reason" in found.tried[0].why
+
+
+def test_the_budget_is_kept_and_a_proof_fits_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remedies = [
+        remedy(f"r{number}", 2.0, **{name: 4}) for number, name in enumerate(("num_workers", "prefetch_factor"))
+    ]
+    machine = Machine(monkeypatch, remedies, {"num_workers": 2.0, "prefetch_factor": 2.0})
+    found = fixed(tmp_path, Options(budget_s=45.0))
+    assert machine.clock <= 46.0 and found.proof is not None and "budget" in found.ended
+
+
+def test_a_budget_too_small_for_one_pair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine(monkeypatch, [], {})
+    with pytest.raises(UsageError, match=r"--budget 6.0 s is too small for one pair of runs.*give at least 20"):
+        fixed(tmp_path, Options(budget_s=6.0))
+
+
+def test_a_command_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch, [], {})
+    monkeypatch.setattr(fixing, "run_side", lambda *_, **__: Side(FAILED, "exit code 3", 1.0))
+    journal = begin(tmp_path, COMMAND)
+    (journal.folder / "output.log").write_text("starting\nValueError: no data\n")
+    plan = Plan(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    with pytest.raises(CommandError, match="exit code 3; it printed: ValueError: no data"):
+        Fixing(plan, Options(), journal, Telling(quiet=True)).run()
+    assert machine.calls == []
+
+
+def test_ctrl_c_shows_what_there_is_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remedies = [remedy("workers", 3.0, num_workers=4), remedy("prefetch", 2.0, prefetch_factor=4)]
+    machine = Machine(monkeypatch, remedies, {"num_workers": 1.8, "prefetch_factor": KeyboardInterrupt})
+    found = fixed(tmp_path)
+    assert found.interrupted and [trial.remedy for trial in found.kept] == ["workers"]
+    machine.factors["prefetch_factor"] = 1.5
+    machine.calls.clear()
+    again = fixed(tmp_path, going_on=True)
+    assert [trial.remedy for trial in again.kept] == ["workers", "prefetch"] and again.proof is not None
+    assert machine.calls[0] == {"num_workers": 4}  # the look is at what was kept
+    assert again.before == found.before
+
+
+def test_interrupted_sides_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine(monkeypatch, [remedy("w", 2.0, num_workers=4)], {"num_workers": Side(INTERRUPTED, "", 1.0)})
+    assert fixed(tmp_path).interrupted

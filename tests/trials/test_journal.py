@@ -1,0 +1,40 @@
+"""A killed fix goes on from the trials already made."""
+
+from pathlib import Path
+
+import pytest
+
+from flatout.compare.ratio import Ratio
+from flatout.diagnose.result import Gain
+from flatout.errors import UsageError
+from flatout.trials.journal import begin, resume
+from flatout.trials.result import DROPPED, KEPT, Tried
+
+COMMAND = ["python", "train.py"]
+
+
+def tried(outcome: str, **settings: int) -> Tried:
+    return Tried(
+        "num_workers", "raise it", "identical", settings, Gain(2.0, 1.5, 2.5), outcome, "", Ratio(1.9, 1.8, 2.0, 2)
+    )
+
+
+def test_trials_are_read_back(tmp_path: Path) -> None:
+    journal = begin(tmp_path, COMMAND)
+    journal.write("trial", trial=tried(KEPT, num_workers=4).to_dict())
+    journal.write("trial", trial=tried(DROPPED, prefetch_factor=8).to_dict())
+    with (journal.folder / "journal.jsonl").open("a") as file:
+        file.write('{"kind": "trial", "trial": {"reme')  # killed in the middle of a line
+    progress = resume(tmp_path, COMMAND).progress()
+    assert [trial.outcome for trial in progress.tried] == [KEPT, DROPPED]
+    assert progress.settings == {"num_workers": 4}
+    assert progress.tried[0].ratio == Ratio(1.9, 1.8, 2.0, 2)
+
+
+def test_only_an_unfinished_fix_of_this_command_is_resumed(tmp_path: Path) -> None:
+    journal = begin(tmp_path, COMMAND)
+    with pytest.raises(UsageError, match="no fix of this command"):
+        resume(tmp_path, ["python", "other.py"])
+    journal.write("end", why="done")
+    with pytest.raises(UsageError, match="had ended"):
+        resume(tmp_path, COMMAND)

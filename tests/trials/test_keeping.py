@@ -1,0 +1,49 @@
+"""The command that keeps what was proved."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from flatout.errors import UsageError
+from flatout.remedies import REMEDIES
+from flatout.trials.keeping import SETTINGS, keep_command, read_settings
+
+
+def test_the_command_reads_back_as_the_same_settings() -> None:
+    settings = {"num_workers": 4, "persistent_workers": True, "lr_factor": 2.0, "autocast": "bf16", "in_order": False}
+    line = keep_command(["python", "my train.py", "--lr", "0.1"], settings)
+    words = shlex.split(line)
+    assert words[:2] == ["flatout", "run"] and words[words.index("--") + 1 :] == [
+        "python",
+        "my train.py",
+        "--lr",
+        "0.1",
+    ]
+    assert read_settings([words[i + 1] for i, word in enumerate(words) if word == "--set"]) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workers=4", "write NAME=VALUE, with NAME one of num_workers"),
+        ("num_workers", "write NAME=VALUE"),
+        ("num_workers=many", "is a number, such as 4"),
+        ("num_workers=-1", "cannot be -1"),
+        ("batch_size=0", "cannot be 0"),
+        ("pin_memory=maybe", "is true or false"),
+    ],
+)
+def test_a_mistake_is_told(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        read_settings([text])
+
+
+def test_the_probe_knows_every_setting_and_no_other() -> None:
+    from importlib import import_module
+
+    parts = ("backends", "copies", "files", "loader", "model", "optimizer", "scalars", "writing")
+    names = {name for part in parts for name in import_module(f"flatout.probe.injections.{part}").SETTINGS}
+    assert names == set(SETTINGS)
+    assert json.dumps(sorted(names)) and len(REMEDIES) > 20

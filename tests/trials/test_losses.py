@@ -1,0 +1,52 @@
+"""Whether a trial trains the same."""
+
+import math
+
+import numpy as np
+import pytest
+
+from flatout.trials.losses import check
+
+CURVE = [2.3 * math.exp(-step / 60) + 0.3 for step in range(80)]
+
+
+def noisy(seed: int, scale: float = 0.02) -> list[float]:
+    return (np.asarray(CURVE) + np.random.default_rng(seed).normal(0, scale, len(CURVE))).tolist()
+
+
+def test_equal_losses_pass_to_the_bit() -> None:
+    found = check([CURVE, CURVE], [CURVE], "identical")
+    assert found.passed and found.same_bits and "bit for bit" in found.text
+
+
+def test_another_random_order_passes() -> None:
+    assert check([noisy(1), noisy(2)], [noisy(3), noisy(4)], "identical").passed
+
+
+@pytest.mark.parametrize("kind", ["identical", "numerics", "data"])
+def test_a_training_that_stays_at_its_start_fails(kind: str) -> None:
+    found = check([noisy(1), noisy(2)], [[2.6] * 80, [2.6] * 80], kind)
+    assert not found.passed and "more than" in found.text
+
+
+def test_without_losses_it_fails_closed() -> None:
+    found = check([CURVE], [[]], "identical")
+    assert not found.passed and found.text == "not checked: 0 losses were seen in a run, 10 are needed"
+    assert not check([CURVE[:9]], [CURVE[:9]], "identical").passed
+
+
+def test_a_loss_that_overflows_fails() -> None:
+    bad = [*CURVE[:40], math.nan, *CURVE[41:]]
+    found = check([CURVE], [bad], "numerics")
+    assert not found.passed and "step 41 is nan" in found.text
+
+
+def test_a_training_that_overflows_anyway_is_not_blamed_on_the_remedy() -> None:
+    bad = [*CURVE[:40], math.inf, *CURVE[41:]]
+    assert check([bad], [bad], "identical").passed
+
+
+def test_a_lower_loss_is_no_fault_where_the_optimisation_changes() -> None:
+    lower = [loss * 0.5 for loss in CURVE]
+    assert check([CURVE, CURVE], [lower, lower], "optimisation").passed
+    assert not check([CURVE, CURVE], [lower, lower], "identical").passed

@@ -1,0 +1,71 @@
+"""Pairs of runs: how many, in which order, and what is left out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flatout.compare.ratio import Ratio
+from flatout.trials.pairs import Pairs, gains, measure_pairs
+from flatout.trials.side import OUT_OF_MEMORY, Side
+from tests.trials.sides import STEPS, side
+
+A: dict[str, Any] = {}
+B: dict[str, Any] = {"num_workers": 4}
+
+
+def runs(rates_a: list[float], rates_b: list[float]) -> tuple[Any, list[str]]:
+    order: list[str] = []
+    left = {"a": iter(rates_a), "b": iter(rates_b)}
+
+    def run(settings: Mapping[str, Any]) -> Side:
+        name = "b" if settings else "a"
+        order.append(name)
+        return side(next(left[name]))
+
+    return run, order
+
+
+def measured(run: Any, room: int = 100) -> Pairs:
+    used = [0]
+
+    def has_room(runs: int) -> bool:
+        used[0] += runs
+        return used[0] <= room
+
+    return measure_pairs(run, A, B, room=has_room, decided=lambda ratio: gains(ratio) or ratio.factor < 1.005)
+
+
+def test_a_clear_gain_takes_two_pairs_in_turn() -> None:
+    run, order = runs([100, 101], [200, 203])
+    found = measured(run)
+    assert order == ["a", "b", "b", "a"]
+    ratio = found.ratio()
+    assert ratio is not None and ratio.pairs == 2 and 1.9 < ratio.low < 2.0 < ratio.high
+    assert gains(ratio)
+
+
+def test_an_unclear_gain_takes_more_pairs() -> None:
+    run, order = runs([100, 104, 98, 101], [104, 103, 107, 102])
+    assert len(measured(run).a) == 4 and len(order) == 8
+
+
+def test_what_is_slower_in_its_first_pair_gets_no_second_one() -> None:
+    run, order = runs([100], [60])
+    ratio = measured(run).ratio()
+    assert order == ["a", "b"] and ratio is not None and ratio.pairs == 1 and not gains(ratio)
+
+
+def test_a_single_pair_never_keeps_anything() -> None:
+    assert not gains(Ratio(2.0, 1.9, 2.1, 1))
+
+
+def test_a_stalled_pair_is_measured_again() -> None:
+    still = [0.08] * (STEPS - 1) + [10.0]
+    sides = iter([side(100), side(50, steps_s=still), side(100), side(100), side(100), side(100)])
+    found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
+    assert found.stalled == 1 and len(found.a) == 2
+
+
+def test_a_side_that_fails_ends_the_trial() -> None:
+    sides = iter([side(100), Side(OUT_OF_MEMORY, "CUDA out of memory", 3.0)])
+    found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
+    assert found.failed is not None and not found.failed_without and found.ratio() is None
