@@ -38,7 +38,7 @@ def test_a_recorded_run_becomes_a_view_whose_planted_fault_is_found(tmp_path: Pa
     assert (view.validations, view.checkpoints) == (0, 0)
     causes, _ = judge(view)
     assert causes[0].id == "too_few_workers"
-    remedy = propose(view, causes)[0]
+    remedy = propose(view, causes)[0][0]
     assert remedy.id == "num_workers"
     assert remedy.gain.predicted == pytest.approx(4.0, rel=0.1)
 

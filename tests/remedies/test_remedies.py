@@ -30,7 +30,7 @@ from tests.diagnose.views import (
 
 
 def offered(view: View) -> dict[str, Remedy]:
-    return {remedy.id: remedy for remedy in propose(view, judge(view)[0])}
+    return {remedy.id: remedy for remedy in propose(view, judge(view)[0])[0]}
 
 
 def test_few_workers_are_raised_to_the_smallest_number_that_meets_the_demand() -> None:
@@ -130,7 +130,7 @@ def test_a_validation_that_is_halved_gives_half_of_its_share_back() -> None:
 
 def test_remedies_are_listed_by_predicted_gain() -> None:
     for view in (starved(), saturated(), remote(), crowded()):
-        gains = [remedy.gain.predicted for remedy in propose(view, judge(view)[0])]
+        gains = [remedy.gain.predicted for remedy in propose(view, judge(view)[0])[0]]
         assert gains == sorted(gains, reverse=True)
 
 

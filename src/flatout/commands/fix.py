@@ -30,6 +30,16 @@ def fix(
             "--seconds", metavar="TIME", help="Of each run. Default: 80 steps, 3s to 30s.", show_default=False
         ),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="The command's YAML, JSON or TOML file: settings are changed in it."
+        ),
+    ] = None,
+    knobs: Annotated[
+        list[str] | None,
+        typer.Option("--knob", metavar="SETTING=KEY", help="Where a setting is, if its name does not tell."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the last fix of this command, which was killed.")
     ] = False,
@@ -53,6 +63,8 @@ def fix(
     from flatout.trials.isolation import find_isolation
     from flatout.trials.journal import begin
     from flatout.trials.journal import resume as go_on
+    from flatout.trials.kept import write_kept, write_plans
+    from flatout.trials.places import find_places
     from flatout.trials.showing import lines, to_dict
     from flatout.trials.side import Plan
     from flatout.trials.telling import Telling
@@ -64,15 +76,19 @@ def fix(
         seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
     )
     words = tuple(command or ())
+    places = find_places(words, config, knobs or [])
     journal = go_on(folder, words) if resume else begin(folder, words)
     from flatout.recording import Bounds
 
-    plan = Plan(words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), quiet)
+    plan = Plan(words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), places)
     try:
         fixed = Fixing(plan, options, journal, Telling(quiet)).run()
+        keep, plans = write_kept(fixed, places, journal.folder), write_plans(fixed, places, journal.folder)
     finally:
         clean(journal.folder)
-    typer.echo(json_format.dumps(to_dict(fixed), indent=2) if json else "\n".join(lines(fixed)))
+    typer.echo(
+        json_format.dumps(to_dict(fixed, keep, plans), indent=2) if json else "\n".join(lines(fixed, keep, plans))
+    )
     if fixed.interrupted:
         raise typer.Exit(130)
 

@@ -24,6 +24,7 @@ def diagnose(run: Run) -> Diagnosis:
     """
     view = build_view(run)
     causes, not_measured = judge(view) if view else ((), ())
+    remedies, plans = propose(view, causes) if view else ((), ())
     return Diagnosis(
         run_id=run.id,
         run_path=str(run.path),
@@ -32,11 +33,12 @@ def diagnose(run: Run) -> Diagnosis:
         ledger=view.ledger if view else None,
         causes=causes,
         not_measured=not_measured,
-        remedies=propose(view, causes) if view else (),
+        remedies=remedies,
         problems=run.problems,
-        next_command=next_command(run.id, run.command, causes),
+        next_command=next_command(run.id, run.command, causes, remedies),
         machine=_machine(run),
         findings=find(view) if view else (),
+        plans=plans,
         loader=_loader(view),
     )
 

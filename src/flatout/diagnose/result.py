@@ -155,6 +155,18 @@ class Remedy:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """Remedies bundled: conservative, moderate or aggressive."""
+
+    name: str
+    settings: dict[str, Any]  # as ``flatout run --set`` takes them
+    remedies: tuple[str, ...]  # titles, largest predicted gain first
+    gain: Gain  # of the whole
+    memory_bytes: int | None  # host memory added; None: not known
+    risk: str  # the highest of its remedies
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """All that a report shows."""
 
@@ -170,4 +182,5 @@ class Diagnosis:
     next_command: str
     machine: str  # one line
     findings: tuple[Finding, ...] = ()  # risks and opportunities beside the causes
+    plans: tuple[Plan, ...] = ()  # from the one that changes least on
     loader: dict[str, Any] = field(default_factory=dict)  # how the training's DataLoader is set; empty: there is none

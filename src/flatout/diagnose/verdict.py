@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from flatout.diagnose.causes.fetching import split
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.ranking import HEALTHY
-from flatout.diagnose.result import Cause
+from flatout.diagnose.result import Cause, Remedy
 from flatout.diagnose.thresholds import MATERIAL_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import counted, percent
@@ -75,14 +75,17 @@ def verdict(view: View | None, causes: Sequence[Cause]) -> str:
     return f"{cause.title[:1].upper()}{cause.title[1:]}: {share} of the time."
 
 
-def next_command(run_id: str, command: Sequence[str], causes: Sequence[Cause]) -> str:
+def next_command(run_id: str, command: Sequence[str], causes: Sequence[Cause], remedies: Sequence[Remedy] = ()) -> str:
     """The command to type next.
 
     Args:
         run_id: id of the diagnosed run.
         command: the recorded training command.
         causes: in rank order.
+        remedies: those that can be put into the command are tried by ``flatout fix``.
     """
+    if any(remedy.settings and remedy.semantic_class == "identical" for remedy in remedies):
+        return f"flatout fix -- {shlex.join(command)}"
     if causes and causes[0].id == HEALTHY:
         return f"flatout report {run_id} --markdown"
     # Measure again: after the first remedy, or over the whole run when nothing was found.

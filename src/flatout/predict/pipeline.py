@@ -15,6 +15,7 @@ lock, which the fetching thread has: that part is proportional to how busy a wor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from flatout.diagnose.thresholds import MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
@@ -39,6 +40,24 @@ class Change:
     supply_factor: float = 1.0  # on the workers' rate: what another queue makes of the same fetches
     handover_factor: float = 1.0  # on the time of taking over a batch
     lock_removed: bool = False  # workers no longer wait for each other
+
+    def and_then(self, other: Change) -> Change:
+        """Both changes: factors multiply, what is removed adds up, and the later number of workers holds."""
+        helpers = [factor for factor in (self.helper_cpu_factor, other.helper_cpu_factor) if factor is not None]
+        return Change(
+            num_workers=self.num_workers if other.num_workers is None else other.num_workers,
+            fetch_cpu_factor=self.fetch_cpu_factor * other.fetch_cpu_factor,
+            fetch_blocked_factor=self.fetch_blocked_factor * other.fetch_blocked_factor,
+            helper_cpu_factor=math.prod(helpers) if helpers else None,
+            fetch_cpu_added_s=self.fetch_cpu_added_s + other.fetch_cpu_added_s,
+            worker_threads_removed=self.worker_threads_removed or other.worker_threads_removed,
+            busy_removed_s=self.busy_removed_s + other.busy_removed_s,
+            busy_cpu_removed_s=self.busy_cpu_removed_s + other.busy_cpu_removed_s,
+            gap_removed_s=self.gap_removed_s + other.gap_removed_s,
+            supply_factor=self.supply_factor * other.supply_factor,
+            handover_factor=self.handover_factor * other.handover_factor,
+            lock_removed=self.lock_removed or other.lock_removed,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

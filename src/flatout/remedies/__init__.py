@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flatout.diagnose.result import Cause, Remedy
+from flatout.diagnose.result import Cause, Plan, Remedy
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.predict.rate_model import fit
@@ -42,6 +42,7 @@ from flatout.remedies import (
     work_to_workers,
     worker_threads,
 )
+from flatout.remedies.plans import bundle
 from flatout.remedies.proposal import Case, Entry, Proposal
 
 REMEDIES: tuple[Entry, ...] = (
@@ -85,8 +86,8 @@ _WORTH_SHOWING = 1.0 + NOISE_SHARE
 _NO_HARM = 0.99
 
 
-def propose(view: View, causes: Sequence[Cause]) -> tuple[Remedy, ...]:
-    """Remedies for the causes found, largest predicted gain first.
+def propose(view: View, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tuple[Plan, ...]]:
+    """Remedies for the causes found, largest predicted gain first, and the plans that they make.
 
     Args:
         view: the measured run.
@@ -94,8 +95,8 @@ def propose(view: View, causes: Sequence[Cause]) -> tuple[Remedy, ...]:
     """
     model = fit(view)
     if model is None:
-        return ()
-    chosen = []
+        return (), ()
+    chosen: list[tuple[Remedy, Proposal]] = []
     for entry in REMEDIES:
         for cause in causes:
             if cause.id not in entry.causes:
@@ -106,22 +107,22 @@ def propose(view: View, causes: Sequence[Cause]) -> tuple[Remedy, ...]:
             gain = model.gain(proposal.change, proposal.least, proposal.most)
             if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
                 assumed = "".join(f"; {assumption}" for assumption in model.assumptions)
-                chosen.append(
-                    Remedy(
-                        id=entry.id,
-                        cause=cause.id,
-                        title=proposal.title,
-                        semantic_class=entry.semantic_class,
-                        risk=entry.risk,
-                        gain=gain,
-                        memory_bytes=proposal.memory_bytes,
-                        how=f"flatout train … --set {proposal.recipe}" if view.by_recipe else proposal.how,
-                        basis=proposal.basis + assumed,
-                        settings=dict(proposal.settings or {}),
-                    )
+                remedy = Remedy(
+                    id=entry.id,
+                    cause=cause.id,
+                    title=proposal.title,
+                    semantic_class=entry.semantic_class,
+                    risk=entry.risk,
+                    gain=gain,
+                    memory_bytes=proposal.memory_bytes,
+                    how=f"flatout train … --set {proposal.recipe}" if view.by_recipe else proposal.how,
+                    basis=proposal.basis + assumed,
+                    settings=dict(proposal.settings or {}),
                 )
+                chosen.append((remedy, proposal))
             break
-    return tuple(sorted(chosen, key=lambda remedy: -remedy.gain.predicted))
+    chosen.sort(key=lambda pair: -pair[0].gain.predicted)
+    return tuple(remedy for remedy, _ in chosen), bundle(model, chosen)
 
 
 __all__ = ["REMEDIES", "Case", "Entry", "Proposal", "propose"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from flatout.diagnose.thresholds import MATERIAL_SHARE
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
 
 
 def _propose(case: Case) -> Proposal | None:
     optimizer_s = case.view.seconds("optimizer") / case.model.batches
-    if optimizer_s <= 0:
+    if case.view.ledger.share("optimizer") < MATERIAL_SHARE:
         return None
     return Proposal(
         title="use the optimizer's fused form",

@@ -20,6 +20,7 @@ from flatout.diagnose.result import (
     Ledger,
     Line,
     NotMeasured,
+    Plan,
     Remedy,
     Steps,
 )
@@ -40,6 +41,8 @@ def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "not_measured": [asdict(one) for one in diagnosis.not_measured],
         "remedies": [_remedy_to_json(remedy) for remedy in diagnosis.remedies],
         "findings": [asdict(finding) for finding in diagnosis.findings],
+        "plans": [asdict(plan) for plan in diagnosis.plans],
+        "loader": diagnosis.loader,
         "problems": diagnosis.problems,
         "next_command": diagnosis.next_command,
     }
@@ -84,6 +87,8 @@ def diagnosis_from_json(data: Any, *, origin: str = "report") -> Diagnosis:
             next_command=data["next_command"],
             machine=data["machine"],
             findings=tuple(Finding(**{**one, "evidence": _evidence(one)}) for one in data["findings"]),
+            plans=tuple(_plan(plan) for plan in data["plans"]),
+            loader=dict(data["loader"]),
         )
     except KeyError as error:
         raise UsageError(f"{origin}: damaged: {error} is missing; write the report again") from error
@@ -132,6 +137,7 @@ def _remedy_to_json(remedy: Remedy) -> dict[str, Any]:
         "memory": data["memory_bytes"],
         "how": data["how"],
         "basis": data["basis"],
+        "settings": data["settings"],
     }
 
 
@@ -146,7 +152,12 @@ def _remedy(data: dict[str, Any]) -> Remedy:
         memory_bytes=data["memory"],
         how=data["how"],
         basis=data["basis"],
+        settings=dict(data["settings"]),
     )
+
+
+def _plan(data: dict[str, Any]) -> Plan:
+    return Plan(**{**data, "remedies": tuple(data["remedies"]), "gain": Gain(**_numbers(data["gain"]))})
 
 
 def _cause(data: dict[str, Any]) -> Cause:

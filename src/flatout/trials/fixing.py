@@ -109,6 +109,8 @@ class Fixing:
             folder=str(self.plan.folder.absolute()),
             seconds=time.monotonic() - self.begin_s,
             interrupted=self.interrupted,
+            loader=self.first.loader,
+            plans=self.first.plans,
         )
 
     # --- the first look ---
@@ -349,5 +351,5 @@ def _titled(remedy: Remedy, settings: Mapping[str, Any]) -> str:
 
 def clean(folder: Path) -> None:
     """Remove what only the trials needed; the journal stays."""
-    for name in ("cache", "runs"):
+    for name in ("cache", "configs", "runs"):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flatout.compare.ratio import Ratio
-from flatout.diagnose.result import Gain
+from flatout.diagnose.result import Gain, Plan
 
 KEPT, DROPPED = "kept", "dropped"
 
@@ -113,6 +113,8 @@ class Fixed:
         folder: where the journal lies.
         seconds: that it took.
         interrupted: by Ctrl-C.
+        loader: how the training's DataLoader is set.
+        plans: bundles of remedies, as the first diagnosis predicts them.
     """
 
     command: tuple[str, ...]
@@ -127,6 +129,8 @@ class Fixed:
     folder: str
     seconds: float
     interrupted: bool = False
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    plans: tuple[Plan, ...] = ()
 
     @property
     def kept(self) -> tuple[Tried, ...]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from flatout.report.layout import wrap
-from flatout.report.quantities import duration, factor, interval
+from flatout.report.quantities import duration, factor, interval, size
 from flatout.trials.keeping import keep_command
+from flatout.trials.kept import Kept
 from flatout.trials.result import KEPT, Fixed, Proof, Tried
 
 WIDTH = 80
@@ -21,7 +24,7 @@ _WORDS = {
 }
 
 
-def lines(fixed: Fixed) -> list[str]:
+def lines(fixed: Fixed, kept: Kept | None = None, plans: Mapping[str, Kept] | None = None) -> list[str]:
     """For a terminal."""
     text = [*_wrapped(verdict(fixed), 0), ""]
     text += _proof(fixed) if fixed.proof else [f"  {'before':10}{fixed.before:12,.1f} {fixed.unit}"]
@@ -34,11 +37,28 @@ def lines(fixed: Fixed) -> list[str]:
         for title, why in fixed.untried:
             text += [*_wrapped(title, 2), *_wrapped(why, 4)]
     if fixed.kept:
-        text += ["", "To keep it, run", "", f"  {keep_command(fixed.command, fixed.settings)}", "", "or write", ""]
+        keep = kept or Kept(keep_command(fixed.command, fixed.settings))
+        text += ["", "To keep it, run", "", f"  {keep.command}", ""]
+        if keep.diff:
+            text += ["or apply", "", *(f"  {line}" for line in keep.diff.splitlines()), ""]
+        text += ["or write", ""]
         for how in {trial.remedy: trial.how for trial in fixed.kept}.values():  # the last value of each remedy
             text += _wrapped(how, 2)
+    text += _plans(fixed, plans or {})
     notes = f"{fixed.ended} {fixed.isolation} It took {duration(fixed.seconds)}."
     return [*text, "", *_wrapped(notes.strip(), 0)]
+
+
+def _plans(fixed: Fixed, ways: Mapping[str, Kept]) -> list[str]:
+    """Each plan with what is predicted of it; what was proved comes first, above."""
+    text: list[str] = []
+    for plan in fixed.plans:
+        if plan.name not in ways:
+            continue
+        memory = "memory not known" if plan.memory_bytes is None else f"{size(plan.memory_bytes)} more host memory"
+        head = f"{plan.name}: predicted {interval(plan.gain)}, {memory}, {plan.risk} risk"
+        text += ["", *_wrapped(head, 2), *_wrapped("; ".join(plan.remedies), 4), f"    {ways[plan.name].command}"]
+    return ["", "Plans for the training as it was, predicted and not measured", *text] if text else []
 
 
 def verdict(fixed: Fixed) -> str:
@@ -84,7 +104,7 @@ def _wrapped(text: str, indent: int) -> list[str]:
     return [" " * indent + line for line in wrap(text, WIDTH - indent)]
 
 
-def to_dict(fixed: Fixed) -> dict[str, Any]:
+def to_dict(fixed: Fixed, kept: Kept | None = None, plans: Mapping[str, Kept] | None = None) -> dict[str, Any]:
     """For ``--json``."""
     return {
         "command": list(fixed.command),
@@ -97,7 +117,11 @@ def to_dict(fixed: Fixed) -> dict[str, Any]:
         "tried": [trial.to_dict() for trial in fixed.tried],
         "untried": [{"title": title, "why": why} for title, why in fixed.untried],
         "settings": fixed.settings,
-        "keep": keep_command(fixed.command, fixed.settings) if fixed.settings else None,
+        "keep": kept.to_dict() if kept else None,
+        "plans": [
+            {**asdict(plan), "keep": plans[plan.name].to_dict() if plans and plan.name in plans else None}
+            for plan in fixed.plans
+        ],
         "ended": fixed.ended,
         "isolation": fixed.isolation,
         "folder": fixed.folder,

@@ -9,12 +9,13 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flatout.compare.speed import Speed, speed_of
+from flatout.diagnose.diagnosis import diagnose
 from flatout.errors import RecordError
 from flatout.record import Run, load_run
 from flatout.recording import Bounds, record
@@ -22,6 +23,7 @@ from flatout.recording.failure import explain
 from flatout.trials.guards import Guard
 from flatout.trials.isolation import NAMESPACE, Isolation, scratch_folder, wrapped
 from flatout.trials.losses import losses_of
+from flatout.trials.places import Places
 
 OK, OUT_OF_MEMORY, GUARDED, FAILED, REFUSED, INTERRUPTED = "ok", "oom", "guarded", "failed", "refused", "interrupted"
 _MEMORY = re.compile(
@@ -51,7 +53,7 @@ class Plan:
         runs_dir: where runs are recorded.
         bounds: of each run.
         isolation: of the machine.
-        quiet: no progress lines.
+        places: where settings of the user's own are; what has none is injected.
     """
 
     command: tuple[str, ...]
@@ -59,7 +61,7 @@ class Plan:
     runs_dir: Path
     bounds: Bounds
     isolation: Isolation
-    quiet: bool = False
+    places: Places | None = None
 
 
 @dataclass(frozen=True)
@@ -88,24 +90,26 @@ class Side:
 def run_side(
     plan: Plan,
     settings: Mapping[str, Any],
-    command: Sequence[str] | None = None,
     deadline_s: float = math.inf,
 ) -> Side:
     """Run the command once with these settings.
 
     Args:
         plan: how.
-        settings: injected ones, by name.
-        command: another command line that stands for the same training; None: the plan's.
+        settings: by name.
         deadline_s: on the monotonic clock: the run is ended then, as by a guard.
     """
     begin_s = time.monotonic()
+    placed = plan.places.placed(settings) if plan.places is not None else set()
+    injected = {name: value for name, value in settings.items() if name not in placed}
     with scratch_folder(plan.folder) as scratch:
-        words = list(command or plan.command)
-        environment = _environment(plan, settings, scratch)
+        words = list(plan.command)
+        if plan.places is not None:
+            words = plan.places.command_with(settings, _folder(plan, "configs"))
+        environment = _environment(plan, injected)
         if plan.isolation.kind == NAMESPACE:
             plan.runs_dir.mkdir(parents=True, exist_ok=True)
-            words = wrapped(words, scratch, (plan.runs_dir.absolute(), _cache(plan)))
+            words = wrapped(words, scratch, (plan.runs_dir.absolute(), _folder(plan, "cache")))
         else:
             environment["FLATOUT_REDIRECT"] = str(scratch)
         guard = Guard(scratch)
@@ -137,10 +141,15 @@ def run_side(
         memory = _MEMORY.search(told) or outcome.exit_code == _KILLED
         return Side(OUT_OF_MEMORY if memory else FAILED, explain(outcome)[0], wall_s, run=run)
     changed, refused = _settings_of(run)
-    missing = [name for name in settings if name not in changed]
+    missing = [name for name in injected if name not in changed]
     if missing:
         whys = "; ".join(f"{name}: {refused.get(name, 'nothing in this training takes it')}" for name in missing)
         return Side(REFUSED, whys, wall_s, run=run)
+    loader = diagnose(run).loader if placed else {}
+    for name in placed & loader.keys():
+        if loader[name] != settings[name]:
+            why = f"{name} is {loader[name]} in the DataLoader, though {settings[name]} was written where it is set"
+            return Side(REFUSED, why, wall_s, run=run)
     try:
         speed = speed_of(run, settle=True)
     except RecordError as error:
@@ -148,7 +157,7 @@ def run_side(
     return Side(OK, "", wall_s, speed, tuple(losses_of(run)), run, changed)
 
 
-def _environment(plan: Plan, settings: Mapping[str, Any], scratch: Path) -> dict[str, str]:
+def _environment(plan: Plan, settings: Mapping[str, Any]) -> dict[str, str]:
     port = str(_free_port())
     return {
         **OFFLINE,
@@ -158,12 +167,13 @@ def _environment(plan: Plan, settings: Mapping[str, Any], scratch: Path) -> dict
         "MASTER_PORT": port,
         "PET_MASTER_PORT": port,
         # Kept from trial to trial: only the first one compiles.
-        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(_cache(plan) / "inductor"),
+        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+        or str(_folder(plan, "cache") / "inductor"),
     }
 
 
-def _cache(plan: Plan) -> Path:
-    folder = (plan.folder / "cache").absolute()
+def _folder(plan: Plan, name: str) -> Path:
+    folder = (plan.folder / name).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -1,0 +1,55 @@
+"""Plans: remedies bundled by how much they may change, each with what the model predicts for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flatout.diagnose.result import Plan, Remedy
+from flatout.predict.pipeline import Change
+from flatout.predict.rate_model import RateModel
+from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION, Proposal
+
+# name -> classes and risks that it takes; each plan holds the one before it.
+PLANS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
+    ("conservative", frozenset({IDENTICAL}), frozenset({"low"})),
+    ("moderate", frozenset({IDENTICAL, NUMERICS}), frozenset({"low", "medium"})),
+    ("aggressive", frozenset({IDENTICAL, NUMERICS, DATA, OPTIMISATION}), frozenset({"low", "medium", "high"})),
+)
+_RISKS = ("low", "medium", "high")
+
+
+def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[Plan, ...]:
+    """The three plans, those that hold nothing new left out.
+
+    Only remedies that can be put into a training are bundled. Their changes are applied to the model together, so that
+    two remedies for one cause are not counted twice.
+
+    Args:
+        model: fitted to the run.
+        found: remedies with their proposals, largest predicted gain first.
+    """
+    plans: list[Plan] = []
+    for name, classes, risks in PLANS:
+        chosen = [
+            (remedy, proposal)
+            for remedy, proposal in found
+            if remedy.settings and remedy.semantic_class in classes and remedy.risk in risks
+        ]
+        if not chosen or (plans and len(chosen) == len(plans[-1].remedies)):
+            continue
+        changes = [Change(), Change(), Change()]
+        for _, proposal in chosen:
+            steps = (proposal.change, proposal.least or proposal.change, proposal.most or proposal.change)
+            changes = [one.and_then(step) for one, step in zip(changes, steps, strict=True)]
+        memory = [remedy.memory_bytes for remedy, _ in chosen]
+        plans.append(
+            Plan(
+                name=name,
+                settings={key: value for remedy, _ in chosen for key, value in remedy.settings.items()},
+                remedies=tuple(remedy.title for remedy, _ in chosen),
+                gain=model.gain(*changes),
+                memory_bytes=None if None in memory else sum(each for each in memory if each is not None),
+                risk=max((remedy.risk for remedy, _ in chosen), key=_RISKS.index),
+            )
+        )
+    return tuple(plans)

@@ -1,0 +1,50 @@
+"""A patch of the script's own DataLoader call."""
+
+import ast
+
+import pytest
+
+from flatout.trials.source_patch import patched
+
+SETTINGS = {"num_workers": 4, "persistent_workers": True, "autocast": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("loader = DataLoader(data, 8)\n", "loader = DataLoader(data, 8, num_workers=4, persistent_workers=True)\n"),
+        (
+            "loader = data.DataLoader(\n    make(x), num_workers=1,  # é few\n)\n",
+            "loader = data.DataLoader(\n    make(x), num_workers=4, persistent_workers=True,  # é few\n)\n",
+        ),
+        (
+            "loader = DataLoader(a, shuffle=(True))\nval = DataLoader(b)\n",
+            "loader = DataLoader(a, shuffle=(True), num_workers=4, persistent_workers=True)\nval = DataLoader(b)\n",
+        ),
+        (
+            "for x in DataLoader(a, num_workers=int(os.cpu_count() / 2), persistent_workers=False): pass\n",
+            "for x in DataLoader(a, num_workers=4, persistent_workers=True): pass\n",
+        ),
+    ],
+)
+def test_keywords_are_set_or_added(before: str, after: str) -> None:
+    changed = patched(before, SETTINGS)
+    assert changed == after
+    ast.parse(changed)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a = DataLoader(x)\nb = DataLoader(y)\n",  # which one?
+        "a = DataLoader(x, **options)\n",  # what do the options hold?
+        "a = make_loader(x)\n",
+        "a = DataLoader(\n",
+    ],
+)
+def test_where_it_is_not_clear_there_is_no_patch(source: str) -> None:
+    assert patched(source, SETTINGS) is None
+
+
+def test_without_settings_of_a_loader_there_is_no_patch() -> None:
+    assert patched("a = DataLoader(x)\n", {"autocast": "bf16"}) is None
