@@ -88,6 +88,7 @@ def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process
         "cudnn_benchmark",
         "compiled",
         "outputs",
+        "param_bytes",
     )
     return Process(
         **{name: lead.info.get(name) for name in settings},

@@ -51,6 +51,7 @@ class Process:
     cudnn_benchmark: bool | None = None
     compiled: bool | None = None
     outputs: int | None = None  # of the model's last linear layer: classes, if it classifies
+    param_bytes: int | None = None  # of the model's weights
     capability: float | None = None  # compute capability of the GPU
 
 

@@ -44,6 +44,7 @@ def _weights_of(module):
         "convolutions": convolution.dim() - 2 if convolution is not None else None,
         "channels_last": _channels_last(convolution) if convolution is not None else None,
         "outputs": linear[-1].out_features if linear else None,
+        "param_bytes": sum(weight.numel() * weight.element_size() for weight in module.parameters()),
     }
 
 
@@ -63,6 +64,7 @@ def save():
         convolutions=_noted.get("convolutions"),
         channels_last=_noted.get("channels_last"),
         outputs=_noted.get("outputs"),
+        param_bytes=_noted.get("param_bytes"),
         compiled=_asked(_compiled),
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from flatout.predict.host_memory import added_bytes
+from flatout.predict.device_memory import DeviceMemory, device_memory
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import OPTIMISATION, Case, Entry, Proposal
+
+_FACTORS = (2.0, 1.5, 1.25)
 
 
 def _propose(case: Case) -> Proposal | None:
@@ -12,24 +14,42 @@ def _propose(case: Case) -> Proposal | None:
     if loading is None or loading.batch_size is None:
         return None
     size = loading.batch_size
-    # Demand b / (a b + c): twice the batch halves the fixed cost c of each sample.
-    saved_s = 0.5 * case.cause.share * case.model.now.total_s
+    memory = device_memory(case.view)
+    # Sizes that fit: without a GPU, or without its memory known, the double is taken.
+    bigger = next((int(size * factor) for factor in _FACTORS if _fits(memory, int(size * factor), size)), None)
+    if bigger is None:
+        return None
+    # Demand b / (a b + c): a larger batch shares the fixed cost c among more samples.
+    saved_s = (1.0 - size / bigger) * case.cause.share * case.model.now.total_s
     depth_bytes = None
     if loading.num_workers == 0:
-        depth_bytes = loading.batch_bytes
+        depth_bytes = round((bigger / size - 1.0) * loading.batch_bytes) if loading.batch_bytes is not None else None
     elif loading.batch_bytes is not None:
-        # Each batch in flight doubles: as much as twice as deep a queue of the old ones.
-        depth_bytes = added_bytes(case.view, loading.num_workers, 2 * (loading.prefetch_factor or 2))
+        # Each batch in flight grows.
+        depth = loading.num_workers * (loading.prefetch_factor or 2)
+        depth_bytes = round((bigger / size - 1.0) * depth * loading.batch_bytes)
     return Proposal(
-        title=f"raise the batch size from {size} to {2 * size}",
+        title=f"raise the batch size from {size} to {bigger}",
         change=Change(busy_removed_s=saved_s, busy_cpu_removed_s=saved_s),
         least=Change(),
-        how=f"DataLoader(..., batch_size={2 * size}); adapt the learning rate; device memory grows with the batch",
-        settings={"batch_size": 2 * size, "lr_factor": 2.0},
-        recipe=f"training.batch_size={2 * size}",
-        basis="measured cost that each step has once; device memory was not predicted",
+        how=f"DataLoader(..., batch_size={bigger}); adapt the learning rate; device memory grows with the batch",
+        settings={"batch_size": bigger, "lr_factor": bigger / size},
+        recipe=f"training.batch_size={bigger}",
+        basis=f"measured cost that each step has once; {_told(memory, bigger)}",
         memory_bytes=depth_bytes,
     )
+
+
+def _fits(memory: DeviceMemory | None, bigger: int, size: int) -> bool:
+    return bigger > size and (memory is None or memory.fits(bigger))
+
+
+def _told(memory: DeviceMemory | None, size: int) -> str:
+    if memory is None:
+        return "device memory was not predicted"
+    low, high = memory.at(size)
+    gib = 1 << 30
+    return f"device memory {low / gib:.1f} to {high / gib:.1f} of {memory.total_bytes / gib:.1f} GiB, predicted"
 
 
 ENTRY = Entry("bigger_batch", ("small_batch",), OPTIMISATION, "medium", _propose)

@@ -1,0 +1,66 @@
+"""Memory of the GPU as a function of the batch size: memory(b) = base + slope x b.
+
+One run shows one point of that line. What does not grow with the batch is bounded from what is known of the model: its
+weights at least, and at most weights, gradients and two moments of the optimizer (Adam, 32 bits) with the libraries'
+own memory. The rest of what is in use grows with the batch: activations, their gradients, the batch itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flatout.diagnose.view import View
+
+# Weights, gradients and Adam's two moments.
+_MOST_COPIES = 4
+# CUDA's context and the libraries' workspaces.
+_CONTEXT_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """What a GPU holds at one batch size, and bounds of what stays the same at others.
+
+    Attributes:
+        batch_size: of the measured run.
+        used_bytes: in use then, the most.
+        total_bytes: of the GPU.
+        base_low: least that does not grow with the batch.
+        base_high: most of it.
+    """
+
+    batch_size: int
+    used_bytes: int
+    total_bytes: int
+    base_low: int
+    base_high: int
+
+    def at(self, batch_size: int) -> tuple[int, int]:
+        """Least and most bytes at another batch size: the larger the base, the less grows."""
+        factor = batch_size / self.batch_size
+        bounds = [base + factor * (self.used_bytes - base) for base in (self.base_high, self.base_low)]
+        return round(min(bounds)), round(max(bounds))
+
+    def fits(self, batch_size: int) -> bool:
+        """Whether the least that it would take is there: a trial finds out about the rest."""
+        return self.at(batch_size)[0] <= self.total_bytes
+
+
+def device_memory(view: View) -> DeviceMemory | None:
+    """Fit to a run; None without a GPU, its memory in use, or a known batch and model.
+
+    The memory in use is what the driver says: what PyTorch keeps reserved counts, as it does for anybody else.
+    """
+    usage, loading, weights = view.usage, view.loading, view.process.param_bytes
+    if not view.uses_gpu or usage.gpu_memory_used_bytes is None or not usage.gpu_memory_total_bytes:
+        return None
+    if loading is None or not loading.batch_size or weights is None:
+        return None
+    used = usage.gpu_memory_used_bytes
+    return DeviceMemory(
+        loading.batch_size,
+        used,
+        usage.gpu_memory_total_bytes,
+        min(weights, used),
+        min(_MOST_COPIES * weights + _CONTEXT_BYTES, used),
+    )
