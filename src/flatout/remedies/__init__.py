@@ -34,6 +34,7 @@ from flatout.remedies import (
     persistent_workers,
     pin_memory,
     prefetch_factor,
+    queue_settings,
     smaller_samples,
     start_method,
     tf32,
@@ -48,6 +49,7 @@ from flatout.remedies.proposal import Case, Entry, Proposal
 REMEDIES: tuple[Entry, ...] = (
     num_workers.ENTRY,
     prefetch_factor.ENTRY,
+    queue_settings.ENTRY,
     persistent_workers.ENTRY,
     start_method.ENTRY,
     fewer_workers.ENTRY,
@@ -104,7 +106,7 @@ def propose(view: View, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tu
             proposal = entry.propose(Case(view, cause, model))
             if proposal is None or (view.by_recipe and proposal.recipe is None):
                 continue
-            gain = model.gain(proposal.change, proposal.least, proposal.most)
+            gain = proposal.gain or model.gain(proposal.change, proposal.least, proposal.most)
             if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
                 assumed = "".join(f"; {assumption}" for assumption in model.assumptions)
                 remedy = Remedy(

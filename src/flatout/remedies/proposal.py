@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flatout.diagnose.result import Cause
+from flatout.diagnose.result import Cause, Gain
 from flatout.diagnose.view import View
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel
@@ -39,6 +39,7 @@ class Proposal:
     least: Change | None = None
     most: Change | None = None
     settings: Mapping[str, Any] | None = None  # as ``flatout run --set`` takes them; None: only a person can do it
+    gain: Gain | None = None  # simulated; None: what the model of means makes of ``change``
     recipe: str | None = None  # the same as ``--set`` of a recipe's key; None: recipes have none for it
 
 
