@@ -40,6 +40,7 @@ class Samples(Dataset):
 
 
 def main():
+    """Train until somebody ends it."""
     parser = argparse.ArgumentParser()
     for name, default in (("blocked-ms", 0.0), ("cpu-ms", 0.0), ("skew", 1.0), ("step-ms", 5.0), ("sample-ms", 0.0)):
         parser.add_argument(f"--{name}", type=float, default=default)

@@ -17,6 +17,7 @@ from flatout.commands.compare import compare
 from flatout.commands.explain import explain
 from flatout.commands.fix import fix
 from flatout.commands.lr_find import lr_find
+from flatout.commands.memory import memory
 from flatout.commands.predict import predict
 from flatout.commands.profile import profile
 from flatout.commands.recipes import recipes
@@ -99,6 +100,11 @@ app.command(
     rich_help_panel=MEASURE,
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
 )(ceilings)
+app.command(
+    "memory",
+    rich_help_panel=MEASURE,
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
+)(memory)
 app.command(
     "fix",
     rich_help_panel=IMPROVE,

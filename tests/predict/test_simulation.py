@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.predict.queueing import supply_factor
 from flatout.predict.rate_model import fit
 from flatout.predict.simulation import Costs, Settings, simulate
-from tests.diagnose.views import healthy, make_view, without_workers
+from flatout.predict.whatif import Wanted, WhatIf
+from tests.diagnose.views import healthy, make_view
 
 STEPS = 3000
 
@@ -119,17 +119,15 @@ def test_a_recorded_run_is_simulated_with_another_queue() -> None:
     )
     model = fit(view)
     assert model is not None
-    same = supply_factor(view, model.now, prefetch_factor=2)
-    deeper = supply_factor(view, model.now, prefetch_factor=16)
-    passing = supply_factor(view, model.now, in_order=False)
-    assert same == 1.0 and deeper is not None and passing is not None
+    whatif = WhatIf(view, model)
+    deeper = whatif.gain(Wanted(prefetch_factor=16)).predicted
+    passing = whatif.gain(Wanted(in_order=False)).predicted
+    assert whatif.gain(Wanted(prefetch_factor=2)).predicted == 1.0
     assert 1.2 < deeper <= passing * 1.05
     even = healthy()
-    even_model, alone = fit(even), without_workers()
+    even_model = fit(even)
     assert even_model is not None
-    assert supply_factor(even, even_model.now, in_order=False) == pytest.approx(1.0, abs=0.01)
-    alone_model = fit(alone)
-    assert alone_model is not None and supply_factor(alone, alone_model.now, in_order=False) is None
+    assert WhatIf(even, even_model).gain(Wanted(in_order=False)).predicted == pytest.approx(1.0, abs=0.01)
 
 
 def test_slow_batches_that_fall_to_one_worker_stay_with_it() -> None:

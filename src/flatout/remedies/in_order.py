@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flatout.predict.pipeline import EVEN, Change
-from flatout.predict.queueing import supply_factor
+from flatout.predict.pipeline import Change
+from flatout.predict.whatif import Wanted, WhatIf
 from flatout.remedies.proposal import DATA, Case, Entry, Proposal
 
 
@@ -11,14 +11,14 @@ def _propose(case: Case) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.num_workers < 2 or not loading.in_order:
         return None
-    factor = supply_factor(case.view, case.model.now, in_order=False)
-    if factor is None:
+    try:
+        gain = WhatIf(case.view, case.model).gain(Wanted(in_order=False))
+    except ValueError:
         return None
     return Proposal(
         title="let fast batches pass slow ones",
-        change=Change(supply_factor=factor),
-        least=Change(supply_factor=1.0 + (factor - 1.0) / 2),
-        most=Change(supply_factor=EVEN),
+        change=Change(supply_factor=gain.predicted),
+        gain=gain,
         how="DataLoader(..., in_order=False)  # torch 2.6 or newer; or a deeper prefetch_factor",
         settings={"in_order": False},
         basis="the recorded batches, simulated in order and as they come; the order of the batches changes",

@@ -33,7 +33,10 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
         chosen = [
             (remedy, proposal)
             for remedy, proposal in found
-            if remedy.settings and proposal.gain is None and remedy.semantic_class in classes and remedy.risk in risks
+            if remedy.settings
+            and proposal.change != Change()
+            and remedy.semantic_class in classes
+            and remedy.risk in risks
         ]
         if not chosen or (plans and len(chosen) == len(plans[-1].remedies)):
             continue

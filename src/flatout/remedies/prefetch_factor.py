@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.predict.host_memory import added_bytes
-from flatout.predict.pipeline import EVEN, Change
-from flatout.predict.queueing import supply_factor
+from flatout.predict.pipeline import Change
+from flatout.predict.whatif import Wanted, WhatIf
 from flatout.predict.workers import enough_prefetch
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -18,14 +18,14 @@ def _propose(case: Case) -> Proposal | None:
     now = loading.prefetch_factor or 2
     if depth is None or depth <= now:
         return None
-    factor = supply_factor(case.view, case.model.now, prefetch_factor=depth)
-    if factor is None:
+    try:
+        gain = WhatIf(case.view, case.model).gain(Wanted(prefetch_factor=depth))
+    except ValueError:
         return None
     return Proposal(
         title=f"raise prefetch_factor from {now} to {depth}",
-        change=Change(supply_factor=factor),
-        least=Change(),
-        most=Change(supply_factor=EVEN),
+        change=Change(supply_factor=gain.predicted),
+        gain=gain,
         how=f"DataLoader(..., prefetch_factor={depth})",
         settings={"prefetch_factor": depth},
         recipe=f"images.prefetch_batches={depth * max(loading.num_workers, 1)}",

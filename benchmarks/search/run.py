@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""How soon a search finds good settings: on measured grids, against an exhaustive search and a climb by one setting.
+
+Every configuration of a grid is recorded once (benchmarks/prediction). A search may look only at records of
+configurations that it asked for; what it costs is the share of the grid's configurations that it asked for.
+
+Usage: python benchmarks/search/run.py [--grids NAME ...] [--seconds S] [--output FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "prediction"), str(HERE.parent / "shared")]
+
+from conditions import head  # noqa: E402
+from grids import Configuration, Grid, Measured, measure, read_grids  # noqa: E402
+
+from flatout.diagnose.run_view import build_view  # noqa: E402
+from flatout.diagnose.thresholds import NOISE_SHARE  # noqa: E402
+from flatout.predict.rate_model import fit  # noqa: E402
+from flatout.predict.whatif import Wanted, WhatIf  # noqa: E402
+
+DATA = HERE.parent.parent / "build" / "prediction"
+GRIDS = (
+    "latency",
+    "high_latency",
+    "computing",
+    "mixed",
+    "skewed",
+    "batches",
+)  # of settings that a user has, 12 or more
+GOAL = "97 % of the grid's best rate in at most a quarter of the grid's time"
+Table = dict[Configuration, Measured]
+
+
+def by_model(grid: Grid, table: Table) -> list[Configuration]:
+    """Flatout's way: the model proposes the best configuration, it is measured, and the model is fitted to it anew."""
+    asked = [grid.start]
+    while True:
+        best = max(asked, key=lambda configuration: table[configuration].rate)
+        view = build_view(table[best].runs[0])
+        model = fit(view) if view else None
+        assert view is not None and model is not None
+        whatif = WhatIf(view, model)
+        gains = {
+            other: whatif.gain(
+                Wanted(
+                    num_workers=dict(other)["workers"],
+                    prefetch_factor=dict(other).get("prefetch"),
+                    batch_size=dict(other).get("batch"),
+                )
+            ).predicted
+            for other in grid.configurations()
+            if other not in asked
+        }
+        if not gains:
+            return asked
+        proposed = max(gains, key=lambda configuration: gains[configuration])
+        if gains[proposed] < 1.0 + NOISE_SHARE:
+            return asked
+        asked.append(proposed)
+
+
+def climbing(grid: Grid, table: Table) -> list[Configuration]:
+    """The usual way: raise one setting after the other as long as it helps by 3 %, from the same start."""
+    asked, best = [grid.start], grid.start
+    for name, values in grid.vary.items():
+        for value in values:
+            other = tuple((key, value if key == name else old) for key, old in best)
+            if other not in table or other in asked or values.index(value) <= values.index(dict(best)[name]):
+                continue
+            asked.append(other)
+            if table[other].rate < (1.0 + NOISE_SHARE) * table[best].rate:
+                break
+            best = other
+    return asked
+
+
+def exhaustive(grid: Grid, table: Table) -> list[Configuration]:
+    """Everything."""
+    return grid.configurations()
+
+
+def main() -> None:
+    """Measure what is not measured, search, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--grids", nargs="*", default=list(GRIDS), help="only these")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each run")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each configuration")
+    parser.add_argument("--output", type=Path, help="a Markdown page")
+    options = parser.parse_args()
+    tables = [(grid, measure(grid, DATA, options.seconds, options.rounds)) for grid in read_grids(options.grids)]
+    text = page(tables, options.rounds)
+    if options.output:
+        options.output.write_text(text)
+    print(text)
+
+
+def page(tables: list[tuple[Grid, Table]], rounds: int) -> str:
+    """Markdown."""
+    ways: dict[str, Callable[[Grid, Table], list[Configuration]]] = {
+        "flatout's model": by_model,
+        "one setting after the other": climbing,
+        "exhaustive": exhaustive,
+    }
+    rows, totals = [], {name: [] for name in ways}
+    for grid, table in tables:
+        best = max(found.rate for found in table.values())
+        cells = []
+        for name, way in ways.items():
+            asked = way(grid, table)
+            reached = max(table[configuration].rate for configuration in asked) / best
+            cells.append(f"{reached:.1%} with {len(asked)} of {len(table)}")
+            totals[name].append((reached, len(asked) / len(table)))
+        rows.append(f"| {grid.name} | {' | '.join(cells)} |")
+    medians = [
+        f"{statistics.median(r for r, _ in found):.1%} in {statistics.median(c for _, c in found):.0%}"
+        for found in totals.values()
+    ]
+    met = sum(reached >= 0.97 and cost <= 0.25 for reached, cost in totals["flatout's model"])
+    lines = [
+        *head("How soon the search finds good settings", "benchmarks/search/run.py", ("flatout", "torch"), {}),
+        "- Each cell: the best rate among the configurations that were asked for, of the grid's best, and how many "
+        f"were asked for, the start included. Rates are medians of {rounds} runs: the best of many is partly luck.",
+        f"- Goal: {GOAL}. Met on {met} of {len(tables)} grids.",
+        "- loadtune was not run: it needs a Workload written for it.",
+        "",
+        f"| grid | {' | '.join(ways)} |",
+        "|---" * (len(ways) + 1) + "|",
+        *rows,
+        f"| median | {' | '.join(medians)} |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Memory of a step by batch size, from tracked steps."""
+
+import pytest
+
+from flatout.predict.step_memory import Tracked, fit_steps
+
+GIB = 1 << 30
+
+
+def tracked(batch: int, activations: float, fixed: float = 2.0) -> Tracked:
+    return Tracked(batch, {"parameter": int(fixed * GIB), "activation": int(activations * GIB)})
+
+
+def test_two_batch_sizes_give_the_line() -> None:
+    line = fit_steps([tracked(4, 8.0), tracked(8, 16.0)])
+    assert line.measured and line.base_bytes == 2 * GIB and line.slope_bytes == 2 * GIB
+    assert line.largest(80 * GIB) == int((79 / 1.05 - 2) / 2)
+    assert line.at(line.largest(80 * GIB)) <= 80 * GIB < line.at(line.largest(80 * GIB) + 1)
+
+
+def test_one_batch_size_is_divided_by_the_kinds_of_its_tensors() -> None:
+    line = fit_steps([tracked(1, 70.0, fixed=4.0)])
+    assert not line.measured and line.slope_bytes == 70 * GIB
+    assert line.largest(80 * GIB) == 1  # a second patch does not fit
+
+
+def test_weights_that_do_not_fit_leave_no_batch() -> None:
+    assert fit_steps([tracked(1, 1.0, fixed=30.0)]).largest(24 * GIB) == 0
+
+
+def test_an_unknown_batch_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="known batch size"):
+        fit_steps([Tracked(0, {"parameter": 1})])
