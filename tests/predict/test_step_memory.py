@@ -31,3 +31,13 @@ def test_weights_that_do_not_fit_leave_no_batch() -> None:
 def test_an_unknown_batch_size_is_refused() -> None:
     with pytest.raises(ValueError, match="known batch size"):
         fit_steps([Tracked(0, {"parameter": 1})])
+
+
+def test_the_optimizer_s_own_peak_is_the_least_whatever_the_batch() -> None:
+    steps = [
+        Tracked(1, {"parameter": 4 * GIB, "activation": GIB}, whole_bytes=20 * GIB),
+        Tracked(2, {"parameter": 4 * GIB, "activation": 2 * GIB}, whole_bytes=20 * GIB),
+    ]
+    line = fit_steps(steps)
+    assert line.slope_bytes == GIB and line.at(4) == line.at(1) > 20 * GIB
+    assert line.largest(16 * GIB) == 0 and line.largest(80 * GIB) == int(79 / 1.05 - 4)

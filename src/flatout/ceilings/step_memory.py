@@ -56,8 +56,8 @@ def _track(command: Sequence[str], runs_dir: Path, settings: dict[str, int]) -> 
         raise CommandError(message, code)
     noted = _noted(outcome.run)
     shutil.rmtree(outcome.run, ignore_errors=True)
-    samples = int(noted.pop("samples", 0))
-    return Tracked(samples, {name: int(held) for name, held in noted.items()}) if noted else None
+    samples, whole = int(noted.pop("samples", 0)), int(noted.pop("whole step", 0))
+    return Tracked(samples, {name: int(held) for name, held in noted.items()}, whole) if noted else None
 
 
 def _noted(path: Path) -> dict[str, float]:

@@ -47,18 +47,16 @@ def memory(
         data = {
             "base_bytes": line.base_bytes,
             "slope_bytes": line.slope_bytes,
+            "least_bytes": line.least_bytes,
             "measured_slope": line.measured,
             "steps": [{"batch_size": step.batch_size, "peak_bytes": step.peak_bytes, **step.kinds} for step in steps],
             "largest": {text: line.largest(held) for text, held in sizes.items()},
         }
         typer.echo(json_format.dumps(data, indent=2))
         return
-    how = (
-        "two batch sizes were tracked"
-        if line.measured
-        else "one batch size was tracked: kinds of tensors tell the rest"
-    )
-    typer.echo(f"memory(b) = {size(line.base_bytes)} + {size(line.slope_bytes)} x b, tensors only ({how})\n")
+    how = "two batch sizes were tracked" if line.measured else "one was tracked: kinds of tensors tell what grows"
+    least = f", at least {size(line.least_bytes)}" if line.least_bytes else ""
+    typer.echo(f"memory(b) = {size(line.base_bytes)} + {size(line.slope_bytes)} x b{least}\ntensors only; {how}\n")
     typer.echo(f"  {'batch':>8}{'tensors, tracked':>20}{'of a GPU, predicted':>24}")
     for step in steps:
         typer.echo(f"  {step.batch_size:>8}{size(step.peak_bytes):>20}{size(line.at(step.batch_size)):>24}")

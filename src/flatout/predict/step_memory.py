@@ -19,15 +19,17 @@ class Tracked:
 
     Attributes:
         batch_size: samples in its batch.
-        kinds: kind of tensor -> bytes at the step's peak.
+        kinds: kind of tensor -> bytes at the peak of forward and backward pass.
+        whole_bytes: peak of the whole step; more than that of its passes where the optimizer needs more.
     """
 
     batch_size: int
     kinds: dict[str, int]
+    whole_bytes: int = 0
 
     @property
     def peak_bytes(self) -> int:
-        """All kinds together."""
+        """All kinds together, in the passes."""
         return sum(self.kinds.values())
 
     @property
@@ -43,21 +45,26 @@ class StepMemory:
     Attributes:
         base_bytes: at batch size 0: weights, gradients, the optimizer's state.
         slope_bytes: for each sample.
+        least_bytes: that the optimizer's step takes, whatever the batch.
         measured: whether two batch sizes were tracked; with one, kinds tell what grows.
     """
 
     base_bytes: float
     slope_bytes: float
+    least_bytes: float
     measured: bool
 
     def at(self, batch_size: int) -> int:
         """Bytes that a GPU needs, its context and fragmentation included: a prediction."""
-        return round((self.base_bytes + self.slope_bytes * batch_size) * FRAGMENTATION) + CONTEXT_BYTES
+        tensors = max(self.base_bytes + self.slope_bytes * batch_size, self.least_bytes)
+        return round(tensors * FRAGMENTATION) + CONTEXT_BYTES
 
     def largest(self, memory_bytes: int) -> int:
         """The largest batch size that fits; 0: none does."""
-        room = (memory_bytes - CONTEXT_BYTES) / FRAGMENTATION - self.base_bytes
-        return max(int(room // self.slope_bytes), 0) if self.slope_bytes > 0 else 0
+        room = (memory_bytes - CONTEXT_BYTES) / FRAGMENTATION
+        if room < self.least_bytes or self.slope_bytes <= 0:
+            return 0
+        return max(int((room - self.base_bytes) // self.slope_bytes), 0)
 
 
 def fit_steps(steps: Sequence[Tracked]) -> StepMemory:
@@ -69,7 +76,9 @@ def fit_steps(steps: Sequence[Tracked]) -> StepMemory:
     if not steps or min(step.batch_size for step in steps) < 1:
         raise ValueError("no step with a known batch size was tracked")
     low, high = min(steps, key=lambda step: step.batch_size), max(steps, key=lambda step: step.batch_size)
+    # Where the whole step peaks above its passes, that peak is the optimizer's.
+    least = min((step.whole_bytes for step in steps if step.whole_bytes > step.peak_bytes), default=0)
     if low.batch_size == high.batch_size:
-        return StepMemory(low.peak_bytes - low.growing_bytes, low.growing_bytes / low.batch_size, False)
+        return StepMemory(low.peak_bytes - low.growing_bytes, low.growing_bytes / low.batch_size, least, False)
     slope = (high.peak_bytes - low.peak_bytes) / (high.batch_size - low.batch_size)
-    return StepMemory(low.peak_bytes - slope * low.batch_size, slope, True)
+    return StepMemory(low.peak_bytes - slope * low.batch_size, slope, least, True)

@@ -23,7 +23,7 @@ _state: Any = {"steps": 0, "tracker": None, "samples": 0}
 
 def install():
     """Patch the call of models and the optimizers' steps."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     original = Module.__call__
 
@@ -34,6 +34,7 @@ def install():
         return original(self, *args, **kwargs)
 
     Module.__call__ = __call__
+    register_optimizer_step_pre_hook(_before_step)
     register_optimizer_step_post_hook(_stepped)
 
 
@@ -46,6 +47,14 @@ def _begin(model, args):
     tracker.__enter__()
 
 
+def _before_step(optimizer, args, kwargs):
+    """The peak of forward and backward pass, by kind: what the optimizer needs comes on top, whatever the batch."""
+    if _state["tracker"] is not None:
+        for name, held in _peak(_state["tracker"]).items():
+            note(PREFIX + name, held)
+        note(PREFIX + "samples", _state["samples"])
+
+
 def _stepped(optimizer, args, kwargs):
     _optimizers.add(optimizer)
     _state["steps"] += 1
@@ -53,14 +62,15 @@ def _stepped(optimizer, args, kwargs):
     if tracker is None:
         return
     tracker.__exit__(None, None, None)
+    note(PREFIX + "whole step", sum(_peak(tracker).values()))
+    raise SystemExit(0)
+
+
+def _peak(tracker):
     peak: dict[str, int] = {}
     for device in tracker.get_tracker_snapshot("peak").values():
         for kind, held in device.items():
             name = str(getattr(kind, "value", kind)).lower()
-            if name == "total":
-                continue
-            peak[name] = peak.get(name, 0) + held
-    for name, held in peak.items():
-        note(PREFIX + name, held)
-    note(PREFIX + "samples", _state["samples"])
-    raise SystemExit(0)
+            if name != "total":
+                peak[name] = peak.get(name, 0) + held
+    return peak
