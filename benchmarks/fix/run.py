@@ -104,9 +104,10 @@ def _rival(name: str, budget: str, python: str) -> Row:
 
 def _said(found: dict[str, Any]) -> tuple[float | None, tuple[str, ...]]:
     """What train-doctor kept, and its own figure for the whole."""
-    kept = tuple(str(one.get("title") or one.get("name") or one.get("id")) for one in found.get("kept") or ())
-    proof = found.get("proof") or found.get("final") or {}
-    return (proof.get("speedup") if kept else None), kept
+    proven = found.get("proven")
+    if not proven:
+        return None, ()
+    return float(proven["ratio"]["point"]), (str(proven["describe"]),)
 
 
 def _asked(command: list[str], name: str) -> tuple[dict[str, Any] | None, float, str]:

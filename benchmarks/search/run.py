@@ -12,21 +12,27 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "prediction"), str(HERE.parent / "shared")]
 
+import numpy as np  # noqa: E402
 from conditions import head  # noqa: E402
 from grids import Configuration, Grid, Measured, measure, read_grids  # noqa: E402
+from rivals import prepare  # noqa: E402
 
 from flatout.diagnose.run_view import build_view  # noqa: E402
 from flatout.diagnose.thresholds import NOISE_SHARE  # noqa: E402
 from flatout.predict.rate_model import fit  # noqa: E402
 from flatout.predict.whatif import Wanted, WhatIf  # noqa: E402
 
-DATA = HERE.parent.parent / "build" / "prediction"
+ROOT = HERE.parent.parent
+DATA = ROOT / "build" / "prediction"
+NEARLY = 0.98  # as flatout/remedies/queue_settings.py
+LOADTUNE, VERSION = "loadtune", "0.3.0"
 GRIDS = (
     "latency",
     "high_latency",
@@ -57,14 +63,14 @@ def by_model(grid: Grid, table: Table) -> list[Configuration]:
                 )
             ).predicted
             for other in grid.configurations()
-            if other not in asked
+            # As the remedy does it: no shallower queue is proposed.
+            if other not in asked and dict(other).get("prefetch", 2) >= dict(best).get("prefetch", 2)
         }
-        if not gains:
+        most = max(gains.values(), default=0.0)
+        if most < 1.0 + NOISE_SHARE:
             return asked
-        proposed = max(gains, key=lambda configuration: gains[configuration])
-        if gains[proposed] < 1.0 + NOISE_SHARE:
-            return asked
-        asked.append(proposed)
+        # Fewest workers, then the shallowest queue, that nearly give the best rate.
+        asked.append(min((dict(other)["workers"], other) for other, gain in gains.items() if gain >= NEARLY * most)[1])
 
 
 def climbing(grid: Grid, table: Table) -> list[Configuration]:
@@ -79,6 +85,46 @@ def climbing(grid: Grid, table: Table) -> list[Configuration]:
             if table[other].rate < (1.0 + NOISE_SHARE) * table[best].rate:
                 break
             best = other
+    return asked
+
+
+def by_loadtune(grid: Grid, table: Table) -> list[Configuration]:
+    """Loadtune's own rules (its HeuristicBrain), given what its profile would show; 2 is its default depth."""
+    from loadtune.heuristic import HeuristicBrain
+    from loadtune.profiler import ProfileResult
+
+    run = table[grid.start].runs[0]
+    view = build_view(run)
+    assert view is not None and view.loading is not None and view.cores is not None
+    now, steps = dict(grid.start), view.ledger.steps
+    busy = [statistics.mean(sample["cpu"]) for sample in run.system() if sample.get("cpu")]
+    wait = view.ledger.share("batch_wait")
+    profile = ProfileResult(
+        workload=grid.name,
+        knobs={"num_workers": now["workers"], "batch_size": now.get("batch"), "persistent_workers": now["workers"] > 0},
+        device="cpu",
+        num_cpus=int(view.cores),
+        steps=steps.count,
+        batch_size=view.loading.batch_size or 0,
+        total_s=view.ledger.window_s,
+        data_wait_s=wait * view.ledger.window_s,
+        compute_s=(1 - wait) * view.ledger.window_s,
+        startup_s=0.0,
+        throughput=table[grid.start].rate,
+        data_wait_frac=wait,
+        step_time_p50_ms=1000 * steps.median_s,
+        step_time_p90_ms=1000 * float(np.quantile(view.loading.step_s, 0.9)),
+        cpu_util_mean=100 * statistics.mean(busy) if busy else None,
+    )
+    asked = [grid.start]
+    for trial in HeuristicBrain().propose(profile, max_trials=6):
+        knobs = trial.knobs
+        wanted = {**now, "workers": knobs.num_workers}
+        if "prefetch" in now:
+            wanted["prefetch"] = knobs.prefetch_factor or 2
+        configuration = tuple(wanted.items())
+        if configuration in table and configuration not in asked:
+            asked.append(configuration)
     return asked
 
 
@@ -104,9 +150,14 @@ def main() -> None:
 
 def page(tables: list[tuple[Grid, Table]], rounds: int) -> str:
     """Markdown."""
+    environment = prepare(ROOT / "build" / "search" / "rivals", {LOADTUNE: VERSION})
+    if environment.missing:
+        raise SystemExit(f"{LOADTUNE} cannot be compared: {environment.missing[LOADTUNE]}")
+    sys.path.append(sysconfig.get_path("purelib", "venv", {"base": str(Path(environment.python).parent.parent)}))
     ways: dict[str, Callable[[Grid, Table], list[Configuration]]] = {
         "flatout's model": by_model,
         "one setting after the other": climbing,
+        f"{LOADTUNE}'s rules": by_loadtune,
         "exhaustive": exhaustive,
     }
     rows, totals = [], {name: [] for name in ways}
@@ -125,11 +176,17 @@ def page(tables: list[tuple[Grid, Table]], rounds: int) -> str:
     ]
     met = sum(reached >= 0.97 and cost <= 0.25 for reached, cost in totals["flatout's model"])
     lines = [
-        *head("How soon the search finds good settings", "benchmarks/search/run.py", ("flatout", "torch"), {}),
+        *head(
+            "How soon the search finds good settings",
+            "benchmarks/search/run.py",
+            ("flatout", "torch"),
+            {LOADTUNE: VERSION},
+        ),
         "- Each cell: the best rate among the configurations that were asked for, of the grid's best, and how many "
         f"were asked for, the start included. Rates are medians of {rounds} runs: the best of many is partly luck.",
         f"- Goal: {GOAL}. Met on {met} of {len(tables)} grids.",
-        "- loadtune was not run: it needs a Workload written for it.",
+        f"- {LOADTUNE} needs a Workload written for it: its rules are asked here, with the figures that its profile "
+        "would show, for at most 6 trials, its default; it tries no more workers than cores.",
         "",
         f"| grid | {' | '.join(ways)} |",
         "|---" * (len(ways) + 1) + "|",

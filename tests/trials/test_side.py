@@ -1,0 +1,87 @@
+"""One run of a trial on a real script: losses, settings, and every way in which it does not count."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flatout.recording import Bounds
+from flatout.trials import side as sides
+from flatout.trials.isolation import REDIRECTED, Isolation, find_isolation
+from flatout.trials.side import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, Plan, Side, run_side
+from tests.end_to_end.profiling import script
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+TRAIN = """
+    import sys
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.manual_seed(0)
+    net = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    data = TensorDataset(torch.rand(100_000, 8))
+    open("note.txt", "w").write("by a trial")
+    for step, (x,) in enumerate(DataLoader(data, 16)):
+        loss = net(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step == 40 and len(sys.argv) > 1:
+            raise eval(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+    monkeypatch.chdir(tmp_path)
+    path = script(tmp_path, TRAIN)
+
+    def make(*words: str, isolation: Isolation | None = None) -> Plan:
+        found = isolation or find_isolation(tmp_path / "fix")
+        command = (sys.executable, str(path), *words)
+        return Plan(command, tmp_path / "fix", tmp_path / "runs", Bounds(steps=200, seconds=5), found)
+
+    return make
+
+
+def test_it_counts_with_speed_and_the_same_losses_each_time(plan: Callable[..., Plan], tmp_path: Path) -> None:
+    first, second = run_side(plan(), {}), run_side(plan(), {"tf32": False})
+    assert first.outcome == second.outcome == OK, (first.detail, second.detail)
+    count = min(len(first.losses), len(second.losses))
+    assert count > 100 and first.losses[:count] == second.losses[:count]
+    assert first.speed is not None and first.speed.rate > 0 and second.changed == {"tf32": False}
+    assert not (tmp_path / "note.txt").exists()
+    assert not list((tmp_path / "fix").glob("scratch-*"))
+
+
+def test_redirected_writes_keep_the_folder_as_it_was(plan: Callable[..., Plan], tmp_path: Path) -> None:
+    found = run_side(plan(isolation=Isolation(REDIRECTED, "a test")), {})
+    assert found.outcome == OK, found.detail
+    assert not (tmp_path / "note.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "outcome", "told"),
+    [
+        (("MemoryError('no more')",), {}, OUT_OF_MEMORY, "MemoryError: no more"),
+        (("ValueError('bad data')",), {}, FAILED, "ValueError: bad data"),
+        ((), {"prefetch_factor": 4}, REFUSED, "prefetch_factor: there are no workers"),
+        ((), {"jpeg_short_side": 256}, REFUSED, "nothing in this training takes it"),
+    ],
+)
+def test_a_side_that_does_not_count_says_why(
+    plan: Callable[..., Plan], words: tuple[str, ...], settings: dict[str, int], outcome: str, told: str
+) -> None:
+    found: Side = run_side(plan(*words), settings)
+    assert found.outcome == outcome, found.detail
+    assert told in found.detail and found.speed is None
+
+
+def test_a_guard_ends_the_run(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sides.Guard, "look", lambda self: "out of memory ahead: a test")
+    found = run_side(plan(), {})
+    assert found.outcome == GUARDED and found.detail == "out of memory ahead: a test" and found.wall_s < 10
