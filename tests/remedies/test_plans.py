@@ -1,0 +1,56 @@
+"""Plans bundle remedies by what they may change, and predict the whole."""
+
+from __future__ import annotations
+
+from flatout.diagnose.result import Gain, Remedy
+from flatout.predict.pipeline import Change
+from flatout.predict.rate_model import fit
+from flatout.remedies.plans import bundle
+from flatout.remedies.proposal import Proposal
+from tests.diagnose.views import starved
+
+
+def remedy(id: str, semantic_class: str, risk: str, memory: int | None = 0) -> Remedy:
+    return Remedy(id, "c", id, semantic_class, risk, Gain(1.5, 1.4, 1.6), memory, "how", "basis", {id: 1})
+
+
+def proposal(change: Change) -> Proposal:
+    return Proposal(title="", change=change, how="", basis="", memory_bytes=0)
+
+
+def test_each_plan_holds_the_one_before_and_no_plan_repeats_another() -> None:
+    view = starved()
+    model = fit(view)
+    assert model is not None
+    found = [
+        (remedy("workers", "identical", "low", 100), proposal(Change(num_workers=4))),
+        (remedy("half", "numerics", "medium", None), proposal(Change(busy_removed_s=0.001))),
+        (remedy("by hand", "identical", "low"), proposal(Change(num_workers=4))),
+    ]
+    found[2] = (Remedy(**{**vars(found[2][0]), "settings": {}}), found[2][1])
+    plans = bundle(model, found)
+    assert [plan.name for plan in plans] == ["conservative", "moderate"]
+    assert plans[0].settings == {"workers": 1} and plans[0].memory_bytes == 100 and plans[0].risk == "low"
+    assert (
+        plans[1].settings == {"workers": 1, "half": 1} and plans[1].memory_bytes is None and plans[1].risk == "medium"
+    )
+    assert plans[0].gain == model.gain(Change(num_workers=4), Change(num_workers=4), Change(num_workers=4))
+    assert plans[1].gain.predicted >= plans[0].gain.predicted
+
+
+def test_two_remedies_for_one_cause_are_not_counted_twice() -> None:
+    model = fit(starved())
+    assert model is not None
+    change = Change(num_workers=8)
+    twice = [(remedy(name, "identical", "low"), proposal(change)) for name in ("a", "b")]
+    assert bundle(model, twice)[0].gain.predicted == model.factor(change)
+
+
+def test_changes_one_after_the_other() -> None:
+    both = Change(num_workers=2, fetch_cpu_factor=0.5, gap_removed_s=1.0, helper_cpu_factor=0.5).and_then(
+        Change(num_workers=4, fetch_cpu_factor=0.5, gap_removed_s=2.0, lock_removed=True)
+    )
+    assert both == Change(
+        num_workers=4, fetch_cpu_factor=0.25, gap_removed_s=3.0, helper_cpu_factor=0.5, lock_removed=True
+    )
+    assert Change(num_workers=3).and_then(Change()) == Change(num_workers=3)
