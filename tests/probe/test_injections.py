@@ -168,3 +168,32 @@ def test_pictures_are_decoded_at_the_scale_that_is_needed(tmp_path: Path) -> Non
     environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(settings)}
     done = subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.strip() == "[(400, 300), (400, 300), (300, 260), (800, 600), (400, 300)]", done.stderr
+
+
+def test_a_copy_is_read_in_place_of_the_folder(tmp_path: Path) -> None:
+    real, copy = tmp_path / "real", tmp_path / "copy"
+    for folder, text in ((real, "far away"), (copy, "near")):
+        folder.mkdir()
+        (folder / "a.txt").write_text(text)
+    (real / "only.txt").write_text("only there")
+    script = tmp_path / "reading.py"
+    script.write_text(
+        textwrap.dedent("""
+        import os, pathlib, sys
+        import torch
+        root = pathlib.Path(sys.argv[1])
+        print([open(root / "a.txt").read(), (root / "a.txt").read_bytes().decode(), (root / "only.txt").read_text()])
+        print(sorted(os.listdir(root)), os.path.getsize(root / "a.txt"))
+        (root / "new.txt").write_text("written")
+        """)
+    )
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({"read_from": f"{real}={copy}"})}
+    done = subprocess.run([sys.executable, str(script), str(real)], env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["['near', 'near', 'only there']", "['a.txt'] 4"], done.stderr
+    assert (real / "new.txt").read_text() == "written" and not (copy / "new.txt").exists()
+
+
+def test_a_copy_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({"read_from": f"{tmp_path}=/nowhere"})}
+    done = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "read_from could not be set" in done.stderr

@@ -108,6 +108,8 @@ def test_an_unexplained_run_is_offered_nothing() -> None:
             "fewer_blocking_reads",
         ),
         (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "bigger_batch"),
+        (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "gradient_accumulation"),
+        (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "fused_optimizer"),
     ],
 )
 def test_each_cause_is_offered_its_remedy_with_a_gain(view: View, id: str) -> None:
@@ -192,3 +194,16 @@ def test_two_views_of_a_picture_save_twice() -> None:
     once = offered(saturated(**given, transforms=parts))["crop_first"]
     twice = offered(saturated(**given, transforms=tuple(replace(part, calls=2.0) for part in parts)))["crop_first"]
     assert twice.gain.predicted > 1.4 * once.gain.predicted
+
+
+def test_files_that_passes_read_again_are_kept_as_far_as_memory_allows() -> None:
+    view = remote(
+        epochs_started=3,
+        bytes_read_per_sample=100_000.0,
+        cpu_groups={"decode": 1.0},
+        usage={"available_bytes": 8 << 30},
+    )
+    kept = offered(view)["cache_files"]
+    assert kept.settings == {"file_cache_bytes": 1 << 30, "persistent_workers": True}
+    assert kept.gain.low <= 1.0 < kept.gain.predicted < kept.gain.high
+    assert "cache_files" not in offered(remote(epochs_started=0, bytes_read_per_sample=100_000.0))

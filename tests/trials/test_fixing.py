@@ -171,3 +171,10 @@ def test_ctrl_c_shows_what_there_is_and_resume_goes_on(tmp_path: Path, monkeypat
 def test_interrupted_sides_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Machine(monkeypatch, [remedy("w", 2.0, num_workers=4)], {"num_workers": Side(INTERRUPTED, "", 1.0)})
     assert fixed(tmp_path).interrupted
+
+
+def test_a_copy_of_the_data_that_is_there_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine(monkeypatch, [remedy("local_copy", 3.0)], {"read_from": 2.0})
+    assert not fixed(tmp_path).tried
+    found = fixed(tmp_path / "2", Options(staged="/real=/copy"))
+    assert found.settings == {"read_from": "/real=/copy"} and found.proof is not None

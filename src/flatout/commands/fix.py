@@ -40,6 +40,10 @@ def fix(
         list[str] | None,
         typer.Option("--knob", metavar="SETTING=KEY", help="Where a setting is, if its name does not tell."),
     ] = None,
+    staged: Annotated[
+        str | None,
+        typer.Option("--staged", metavar="REAL=COPY", help="A local copy of the data, as `flatout stage` makes it."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the last fix of this command, which was killed.")
     ] = False,
@@ -74,6 +78,7 @@ def fix(
         allowed=_allowed(allow or []),
         budget_s=parse_seconds(budget, option="--budget"),
         seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
+        staged=_staged(staged),
     )
     words = tuple(command or ())
     places = find_places(words, config, knobs or [])
@@ -91,6 +96,23 @@ def fix(
     )
     if fixed.interrupted:
         raise typer.Exit(130)
+
+
+def _staged(text: str | None) -> str | None:
+    """Check REAL=COPY.
+
+    Raises:
+        UsageError: one of them is no folder.
+    """
+    from flatout.errors import UsageError
+
+    if text is None:
+        return None
+    real, _, copy = text.partition("=")
+    for folder in (real, copy):
+        if not folder or not Path(folder).is_dir():
+            raise UsageError(f"--staged {text!r}: write REAL=COPY; {folder!r} is no folder")
+    return f"{Path(real).absolute()}={Path(copy).absolute()}"
 
 
 def _allowed(names: list[str]) -> frozenset[str]:

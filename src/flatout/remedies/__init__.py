@@ -10,6 +10,7 @@ from flatout.diagnose.view import View
 from flatout.predict.rate_model import fit
 from flatout.remedies import (
     bigger_batch,
+    cache_files,
     channels_last,
     cheaper_epoch_start,
     cheaper_transform,
@@ -24,6 +25,7 @@ from flatout.remedies import (
     fewer_blocking_reads,
     fewer_workers,
     fused_optimizer,
+    gradient_accumulation,
     in_order,
     local_copy,
     log_less,
@@ -55,6 +57,7 @@ REMEDIES: tuple[Entry, ...] = (
     fewer_workers.ENTRY,
     worker_threads.ENTRY,
     local_copy.ENTRY,
+    cache_files.ENTRY,
     faster_decode.ENTRY,
     crop_first.ENTRY,
     cheaper_transform.ENTRY,
@@ -64,6 +67,7 @@ REMEDIES: tuple[Entry, ...] = (
     validate_less.ENTRY,
     fewer_blocking_reads.ENTRY,
     bigger_batch.ENTRY,
+    gradient_accumulation.ENTRY,
     mixed_precision.ENTRY,
     tf32.ENTRY,
     channels_last.ENTRY,

@@ -43,11 +43,13 @@ class Options:
         allowed: semantic classes of remedies that may be kept.
         budget_s: for all of it.
         seconds: of each run of a trial; None: as long as STEPS steps take.
+        staged: "REAL=COPY": where a copy of the data lies already; None: nowhere.
     """
 
     allowed: frozenset[str] = frozenset({IDENTICAL})
     budget_s: float = 600.0
     seconds: float | None = None
+    staged: str | None = None
 
 
 class _OutOfTime(Exception):
@@ -182,8 +184,8 @@ class Fixing:
 
     def _next(self, diagnosis: Diagnosis) -> Remedy | None:
         done = {_key(trial.remedy, trial.settings) for trial in self.progress.tried}
-        for remedy in diagnosis.remedies:
-            why = None
+        for found in diagnosis.remedies:
+            remedy, why = self._with_copy(found), None
             if remedy.gain.high < 1.0 + 2 * NOISE_SHARE:
                 continue
             if not remedy.settings:
@@ -195,6 +197,12 @@ class Fixing:
             elif _key(remedy.id, remedy.settings) not in done and self._new(remedy):
                 return remedy
         return None
+
+    def _with_copy(self, remedy: Remedy) -> Remedy:
+        """The copy of the data that there is already can be read in a trial."""
+        if remedy.id != "local_copy" or self.options.staged is None:
+            return remedy
+        return replace(remedy, settings={"read_from": self.options.staged})
 
     def _new(self, remedy: Remedy) -> bool:
         """Whether it would change anything that was not tried or kept at that value."""
