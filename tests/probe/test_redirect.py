@@ -47,6 +47,8 @@ def test_what_a_training_writes_lands_in_the_scratch_folder(tmp_path: Path) -> N
     (project / "precious.txt").write_text("kept")
     run = new_run(tmp_path / "runs", ["python"])
     environment = probed_environment(run) | {"FLATOUT_REDIRECT": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["TMPDIR"] = str(tmp_path / "temporary")
+    Path(environment["TMPDIR"]).mkdir()
     done = subprocess.run(
         [sys.executable, "train.py"], env=environment, cwd=project, capture_output=True, text=True, check=False
     )

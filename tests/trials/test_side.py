@@ -58,7 +58,10 @@ def test_it_counts_with_speed_and_the_same_losses_each_time(plan: Callable[..., 
     assert not list((tmp_path / "fix").glob("scratch-*"))
 
 
-def test_redirected_writes_keep_the_folder_as_it_was(plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_redirected_writes_keep_the_folder_as_it_was(
+    plan: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "fix"))  # the real temporary folder stays real, and this one is in it
     found = run_side(plan(isolation=Isolation(REDIRECTED, "a test")), {})
     assert found.outcome == OK, found.detail
     assert not (tmp_path / "note.txt").exists()

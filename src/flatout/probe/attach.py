@@ -5,6 +5,7 @@ import functools
 import importlib
 import os
 import sys
+import tempfile
 import traceback
 
 from . import events, injections, open_files, redirect, scheduling, stacks
@@ -43,7 +44,9 @@ def start(run, since_process_start=True):
         raise RuntimeError("this process is recorded already: %s" % REC.run)
     REC.attach(run, Control(os.path.join(run, "control")))
     if os.environ.get("FLATOUT_REDIRECT"):
-        redirect.install(os.environ["FLATOUT_REDIRECT"], (run, os.environ.get("TORCHINDUCTOR_CACHE_DIR", run)))
+        # Other programs, compilers among them, share temporary files with this one: they see the real ones.
+        kept = (run, os.environ.get("TORCHINDUCTOR_CACHE_DIR", run), tempfile.gettempdir())
+        redirect.install(os.environ["FLATOUT_REDIRECT"], kept)
     if not since_process_start:
         REC.save_process(start_ns=now())
     watcher = AfterImport(_import_timed, _not_patched)

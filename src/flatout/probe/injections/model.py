@@ -7,6 +7,7 @@ import torch
 from torch import is_grad_enabled
 from torch.nn import Module
 
+from ..patching import is_compiling
 from . import gradient_scaling
 
 SETTINGS = ("autocast", "channels_last", "compile")
@@ -24,7 +25,7 @@ def install(injected, watch):
 
     @functools.wraps(original)
     def __call__(self, *args, **kwargs):
-        if _inside[0] or torch.compiler.is_compiling():
+        if _inside[0] or is_compiling():
             return original(self, *args, **kwargs)
         weight = next(self.parameters(), None)
         if weight is None:  # a loss function, or a transform

@@ -39,6 +39,8 @@ def _formed(original, form, injected):
             _inside[0] = False
 
     def formed(self, *args, **kwargs):
+        if args:  # a generator of weights is empty the second time
+            args = (list(args[0]), *args[1:])
         if kwargs.get("fused") or kwargs.get("foreach") or kwargs.get("differentiable"):
             injected.refuse("optimizer_form", "the script chooses a form itself")
             return original(self, *args, **kwargs)
