@@ -85,7 +85,7 @@ def fix(
     journal = go_on(folder, words) if resume else begin(folder, words)
     from flatout.recording import Bounds
 
-    plan = Plan(words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), places)
+    plan = Plan(words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), places=places)
     try:
         fixed = Fixing(plan, options, journal, Telling(quiet)).run()
         keep, plans = write_kept(fixed, places, journal.folder), write_plans(fixed, places, journal.folder)

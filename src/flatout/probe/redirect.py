@@ -13,6 +13,8 @@ import os
 import shutil
 from typing import Any
 
+from .unbound import Unbound
+
 _REAL = ("/dev/", "/proc/", "/sys/")
 _state: Any = {"scratch": None, "keep": (), "gone": set()}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -121,7 +123,7 @@ def _wrap(decide):
         def patched(path, *args, **kwargs):
             return decide(original, path, args, kwargs)
 
-        return patched
+        return Unbound(patched)
 
     return patch
 
@@ -183,4 +185,4 @@ def _moving(original):
             _busy[0] = False
         return original(source, target)
 
-    return move
+    return Unbound(move)

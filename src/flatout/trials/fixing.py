@@ -155,7 +155,11 @@ class Fixing:
                 f"{duration(side.wall_s)}, and a pair takes {duration(2 * self.side_s)} more; give at least "
                 f"{duration(math.ceil((side.wall_s + 4.2 * self.side_s) / 10) * 10)}"
             )
-        self.plan = replace(self.plan, bounds=Bounds(seconds=window_s, first_step_within_s=bounds.first_step_within_s))
+        self.plan = replace(
+            self.plan,
+            bounds=Bounds(seconds=window_s, first_step_within_s=bounds.first_step_within_s),
+            steps=max(int(window_s / ledger.steps.median_s), 10) if ledger.steps.median_s > 0 else STEPS,
+        )
         self.tell.say(f"{side.speed.rate:,.1f} {side.speed.unit}; {found.verdict}")
         return found
 

@@ -10,7 +10,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ OK, OUT_OF_MEMORY, GUARDED, FAILED, REFUSED, INTERRUPTED = "ok", "oom", "guarded
 _MEMORY = re.compile(
     r"out of memory|OutOfMemory|MemoryError|unable to allocate|Bus error|insufficient shared memory", re.I
 )
+COMPILE_S, COMPILE_STEPS = 120.0, 10  # that compiling may take beside the measured window
 LOG = "output.log"  # what the command printed, run after run
 _KILLED = 137  # 128 + SIGKILL: nobody but the kernel's OOM killer sends that here
 # Experiment trackers that know a variable for it keep what they are told on this machine.
@@ -53,6 +54,7 @@ class Plan:
         runs_dir: where runs are recorded.
         bounds: of each run.
         isolation: of the machine.
+        steps: about as many as a run has; with compilation, which takes time at first, it has to make as many.
         places: where settings of the user's own are; what has none is injected.
     """
 
@@ -61,6 +63,7 @@ class Plan:
     runs_dir: Path
     bounds: Bounds
     isolation: Isolation
+    steps: int = 80
     places: Places | None = None
 
 
@@ -118,7 +121,7 @@ def run_side(
             outcome = record(
                 words,
                 plan.runs_dir,
-                plan.bounds,
+                _bounds(plan, settings),
                 quiet=True,
                 output=log,
                 trace=False,
@@ -155,6 +158,13 @@ def run_side(
     except RecordError as error:
         return Side(FAILED, str(error), wall_s, run=run)
     return Side(OK, "", wall_s, speed, tuple(losses_of(run)), run, changed)
+
+
+def _bounds(plan: Plan, settings: Mapping[str, Any]) -> Bounds:
+    """Of one run: the seconds begin with the first step, and a model is compiled in the first ones."""
+    if "compile" not in settings or plan.bounds.seconds is None:
+        return plan.bounds
+    return replace(plan.bounds, seconds=plan.bounds.seconds + COMPILE_S, steps=plan.steps + COMPILE_STEPS)
 
 
 def _environment(plan: Plan, settings: Mapping[str, Any]) -> dict[str, str]:

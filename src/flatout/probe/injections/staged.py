@@ -9,6 +9,8 @@ import functools
 import io
 import os
 
+from ..unbound import Unbound
+
 SETTINGS = ("read_from",)
 
 
@@ -41,7 +43,7 @@ def install(injected, watch):
                 return original(path, *args, **kwargs)
             return original(mapped(path), *args, **kwargs)
 
-        return patched
+        return Unbound(patched)
 
     exists = functools.partial(_exists, os.stat)
     opened = reading(io.open, lambda args, kwargs: set(args[0] if args else kwargs.get("mode", "r")) & set("wax+"))
