@@ -178,3 +178,11 @@ def test_a_copy_of_the_data_that_is_there_is_tried(tmp_path: Path, monkeypatch: 
     assert not fixed(tmp_path).tried
     found = fixed(tmp_path / "2", Options(staged="/real=/copy"))
     assert found.settings == {"read_from": "/real=/copy"} and found.proof is not None
+
+
+def test_what_only_the_user_has_a_setting_for_is_not_tried_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Machine(monkeypatch, [remedy("validate_less", 2.0, "optimisation", validation_factor=2.0)], {})
+    found = fixed(tmp_path, Options(allowed=frozenset({"identical", "optimisation"})))
+    assert not found.tried and "by hand" in found.untried[0][1]

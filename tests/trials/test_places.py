@@ -90,3 +90,12 @@ def test_files_that_cannot_be_used(tmp_path: Path, config: Path) -> None:
         read_config(tmp_path / "train.ini")
     with pytest.raises(UsageError, match="cannot be read"):
         read_config(tmp_path / "none.json")
+
+
+def test_what_is_done_less_often_is_so_many_times_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"check_val_every_n_epoch": 2, "log_every_n_steps": 50, "accumulate_grad_batches": 4}))
+    places = find_places(["python", "train.py", str(path)], path, [])
+    words = places.command_with({"validation_factor": 2.0, "log_every": 10, "accumulate": 2}, tmp_path / ".")
+    changed = json.loads(Path(words[-1]).read_text())
+    assert changed == {"check_val_every_n_epoch": 4, "log_every_n_steps": 500, "accumulate_grad_batches": 8}

@@ -152,6 +152,8 @@ class Remedy:
     how: str  # what a person would write
     basis: str  # what the prediction rests on
     settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout run --set`` takes them; empty: by hand only
+    shm_bytes: int | None = 0  # added in /dev/shm; None: not known
+    device_bytes: int | None = 0  # added on the GPU; None: not known
 
 
 @dataclass(frozen=True)

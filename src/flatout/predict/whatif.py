@@ -15,7 +15,7 @@ from flatout.predict.rate_model import RateModel, own_handover_s
 from flatout.predict.simulation import Costs, Settings, simulate
 
 STEPS = 1000
-SEEDS = 3
+SEEDS = 8  # each draws the recorded batches anew, in blocks: a block bootstrap (Künsch 1989)
 # Of the logarithm of the gain, beside what the model of means has for assumptions and few batches.
 _MODEL_ERROR = 0.10
 _MISFIT_ERROR = 0.25  # of how far the simulation of the run as it is misses the measured rate
@@ -73,7 +73,10 @@ class WhatIf:
         return abs(math.log(self._as_it_is / self._now.rate_sps()))
 
     def gain(self, wanted: Wanted) -> Gain:
-        """Samples/s with these settings over samples/s as they are, both simulated."""
+        """Samples/s with these settings over samples/s as they are, both simulated.
+
+        The interval holds all draws, widened by what the model itself was measured to err.
+        """
         rates = [self._rate(wanted, seed) / self._rate(Wanted(), seed) for seed in range(SEEDS)]
         factor = float(np.mean(rates))
         relative = _MODEL_ERROR + 0.1 * len(self._model.assumptions) + 1.0 / math.sqrt(max(self._model.batches, 1))

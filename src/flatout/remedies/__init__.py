@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flatout.diagnose.result import Cause, Plan, Remedy
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
+from flatout.predict.memory_costs import memory_costs
 from flatout.predict.rate_model import fit
 from flatout.remedies import (
     bigger_batch,
@@ -113,6 +114,7 @@ def propose(view: View, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tu
             gain = proposal.gain or model.gain(proposal.change, proposal.least, proposal.most)
             if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
                 assumed = "".join(f"; {assumption}" for assumption in model.assumptions)
+                costs = memory_costs(view, proposal.settings or {})
                 remedy = Remedy(
                     id=entry.id,
                     cause=cause.id,
@@ -124,6 +126,8 @@ def propose(view: View, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tu
                     how=f"flatout train … --set {proposal.recipe}" if view.by_recipe else proposal.how,
                     basis=proposal.basis + assumed,
                     settings=dict(proposal.settings or {}),
+                    shm_bytes=costs.shm_bytes,
+                    device_bytes=costs.device_bytes,
                 )
                 chosen.append((remedy, proposal))
             break

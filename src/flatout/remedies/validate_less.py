@@ -12,6 +12,7 @@ def _propose(case: Case) -> Proposal | None:
         title="validate half as often",
         change=Change(gap_removed_s=saved_s),
         how="if epoch % 2 == 0: validate(...)  # Lightning: check_val_every_n_epoch=2",
+        settings={"validation_factor": 2.0},
         basis="measured time in validation; less often is less work, not higher speed",
         memory_bytes=0,
     )

@@ -138,6 +138,8 @@ def _remedy_to_json(remedy: Remedy) -> dict[str, Any]:
         "how": data["how"],
         "basis": data["basis"],
         "settings": data["settings"],
+        "shm": data["shm_bytes"],
+        "device_memory": data["device_bytes"],
     }
 
 
@@ -153,6 +155,8 @@ def _remedy(data: dict[str, Any]) -> Remedy:
         how=data["how"],
         basis=data["basis"],
         settings=dict(data["settings"]),
+        shm_bytes=data["shm"],
+        device_bytes=data["device_memory"],
     )
 
 

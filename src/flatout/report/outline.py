@@ -194,12 +194,15 @@ def paying_and_not(diagnosis: Diagnosis) -> tuple[list[Remedy], list[Remedy]]:
 
 
 def memory_in_words(remedy: Remedy) -> str:
-    """Say what a remedy adds to the host's memory."""
+    """Say what a remedy adds to the host's memory, and to the GPU's where that is known and not nothing."""
+    device = f", {_added(remedy.device_bytes)} on the GPU" if remedy.device_bytes else ""
     if remedy.memory_bytes is None:
-        return "not known"
-    if remedy.memory_bytes == 0:
-        return "none"
-    return f"{'+' if remedy.memory_bytes > 0 else ''}{size(remedy.memory_bytes)}"
+        return f"not known{device}"
+    return f"{_added(remedy.memory_bytes) if remedy.memory_bytes else 'none'}{device}"
+
+
+def _added(n_bytes: int) -> str:
+    return f"{'+' if n_bytes > 0 else ''}{size(n_bytes)}"
 
 
 def class_legend(remedies: Iterable[Remedy]) -> str:

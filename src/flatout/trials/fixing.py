@@ -22,6 +22,7 @@ from flatout.report.quantities import duration, factor, interval
 from flatout.trials import pairs as pairing
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
+from flatout.trials.keeping import PLACED_ONLY
 from flatout.trials.losses import LossCheck
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.result import DROPPED, KEPT, Fixed, Proof, Tried
@@ -192,7 +193,7 @@ class Fixing:
             remedy, why = self._with_copy(found), None
             if remedy.gain.high < 1.0 + 2 * NOISE_SHARE:
                 continue
-            if not remedy.settings:
+            if not remedy.settings or self._has_no_place(remedy):
                 why = f"has to be done by hand: {remedy.how}"
             elif remedy.semantic_class not in self.options.allowed:
                 why = f"changes what is trained ({remedy.semantic_class}): --allow {remedy.semantic_class} tries it"
@@ -207,6 +208,11 @@ class Fixing:
         if remedy.id != "local_copy" or self.options.staged is None:
             return remedy
         return replace(remedy, settings={"read_from": self.options.staged})
+
+    def _has_no_place(self, remedy: Remedy) -> bool:
+        """Whether it needs a setting of the user's own that was not found."""
+        places = self.plan.places.placed(remedy.settings) if self.plan.places is not None else set()
+        return any(name in PLACED_ONLY and name not in places for name in remedy.settings)
 
     def _new(self, remedy: Remedy) -> bool:
         """Whether it would change anything that was not tried or kept at that value."""

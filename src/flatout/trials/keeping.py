@@ -36,6 +36,8 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "log_every": (int, "write every n-th metric"),
     "lazy_scalars": (bool, "read .item() from the GPU only when it is looked at"),
 }
+# Changed only where the user has a setting for them: nothing can be injected.
+PLACED_ONLY = {"validation_factor": (float, "factor on the steps or epochs between validations")}
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flatout.trials.keeping import keep_command
+from flatout.trials.keeping import PLACED_ONLY, keep_command
 from flatout.trials.places import Places
 from flatout.trials.result import Fixed
 from flatout.trials.source_patch import patched
@@ -34,7 +34,8 @@ class Kept:
         """The command with these settings, and the changed config, which is written into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
         words = places.command_with(settings, folder.absolute())
-        injected = {name: value for name, value in settings.items() if name not in places.placed(settings)}
+        elsewhere = places.placed(settings) | PLACED_ONLY.keys()
+        injected = {name: value for name, value in settings.items() if name not in elsewhere}
         command = keep_command(words, injected) if injected else " ".join(shlex.quote(word) for word in words)
         if places.config is None or not any(name in places.keys for name in settings):
             return cls(command)

@@ -9,7 +9,7 @@ from typing import Any
 
 from flatout.errors import UsageError
 from flatout.trials.configs import Config, read_config
-from flatout.trials.keeping import SETTINGS
+from flatout.trials.keeping import PLACED_ONLY, SETTINGS
 
 # Names that trainings give to settings; compared without case, "-" is "_".
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -20,8 +20,19 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size", "train_batch_size", "per_device_train_batch_size", "batchsize"),
     "lr_factor": ("lr", "learning_rate", "base_lr"),
     "accumulate": ("accumulate_steps", "accumulate", "accumulate_grad_batches", "gradient_accumulation_steps"),
+    "validation_factor": (
+        "check_val_every_n_epoch",
+        "eval_every",
+        "val_every",
+        "validate_every",
+        "eval_interval",
+        "val_interval",
+        "eval_steps",
+    ),
     "log_every": ("log_every_n_steps", "logging_steps", "log_every", "log_interval", "print_freq"),
 }
+# What these ask for is so many times what is there.
+_TIMES = ("accumulate", "log_every", "validation_factor")
 # Keys of what is no training are no candidates while another one is there.
 _OTHERS = ("val", "valid", "validation", "eval", "test", "predict")
 
@@ -88,7 +99,7 @@ def find_places(command: Sequence[str], config: Path | None, knobs: Sequence[str
     options: dict[str, str] = {}
     for knob in knobs:
         name, _, place = knob.partition("=")
-        if name not in SETTINGS or not place:
+        if name not in {**SETTINGS, **PLACED_ONLY} or not place:
             raise UsageError(
                 f"--knob {knob!r}: write SETTING=KEY or SETTING=--option, with SETTING from `flatout run --list`"
             )
@@ -153,6 +164,8 @@ def _replaced(words: Sequence[str], option: str, value: Any) -> list[str]:
 
 def _value(name: str, wanted: Any, now: Any) -> Any:
     """A factor on what is there; any other value as it is."""
+    if name in _TIMES:
+        return round(float(now) * wanted)
     return float(now) * wanted if name == "lr_factor" else wanted
 
 

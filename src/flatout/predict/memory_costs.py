@@ -1,0 +1,63 @@
+"""What settings add to /dev/shm and to the GPU's memory; host memory is in ``host_memory``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flatout.diagnose.view import View
+from flatout.predict.device_memory import device_memory
+
+# They change what lies in GPU memory by an amount that one run does not show.
+_UNKNOWN_ON_DEVICE = ("autocast", "compile", "channels_last", "optimizer_form", "cudnn_benchmark")
+
+
+@dataclass(frozen=True)
+class MemoryCosts:
+    """Bytes added by settings; negative: given back. None: not known.
+
+    Attributes:
+        shm_bytes: batches on their way from workers lie in /dev/shm.
+        device_bytes: of one GPU; 0 without one.
+    """
+
+    shm_bytes: int | None
+    device_bytes: int | None
+
+
+def memory_costs(view: View, settings: Mapping[str, Any]) -> MemoryCosts:
+    """What a remedy's settings add.
+
+    Args:
+        view: the measured run.
+        settings: as ``flatout run --set`` takes them.
+    """
+    return MemoryCosts(_shm(view, settings), _device(view, settings))
+
+
+def _shm(view: View, settings: Mapping[str, Any]) -> int | None:
+    """Workers x prefetch x bytes of a batch, after less before."""
+    loading = view.loading
+    if loading is None or not {"num_workers", "prefetch_factor", "batch_size"} & settings.keys():
+        return 0
+    if loading.batch_bytes is None:
+        return None
+    depth = loading.prefetch_factor or 2  # PyTorch's own default
+    before = loading.num_workers * depth * loading.batch_bytes
+    larger: float = settings.get("batch_size", loading.batch_size or 1) / (loading.batch_size or 1)
+    workers: int = settings.get("num_workers", loading.num_workers)
+    ahead: int = settings.get("prefetch_factor", depth)
+    return round(workers * ahead * loading.batch_bytes * larger - before)
+
+
+def _device(view: View, settings: Mapping[str, Any]) -> int | None:
+    if view.uses_gpu is False:
+        return 0
+    if any(name in settings for name in _UNKNOWN_ON_DEVICE):
+        return None
+    if "batch_size" not in settings:
+        return 0
+    memory = device_memory(view)
+    # The most: a remedy that is said to fit should.
+    return memory.at(settings["batch_size"])[1] - memory.used_bytes if memory is not None else None
