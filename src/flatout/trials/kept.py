@@ -32,7 +32,6 @@ class Kept:
     @classmethod
     def of(cls, settings: Mapping[str, Any], places: Places, folder: Path) -> Kept:
         """The command with these settings, and the changed config, which is written into ``folder``."""
-        folder.mkdir(parents=True, exist_ok=True)
         words = places.command_with(settings, folder.absolute())
         elsewhere = places.placed(settings) | PLACED_ONLY.keys()
         injected = {name: value for name, value in settings.items() if name not in elsewhere}

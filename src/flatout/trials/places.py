@@ -70,6 +70,7 @@ class Places:
         }
         if self.config is None or not changed:
             return words
+        folder.mkdir(parents=True, exist_ok=True)
         copy = folder / self.config.path.name
         copy.write_text(self.config.edited(changed))
         return [_renamed(word, self.config.path, copy) for word in words]
