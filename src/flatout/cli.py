@@ -90,31 +90,12 @@ def flatout(
 
 
 # Options end where the user's command begins, so that its own options stay its own, also without "--".
-app.command(
-    "profile",
-    rich_help_panel=MEASURE,
-    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
-)(profile)
-app.command(
-    "ceilings",
-    rich_help_panel=MEASURE,
-    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
-)(ceilings)
-app.command(
-    "memory",
-    rich_help_panel=MEASURE,
-    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
-)(memory)
-app.command(
-    "fix",
-    rich_help_panel=IMPROVE,
-    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
-)(fix)
-app.command(
-    "run",
-    rich_help_panel=IMPROVE,
-    context_settings={"allow_extra_args": True, "allow_interspersed_args": False},
-)(run)
+BEFORE_COMMAND = {"allow_extra_args": True, "allow_interspersed_args": False}
+app.command("profile", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(profile)
+app.command("ceilings", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(ceilings)
+app.command("memory", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(memory)
+app.command("fix", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(fix)
+app.command("run", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(run)
 app.command("calibration", rich_help_panel=IMPROVE)(calibration)
 app.command("compare", rich_help_panel=MEASURE)(compare)
 app.command("report", rich_help_panel=READ)(report)

@@ -12,10 +12,10 @@ import pytest
 
 from flatout import cli
 from flatout.compare.comparison import Comparison
+from flatout.compare.in_turn import turn
 from flatout.compare.ratio import Ratio, of_pairs, of_two
 from flatout.compare.sides import read_side
 from flatout.compare.speed import Speed, alike, measure
-from flatout.compare.trials import order
 from flatout.errors import RecordError, UsageError
 from tests.record.synthetic import RunBuilder
 
@@ -105,7 +105,7 @@ def test_a_run_of_few_steps_and_one_without_samples_are_refused(tmp_path: Path) 
 
 
 def test_what_drifts_falls_on_both() -> None:
-    assert "".join(order(4)) == "abbaabba"
+    assert "".join(side for pair in range(4) for side in turn(pair)) == "abbaabba"
 
 
 def test_sides_are_runs_or_commands(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from flatout.diagnose.result import Diagnosis, Gain, Remedy
 from flatout.errors import CommandError, UsageError
 from flatout.recording import Bounds
-from flatout.trials import fixing
+from flatout.trials import budget, fixing
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin, resume
@@ -41,7 +41,8 @@ class Machine:
         self.clock = 0.0
         monkeypatch.setattr(fixing, "run_side", self.run)
         monkeypatch.setattr(fixing, "diagnose", self.diagnose)
-        monkeypatch.setattr(fixing, "time", SimpleNamespace(monotonic=lambda: self.clock))
+        for module in (fixing, budget):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.clock))
 
     def run(self, plan: Plan, settings: Mapping[str, Any], **_: Any) -> Side:
         self.calls.append(dict(settings))

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from flatout.compare.speed import measure
 from flatout.errors import CommandError, UsageError
-from flatout.probe import events as kinds
-from flatout.record import Run, load_run
+from flatout.record import load_run
 from flatout.recording import Bounds, Outcome, record
 from flatout.recording.failure import explain
 
@@ -98,7 +95,7 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
     )
     if alone.stop in ("interrupted", "terminated"):
         raise KeyboardInterrupt
-    rates = _noted(load_run(alone.run))
+    rates = {name: value for process in load_run(alone.run).processes for name, value in process.metrics()}
     # Among the runs, these would be taken for the training as it is.
     shutil.rmtree(alone.run, ignore_errors=True)
     shutil.rmtree(replayed.run, ignore_errors=True)
@@ -111,17 +108,6 @@ def _trained(outcome: Outcome) -> Path:
     if not outcome.live.first_step_ns or outcome.stop == "failed":
         raise CommandError(*explain(outcome))
     return outcome.run
-
-
-def _noted(run: Run) -> dict[str, float]:
-    """The last value of each metric of the run."""
-    found: dict[str, float] = {}
-    for process in run.processes:
-        events = process.of_kinds(kinds.METRIC)
-        values = np.ascontiguousarray(events["a"].astype("<i8")).view("<f8")
-        for id, value in zip(events["arg"].tolist(), values.tolist(), strict=True):
-            found[process.names.text(id)] = value
-    return found
 
 
 def _say(text: str, quiet: bool) -> None:

@@ -7,11 +7,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from flatout.errors import CommandError
 from flatout.predict.step_memory import Tracked
-from flatout.probe import events as kinds
 from flatout.record import load_run
 from flatout.recording import Bounds, record
 from flatout.recording.failure import explain
@@ -61,12 +58,5 @@ def _track(command: Sequence[str], runs_dir: Path, settings: dict[str, int]) -> 
 
 
 def _noted(path: Path) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for process in load_run(path).processes:
-        events = process.of_kinds(kinds.METRIC)
-        values = np.ascontiguousarray(events["a"].astype("<i8")).view("<f8")
-        for id, value in zip(events["arg"].tolist(), values.tolist(), strict=True):
-            name = process.names.text(id) or ""
-            if name.startswith(_PREFIX):
-                found[name.removeprefix(_PREFIX)] = value
-    return found
+    metrics = (metric for process in load_run(path).processes for metric in process.metrics())
+    return {name.removeprefix(_PREFIX): value for name, value in metrics if name.startswith(_PREFIX)}

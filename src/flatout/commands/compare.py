@@ -59,10 +59,10 @@ def _compare(
     a: str, b: str, pairs: int, bounds: Bounds | None, runs_dir: Path, quiet: bool, allowed: float | None
 ) -> Comparison:
     from flatout.compare.comparison import Comparison
+    from flatout.compare.in_turn import DEFAULT_BOUNDS, run_pairs
     from flatout.compare.ratio import of_pairs, of_two
     from flatout.compare.sides import read_side
     from flatout.compare.speed import alike, measure
-    from flatout.compare.trials import DEFAULT_BOUNDS, run_pairs
     from flatout.errors import UsageError
 
     sides = read_side(a, runs_dir), read_side(b, runs_dir)

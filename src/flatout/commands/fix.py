@@ -61,6 +61,7 @@ def fix(
 
     Example: flatout fix --budget 10m -- python train.py
     """
+    from flatout.recording import Bounds
     from flatout.recording.command import check_command
     from flatout.report.quantities import parse_seconds
     from flatout.trials.fixing import Fixing, Options, clean
@@ -83,8 +84,6 @@ def fix(
     words = tuple(command or ())
     places = find_places(words, config, knobs or [])
     journal = go_on(folder, words) if resume else begin(folder, words)
-    from flatout.recording import Bounds
-
     plan = Plan(words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), places=places)
     try:
         fixed = Fixing(plan, options, journal, Telling(quiet)).run()

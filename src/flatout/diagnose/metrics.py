@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
-import numpy as np
-
-from flatout.probe import events as kinds
 from flatout.record import ProcessRecord
 
 _VALIDATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval|test|dev)($|[^a-z])")
@@ -32,13 +30,8 @@ class Metrics:
 
 def read_metrics(process: ProcessRecord) -> Metrics:
     """What the training process logged."""
-    events = process.of_kinds(kinds.METRIC)
-    values = np.ascontiguousarray(events["a"].astype("<i8")).view("<f8")
-    last: dict[str, float] = {}
-    for id, value in zip(events["arg"].tolist(), values.tolist(), strict=True):
-        name = (process.names.text(id) or "").lower()
-        if not name.startswith("flatout/"):  # what the probe itself measured
-            last[name] = value
+    # Names of flatout are what the probe itself measured.
+    last = {name.lower(): value for name, value in process.metrics() if not name.startswith("flatout/")}
     validated = {name: value for name, value in last.items() if _VALIDATION.search(name)}
     trained = {name: value for name, value in last.items() if name not in validated}
     accuracy = _first(validated, _ACCURACY)
@@ -52,4 +45,4 @@ def read_metrics(process: ProcessRecord) -> Metrics:
 def _first(values: dict[str, float], pattern: re.Pattern[str]) -> float | None:
     """The value whose name is shortest among those that fit: val_loss before val_aux_loss."""
     fitting = sorted((name for name in values if pattern.search(name)), key=lambda name: (len(name), name))
-    return values[fitting[0]] if fitting and np.isfinite(values[fitting[0]]) else None
+    return values[fitting[0]] if fitting and math.isfinite(values[fitting[0]]) else None

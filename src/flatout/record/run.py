@@ -9,7 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flatout.errors import RecordError
+from flatout.probe import events as kinds
 from flatout.record.events import Events, EventsFile, check_format, ends, no_events, of_kinds, read_events
 from flatout.record.names import Names, read_names
 
@@ -66,6 +69,13 @@ class ProcessRecord:
     def of_kinds(self, *kinds: int) -> Events:
         """The events of the given kinds."""
         return of_kinds(self.events, *kinds)
+
+    def metrics(self) -> list[tuple[str, float]]:
+        """Name and value of each METRIC event, in order; names that were lost are empty."""
+        events = self.of_kinds(kinds.METRIC)
+        values = np.ascontiguousarray(events["a"].astype("<i8")).view("<f8")
+        names = (self.names.text(id) or "" for id in events["arg"].tolist())
+        return list(zip(names, values.tolist(), strict=True))
 
 
 @dataclass(frozen=True)

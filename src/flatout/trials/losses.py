@@ -7,9 +7,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from flatout.probe import events as kinds
 from flatout.record import Run
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 
@@ -38,10 +35,7 @@ def losses_of(run: Run) -> list[float]:
     """The losses of a run's backward passes, in order; of the process that saw most."""
     found: list[list[float]] = [[]]
     for process in run.processes:
-        events = process.of_kinds(kinds.METRIC)
-        values = np.ascontiguousarray(events["a"].astype("<i8")).view("<f8")
-        ids = {id for id in set(events["arg"].tolist()) if process.names.text(id) == NAME}
-        found.append([value for id, value in zip(events["arg"].tolist(), values.tolist(), strict=True) if id in ids])
+        found.append([value for name, value in process.metrics() if name == NAME])
     return max(found, key=len)
 
 

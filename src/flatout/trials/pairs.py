@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.compare.in_turn import turn
 from flatout.compare.ratio import Ratio, of_pairs, of_two
 from flatout.compare.speed import Speed
 from flatout.diagnose.thresholds import NOISE_SHARE
@@ -77,7 +78,7 @@ def measure_pairs(
     number = 0
     while number < MOST_PAIRS + pairs.stalled and (number == 0 or room(2)):
         sides = {}
-        for name in ("a", "b") if number % 2 == 0 else ("b", "a"):
+        for name in turn(number):
             side = run(a if name == "a" else b)
             if side.outcome != OK:
                 pairs.failed, pairs.failed_without = side, name == "a"

@@ -1,0 +1,90 @@
+"""The time that a fix may take, and what still fits into it."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from flatout.errors import UsageError
+from flatout.report.quantities import duration
+
+STEPS = 80  # of each run of a trial,
+LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
+LEAST_RUNS = 5  # a look and one pair of a trial, and one of the proof
+AMPLE_RUNS = 12  # a budget for so many has room for a proof of two pairs
+_MARGIN = 1.1  # runs do not all take the same time
+
+
+class OutOfTime(Exception):
+    """The budget is used up in the middle of a run."""
+
+
+class Budget:
+    """Counts from its making.
+
+    Attributes:
+        total_s: what the user allows.
+        side_s: what a run of a trial takes, start and end included; learned from each run.
+    """
+
+    def __init__(self, total_s: float) -> None:
+        self.total_s = total_s
+        self.begin_s = time.monotonic()
+        self.deadline_s = self.begin_s + total_s
+        self.side_s = 0.0
+
+    @property
+    def spent_s(self) -> float:
+        """Since it was made."""
+        return time.monotonic() - self.begin_s
+
+    @property
+    def left_s(self) -> float:
+        """Until it is used up; below 0 after that."""
+        return self.deadline_s - time.monotonic()
+
+    def plan_runs(self, look_s: float, measured_s: float, step_s: float, fixed_s: float | None) -> float:
+        """How long each run of a trial is measured; shorter where the budget is small.
+
+        Args:
+            look_s: what the first run took, from its start to its end.
+            measured_s: how much of that was measured.
+            step_s: median of its steps.
+            fixed_s: what the user asks for; None: as long as STEPS steps take.
+
+        Returns:
+            Seconds.
+        """
+        window_s = fixed_s or min(max(STEPS * step_s, LEAST_S), MOST_S)
+        self.side_s = max(look_s - measured_s, 0.0) + window_s
+        spare_s = self.left_s - (LEAST_RUNS - 1) * self.side_s
+        if spare_s < 0 and not fixed_s:
+            shorter = max(window_s + spare_s / (LEAST_RUNS - 1), LEAST_S, 10 * step_s)
+            self.side_s += shorter - window_s
+            window_s = shorter
+        return window_s
+
+    def check(self, look_s: float) -> None:
+        """See that one pair fits.
+
+        Raises:
+            UsageError: it does not.
+        """
+        if self.left_s < 2 * self.side_s:
+            raise UsageError(
+                f"--budget {duration(self.total_s)} is too small for one pair of runs: the look took "
+                f"{duration(look_s)}, and a pair takes {duration(2 * self.side_s)} more; give at least "
+                f"{duration(math.ceil((look_s + 4.2 * self.side_s) / 10) * 10)}"
+            )
+
+    def learn(self, wall_s: float) -> None:
+        """A run took so long."""
+        self.side_s = 0.5 * (self.side_s + wall_s)
+
+    def room(self, runs: int) -> bool:
+        """Whether so many runs fit."""
+        return self.left_s >= _MARGIN * runs * self.side_s
+
+    def room_before_proof(self, runs: int) -> bool:
+        """Whether so many runs fit and the proof after them: of two pairs, or of one in a small budget."""
+        return self.room(runs + (4 if self.total_s > AMPLE_RUNS * self.side_s else 2))
