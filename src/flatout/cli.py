@@ -18,6 +18,7 @@ from flatout.commands.explain import explain
 from flatout.commands.fix import fix
 from flatout.commands.lr_find import lr_find
 from flatout.commands.memory import memory
+from flatout.commands.mount import mount, unmount
 from flatout.commands.predict import predict
 from flatout.commands.profile import profile
 from flatout.commands.recipes import recipes
@@ -102,6 +103,8 @@ app.command("report", rich_help_panel=READ)(report)
 app.command("explain", rich_help_panel=READ)(explain)
 app.command("runs", rich_help_panel=READ)(runs)
 app.command("stage", rich_help_panel=DATA)(stage)
+app.command("mount", rich_help_panel=DATA)(mount)
+app.command("unmount", rich_help_panel=DATA)(unmount)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN)(train)
 app.command("lr-find", rich_help_panel=TRAIN)(lr_find)

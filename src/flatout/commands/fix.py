@@ -44,6 +44,10 @@ def fix(
         str | None,
         typer.Option("--staged", metavar="REAL=COPY", help="A local copy of the data, as `flatout stage` makes it."),
     ] = None,
+    stage_to: Annotated[
+        Path | None,
+        typer.Option("--stage-to", metavar="FOLDER", help="Where a copy of slow data may be made, on a fast disk."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the last fix of this command, which was killed.")
     ] = False,
@@ -80,6 +84,7 @@ def fix(
         budget_s=parse_seconds(budget, option="--budget"),
         seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
         staged=_staged(staged),
+        stage_to=stage_to,
     )
     words = tuple(command or ())
     places = find_places(words, config, knobs or [])

@@ -95,6 +95,7 @@ def stage(
     origin = open_origin(source, StoreOptions(endpoint, region, profile, anonymous))
     if dry_run:
         outlook = look_ahead(origin, destination, selection, keep_free)
+        assert outlook is not None, "the listing has no limit"
         print(json_format.dumps(outlook.as_json()) if json else _describe_outlook(origin.address, outlook.as_json()))
         return
     from flatout.stage.showing import Show

@@ -14,7 +14,17 @@ from flatout.machine.snapshot import Machine
 from flatout.record import Run
 from flatout.remedies import propose
 
-_LOADER = ("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory", "start_method", "site")
+_LOADER = (
+    "num_workers",
+    "batch_size",
+    "prefetch_factor",
+    "persistent_workers",
+    "pin_memory",
+    "start_method",
+    "site",
+    "data_folder",
+    "dataset_len",
+)
 
 
 def diagnose(run: Run) -> Diagnosis:

@@ -76,5 +76,7 @@ class Loading:
     in_order: bool = True
     pickled_bytes: float = 0.0  # of a batch, through the pipe: tensors go through shared memory and count little
     client: str | None = None  # the library that most of the blocked time is in; None: none, or a file system
+    data_folder: str | None = None  # that what is read lies below; None: no file was seen
+    dataset_len: int | None = None  # samples of a pass
     file_cold_s: float | None = None  # a file is waited for in passes that storage delivered
     file_warm_s: float | None = None  # and in those that memory delivered

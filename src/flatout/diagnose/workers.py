@@ -16,6 +16,7 @@ from flatout.diagnose.queue_state import head_of_line_s, mean_ready
 from flatout.diagnose.samples import Samples, stack_samples, top_lines
 from flatout.diagnose.storage import (
     bytes_per_sample,
+    data_folder,
     files_per_sample,
     is_cold,
     mount_shares,
@@ -150,6 +151,7 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         pin_memory=bool(settings.get("pin_memory")),
         iterable=bool(settings.get("iterable")),
         start_method=settings.get("start_method"),
+        dataset_len=_whole(settings.get("dataset_len")),
         dataset=str(settings.get("dataset") or "unknown"),
         site=str(settings.get("site") or "unknown"),
         batch_bytes=_whole(settings.get("batch_bytes")),
@@ -182,6 +184,7 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
             float(np.maximum(fetch - cpu - runqueue, 0.0).sum()) if cpu is not None and runqueue is not None else 0.0,
         ),
         mounts=side.mounts,
+        data_folder=data_folder(side.run, side.processes),
         peers=peers_of(side.processes),
         not_measured=_not_measured(side, fetches, workers),
         head_of_line_s=head_of_line_s(waits, [a.fetches for a in side.activities], training.pass_starts)

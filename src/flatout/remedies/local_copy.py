@@ -17,7 +17,7 @@ def _propose(case: Case) -> Proposal | None:
         change=without_reading(loading, 0.95),
         least=Change(fetch_blocked_factor=1.0 - 0.5 * storage_share(loading)),
         most=without_reading(loading),
-        how="copy the files to a local SSD and point the data set there; check first that they fit",
+        how=f"flatout stage {loading.data_folder or 'FOLDER'} LOCAL, on a local SSD, and point the data set there",
         recipe="data.root=LOCAL_COPY",
         basis="measured blocked time in reads; assumes that a local disk leaves a twentieth of it",
         memory_bytes=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +44,8 @@ def look_ahead(
     selection: Selection,
     keep_free: int | None = None,
     watch: Callable[[int, int], None] = lambda files, size: None,
-) -> Outlook:
+    listing_s: float = math.inf,
+) -> Outlook | None:
     """List what would be staged, read some of it, and predict.
 
     Nothing is written. The prediction scales the measured time of up to 64 files to all: by files where requests
@@ -55,7 +57,12 @@ def look_ahead(
         selection: what of it.
         keep_free: bytes of the disk to leave to others.
         watch: called now and then with the files and bytes listed so far.
+        listing_s: seconds that listing may take.
+
+    Returns:
+        None when listing takes longer than allowed.
     """
+    began = time.monotonic()
     files = total = refused = 0
     tries: list[Entry] = []
     tried = 0
@@ -69,8 +76,10 @@ def look_ahead(
         if len(tries) < TRY_FILES and tried + entry.size <= TRY_BYTES:
             tries.append(entry)
             tried += entry.size
-        if files % 1_000 == 0:
+        if files % 100 == 0:
             watch(files, total)
+            if time.monotonic() - began > listing_s:
+                return None
     there = destination
     while not there.exists():
         there = there.parent

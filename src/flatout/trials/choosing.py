@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flatout.diagnose.result import Remedy
+from flatout.diagnose.result import Diagnosis, Remedy
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.report.quantities import interval
+from flatout.trials import local_copy
 from flatout.trials.keeping import PLACED_ONLY
+from flatout.trials.local_copy import LocalCopy
 from flatout.trials.places import Places
 from flatout.trials.result import Tried
 
@@ -20,30 +22,30 @@ class Choice:
 
     Attributes:
         allowed: semantic classes of remedies.
-        staged: "REAL=COPY": where a copy of the data lies already; None: nowhere.
+        copy: of the data, which a trial may read from.
         places: where settings of the user's own are; None: nowhere.
         untried: by title: what was not tried, and why.
     """
 
     allowed: frozenset[str]
-    staged: str | None
+    copy: LocalCopy
     places: Places | None
     untried: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def next(self, remedies: Sequence[Remedy], tried: Sequence[Tried], kept: Mapping[str, Any]) -> Remedy | None:
+    def next(self, diagnosis: Diagnosis, tried: Sequence[Tried], kept: Mapping[str, Any]) -> Remedy | None:
         """The first that a trial can tell from noise, that can be put into the command, and that was not tried.
 
         Args:
-            remedies: largest predicted gain first.
+            diagnosis: its remedies come with the largest predicted gain first.
             tried: so far.
             kept: settings, by name.
         """
         done = {_key(trial.remedy, trial.settings) for trial in tried}
-        for found in remedies:
-            remedy = self._with_copy(found)
-            if remedy.gain.high < 1.0 + 2 * NOISE_SHARE:
+        for found in diagnosis.remedies:
+            if found.gain.high < 1.0 + 2 * NOISE_SHARE:
                 continue
-            why = self._barred(remedy)
+            remedy, why = self._with_copy(found, diagnosis.loader)
+            why = why or self._barred(remedy)
             if why:
                 self.untried[remedy.title] = (f"{remedy.title}, predicted {interval(remedy.gain)}", why)
             elif _key(remedy.id, remedy.settings) not in done and _changes(remedy, kept):
@@ -61,11 +63,14 @@ class Choice:
             return f"changes what is trained ({remedy.semantic_class}): --allow {remedy.semantic_class} tries it"
         return ""
 
-    def _with_copy(self, remedy: Remedy) -> Remedy:
-        """The copy of the data that there is already can be read in a trial."""
-        if remedy.id != "local_copy" or self.staged is None:
-            return remedy
-        return replace(remedy, settings={"read_from": self.staged})
+    def _with_copy(self, remedy: Remedy, loader: Mapping[str, Any]) -> tuple[Remedy, str]:
+        """With what reads from a copy; or why none can be made."""
+        if remedy.id != local_copy.REMEDY:
+            return remedy, ""
+        settings = self.copy.settings(loader)
+        if isinstance(settings, str):
+            return remedy, settings
+        return replace(remedy, settings=settings), ""
 
     def _has_no_place(self, remedy: Remedy) -> bool:
         """Whether it needs a setting of the user's own that was not found."""

@@ -5,24 +5,26 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flatout.diagnose.diagnosis import diagnose
 from flatout.diagnose.result import Diagnosis, Remedy
-from flatout.errors import CommandError
+from flatout.errors import CommandError, FlatoutError
 from flatout.recording import Bounds
 from flatout.remedies.proposal import IDENTICAL
 from flatout.report.quantities import duration, interval
+from flatout.trials import local_copy
 from flatout.trials.budget import LEAST_RUNS, STEPS, Budget, OutOfTime
 from flatout.trials.choosing import Choice
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
 from flatout.trials.judging import decided, judge, prove, titled
-from flatout.trials.pairs import measure_pairs
+from flatout.trials.local_copy import LocalCopy
+from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.result import KEPT, Fixed, Proof, Tried
-from flatout.trials.side import GUARDED, INTERRUPTED, LOG, OK, OUT_OF_MEMORY, Plan, Side, run_side
+from flatout.trials.side import FAILED, GUARDED, INTERRUPTED, LOG, OK, OUT_OF_MEMORY, Plan, Side, run_side
 from flatout.trials.smaller import smaller
 from flatout.trials.telling import Telling
 
@@ -38,12 +40,14 @@ class Options:
         budget_s: for all of it.
         seconds: of each run of a trial; None: as long as 80 steps take, within bounds.
         staged: "REAL=COPY": where a copy of the data lies already; None: nowhere.
+        stage_to: folder for a copy that a trial makes; None: that of the fix, if it is on a disk of this machine.
     """
 
     allowed: frozenset[str] = frozenset({IDENTICAL})
     budget_s: float = 600.0
     seconds: float | None = None
     staged: str | None = None
+    stage_to: Path | None = None
 
 
 class Fixing:
@@ -52,7 +56,10 @@ class Fixing:
     def __init__(self, plan: Plan, options: Options, journal: Journal, tell: Telling) -> None:
         self.plan, self.options, self.journal, self.tell = plan, options, journal, tell
         self.budget = Budget(options.budget_s)
-        self.choice = Choice(options.allowed, options.staged, plan.places)
+        self.copy = LocalCopy(
+            plan.folder, lambda: self.budget.left_s, tell.say, given=options.staged, to=options.stage_to
+        )
+        self.choice = Choice(options.allowed, self.copy, plan.places)
         self.progress = journal.progress()
         self.ended = ""
         self.first: Diagnosis | None = None
@@ -79,6 +86,8 @@ class Fixing:
             self.interrupted, self.ended = True, "Ended early by Ctrl-C."
         except OutOfTime:
             self.ended = f"The budget of {duration(self.options.budget_s)} is used up."
+        finally:
+            self.copy.remove(self.progress.settings)
         if self.proof is None and self.first_kept is not None and len(self._kept()) == 1:
             self.proof = self.first_kept
             self.ended += " The trial that was kept is the proof: there was no time for another one."
@@ -146,7 +155,7 @@ class Fixing:
     def _try_remedies(self, diagnosis: Diagnosis) -> None:
         """One at a time, largest predicted gain first; after each that is kept, look at what holds back now."""
         while True:
-            remedy = self.choice.next(diagnosis.remedies, self.progress.tried, self.progress.settings)
+            remedy = self.choice.next(diagnosis, self.progress.tried, self.progress.settings)
             if remedy is None:
                 self.ended = "No remedy is left whose predicted gain a trial could tell from noise."
                 return
@@ -167,6 +176,12 @@ class Fixing:
         settings: Mapping[str, Any] | None = remedy.settings
         kept = self.progress.settings
         history = ""
+        if remedy.id == local_copy.REMEDY:
+            try:
+                self.copy.make(remedy.settings)
+            except FlatoutError as error:
+                found = Pairs(failed=Side(FAILED, str(error), time.monotonic() - begin_s))
+                return judge(remedy, remedy.settings, found, "", time.monotonic() - begin_s), None
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
             self.tell.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
@@ -181,9 +196,18 @@ class Fixing:
                 settings = None
                 break
         tried = judge(remedy, settings, found, history, time.monotonic() - begin_s)
+        if remedy.id == local_copy.REMEDY and tried.ratio is not None:
+            tried = self._with_cost(tried, found)
         if tried.outcome == KEPT and not self._kept():
             self.first_kept = prove(found, self.unit, [tried])
         return tried, found.b[-1] if found.b else None
+
+    def _with_cost(self, tried: Tried, found: Pairs) -> Tried:
+        """With what the copy cost, and when that is earned."""
+        before, after = found.rates()
+        told = self.copy.told(before, after, self.first.loader.get("dataset_len") if self.first else None)
+        cost = asdict(self.copy.cost) if self.copy.cost is not None else {}
+        return replace(tried, why=f"{tried.why}; {told}" if told else tried.why, cost=cost)
 
     def _prove(self) -> None:
         """The training as it was against all that was kept, in pairs of their own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,8 +78,7 @@ def prove(found: Pairs, unit: str, kept: Sequence[Tried]) -> Proof | None:
     if ratio is None:
         return None
     losses = found.check(max((trial.semantic_class for trial in kept), key=_LOOSENESS.index))
-    rates = [[side.speed.rate for side in sides if side.speed] for sides in (found.a, found.b)]
-    before, after = (statistics.median(values) for values in rates)
+    before, after = found.rates()
     return Proof(before, after, ratio, unit, losses.text, losses.passed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +50,11 @@ class Pairs:
         if len(pairs) == 1:
             return of_two(*pairs[0])
         return of_pairs([(a.rate, b.rate) for a, b in pairs])
+
+    def rates(self) -> tuple[float, float]:
+        """Medians of A's and of B's rates; there is a complete pair."""
+        before, after = (statistics.median(speed.rate for speed in _speeds(sides)) for sides in (self.a, self.b))
+        return before, after
 
     def check(self, semantic_class: str) -> LossCheck:
         """Compare the losses."""

@@ -29,6 +29,7 @@ class Tried:
         wall_s: that it took.
         how: what a person would write.
         stalled: pairs that were left out because the machine stalled.
+        cost: of a copy that was staged for it: files, bytes, seconds, predicted_s; empty: there was none.
     """
 
     remedy: str
@@ -43,6 +44,7 @@ class Tried:
     wall_s: float = 0.0
     how: str = ""
     stalled: int = 0
+    cost: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON and the journal."""

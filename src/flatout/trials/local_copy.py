@@ -1,0 +1,165 @@
+"""The copy of the data that a trial reads from: where it may be made, whether that pays, and making it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flatout.errors import FlatoutError, UsageError
+from flatout.machine.mounts import NOWHERE, mount_of, read_mounts
+from flatout.report.quantities import duration, size
+
+REMEDY = "local_copy"
+BUDGET_SHARE = 0.5  # of the time left that staging may take
+LISTING_SHARE = 0.1  # of it that listing may take
+_FOLDER = "staged"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a copy cost.
+
+    Attributes:
+        files: that were staged.
+        bytes: of them.
+        seconds: that it took.
+        predicted_s: before it began, from reading some of the files.
+    """
+
+    files: int
+    bytes: int
+    seconds: float
+    predicted_s: float
+
+    def pays_after(self, before: float, after: float) -> float:
+        """Samples that must be trained until the copy has paid for its time; rates are samples/s."""
+        return self.seconds / (1 / before - 1 / after) if after > before else float("inf")
+
+
+class LocalCopy:
+    """At most one copy in a fix.
+
+    Attributes:
+        cost: None until it is made.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        left_s: Callable[[], float],
+        say: Callable[[str], None] = lambda text: None,
+        given: str | None = None,
+        to: Path | None = None,
+    ) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            folder: of the fix.
+            left_s: of its budget.
+            say: told what goes on.
+            given: "REAL=COPY", made by the user.
+            to: folder in which copies may be made; None: that of the fix, or the temporary folder where that is remote.
+        """
+        self._folder, self._left_s, self._say, self._given, self._to = folder, left_s, say, given, to
+        self._predicted_s = 0.0
+        self._looked: dict[str, dict[str, Any] | str] = {}
+        self.cost: Cost | None = None
+
+    def settings(self, loader: Mapping[str, Any]) -> dict[str, Any] | str:
+        """The settings that read from the copy; where none can be made in time, why."""
+        if self._given is not None:
+            return {"read_from": self._given}
+        root = str(loader.get("data_folder") or "")
+        if root not in self._looked:
+            self._looked[root] = self._look(root)
+        return self._looked[root]
+
+    def _look(self, root: str) -> dict[str, Any] | str:
+        from flatout.extras import require
+
+        if not root:
+            return "the folder that the training reads was not seen"
+        by_hand = f"flatout stage {root} COPY, then flatout fix --staged {root}=COPY"
+        try:
+            require("stage")
+        except UsageError as error:
+            return str(error)
+        mounts = read_mounts(Path("/")) or []
+        place = self._place(mounts)
+        if mount_of(root, mounts) == mount_of(place, mounts) != NOWHERE:
+            return f"{root} is on the same disk as {place}: --stage-to names a folder on a faster one"
+        from flatout.stage.origins import open_origin
+        from flatout.stage.outlook import look_ahead
+        from flatout.stage.selection import Selection
+
+        left_s = self._left_s()
+        try:
+            outlook = look_ahead(open_origin(root), place, Selection(), listing_s=LISTING_SHARE * left_s)
+        except FlatoutError as error:
+            return f"{error}: {by_hand}"
+        if outlook is None:
+            return f"listing {root} takes more than {duration(LISTING_SHARE * left_s)}: {by_hand}"
+        what = f"{outlook.files:,} files, {size(outlook.bytes)}"
+        if not outlook.fits:
+            return f"{root} ({what}) does not fit on {place}, where {size(outlook.free_bytes)} may be written"
+        if outlook.predicted_s is None or outlook.predicted_s > BUDGET_SHARE * left_s:
+            took = "an unknown time" if outlook.predicted_s is None else f"about {duration(outlook.predicted_s)}"
+            return f"staging {root} ({what}) takes {took}, of {duration(left_s)} left: {by_hand}"
+        self._predicted_s = outlook.predicted_s
+        return {"read_from": f"{root}={place}"}
+
+    def _place(self, mounts: list[Any]) -> Path:
+        if self._to is not None:
+            return self._to.absolute()
+        here = self._folder.absolute()
+        if mount_of(here, mounts).remote:
+            return Path(tempfile.gettempdir()) / f"flatout-{here.name}-{_FOLDER}"
+        return here / _FOLDER
+
+    def make(self, settings: Mapping[str, Any]) -> None:
+        """Stage, unless it was made already.
+
+        Raises:
+            FlatoutError: it failed.
+        """
+        if self._given is not None or self.cost is not None:
+            return
+        from flatout.stage.origins import open_origin
+        from flatout.stage.page_cache import drop
+        from flatout.stage.selection import Selection
+        from flatout.stage.staging import stage
+
+        root, _, place = str(settings["read_from"]).partition("=")
+        self._say(f"staging {root} to {place}, about {duration(self._predicted_s)} (predicted)")
+        summary = stage(open_origin(root), Path(place), Selection())
+        if summary.failed:
+            raise FlatoutError(f"{summary.failed} files could not be staged, such as {summary.failures[0]}")
+        # What was written a moment ago is in memory, which would make the disk look faster than it is.
+        drop((path for path in Path(place).rglob("*") if path.is_file()), written=True)
+        self.cost = Cost(summary.total_files, summary.total_bytes, summary.seconds, self._predicted_s)
+        self._say(f"staged {self.cost.files:,} files, {size(self.cost.bytes)} in {duration(self.cost.seconds)}")
+
+    def told(self, before: float, after: float, samples_of_pass: int | None) -> str:
+        """One sentence on what it cost, and when that is earned; empty when nothing was made."""
+        if self.cost is None:
+            return ""
+        text = (
+            f"staging took {duration(self.cost.seconds)} (predicted {duration(self.cost.predicted_s)}) for "
+            f"{self.cost.files:,} files, {size(self.cost.bytes)}"
+        )
+        samples = self.cost.pays_after(before, after)
+        if after <= before:
+            return text
+        passes = f", {samples / samples_of_pass:.1f} passes over the data" if samples_of_pass else ""
+        return f"{text}; it pays for itself after {samples:,.0f} samples{passes}"
+
+    def remove(self, settings: Mapping[str, Any]) -> None:
+        """Remove what was made, unless these settings, which were kept, read from it."""
+        made = [found for found in self._looked.values() if isinstance(found, dict)]
+        for found in made:
+            if self.cost is not None and found["read_from"] != settings.get("read_from"):
+                shutil.rmtree(found["read_from"].partition("=")[2], ignore_errors=True)
