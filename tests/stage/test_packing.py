@@ -15,7 +15,7 @@ from flatout.loader.sources.packed import PackedSource
 from flatout.recipes.datasets import open_data
 from flatout.recipes.reading import read_recipe
 from flatout.stage.failures import Failure
-from flatout.stage.names import STATE_FOLDER
+from flatout.stage.names import state_folder
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.packing import pack
 from flatout.stage.selection import Selection
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_leaves_nothing_behind(root: Path, tmp_path: Path) -
     with pytest.raises(StagingFailed, match=r"003\.jpg: gone: nothing of train was written"):
         pack(Breaking(root), tmp_path / "packed", Selection(splits=("train",)))
     assert not list((tmp_path / "packed").rglob("*.bin"))
-    assert not list((tmp_path / "packed" / STATE_FOLDER).glob("packing-*"))
+    assert not list(state_folder(tmp_path / "packed").glob("packing-*"))
 
 
 def test_a_packed_set_is_not_overwritten_and_nothing_selected_is_said(root: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from flatout.errors import UsageError
 from flatout.stage import copying, space, staging
 from flatout.stage.checking import check
 from flatout.stage.failures import Failure
-from flatout.stage.names import STATE_FOLDER
+from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.outlook import look_ahead
@@ -44,7 +44,7 @@ def test_everything_arrives_and_the_manifest_says_what(source: Path, tmp_path: P
     assert table.num_rows == 60 and sum(table["size"].to_pylist()) == summary.total_bytes
     assert table.schema.metadata[b"source"] == str(source).encode()
     assert check(destination).changed == ()
-    assert list((destination / STATE_FOLDER / "partial").iterdir()) == []
+    assert list((state_folder(destination) / "partial").iterdir()) == []
 
 
 def test_a_second_staging_copies_only_what_changed_or_was_touched_here(source: Path, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_disk_that_becomes_full_ends_the_staging_and_keeps_what_is_whole(
         patched.setattr(copying.os, "write", write)
         with pytest.raises(StagingFailed, match="No space left on device"):
             stage(FolderOrigin(source), destination, Selection(), Options(jobs=2))
-    assert list((destination / STATE_FOLDER / "partial").iterdir()) == []
+    assert list((state_folder(destination) / "partial").iterdir()) == []
     summary = stage(FolderOrigin(source), destination, Selection())
     assert summary.kept >= 8 and summary.kept + summary.copied == 60
 
@@ -204,7 +204,7 @@ def test_a_million_keys_are_listed_in_constant_memory(tmp_path: Path) -> None:
 def test_what_a_killed_staging_left_half_done_is_removed(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
     stage(FolderOrigin(source), destination, Selection(include=("c0/*",)))
-    (destination / STATE_FOLDER / "partial/123-4").write_bytes(b"half")
+    (state_folder(destination) / "partial/123-4").write_bytes(b"half")
     said: list[str] = []
     stage(FolderOrigin(source), destination, Selection(), report=said.append)
     assert said == ["1 unfinished file(s) of an interrupted staging removed"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from flatout.stage.checking import check
-from flatout.stage.names import STATE_FOLDER
+from flatout.stage.names import state_folder
 from flatout.stage.origins import Origin, StoreOptions, open_origin
 from flatout.stage.selection import Selection
 from flatout.stage.staging import StagingFailed, stage
@@ -135,7 +135,7 @@ def test_killed_at_random_moments_nothing_is_lost_wrong_or_fetched_twice(endpoin
             right(destination)  # never a partial file under its final name
         done = json.loads(subprocess.run(command(slow, destination), check=True, capture_output=True).stdout)
     assert right(destination) == done["total_files"] == FILES
-    assert list((destination / STATE_FOLDER / "partial").iterdir()) == []
+    assert list((state_folder(destination) / "partial").iterdir()) == []
     twice = sum(count - 1 for count in faults.gets.values())
     assert twice <= most_in_flight
     print(f"fetched again in 20 kills: {twice} of {FILES}")
@@ -154,7 +154,7 @@ def test_ctrl_c_leaves_no_partial_file_and_no_process(endpoint: str, tmp_path: P
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
         assert child.wait() == 130
-    assert list((destination / STATE_FOLDER / "partial").iterdir()) == []
+    assert list((state_folder(destination) / "partial").iterdir()) == []
     assert 0 < right(destination) < FILES
 
 
@@ -166,5 +166,5 @@ def test_the_command_says_what_it_did_and_a_dry_run_copies_nothing(endpoint: str
     assert "staged 200 files" in done.stdout and SECRET not in done.stdout + done.stderr
     checked = subprocess.run([*plain, "--check"], check=True, capture_output=True, text=True).stdout
     assert "200 files checked" in checked and "0 missing, 0 changed" in checked
-    for path in (tmp_path / "dest" / STATE_FOLDER).iterdir():
+    for path in state_folder(tmp_path / "dest").iterdir():
         assert path.is_dir() or SECRET.encode() not in path.read_bytes()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.stage.copying import checksum_of
-from flatout.stage.names import STATE_FOLDER
+from flatout.stage.names import state_folder
 from flatout.stage.state import State
 
 
@@ -33,7 +33,7 @@ def check(destination: Path, content: bool = True) -> Check:
     Raises:
         UsageError: nothing was staged there.
     """
-    if not (destination / STATE_FOLDER / "state.sqlite").is_file():
+    if not (state_folder(destination) / "state.sqlite").is_file():
         raise UsageError(f"{destination}: nothing was staged there")
     began = time.monotonic()
     state = State(destination)

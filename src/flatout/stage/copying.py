@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.stage.failures import Failure
-from flatout.stage.names import STATE_FOLDER
+from flatout.stage.names import state_folder
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.state import Complete
 
@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 def temporary_folder(destination: Path) -> Path:
     """Where files lie until they are whole: on the file system of the destination, so that a rename moves them."""
-    return destination / STATE_FOLDER / "partial"
+    return state_folder(destination) / "partial"
 
 
 class Target:

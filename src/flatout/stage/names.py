@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 LONGEST_NAME = 255  # bytes, on every common Linux file system
@@ -26,7 +27,7 @@ def refusal(key: str, folder_bytes: int = 0) -> str | None:
     parts = key.split("/")
     if any(part in ("", ".", "..") for part in parts):
         return "an empty, '.' or '..' part in the name"
-    if parts[0] == STATE_FOLDER:
+    if parts[0] == STATE_FOLDER:  # where it lies in the destination
         return f"a name in {STATE_FOLDER}, where staging keeps its own files"
     longest = max(len(part.encode()) for part in parts)
     if longest > LONGEST_NAME:
@@ -37,6 +38,23 @@ def refusal(key: str, folder_bytes: int = 0) -> str | None:
 
 
 STATE_FOLDER = ".flatout-stage"
+
+
+def state_folder(destination: Path) -> Path:
+    """Where staging keeps its own files: beside the destination, on the same disk.
+
+    A data set that takes each folder for a class must not find one more. Only where nothing can be written beside the
+    destination, or another disk begins with it, they lie in it.
+    """
+    inside = destination.absolute() / STATE_FOLDER
+    parent = inside.parent.parent
+    try:
+        same_disk = os.stat(parent).st_dev == os.stat(inside.parent).st_dev
+    except FileNotFoundError:  # a destination that is not there yet
+        same_disk = True
+    if inside.exists() or not same_disk or parent == inside.parent or not os.access(parent, os.W_OK | os.X_OK):
+        return inside
+    return parent / f".{inside.parent.name[:200]}{STATE_FOLDER}"
 
 
 def ignores_case(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.stage.names import STATE_FOLDER
+from flatout.stage.names import state_folder
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def alone(destination: Path, wait: bool, report: Callable[[str], None]) -> Itera
     Raises:
         UsageError: another staging goes on there, and ``wait`` is off.
     """
-    folder = destination / STATE_FOLDER
+    folder = state_folder(destination)
     folder.mkdir(exist_ok=True)
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -16,7 +16,7 @@ from flatout.errors import UsageError
 from flatout.loader.file_names import EXTENSIONS
 from flatout.loader.packed import NAME, PackedWriter
 from flatout.stage.failures import Failure
-from flatout.stage.names import STATE_FOLDER
+from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.patience import read_patiently
@@ -119,7 +119,7 @@ def _pack_split(
 ) -> None:
     entries = sorted(entries)
     random.Random(seed).shuffle(entries)
-    making = destination / STATE_FOLDER / f"packing-{os.getpid()}"
+    making = state_folder(destination) / f"packing-{os.getpid()}"
     shutil.rmtree(making, ignore_errors=True)
     told = progress.began
     try:

@@ -15,7 +15,7 @@ from flatout.errors import FlatoutError, UsageError
 from flatout.stage.concurrency import Permits
 from flatout.stage.copying import Target, copy, remove_partial
 from flatout.stage.failures import Failure
-from flatout.stage.names import STATE_FOLDER, refusal
+from flatout.stage.names import refusal, state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.selection import Selection, chosen_classes, selected, write_class_list
@@ -139,7 +139,7 @@ def stage(
             if before is not None and before != origin.address:
                 raise UsageError(
                     f"{destination}: holds what was staged from {before}, not from {origin.address}: "
-                    f"choose another folder, or remove {destination / STATE_FOLDER}"
+                    f"choose another folder, or remove {state_folder(destination)}"
                 )
             state["source"] = origin.address
             left = remove_partial(destination)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flatout.errors import UsageError
-from flatout.stage.names import STATE_FOLDER
+from flatout.stage.names import state_folder
 from flatout.stage.origins import Entry
 
 MANIFEST = "manifest.parquet"
@@ -43,8 +43,8 @@ class State:
         Raises:
             UsageError: it is damaged.
         """
-        self.folder = destination / STATE_FOLDER
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = state_folder(destination)
+        self.folder.mkdir(exist_ok=True)
         self._lock = threading.Lock()
         path = self.folder / "state.sqlite"
         try:

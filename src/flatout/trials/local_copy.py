@@ -66,6 +66,7 @@ class LocalCopy:
         """
         self._folder, self._left_s, self._say, self._given, self._to = folder, left_s, say, given, to
         self._predicted_s = 0.0
+        self._begun = False
         self._looked: dict[str, dict[str, Any] | str] = {}
         self.cost: Cost | None = None
 
@@ -135,6 +136,7 @@ class LocalCopy:
 
         root, _, place = str(settings["read_from"]).partition("=")
         self._say(f"staging {root} to {place}, about {duration(self._predicted_s)} (predicted)")
+        self._begun = True
         summary = stage(open_origin(root), Path(place), Selection())
         if summary.failed:
             raise FlatoutError(f"{summary.failed} files could not be staged, such as {summary.failures[0]}")
@@ -161,5 +163,10 @@ class LocalCopy:
         """Remove what was made, unless these settings, which were kept, read from it."""
         made = [found for found in self._looked.values() if isinstance(found, dict)]
         for found in made:
-            if self.cost is not None and found["read_from"] != settings.get("read_from"):
-                shutil.rmtree(found["read_from"].partition("=")[2], ignore_errors=True)
+            if not self._begun or found["read_from"] == settings.get("read_from"):
+                continue
+            from flatout.stage.names import state_folder
+
+            place = Path(found["read_from"].partition("=")[2])
+            for folder in (state_folder(place), place):
+                shutil.rmtree(folder, ignore_errors=True)
