@@ -13,7 +13,7 @@ from flatout.trials.side import OK, Side
 STEPS = 80
 
 
-def ledger(window_s: float = 10.0) -> Ledger:
+def ledger(window_s: float = 8.0) -> Ledger:
     """One without accounts."""
     return Ledger(
         wall_s=window_s + 5,

@@ -10,8 +10,9 @@ class Unbound:
     """
 
     def __init__(self, function):
+        # Without the attributes of what it wraps: one of these, wrapped again, would bring its own function.
+        functools.update_wrapper(self, function, updated=())
         self._function = function
-        functools.update_wrapper(self, function)
 
     def __call__(self, *args, **kwargs):
         """Call it."""

@@ -10,6 +10,7 @@ from flatout.report.quantities import duration
 
 STEPS = 80  # of each run of a trial,
 LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
+LEAST_STEPS = 12  # more than a comparison needs, and a warm-up
 LEAST_RUNS = 5  # a look and one pair of a trial, and one of the proof
 AMPLE_RUNS = 12  # a budget for so many has room for a proof of two pairs
 _MARGIN = 1.1  # runs do not all take the same time
@@ -49,17 +50,18 @@ class Budget:
         Args:
             look_s: what the first run took, from its start to its end.
             measured_s: how much of that was measured.
-            step_s: median of its steps.
+            step_s: mean of its steps: batches that arrive together make the median of steps short.
             fixed_s: what the user asks for; None: as long as STEPS steps take.
 
         Returns:
             Seconds.
         """
-        window_s = fixed_s or min(max(STEPS * step_s, LEAST_S), MOST_S)
+        least_s = max(LEAST_S, LEAST_STEPS * step_s)
+        window_s = fixed_s or max(min(STEPS * step_s, MOST_S), least_s)
         self.side_s = max(look_s - measured_s, 0.0) + window_s
         spare_s = self.left_s - (LEAST_RUNS - 1) * self.side_s
         if spare_s < 0 and not fixed_s:
-            shorter = max(window_s + spare_s / (LEAST_RUNS - 1), LEAST_S, 10 * step_s)
+            shorter = max(window_s + spare_s / (LEAST_RUNS - 1), least_s)
             self.side_s += shorter - window_s
             window_s = shorter
         return window_s
@@ -85,6 +87,12 @@ class Budget:
         """Whether so many runs fit."""
         return self.left_s >= _MARGIN * runs * self.side_s
 
-    def room_before_proof(self, runs: int) -> bool:
-        """Whether so many runs fit and the proof after them: of two pairs, or of one in a small budget."""
-        return self.room(runs + (4 if self.total_s > AMPLE_RUNS * self.side_s else 2))
+    def room_for_trial(self, runs: int, kept: bool) -> bool:
+        """Whether so many runs of a trial fit, and the proof after them: of two pairs, or of one in a small budget.
+
+        Args:
+            runs: of the trial.
+            kept: something was kept before; the trial of the only remedy that is kept is a proof itself.
+        """
+        proof = (4 if self.total_s > AMPLE_RUNS * self.side_s else 2) if kept else 0
+        return self.room(runs + proof)

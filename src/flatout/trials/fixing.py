@@ -29,6 +29,7 @@ from flatout.trials.smaller import smaller
 from flatout.trials.telling import Telling
 
 LOOK_S = 20.0  # of the first run, which is diagnosed
+TRIAL_RUNS = 4  # one pair alone can drop a remedy, but not keep it
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Fixing:
         else:
             self.before, self.unit = looked["rate"], looked["unit"]
             self.first = replace(found, verdict=looked["verdict"])
-        step_s = ledger.steps.median_s
+        step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
         window_s = self.budget.plan_runs(side.wall_s, ledger.window_s, step_s, self.options.seconds)
         if not self.progress.tried:
             self.budget.check(side.wall_s)
@@ -159,7 +160,7 @@ class Fixing:
             if remedy is None:
                 self.ended = "No remedy is left whose predicted gain a trial could tell from noise."
                 return
-            if not self.budget.room_before_proof(2):
+            if not self._room(TRIAL_RUNS if self.progress.tried else 2):
                 self.choice.no_time(remedy)
                 self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another trial."
                 return
@@ -185,14 +186,12 @@ class Fixing:
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
             self.tell.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
-            found = measure_pairs(
-                self._side, kept, {**kept, **settings}, room=self.budget.room_before_proof, decided=decided
-            )
+            found = measure_pairs(self._side, kept, {**kept, **settings}, room=self._room, decided=decided)
             if found.failed is None or found.failed.outcome not in (OUT_OF_MEMORY, GUARDED) or found.failed_without:
                 break
             history += f"{titled(remedy, settings)}: {found.failed.detail}. "
             settings = smaller(settings, kept, self.first)
-            if settings is None or not self.budget.room_before_proof(2):
+            if settings is None or not self._room(TRIAL_RUNS):
                 settings = None
                 break
         tried = judge(remedy, settings, found, history, time.monotonic() - begin_s)
@@ -201,6 +200,9 @@ class Fixing:
         if tried.outcome == KEPT and not self._kept():
             self.first_kept = prove(found, self.unit, [tried])
         return tried, found.b[-1] if found.b else None
+
+    def _room(self, runs: int) -> bool:
+        return self.budget.room_for_trial(runs, bool(self._kept()))
 
     def _with_cost(self, tried: Tried, found: Pairs) -> Tried:
         """With what the copy cost, and when that is earned."""
@@ -211,6 +213,8 @@ class Fixing:
 
     def _prove(self) -> None:
         """The training as it was against all that was kept, in pairs of their own."""
+        if self.first_kept is not None and len(self._kept()) == 1 and not self.budget.room(TRIAL_RUNS):
+            return  # the pairs of its trial say more than one more pair would
         self.tell.say("proof: the training as it was against all that was kept")
         found = measure_pairs(
             self._side, {}, self.progress.settings, room=self.budget.room, decided=lambda ratio: ratio.pairs >= 2
