@@ -26,6 +26,7 @@ from flatout.commands.report import report
 from flatout.commands.run import run
 from flatout.commands.runs import runs
 from flatout.commands.stage import stage
+from flatout.commands.storage import storage
 from flatout.commands.train import train
 from flatout.errors import FlatoutError
 
@@ -105,6 +106,7 @@ app.command("runs", rich_help_panel=READ)(runs)
 app.command("stage", rich_help_panel=DATA)(stage)
 app.command("mount", rich_help_panel=DATA)(mount)
 app.command("unmount", rich_help_panel=DATA)(unmount)
+app.command("storage", rich_help_panel=DATA)(storage)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN)(train)
 app.command("lr-find", rich_help_panel=TRAIN)(lr_find)

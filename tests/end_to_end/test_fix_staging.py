@@ -74,7 +74,8 @@ def test_fix_stages_what_is_read_through_a_slow_mount(slow_mount: Path, tmp_path
     folder.mkdir()
     (folder / "train.py").write_text(TRAIN)
     done = subprocess.run(
-        [sys.executable, "-m", "flatout", "fix", "--budget", "150s", "--json", "--stage-to", str(tmp_path / "copy"),
+        [sys.executable, "-m", "flatout", "fix", "--budget", "100s", "--seconds", "4s", "--json",
+         "--stage-to", str(tmp_path / "copy"),
          "--", sys.executable, "train.py", str(slow_mount)],
         cwd=folder, capture_output=True, text=True, check=False, timeout=380, env=dict(os.environ),
     )  # fmt: skip

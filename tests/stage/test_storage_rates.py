@@ -1,0 +1,104 @@
+"""Measuring a place: what is slow shows as slow, what is asked in parallel as parallel, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from flatout import cli
+from flatout.errors import CommandError, UsageError
+from flatout.stage import storage_rates
+from flatout.stage.failures import Failure
+from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.storage_rates import Rate, Storage, measure
+
+
+class Slow:
+    """Each read sleeps; any number of them at once."""
+
+    address = "slow:"
+
+    def __init__(self, seconds: float, files: int = 5_000) -> None:
+        self.seconds, self.files, self.reads = seconds, files, 0
+
+    def entries(self, prefix: str = ""):  # type: ignore[no-untyped-def]
+        yield from (Entry(f"{number}.jpg", 1_000, "1") for number in range(self.files))
+
+    def folders(self, prefix: str = "") -> list[str]:
+        return []
+
+    def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+        self.reads += 1
+        time.sleep(self.seconds)
+        return bytes(entry.size if length is None else length)
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_rates, "PHASE_S", 0.1)
+
+
+def test_rates_follow_the_latency_and_the_concurrency() -> None:
+    found = measure(Slow(0.01))
+    assert found.cold_s is not None and found.cold_s >= 0.01
+    by_width = {rate.at_once: rate for rate in found.small}
+    assert by_width[1].files_per_s <= 100  # a sleep is never shorter
+    assert by_width[8].files_per_s > 2 * by_width[1].files_per_s
+    assert by_width[1].bytes_per_s == pytest.approx(1_000 * by_width[1].files_per_s)
+    assert not found.repeated and found.large == () and found.mean_bytes == 1_000
+
+
+def test_the_knee_is_where_more_gives_little() -> None:
+    rates = [Rate(at_once=n, files_per_s=rate, bytes_per_s=0) for n, rate in ((1, 10), (2, 20), (4, 30), (8, 31))]
+    found = Storage(
+        place="p",
+        files=1,
+        mean_bytes=1,
+        cold_s=1,
+        warm_s=1,
+        small=tuple(rates),
+        large=(),
+        dropped=True,
+        repeated=False,
+        fixed_s=0.01,
+        per_byte_s=1e-6,
+    )
+    assert found.files_per_s(rates[0], 10_000) == pytest.approx(10 * 0.010001 / 0.02)
+    assert found.knee is rates[2]
+
+
+def test_few_files_are_said_to_be_read_again() -> None:
+    assert measure(Slow(0.0, files=3)).repeated
+
+
+def test_a_place_without_files_or_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"no files of up to 4 MiB among 0: --write"):
+        measure(FolderOrigin(tmp_path))
+    slow = Slow(0.0)
+
+    def broken(entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+        raise Failure("denied", "slow:/1.jpg: no")
+
+    monkeypatch.setattr(slow, "read", broken)
+    with pytest.raises(CommandError, match=r"slow:/1\.jpg: no"):
+        measure(slow)
+
+
+def test_the_command_measures_with_files_of_its_own_and_removes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(storage_rates, "WRITTEN", 40)
+    assert cli.main(["storage", str(tmp_path), "--write", "--quiet", "--image-size", "220KB"]) == 0
+    out = capsys.readouterr().out
+    assert "images/s packed into large files" in out and "at 215 KiB an image" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a.txt").write_text("x" * 100)
+    assert cli.main(["storage", str(tmp_path), "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["files"] == 1 and found["repeated"] and len(found["small"]) == 7
+    assert cli.main(["storage", str(tmp_path / "nowhere")]) == 2
+    assert cli.main(["storage", "s3://b", "--write"]) == 2
