@@ -10,7 +10,7 @@ import pytest
 
 from flatout import cli
 from flatout.errors import CommandError, UsageError
-from flatout.stage import storage_rates
+from flatout.stage import own_files, storage_rates
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.storage_rates import Rate, Storage, measure
@@ -90,7 +90,7 @@ def test_a_place_without_files_or_that_fails_is_one_line(tmp_path: Path, monkeyp
 def test_the_command_measures_with_files_of_its_own_and_removes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(storage_rates, "WRITTEN", 40)
+    monkeypatch.setattr(own_files, "FILES", 40)
     assert cli.main(["storage", str(tmp_path), "--write", "--quiet", "--image-size", "220KB"]) == 0
     out = capsys.readouterr().out
     assert "images/s packed into large files" in out and "at 215 KiB an image" in out

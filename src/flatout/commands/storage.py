@@ -42,7 +42,8 @@ def storage(
     from flatout.extras import require
     from flatout.report.quantities import parse_size
     from flatout.stage.origins import FolderOrigin, Origin, StoreOptions, open_origin
-    from flatout.stage.storage_rates import measure, written_files
+    from flatout.stage.own_files import written_files
+    from flatout.stage.storage_rates import measure
 
     sample = parse_size(image_size, option="--image-size") if image_size else None
     if write and "://" in place:
@@ -65,9 +66,10 @@ def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
     from flatout.report.quantities import duration, size
 
     kind = _kind(place)
-    name = shorten_middle(place, 44, "…")
+    name = shorten_middle(place, 60, "…")
     lines = [
-        f"{name}{kind}: {found.files:,} files listed, {size(found.mean_bytes)} in the mean",
+        f"{name}{kind}",
+        f"  {found.files:,} files listed; the small ones have {size(found.mean_bytes)} in the mean",
         "",
         f"  first 4 KiB of a file   cold {duration(found.cold_s or 0)}, again {duration(found.warm_s or 0)} (medians)",
         "",

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import random
-import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +19,6 @@ from flatout.errors import CommandError, UsageError
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, FolderOrigin, Origin
 from flatout.stage.page_cache import drop
-from flatout.stage.space import check_room
 
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
 KNEE = 1.1  # a doubling that gives less than this is past the knee
@@ -37,8 +32,6 @@ LISTING_S = 5.0
 PHASE_S = 1.5
 PHASE_FILES = 4_000  # at most
 LEAST_FILES = 8  # for each that reads at once
-# Of what is written where there is nothing to read: as the pictures of ImageNet are.
-WRITTEN, WRITTEN_BYTES = 512, 110_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,31 +253,3 @@ def _listed(origin: Origin) -> list[Entry]:
         if len(found) == LISTED or time.monotonic() > until:
             break
     return found
-
-
-@contextmanager
-def written_files(folder: Path) -> Iterator[Path]:
-    """Files to measure with, in a new folder below ``folder``; gone afterwards.
-
-    Raises:
-        UsageError: nothing can be written there, or too little.
-    """
-    own = folder / f".flatout-storage-{os.getpid()}"
-    try:
-        own.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
-    try:
-        check_room(folder, WRITTEN * WRITTEN_BYTES + LARGE_BYTES)
-        draw = random.Random(0)
-        for number in range(WRITTEN):
-            (own / f"{number}.bin").write_bytes(draw.randbytes(WRITTEN_BYTES))
-        with (own / "large.bin").open("wb") as file:
-            for _ in range(LARGE_BYTES // CHUNK_BYTES):
-                file.write(draw.randbytes(CHUNK_BYTES))
-        drop(own.iterdir(), written=True)
-        yield own
-    except OSError as error:
-        raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(own, ignore_errors=True)

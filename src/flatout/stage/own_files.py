@@ -1,0 +1,46 @@
+"""Files to measure a place with, where it has none."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flatout.errors import UsageError
+from flatout.stage.page_cache import drop
+from flatout.stage.space import check_room
+
+# As the pictures of ImageNet are.
+FILES, FILE_BYTES = 512, 110_000
+LARGE_BYTES, BLOCK_BYTES = 64 << 20, 1 << 20
+
+
+@contextmanager
+def written_files(folder: Path) -> Iterator[Path]:
+    """Files to measure with, in a new folder below ``folder``; gone afterwards.
+
+    Raises:
+        UsageError: nothing can be written there, or too little.
+    """
+    own = folder / f".flatout-storage-{os.getpid()}"
+    try:
+        own.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
+    try:
+        check_room(folder, FILES * FILE_BYTES + LARGE_BYTES)
+        draw = random.Random(0)
+        for number in range(FILES):
+            (own / f"{number}.bin").write_bytes(draw.randbytes(FILE_BYTES))
+        with (own / "large.bin").open("wb") as file:
+            for _ in range(LARGE_BYTES // BLOCK_BYTES):
+                file.write(draw.randbytes(BLOCK_BYTES))
+        drop(own.iterdir(), written=True)
+        yield own
+    except OSError as error:
+        raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
