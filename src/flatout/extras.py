@@ -10,7 +10,7 @@ from flatout.errors import UsageError
 EXTRAS = {
     "train": ("torch", "torchvision", "timm", "pydantic", "pytorch_lightning", "ruamel.yaml"),
     "config": ("ruamel.yaml", "tomlkit"),
-    "stage": ("obstore", "pyarrow"),
+    "stage": ("obstore", "pyarrow", "PIL", "urllib3"),
 }
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json as json_format
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from flatout.stage.packing import PackSummary
-    from flatout.stage.staging import Summary
-
 
 def stage(
-    source: Annotated[str, typer.Argument(help="s3://bucket/prefix, gs://…, az://…, or a folder.", show_default=False)],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="s3://bucket/prefix, gs://…, az://…, https://… (a list, a file), or a folder.", show_default=False
+        ),
+    ],
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="Folder next to the GPU.", show_default=False)],
     splits: Annotated[
         str | None, typer.Option("--splits", metavar="A,B", help="Only these folders, such as train,val.")
@@ -41,9 +42,26 @@ def stage(
     check: Annotated[
         bool, typer.Option("--check", help="Compare the files at DEST with their checksums; copy nothing.")
     ] = False,
+    unpack: Annotated[
+        bool, typer.Option("--unpack", help="Tar and zip archives become folders, without a copy of them.")
+    ] = False,
+    short_side: Annotated[
+        int | None, typer.Option("--short-side", metavar="PIXELS", min=16, help="Scale JPEGs down to this short side.")
+    ] = None,
+    quality: Annotated[int, typer.Option("--quality", min=1, max=95, help="Of JPEGs that are scaled.")] = 90,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Encode progressive JPEGs again as baseline: faster to decode.")
+    ] = False,
+    drop_corrupt: Annotated[
+        bool, typer.Option("--drop-corrupt", help="Decode every picture; leave out and list what fails.")
+    ] = False,
     pack: Annotated[
         bool, typer.Option("--pack", help="Write one packed set a split, not single files: images only.")
     ] = False,
+    tar: Annotated[
+        bool, typer.Option("--tar", help="Write tar shards in webdataset's layout, not single files: images only.")
+    ] = False,
+    shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Of tar shards.")] = "1GiB",
     prune: Annotated[bool, typer.Option("--prune", help="Remove staged files that the source has no more.")] = False,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="So many at once; default: found by measuring.")
@@ -73,12 +91,16 @@ def stage(
     extras.require("stage")
     if check:
         raise typer.Exit(_check(destination, json))
+    from flatout.stage.describing import outlook_lines, packed_lines, summary_lines
     from flatout.stage.origins import StoreOptions, open_origin
     from flatout.stage.outlook import look_ahead
+    from flatout.stage.pictures import PictureChange
     from flatout.stage.selection import Selection, read_class_list
     from flatout.stage.staging import Options
     from flatout.stage.staging import stage as bring
 
+    if pack + tar + unpack > 1:
+        raise UsageError("--pack, --tar and --unpack exclude each other: give one of them")
     if classes is not None and classes_from is not None:
         raise UsageError("--classes and --classes-from exclude each other: give one of them")
     selection = Selection(
@@ -96,26 +118,37 @@ def stage(
     if dry_run:
         outlook = look_ahead(origin, destination, selection, keep_free)
         assert outlook is not None, "the listing has no limit"
-        print(json_format.dumps(outlook.as_json()) if json else _describe_outlook(origin.address, outlook.as_json()))
+        print(json_format.dumps(outlook.as_json()) if json else outlook_lines(origin.address, outlook.as_json()))
         return
     from flatout.stage.showing import Show
 
     show = Show(quiet=quiet)
-    options = Options(jobs=jobs, wait=wait, prune=prune, keep_free=keep_free)
-    if pack:
+    change = PictureChange(short_side=short_side, quality=quality, baseline=baseline, drop_corrupt=drop_corrupt)
+    options = Options(
+        jobs=jobs, wait=wait, prune=prune, keep_free=keep_free, change=change if change.name else None, unpack=unpack
+    )
+    if pack or tar:
         from flatout.stage.packing import pack as bring_packed
 
         try:
-            packed = bring_packed(origin, destination, selection, options, show.progress, show.line)
+            packed = bring_packed(
+                origin,
+                destination,
+                selection,
+                options,
+                show.progress,
+                show.line,
+                parse_size(shard_size, option="--shard-size") if tar else None,
+            )
         finally:
             show.close()
-        print(json_format.dumps(packed.as_json()) if json else _describe_packed(packed))
+        print(json_format.dumps(packed.as_json()) if json else packed_lines(packed))
         return
     try:
         summary = bring(origin, destination, selection, options, show.progress, show.line)
     finally:
         show.close()
-    print(json_format.dumps(summary.as_json()) if json else _describe(summary))
+    print(json_format.dumps(summary.as_json()) if json else summary_lines(summary))
     for failure in summary.failures:
         print(f"failed: {failure}", file=sys.stderr)
     raise typer.Exit(1 if summary.failed else 0)
@@ -133,65 +166,6 @@ def _share(text: str | None) -> float:
     if not 0 < share <= 1:
         raise UsageError(f"--sample {text}: give a share above 0 and up to 100%, such as 5%")
     return share
-
-
-def _describe_outlook(address: str, outlook: dict[str, object]) -> str:
-    from flatout.report.quantities import duration, size
-
-    def number(name: str) -> float:
-        value = outlook[name]
-        assert isinstance(value, (int, float))
-        return value
-
-    seconds = outlook["predicted_s"]
-    lines = [
-        f"{address}",
-        f"  {number('files'):,} files, {size(number('bytes'))}"
-        + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
-        f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
-    ]
-    if outlook["refused"]:
-        lines.append(f"  {number('refused'):,} keys cannot be file names there and would be left out")
-    if isinstance(seconds, float):
-        lines.append(
-            f"  about {duration(seconds)}: a prediction from reading {number('tried_files'):,} of the files, 16 at once"
-        )
-    return "\n".join([*lines, "Nothing was copied."])
-
-
-def _describe(summary: Summary) -> str:
-    from flatout.report.quantities import duration, size
-
-    lines = [
-        f"staged {summary.copied:,} files, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
-        f"{summary.files_per_s:,.0f} files/s, {size(summary.bytes_per_s)}/s, up to {summary.most_at_once} at once",
-        f"  there now: {summary.total_files:,} files, {size(summary.total_bytes)} in {summary.destination}",
-    ]
-    if summary.kept:
-        lines.append(f"  {summary.kept:,} were complete already")
-    if summary.retries:
-        lines.append(f"  {summary.retries:,} tries again, {summary.slow_downs:,} of them asked for by the store")
-    if summary.refused:
-        lines.append(f"  {summary.refused:,} left out, such as {summary.refusals[0]}")
-    if summary.gone:
-        what = "removed" if summary.pruned else "still here: --prune removes them"
-        lines.append(f"  {summary.gone:,} no longer in the source ({what}), such as {summary.gone_names[0]}")
-    if summary.classes is not None:
-        lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
-    if summary.failed:
-        lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
-    return "\n".join([*lines, f"Check it later: flatout stage {summary.source} {summary.destination} --check"])
-
-
-def _describe_packed(packed: PackSummary) -> str:
-    from flatout.report.quantities import duration, size
-
-    parts = f", parts {', '.join(packed.splits)}" if packed.splits != ("",) else ""
-    return (
-        f"packed {packed.images:,} images of {packed.classes} classes, {size(packed.bytes)}, in "
-        f"{duration(packed.seconds)}: {packed.images_per_s:,.0f} images/s{parts}\n"
-        f"Train on it: flatout train RECIPE --data {packed.destination}"
-    )
 
 
 def _check(destination: Path, json: bool) -> int:

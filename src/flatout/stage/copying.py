@@ -8,7 +8,7 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from flatout.stage.failures import Failure
 from flatout.stage.names import state_folder
 from flatout.stage.origins import Entry, Origin
+from flatout.stage.pictures import PictureChange
 from flatout.stage.state import Complete
 
 PART_BYTES = 16 << 20
@@ -62,54 +63,89 @@ class Target:
                     raise Failure("never", f"{key}: {path} is no folder: another object has that name") from None
         self._made.add(folder)
 
+    def write(self, key: str, parts: Iterable[Any], version: str, size: int = 0) -> Complete:
+        """Write a file under a temporary name and rename it; an exception of ``parts`` leaves nothing.
 
-def copy(entry: Entry, origin: Origin, target: Target) -> Complete:
+        Args:
+            key: of the file.
+            parts: its bytes.
+            version: of the object it is made from.
+            size: in bytes, where it is known before.
+
+        Raises:
+            Failure: a folder is in the way.
+            OSError: it cannot be written.
+        """
+        temporary = self.partial / f"{os.getpid()}-{next(_numbers)}"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                if size > PART_BYTES:
+                    # Space is taken at once: a disk that is too small shows before the bytes are fetched.
+                    os.posix_fallocate(fd, 0, size)
+                written = checksum = 0
+                for part in parts:
+                    view = memoryview(part)
+                    written += len(view)
+                    checksum = zlib.crc32(view, checksum)
+                    while view:
+                        view = view[os.write(fd, view) :]
+            finally:
+                os.close(fd)
+            self.make_folder(key)
+            path = self.path(key)
+            try:
+                os.replace(temporary, path)
+            except IsADirectoryError:
+                raise Failure("never", f"{key}: a folder of that name is in the way") from None
+            return Complete(key, written, version, f"crc32:{checksum:08x}", os.stat(path).st_mtime_ns)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def copy(entry: Entry, origin: Origin, target: Target, change: PictureChange | None = None) -> Complete:
     """Copy an object: read, check, write under a temporary name, rename.
 
     The check: the size that was listed; the MD5 that the store gives as ETag of an object stored in one piece.
     Larger objects are read in ranges of the version listed, so that no two versions mix.
 
+    Args:
+        entry: the object.
+        origin: where it is.
+        target: where it goes.
+        change: what is done to pictures on the way; they are changed after the check.
+
     Raises:
         Failure: the object could not be read, or is not what was listed.
+        Corrupt: a picture that cannot be decoded.
         OSError: the destination cannot be written.
     """
-    temporary = target.partial / f"{os.getpid()}-{next(_numbers)}"
+    version = version_of(entry, change)
+    if change is not None and change.applies(entry.key):
+        data = b"".join(_checked(entry, origin))
+        return target.write(entry.key, [change.apply(entry.key, data)], version)
+    return target.write(entry.key, _checked(entry, origin), version, entry.size)
+
+
+def version_of(entry: Entry, change: PictureChange | None) -> str:
+    """What the file at the destination is made from: the object's version, and what was changed."""
+    return f"{entry.version}+{change.name}" if change is not None and change.applies(entry.key) else entry.version
+
+
+def _checked(entry: Entry, origin: Origin) -> Iterator[Any]:
+    """The bytes of an object; raises at the end if they are not what was listed."""
     digest = _expected_md5(entry)
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            checksum = 0
-            if entry.size <= PART_BYTES:
-                parts: Any = [origin.read(entry)]
-            else:
-                # Space is taken at once: a disk that is too small shows before the bytes are fetched.
-                os.posix_fallocate(fd, 0, entry.size)
-                parts = _parts(entry, origin)
-            received = 0
-            for part in parts:
-                view = memoryview(part)
-                received += len(view)
-                checksum = zlib.crc32(view, checksum)
-                if digest is not None:
-                    digest[1].update(view)
-                while view:
-                    view = view[os.write(fd, view) :]
-        finally:
-            os.close(fd)
-        if received != entry.size:
-            raise Failure("changed", f"{entry.key}: {received} bytes came where {entry.size} were listed")
-        if digest is not None and digest[1].hexdigest() != digest[0]:
-            raise Failure("again", f"{entry.key}: the bytes do not match the store's checksum")
-        target.make_folder(entry.key)
-        path = target.path(entry.key)
-        try:
-            os.replace(temporary, path)
-        except IsADirectoryError:
-            raise Failure("never", f"{entry.key}: a folder of that name is in the way") from None
-        return Complete(entry.key, entry.size, entry.version, f"crc32:{checksum:08x}", os.stat(path).st_mtime_ns)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    received = 0
+    for part in [origin.read(entry)] if entry.size <= PART_BYTES else _parts(entry, origin):
+        received += len(memoryview(part))
+        if digest is not None:
+            digest[1].update(part)
+        yield part
+    if received != entry.size:
+        raise Failure("changed", f"{entry.key}: {received} bytes came where {entry.size} were listed")
+    if digest is not None and digest[1].hexdigest() != digest[0]:
+        raise Failure("again", f"{entry.key}: the bytes do not match the store's checksum")
 
 
 def _parts(entry: Entry, origin: Origin) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from flatout.stage.failures import Failure, failure_of
 
 STORE_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "memory")
 Buffer = Any  # what has the buffer protocol; collections.abc.Buffer begins with Python 3.12
+LIST_SUFFIXES = (".txt", ".lst")  # of lists of web addresses, one a line
 PAGE = 1_000  # objects a listing request gives at most, on every store
 
 
@@ -55,7 +56,8 @@ def open_origin(source: str, options: StoreOptions = StoreOptions()) -> Origin:
     """The origin that an address names.
 
     Args:
-        source: ``s3://bucket/prefix`` (``gs``, ``az``), ``file:///folder``, or a folder.
+        source: ``s3://bucket/prefix`` (``gs``, ``az``), ``https://`` of a list or of one file, a local list of
+            addresses (``.txt``), ``file:///folder``, or a folder.
         options: how to reach a store.
 
     Raises:
@@ -64,8 +66,10 @@ def open_origin(source: str, options: StoreOptions = StoreOptions()) -> Origin:
     scheme = urlsplit(source).scheme if re.match(r"[a-z][a-z0-9+.-]+://", source) else ""
     if scheme in STORE_SCHEMES:
         return StoreOrigin(source, options)
-    if scheme in ("http", "https"):
-        raise UsageError(f"{source}: a web server cannot be listed: stage from a store or a folder")
+    if scheme in ("http", "https") or (not scheme and source.endswith(LIST_SUFFIXES) and Path(source).is_file()):
+        from flatout.stage.web import WebOrigin
+
+        return WebOrigin(source)
     if scheme not in ("", "file"):
         known = ", ".join((*STORE_SCHEMES[:4], "file"))
         raise UsageError(f"{source}: unknown kind of address {scheme!r}: known are {known}, or a folder")

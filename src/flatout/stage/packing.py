@@ -20,12 +20,17 @@ from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.patience import read_patiently
+from flatout.stage.pictures import Corrupt, PictureChange
+from flatout.stage.progress import Progress
 from flatout.stage.selection import Selection, chosen_classes, selected
 from flatout.stage.space import check_room
-from flatout.stage.staging import Options, Progress, StagingFailed
+from flatout.stage.staging import NAMED_AT_MOST, Options, StagingFailed
+from flatout.stage.tar_shards import NAME as TAR_NAME
+from flatout.stage.tar_shards import TarWriter
 
 AT_ONCE = 32
 WATCH_EVERY_S = 0.2
+LAST = (NAME, TAR_NAME)  # files that say that a set is whole
 READ_AHEAD = 4  # times the reads at once: bounds the memory
 
 
@@ -39,6 +44,10 @@ class PackSummary:
     images: int
     bytes: int
     classes: int
+    shards: bool  # tar shards, not the packed layout
+    changed: int  # images that were made smaller, or encoded again
+    dropped: int  # images that cannot be decoded; they were left out
+    dropped_names: tuple[str, ...]
     seconds: float
     images_per_s: float
 
@@ -54,6 +63,7 @@ def pack(
     options: Options | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
     report: Callable[[str], None] = lambda line: None,
+    shard_bytes: int | None = None,
 ) -> PackSummary:
     """Write a packed set a split, images in an order drawn by the selection's seed; labels are the first folders.
 
@@ -66,6 +76,7 @@ def pack(
         options: how; what is packed is never pruned.
         watch: told the progress now and then.
         report: told what is worth a line.
+        shard_bytes: write tar shards of about this size instead of the packed layout; None: the packed layout.
 
     Raises:
         UsageError: pruning is asked for, nothing is selected, a packed set is there already, or the disk is too small.
@@ -76,7 +87,7 @@ def pack(
         raise UsageError("--prune: a packed set is written whole: remove its folder, and pack again")
     splits = selection.splits or ("",)
     for split in splits:
-        if (destination / split / NAME).exists():
+        if any((destination / split / name).exists() for name in LAST):
             raise UsageError(f"{destination / split}: a packed set is there already: remove it, or give another folder")
     try:
         names = chosen_classes(origin, selection)
@@ -88,12 +99,28 @@ def pack(
     destination.mkdir(parents=True, exist_ok=True)
     progress = Progress(listed=len(entries), listed_bytes=sum(e.size for e in entries), listing_done=True)
     progress.width = options.jobs or AT_ONCE
+    change = options.change or PictureChange()
     check_room(destination, progress.listed_bytes, options.keep_free)
     classes = tuple(names or sorted({label for e in entries if (label := _label(e.key, splits)) is not None}))
     with alone(destination, options.wait, report):
         for split in splits:
             own = [entry for entry in entries if not split or entry.key.startswith(f"{split}/")]
-            _pack_split(origin, destination, split, own, splits, classes, selection.seed, progress, watch)
+            making = state_folder(destination) / f"packing-{os.getpid()}"
+            shutil.rmtree(making, ignore_errors=True)
+            try:
+                with _writer(making, classes, shard_bytes) as writer:
+                    for entry, data in _in_drawn_order(origin, own, selection.seed, progress, change, watch):
+                        key = entry.key.removeprefix(f"{split}/") if split else entry.key
+                        writer.add(key, _label(entry.key, splits), data)
+                _move(making, destination / split)
+            except (Failure, Corrupt) as error:
+                raise StagingFailed(f"{error}: nothing of {split or 'the set'} was written") from None
+            except OSError as error:
+                raise StagingFailed(
+                    f"{destination}: {error.strerror or error}: nothing of {split or 'the set'} was written"
+                ) from None
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
     return PackSummary(
         source=origin.address,
         destination=str(destination),
@@ -101,61 +128,76 @@ def pack(
         images=progress.copied,
         bytes=progress.copied_bytes,
         classes=len(classes),
+        shards=shard_bytes is not None,
+        changed=progress.changed,
+        dropped=progress.dropped,
+        dropped_names=tuple(progress.dropped_names),
         seconds=progress.seconds,
         images_per_s=progress.copied / max(progress.seconds, 1e-9),
     )
 
 
-def _pack_split(
+def _writer(making: Path, classes: tuple[str, ...], shard_bytes: int | None) -> PackedWriter | TarWriter:
+    return PackedWriter(making, classes) if shard_bytes is None else TarWriter(making, classes, shard_bytes)
+
+
+def _in_drawn_order(
     origin: Origin,
-    destination: Path,
-    split: str,
     entries: list[Entry],
-    splits: tuple[str, ...],
-    classes: tuple[str, ...],
     seed: int,
     progress: Progress,
+    change: PictureChange,
     watch: Callable[[Progress], None],
-) -> None:
+) -> Iterator[tuple[Entry, bytes]]:
+    """The images in an order drawn by seed, as they are to be written."""
     entries = sorted(entries)
     random.Random(seed).shuffle(entries)
-    making = state_folder(destination) / f"packing-{os.getpid()}"
-    shutil.rmtree(making, ignore_errors=True)
     told = progress.began
+    for entry, made in _read(origin, entries, progress.width, change):
+        if isinstance(made, Corrupt):
+            progress.dropped += 1
+            if len(progress.dropped_names) < NAMED_AT_MOST:
+                progress.dropped_names.append(str(made))
+            continue
+        yield entry, made
+        progress.copied += 1
+        progress.copied_bytes += len(made)
+        progress.changed += len(made) != entry.size
+        if time.monotonic() - told > WATCH_EVERY_S:
+            told = time.monotonic()
+            watch(progress)
+
+
+def _move(making: Path, target: Path) -> None:
+    """Bring the files to their place; the one that says that a set is there comes last."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(making.iterdir(), key=lambda path: path.name in LAST):
+        os.replace(path, target / path.name)
+
+
+def _image(origin: Origin, entry: Entry, change: PictureChange) -> bytes | Corrupt:
+    data = read_patiently(origin, entry)
+    if not change.applies(entry.key):
+        return data
     try:
-        with PackedWriter(making, classes) as writer:
-            for entry, data in _read(origin, entries, progress.width):
-                key = entry.key.removeprefix(f"{split}/") if split else entry.key
-                writer.add(key, _label(entry.key, splits), data)
-                progress.copied += 1
-                progress.copied_bytes += len(data)
-                if time.monotonic() - told > WATCH_EVERY_S:
-                    told = time.monotonic()
-                    watch(progress)
-        target = destination / split
-        target.mkdir(parents=True, exist_ok=True)
-        # The file that says that a set is there comes last.
-        for path in sorted(making.iterdir(), key=lambda path: path.name == NAME):
-            os.replace(path, target / path.name)
-    except Failure as error:
-        raise StagingFailed(f"{error}: nothing of {split or 'the set'} was written") from None
-    except OSError as error:
-        raise StagingFailed(
-            f"{destination}: {error.strerror or error}: nothing of {split or 'the set'} was written"
-        ) from None
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
+        return change.apply(entry.key, data)
+    except Corrupt as error:
+        if change.drop_corrupt:
+            return error
+        raise
 
 
-def _read(origin: Origin, entries: Iterable[Entry], at_once: int) -> Iterator[tuple[Entry, bytes]]:
+def _read(
+    origin: Origin, entries: Iterable[Entry], at_once: int, change: PictureChange
+) -> Iterator[tuple[Entry, bytes | Corrupt]]:
     """Entries with their bytes, in order, several read ahead."""
     coming = iter(entries)
-    waiting: deque[tuple[Entry, Future[bytes]]] = deque()
+    waiting: deque[tuple[Entry, Future[bytes | Corrupt]]] = deque()
     with ThreadPoolExecutor(at_once, "flatout-pack") as pool:
         try:
             while True:
                 while len(waiting) < READ_AHEAD * at_once and (entry := next(coming, None)) is not None:
-                    waiting.append((entry, pool.submit(read_patiently, origin, entry)))
+                    waiting.append((entry, pool.submit(_image, origin, entry, change)))
                 if not waiting:
                     return
                 entry, data = waiting.popleft()

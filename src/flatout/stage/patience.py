@@ -12,15 +12,15 @@ TRIES = 6
 FIRST_PAUSE_S = 0.1
 
 
-def read_patiently(origin: Origin, entry: Entry) -> bytes:
-    """The bytes of an object; pauses double from try to try, with jitter.
+def read_patiently(origin: Origin, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+    """The bytes of an object, or of a range; pauses double from try to try, with jitter.
 
     Raises:
         Failure: it could not be read in ``TRIES`` tries, or another try is of no use.
     """
     for left in range(TRIES - 1, -1, -1):
         try:
-            return bytes(origin.read(entry))
+            return bytes(origin.read(entry, start, length))
         except Failure as error:
             if not left or error.kind not in ("busy", "again"):
                 raise

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from flatout.report.quantities import duration, size
-from flatout.stage.staging import Progress
+from flatout.stage.progress import Progress
 
 LINE_EVERY_S = 10.0
 

@@ -7,20 +7,23 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Full, Queue
 
 from flatout.errors import FlatoutError, UsageError
 from flatout.stage.concurrency import Permits
-from flatout.stage.copying import Target, copy, remove_partial
+from flatout.stage.copying import Target, copy, remove_partial, version_of
 from flatout.stage.failures import Failure
 from flatout.stage.names import refusal, state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, Origin
+from flatout.stage.pictures import Corrupt, PictureChange
+from flatout.stage.progress import Progress, Summary
 from flatout.stage.selection import Selection, chosen_classes, selected, write_class_list
 from flatout.stage.space import check_room
-from flatout.stage.state import Complete, State, is_complete
+from flatout.stage.state import State, is_complete
+from flatout.stage.unpacking import archive_of, is_archive, is_unpacked, unpack
 
 MOST_AT_ONCE = 128
 TRIES = 8
@@ -36,64 +39,6 @@ class StagingFailed(FlatoutError):
     exit_code = 1
 
 
-@dataclass
-class Progress:
-    """Counters of a staging that goes on; written by its threads, read by whoever shows them."""
-
-    listed: int = 0
-    listed_bytes: int = 0
-    listing_done: bool = False
-    copied: int = 0
-    copied_bytes: int = 0
-    kept: int = 0  # complete already
-    kept_bytes: int = 0
-    retries: int = 0
-    slow_downs: int = 0
-    width: int = 0
-    failed: list[str] = field(default_factory=list)
-    failures: int = 0
-    refused: list[str] = field(default_factory=list)
-    refusals: int = 0
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """Since the beginning."""
-        return time.monotonic() - self.began
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """How a staging ended; figures are of this staging, ``total_*`` of the destination."""
-
-    source: str
-    destination: str
-    copied: int
-    copied_bytes: int
-    kept: int
-    failed: int
-    failures: tuple[str, ...]
-    refused: int
-    refusals: tuple[str, ...]
-    gone: int  # staged earlier, no longer in the source
-    gone_names: tuple[str, ...]
-    pruned: bool  # what is gone was removed at the destination
-    seconds: float
-    files_per_s: float
-    bytes_per_s: float
-    retries: int
-    slow_downs: int
-    most_at_once: int
-    total_files: int
-    total_bytes: int
-    classes: int | None
-    manifest: str
-
-    def as_json(self) -> dict[str, object]:
-        """As plain values."""
-        return asdict(self)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """How to stage."""
@@ -102,6 +47,8 @@ class Options:
     wait: bool = False  # wait for another staging to the same place
     prune: bool = False  # remove files that the source no longer has
     keep_free: int | None = None  # bytes of the disk to leave to others; None: a default
+    change: PictureChange | None = None  # what is done to pictures on the way
+    unpack: bool = False  # archives become folders of files
 
 
 def stage(
@@ -227,9 +174,7 @@ class _Staging:
         for entry in selected(self.origin, self.selection, classes):
             why = refusal(entry.key, self.folder_bytes)
             if why is not None:
-                self.progress.refusals += 1
-                if len(self.progress.refused) < NAMED_AT_MOST:
-                    self.progress.refused.append(f"{entry.key[:80]!r}: {why}")
+                self._refused(f"{entry.key[:80]!r}: {why}")
                 continue
             self.progress.listed += 1
             self.progress.listed_bytes += entry.size
@@ -258,46 +203,80 @@ class _Staging:
                 self.stopped = self.stopped or _as_staging_failure(error)
 
     def _one(self, entry: Entry, listing: int) -> None:
-        known = self.state.known(entry.key)
-        if known is not None and is_complete(known, entry, self.target.path(entry.key)):
-            self.state.saw(entry.key, listing)
+        archive = self.options.unpack and is_archive(entry.key)
+        if self._is_there(entry, archive, listing):
             with self.count:
                 self.progress.kept += 1
                 self.progress.kept_bytes += entry.size
             return
         self.permits.take()
-        done = None
+        done = False
         try:
-            done = self._copied(entry)
+            done = self._tried(entry, archive, listing)
         finally:
-            self.permits.give(done is not None)
-        if done is None:
+            self.permits.give(done)
+        if not done:
             return
-        self.state.add(done, listing)
         with self.count:
             self.progress.copied += 1
             self.progress.copied_bytes += entry.size
-            look = self.progress.copied % CHECK_SPACE_EVERY == 0
+            look = archive or self.progress.copied % CHECK_SPACE_EVERY == 0
         if look:
             check_room(self.destination, 1, self.options.keep_free)
 
-    def _copied(self, entry: Entry) -> Complete | None:
+    def _is_there(self, entry: Entry, archive: bool, listing: int) -> bool:
+        """Whether it is complete, or was left out before for a reason that still holds."""
+        if archive:
+            return is_unpacked(entry, self.state, self.target, listing)
+        version = version_of(entry, self.options.change)
+        known = self.state.known(entry.key)
+        if known is not None and is_complete(known, version, self.target.path(entry.key)):
+            self.state.saw(entry.key, listing)
+            return True
+        if self.state.dropped(entry.key) == version:
+            self._dropped(entry.key)
+            return True
+        return False
+
+    def _bring(self, entry: Entry, archive: bool, listing: int) -> None:
+        if archive:
+            unpack(
+                entry, self.origin, self.target, self.state, listing, lambda: self.stopped is not None, self._refused
+            )
+            return
+        try:
+            done = copy(entry, self.origin, self.target, self.options.change)
+        except Corrupt as error:
+            change = self.options.change
+            if change is None or not change.drop_corrupt:
+                raise Failure("never", f"{error}: --drop-corrupt leaves such pictures out") from None
+            self.state.drop(entry.key, version_of(entry, change), str(error))
+            self.target.path(entry.key).unlink(missing_ok=True)
+            self._dropped(str(error))
+            return
+        self.state.add(done, listing)
+        if done.version != entry.version and done.size != entry.size:
+            with self.count:
+                self.progress.changed += 1
+
+    def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
         for attempt in range(TRIES):
             if self.stopped is not None:
-                return None
+                return False
             try:
-                return copy(entry, self.origin, self.target)
+                self._bring(entry, archive, listing)
+                return True
             except Failure as failure:
                 if failure.kind == "busy":
                     self.permits.busy()
                     self.progress.slow_downs += 1
                 if failure.kind not in ("busy", "again") or attempt == TRIES - 1:
                     self._failed(str(failure))
-                    return None
+                    return False
             self.progress.retries += 1
             # Full jitter: many clients that were turned away together do not come back together.
             time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.2 * 2**attempt)))
-        return None
+        return False
 
     def _failed(self, text: str) -> None:
         with self.count:
@@ -305,13 +284,26 @@ class _Staging:
             if len(self.progress.failed) < NAMED_AT_MOST:
                 self.progress.failed.append(text)
 
+    def _refused(self, text: str) -> None:
+        with self.count:
+            self.progress.refusals += 1
+            if len(self.progress.refused) < NAMED_AT_MOST:
+                self.progress.refused.append(text)
+
+    def _dropped(self, text: str) -> None:
+        with self.count:
+            self.progress.dropped += 1
+            if len(self.progress.dropped_names) < NAMED_AT_MOST:
+                self.progress.dropped_names.append(text)
+
     def _finish(self, listing: int, classes: list[str] | None) -> Summary:
         progress = self.progress
         gone = 0
         names: list[str] = []
         for done in self.state.all(unseen_since=listing):
             # What was left out this time by choice is not gone.
-            if not self.selection.wants(done.key) or not self._in_scope(done.key, classes):
+            asked_for = archive_of(done.version) or done.key
+            if not self.selection.wants(asked_for) or not self._in_scope(asked_for, classes):
                 continue
             gone += 1
             if len(names) < NAMED_AT_MOST:
@@ -327,6 +319,9 @@ class _Staging:
             destination=str(self.destination),
             copied=progress.copied,
             copied_bytes=progress.copied_bytes,
+            changed=progress.changed,
+            dropped=progress.dropped,
+            dropped_names=tuple(progress.dropped_names),
             kept=progress.kept,
             failed=progress.failures,
             failures=tuple(progress.failed),

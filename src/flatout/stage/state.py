@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from flatout.errors import UsageError
 from flatout.stage.names import state_folder
-from flatout.stage.origins import Entry
 
 MANIFEST = "manifest.parquet"
 ROWS_AT_ONCE = 50_000
@@ -20,6 +19,7 @@ CREATE TABLE IF NOT EXISTS files (
     key TEXT PRIMARY KEY, size INTEGER NOT NULL, version TEXT NOT NULL,
     checksum TEXT NOT NULL, mtime_ns INTEGER NOT NULL, seen INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS dropped (key TEXT PRIMARY KEY, version TEXT NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
@@ -94,6 +94,24 @@ class State:
         """Forget a file."""
         self._do("DELETE FROM files WHERE key=?", key)
 
+    def drop(self, key: str, version: str, why: str) -> None:
+        """Note an object that was left out, and is not asked for again."""
+        self._do("INSERT OR REPLACE INTO dropped VALUES (?, ?, ?)", key, version, why)
+        self.remove(key)
+
+    def dropped(self, key: str) -> str | None:
+        """The version of an object that was left out; None: it was not."""
+        row = self._ask("SELECT version FROM dropped WHERE key=?", key)
+        return row[0] if row else None
+
+    def of_version(self, version: str) -> list[Complete]:
+        """The files that were made from one version: those of an archive."""
+        with self._lock:
+            rows = self._base.execute(
+                "SELECT key, size, version, checksum, mtime_ns FROM files WHERE version=?", (version,)
+            ).fetchall()
+        return [Complete._make(row) for row in rows]
+
     def totals(self) -> tuple[int, int]:
         """Files and bytes that are complete."""
         files, size = self._ask("SELECT count(*), coalesce(sum(size), 0) FROM files")
@@ -154,9 +172,9 @@ def _table(pa: Any, schema: Any, block: list[Complete]) -> Any:
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
 
 
-def is_complete(done: Complete, entry: Entry, path: Path) -> bool:
-    """Whether a file noted as complete is still what ``entry`` names: same version, and untouched since."""
-    if done.version != entry.version or done.size != entry.size:
+def is_complete(done: Complete, version: str, path: Path) -> bool:
+    """Whether a file noted as complete is still what was made from ``version``, and untouched since."""
+    if done.version != version:
         return False
     try:
         stat = os.lstat(path)

@@ -1,0 +1,76 @@
+"""What a staging would do, or did, as lines for a terminal."""
+
+from __future__ import annotations
+
+from flatout.report.quantities import duration, size
+from flatout.stage.packing import PackSummary
+from flatout.stage.progress import Summary
+
+
+def outlook_lines(address: str, outlook: dict[str, object]) -> str:
+    """What a staging would do."""
+
+    def number(name: str) -> float:
+        value = outlook[name]
+        assert isinstance(value, (int, float))
+        return value
+
+    seconds = outlook["predicted_s"]
+    lines = [
+        f"{address}",
+        f"  {number('files'):,} files, {size(number('bytes'))}"
+        + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
+        f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
+    ]
+    if outlook["refused"]:
+        lines.append(f"  {number('refused'):,} keys cannot be file names there and would be left out")
+    if isinstance(seconds, float):
+        lines.append(
+            f"  about {duration(seconds)}: a prediction from reading {number('tried_files'):,} of the files, 16 at once"
+        )
+    return "\n".join([*lines, "Nothing was copied."])
+
+
+def summary_lines(summary: Summary) -> str:
+    """How a staging ended."""
+    lines = [
+        f"staged {summary.copied:,} files, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
+        f"{summary.files_per_s:,.0f} files/s, {size(summary.bytes_per_s)}/s, up to {summary.most_at_once} at once",
+        f"  there now: {summary.total_files:,} files, {size(summary.total_bytes)} in {summary.destination}",
+    ]
+    if summary.kept:
+        lines.append(f"  {summary.kept:,} were complete already")
+    if summary.changed:
+        lines.append(f"  {summary.changed:,} pictures were changed on the way")
+    if summary.dropped:
+        lines.append(f"  {summary.dropped:,} pictures cannot be decoded and were left out: {summary.dropped_names[0]}")
+    if summary.retries:
+        lines.append(f"  {summary.retries:,} tries again, {summary.slow_downs:,} of them asked for by the store")
+    if summary.refused:
+        lines.append(f"  {summary.refused:,} left out, such as {summary.refusals[0]}")
+    if summary.gone:
+        what = "removed" if summary.pruned else "still here: --prune removes them"
+        lines.append(f"  {summary.gone:,} no longer in the source ({what}), such as {summary.gone_names[0]}")
+    if summary.classes is not None:
+        lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
+    if summary.failed:
+        lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
+    return "\n".join([*lines, f"Check it later: flatout stage {summary.source} {summary.destination} --check"])
+
+
+def packed_lines(packed: PackSummary) -> str:
+    """How a packing ended."""
+    parts = f", parts {', '.join(packed.splits)}" if packed.splits != ("",) else ""
+    lines = [
+        f"packed {packed.images:,} images of {packed.classes} classes, {size(packed.bytes)}, in "
+        f"{duration(packed.seconds)}: {packed.images_per_s:,.0f} images/s{parts}"
+    ]
+    if packed.changed:
+        lines.append(f"  {packed.changed:,} were changed on the way")
+    if packed.dropped:
+        lines.append(f"  {packed.dropped:,} cannot be decoded and were left out, such as {packed.dropped_names[0]}")
+    if packed.shards:
+        lines.append("Read the shards with webdataset; index.json names them, and its indexed reader takes it.")
+    else:
+        lines.append(f"Train on it: flatout train RECIPE --data {packed.destination}")
+    return "\n".join(lines)

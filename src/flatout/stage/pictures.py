@@ -1,0 +1,89 @@
+"""Pictures made smaller or encoded again on their way, and those that cannot be decoded left out."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+from flatout.loader.file_names import EXTENSIONS
+
+_JPEG = (".jpg", ".jpeg")
+
+
+class Corrupt(Exception):
+    """A picture cannot be decoded; says which, and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureChange:
+    """What is done to each picture. Other files pass as they are.
+
+    JPEGs are scaled with antialiasing (Lanczos), keep their colours, their ICC profile and their EXIF (with the
+    orientation), and are never enlarged or cropped. What is encoded again loses a little: the class of this change is
+    ``data``.
+
+    Attributes:
+        short_side: pixels; JPEGs with a longer one are scaled down to it. None: no scaling.
+        quality: of the JPEGs that are scaled, 1 to 95.
+        baseline: progressive JPEGs become baseline ones, which decode faster, with the same quantisation tables.
+        drop_corrupt: decode every picture, and leave out what fails.
+    """
+
+    short_side: int | None = None
+    quality: int = 90
+    baseline: bool = False
+    drop_corrupt: bool = False
+
+    @property
+    def name(self) -> str:
+        """Names the change in the state, so that another one is made anew."""
+        parts = [f"short_side={self.short_side},quality={self.quality}" if self.short_side else ""]
+        parts += ["baseline" if self.baseline else "", "drop_corrupt" if self.drop_corrupt else ""]
+        return ",".join(part for part in parts if part)
+
+    def applies(self, key: str) -> bool:
+        """Whether anything may be done to the file of this name."""
+        lower = key.lower()
+        if self.drop_corrupt:
+            return lower.endswith(EXTENSIONS)
+        return bool(self.short_side or self.baseline) and lower.endswith(_JPEG)
+
+    def apply(self, key: str, data: bytes) -> bytes:
+        """The picture's new bytes; the same ones where there is nothing to change.
+
+        Raises:
+            Corrupt: it cannot be decoded.
+        """
+        from PIL import Image
+
+        try:
+            with Image.open(io.BytesIO(data)) as image:
+                if self.drop_corrupt:
+                    image.load()
+                if image.format != "JPEG":
+                    return data
+                smaller = self.short_side is not None and min(image.size) > self.short_side
+                if not smaller and not (self.baseline and image.info.get("progressive")):
+                    return data
+                kept = {name: image.info[name] for name in ("icc_profile", "exif") if name in image.info}
+                made = io.BytesIO()
+                if smaller:
+                    assert self.short_side is not None
+                    _scaled(image, self.short_side).save(made, "JPEG", quality=self.quality, optimize=True, **kept)
+                else:
+                    image.save(made, "JPEG", quality="keep", optimize=True, **kept)
+                return made.getvalue()
+        except Exception as error:  # whatever a decoder makes of broken bytes
+            raise Corrupt(f"{key}: {str(error) or type(error).__name__}") from None
+
+
+def _scaled(image, short_side: int):  # type: ignore[no-untyped-def]
+    """The picture with this short side."""
+    from PIL import Image
+
+    width, height = image.size
+    factor = short_side / min(width, height)
+    size = (max(round(width * factor), 1), max(round(height * factor), 1))
+    # The decoder may begin at 1/2, 1/4, 1/8: at least twice the size that is wanted stays for the filter.
+    image.draft(None, (2 * size[0], 2 * size[1]))
+    return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)

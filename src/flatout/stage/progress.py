@@ -1,0 +1,70 @@
+"""How far a staging is, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass
+class Progress:
+    """Counters of a staging that goes on; written by its threads, read by whoever shows them."""
+
+    listed: int = 0
+    listed_bytes: int = 0
+    listing_done: bool = False
+    copied: int = 0
+    copied_bytes: int = 0
+    changed: int = 0  # pictures that were written anew on the way
+    dropped: int = 0  # pictures that cannot be decoded, left out
+    dropped_names: list[str] = field(default_factory=list)
+    kept: int = 0  # complete already
+    kept_bytes: int = 0
+    retries: int = 0
+    slow_downs: int = 0
+    width: int = 0
+    failed: list[str] = field(default_factory=list)
+    failures: int = 0
+    refused: list[str] = field(default_factory=list)
+    refusals: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self.began
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How a staging ended; figures are of this staging, ``total_*`` of the destination."""
+
+    source: str
+    destination: str
+    copied: int
+    copied_bytes: int  # read from the source
+    changed: int  # pictures among them that were made smaller, or encoded again
+    dropped: int  # pictures that cannot be decoded; they were left out
+    dropped_names: tuple[str, ...]
+    kept: int
+    failed: int
+    failures: tuple[str, ...]
+    refused: int
+    refusals: tuple[str, ...]
+    gone: int  # staged earlier, no longer in the source
+    gone_names: tuple[str, ...]
+    pruned: bool  # what is gone was removed at the destination
+    seconds: float
+    files_per_s: float
+    bytes_per_s: float
+    retries: int
+    slow_downs: int
+    most_at_once: int
+    total_files: int
+    total_bytes: int
+    classes: int | None
+    manifest: str
+
+    def as_json(self) -> dict[str, object]:
+        """As plain values."""
+        return asdict(self)

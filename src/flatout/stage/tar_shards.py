@@ -1,0 +1,100 @@
+"""Tar shards in the layout of webdataset: for each sample a picture and its class, under one number.
+
+``shard-000000.tar`` … hold ``000000000.jpg`` and ``000000000.cls`` (place in the classes, as text; none: no such
+file). ``keys.txt`` has the samples' keys, in order; ``classes.json`` the classes; ``index.json``, which is written
+last, the shards with their numbers of samples, as webdataset's indexed reader takes them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from types import TracebackType
+
+from flatout.errors import UsageError
+
+NAME = "index.json"
+SHARD_BYTES = 1 << 30
+
+
+class TarWriter:
+    """Writes the layout; samples come in the order in which they are to lie there."""
+
+    def __init__(self, folder: Path, classes: tuple[str, ...], shard_bytes: int = SHARD_BYTES) -> None:
+        """Write into ``folder``, which must not hold shards yet.
+
+        Raises:
+            UsageError: it does.
+        """
+        if (folder / NAME).exists():
+            raise UsageError(f"{folder}: shards are there already: give another folder, or remove them")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._classes, self._shard_bytes = folder, classes, shard_bytes
+        self._label = {name: place for place, name in enumerate(classes)}
+        self._keys: list[str] = []
+        self._shards: list[dict[str, object]] = []
+        self._tar: tarfile.TarFile | None = None
+
+    def add(self, key: str, label: str | None, data: bytes) -> None:
+        """Append a picture; ``label`` is a class name, None for none.
+
+        Raises:
+            UsageError: a key with a line break.
+        """
+        if "\n" in key:
+            raise UsageError(f"{key!r}: a line break in a name")
+        if self._tar is None or (self._tar.offset and self._tar.offset + len(data) > self._shard_bytes):
+            self._next_shard()
+        suffix = os.path.splitext(key)[1].lower().removeprefix(".").replace("jpeg", "jpg")
+        number = f"{len(self._keys):09}"
+        self._write(f"{number}.{suffix}", data)
+        if label is not None:
+            self._write(f"{number}.cls", str(self._label[label]).encode())
+        self._keys.append(key)
+        samples = self._shards[-1]["nsamples"]
+        assert isinstance(samples, int)
+        self._shards[-1]["nsamples"] = samples + 1
+
+    def _write(self, name: str, data: bytes) -> None:
+        assert self._tar is not None
+        info = tarfile.TarInfo(name)
+        info.size, info.mode = len(data), 0o444
+        self._tar.addfile(info, io.BytesIO(data))
+        self._tar.members.clear()  # type: ignore[attr-defined]  # else all stay in memory
+
+    def _next_shard(self) -> None:
+        self._end_shard()
+        name = f"shard-{len(self._shards):06}.tar"
+        self._shards.append({"url": name, "nsamples": 0})
+        self._tar = tarfile.open(self._folder / name, "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
+
+    def _end_shard(self) -> None:
+        if self._tar is not None:
+            self._tar.close()
+            path = self._folder / str(self._shards[-1]["url"])
+            fd = os.open(path, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+            self._shards[-1]["filesize"] = path.stat().st_size
+
+    def _finish(self) -> None:
+        self._end_shard()
+        (self._folder / "keys.txt").write_text("".join(f"{key}\n" for key in self._keys), "utf-8")
+        (self._folder / "classes.json").write_text(json.dumps(list(self._classes)), "utf-8")
+        temporary = self._folder / f".{NAME}.tmp"
+        temporary.write_text(json.dumps({"wids_version": 1, "shardlist": self._shards}, indent=1), "utf-8")
+        os.replace(temporary, self._folder / NAME)
+
+    def __enter__(self) -> TarWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._finish()
+        elif self._tar is not None:
+            self._tar.close()

@@ -1,0 +1,107 @@
+"""Files of a web server by a list, from a real server on loopback; and lists that are refused."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from flatout.errors import UsageError
+from flatout.stage.origins import open_origin
+from flatout.stage.selection import Selection
+from flatout.stage.staging import Options, stage
+
+ASKED: list[str] = []
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Python's own server: sizes and times, no ranges, no ETag."""
+
+    def log_message(self, *args: object) -> None:
+        ASKED.append(f"{self.command} {self.path}")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for number in range(20):
+        path = tmp_path / f"www/set/c{number % 2}/{number} a.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(500 + number))
+    return tmp_path / "www"
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[str]:
+    ASKED.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(root))) as made:
+        thread = threading.Thread(target=made.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_address[1]}"
+        made.shutdown()
+        thread.join()
+
+
+def test_a_list_on_the_server_arrives_and_is_kept(root: Path, server: str, tmp_path: Path) -> None:
+    lines = [f"c{n % 2}/{n}%20a.bin" for n in range(19)] + [f"{server}/set/c1/19%20a.bin?signature=secret  # last"]
+    (root / "set/files.txt").write_text("# a comment\n" + "\n".join(lines))
+    done = stage(open_origin(f"{server}/set/files.txt?key=secret"), tmp_path / "dest", Selection())
+    assert (done.copied, done.failed) == (20, 0) and "secret" not in str(done)
+    assert done.source == f"{server}/set/files.txt"
+    for number in range(20):
+        key = f"c{number % 2}/{number} a.bin"
+        assert (tmp_path / "dest" / key).read_bytes() == (root / "set" / key).read_bytes()
+    assert any("signature=secret" in line for line in ASKED)
+    again = stage(open_origin(f"{server}/set/files.txt"), tmp_path / "dest", Selection())
+    assert (again.copied, again.kept) == (0, 20)
+    chosen = stage(open_origin(f"{server}/set/files.txt"), tmp_path / "one", Selection(splits=("c1",)))
+    assert chosen.copied == 10
+
+
+def test_a_local_list_and_a_single_file_work(root: Path, server: str, tmp_path: Path) -> None:
+    (tmp_path / "urls.txt").write_text(f"{server}/set/c0/0%20a.bin\n{server}/set/c0/2%20a.bin\n")
+    done = stage(open_origin(str(tmp_path / "urls.txt")), tmp_path / "dest", Selection())
+    assert done.copied == 2 and (tmp_path / "dest/127.0.0.1/set/c0/2 a.bin").exists()
+    one = stage(open_origin(f"{server}/set/c0/4%20a.bin"), tmp_path / "one", Selection())
+    assert one.copied == 1 and (tmp_path / "one/4 a.bin").exists()
+
+
+def test_an_archive_is_unpacked_from_a_server_without_ranges(root: Path, server: str, tmp_path: Path) -> None:
+    import tarfile
+
+    with tarfile.open(root / "set.tar", "w") as tar:
+        tar.add(root / "set", "set")
+    done = stage(open_origin(f"{server}/set.tar"), tmp_path / "dest", Selection(), Options(unpack=True))
+    assert done.failed == 0 and done.total_files == 20
+    assert (tmp_path / "dest/set/c0/0 a.bin").read_bytes() == (root / "set/c0/0 a.bin").read_bytes()
+
+
+def test_what_is_missing_is_named_and_the_rest_staged(root: Path, server: str, tmp_path: Path) -> None:
+    (root / "files.txt").write_text("set/c0/0%20a.bin\nset/gone.bin\n")
+    done = stage(open_origin(f"{server}/files.txt"), tmp_path / "dest", Selection())
+    assert (done.copied, done.failed) == (1, 1) and "gone.bin" in done.failures[0] and "404" in done.failures[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no addresses in it"),
+        ("ftp://host/file", "no http or https address"),
+        ("http://user:word@host/file", "credentials do not belong"),
+        ("http://host/a?x=1\nhttp://host/a?x=2", "two addresses give the same name"),
+    ],
+)
+def test_lists_that_cannot_be_used_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "urls.txt").write_text(text)
+    with pytest.raises(UsageError, match=said) as refused:
+        open_origin(str(tmp_path / "urls.txt"))
+    assert "word" not in str(refused.value)
+
+
+def test_a_list_that_is_not_there_is_one_line(server: str) -> None:
+    with pytest.raises(UsageError, match=r"the list cannot be read: .*404"):
+        open_origin(f"{server}/none.txt")
