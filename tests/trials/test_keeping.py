@@ -43,7 +43,7 @@ def test_a_mistake_is_told(text: str, message: str) -> None:
 def test_the_probe_knows_every_setting_and_no_other() -> None:
     from importlib import import_module
 
-    parts = ("backends", "copies", "files", "loader", "model", "optimizer", "scalars", "staged", "writing")
+    parts = ("backends", "cached", "copies", "files", "loader", "model", "optimizer", "scalars", "staged", "writing")
     names = {name for part in parts for name in import_module(f"flatout.probe.injections.{part}").SETTINGS}
     assert names == set(SETTINGS)
     assert json.dumps(sorted(names)) and len(REMEDIES) > 20

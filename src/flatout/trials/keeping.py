@@ -31,6 +31,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "jpeg_short_side": (int, "decode JPEGs at a scale that leaves this short side"),
     "file_cache_bytes": (int, "bytes of picture files that each process keeps in memory"),
     "read_from": (str, "REAL=COPY: read below one folder from a copy of it"),
+    "read_through": (str, "REAL=CACHE:BYTES: keep what is read below one folder on another disk"),
     "checkpoint_beside": (bool, "write checkpoints in a thread"),
     "checkpoint_every": (int, "write every n-th checkpoint"),
     "log_every": (int, "write every n-th metric"),

@@ -56,9 +56,9 @@ def install(watch):
     Args:
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.
     """
-    from . import backends, copies, files, loader, model, optimizer, scalars, staged, writing
+    from . import backends, cached, copies, files, loader, model, optimizer, scalars, staged, writing
 
-    for part in (backends, copies, files, loader, model, optimizer, scalars, staged, writing):
+    for part in (backends, cached, copies, files, loader, model, optimizer, scalars, staged, writing):
         names = [name for name in part.SETTINGS if INJECTED.get(name) is not None]
         if not names:
             continue

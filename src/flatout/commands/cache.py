@@ -1,0 +1,90 @@
+"""``flatout cache``: a training whose reads from a slow place are kept on a fast disk."""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def cache(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND...", help="The training command, just as you run it.", show_default=False),
+    ] = None,
+    folder: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="The slow place.")] = None,
+    at: Annotated[Path | None, typer.Option("--at", metavar="DIR", help="Where copies are kept.")] = None,
+    budget: Annotated[str, typer.Option("--budget", metavar="SIZE", help="Of all copies: 20GiB.")] = "10GiB",
+    json: Annotated[bool, typer.Option("--json", help="What was kept, as JSON on standard error.")] = False,
+) -> None:
+    """Train, and keep what is read on a fast disk.
+
+    For data that do not fit there as a whole: the first pass fills the cache, later passes find in it what fitted. The
+    next training with the same cache goes on with it. Files opened by Python are reached (Pillow, NumPy, torchvision).
+
+    Example: flatout cache --from /mnt/s3/imagenet --at /nvme/cache --budget 50GiB -- python train.py
+    """
+    from flatout.errors import CommandError, UsageError
+    from flatout.probe.read_cache import ReadCache
+    from flatout.recording.command import check_command, injecting_environment
+    from flatout.report.quantities import parse_size
+    from flatout.stage.space import check_room
+
+    check_command(command or [])
+    assert command, "checked just now"
+    if folder is None or at is None:
+        missing = "--from is missing: name the slow folder" if folder is None else "--at is missing: name a fast disk"
+        raise UsageError(f"{missing}, as in flatout cache --from /mnt/s3/set --at /nvme/cache -- python train.py")
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder")
+    if folder.resolve() in (at.resolve(), *at.resolve().parents):
+        raise UsageError(f"--at {at}: lies in {folder}, the slow place itself")
+    bytes_ = parse_size(budget, option="--budget")
+    try:
+        kept = ReadCache(str(at.absolute()), bytes_, int(time.time()))
+        kept.begin()
+    except OSError as error:
+        raise UsageError(f"--at {at}: {error.strerror or error}") from None
+    check_room(at, max(bytes_ - kept.counts()["used"], 0))
+    settings = {"read_through": f"{folder.absolute()}={at.absolute()}:{bytes_}"}
+    variables = {"FLATOUT_SETTINGS": json_format.dumps(settings), "FLATOUT_CACHE_RUN": str(kept.token)}
+    try:
+        child = subprocess.Popen(command, env=injecting_environment() | variables)
+    except OSError as error:
+        raise CommandError(f"cannot start {Path(command[0]).name!r}: {error.strerror}", 126) from None
+    code = _wait(child)
+    counts = kept.counts() | {"budget": bytes_, "exit_code": code}
+    print(json_format.dumps(counts) if json else _line(counts, at), file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    """Its exit code; signals of the terminal are its own affair."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child.pid, number))
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code
+
+
+def _line(counts: dict[str, Any], at: Path) -> str:
+    from flatout.report.quantities import share, size
+
+    opened = counts["hits"] + counts["misses"]
+    if not opened:
+        return "flatout: no file was read there by Python: nothing was kept"
+    return (
+        f"flatout: {counts['hits']:,} of {opened:,} reads ({share(counts['hits'] / opened)}) came from the cache, "
+        f"{size(counts['hit_bytes'])}; {counts['files']:,} different files; "
+        f"{size(counts['used'])} of {size(counts['budget'])} used in {at}"
+    )

@@ -1,0 +1,65 @@
+"""``flatout cache``: a training with workers whose second pass finds its files on the fast disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flatout import cli
+from tests.loader.photographs import make_class_folders
+
+TRAIN = """
+import sys, torch, torchvision
+if __name__ == "__main__":
+    shape = torchvision.transforms.Compose([torchvision.transforms.CenterCrop(48), torchvision.transforms.ToTensor()])
+    data = torchvision.datasets.ImageFolder(sys.argv[1], shape)
+    loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True, num_workers=2)
+    total = sum(float(images.sum()) for epoch in range(3) for images, labels in loader)
+    print(f"{total:.1f}")
+"""
+
+
+@pytest.mark.timeout(120)
+def test_the_second_pass_reads_from_the_cache_and_sees_the_same(tmp_path: Path) -> None:
+    root = make_class_folders(tmp_path / "photographs", 4, 12, 64) / "train"
+    (tmp_path / "train.py").write_text(TRAIN)
+    training = [sys.executable, str(tmp_path / "train.py"), str(root)]
+    plain = subprocess.run(training, capture_output=True, text=True, check=True)
+    flatout = [sys.executable, "-m", "flatout", "cache", "--from", str(root), "--at", str(tmp_path / "cache")]
+    done = subprocess.run(
+        [*flatout, "--budget", "10MB", "--json", "--", *training], capture_output=True, text=True, check=True
+    )
+    counts = json.loads(done.stderr.splitlines()[-1])
+    images = len(list(root.rglob("*.jpg")))
+    assert counts["files"] == images and (counts["misses"], counts["hits"]) == (images, 2 * images)
+    assert 0 < counts["used"] <= counts["budget"]
+    assert abs(float(done.stdout) - float(plain.stdout)) < 1e-3 * float(plain.stdout)
+    again = subprocess.run([*flatout, "--", *training], capture_output=True, text=True, check=True)
+    assert "(100 %) came from the cache" in again.stderr or "(100%) came from the cache" in again.stderr
+
+
+def test_the_exit_code_is_the_training_s_and_mistakes_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slow").mkdir()
+    words = ["cache", "--from", str(tmp_path / "slow"), "--at", str(tmp_path / "cache"), "--budget", "1MB"]
+    assert cli.main([*words, "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
+    assert "nothing was kept" in capsys.readouterr().err
+    for wrong, said in (
+        (["cache", "--from", str(tmp_path / "none"), "--at", str(tmp_path / "cache"), "--", "true"], "no such folder"),
+        (["cache", "--from", str(tmp_path / "slow"), "--", "true"], "--at is missing"),
+        (
+            ["cache", "--from", str(tmp_path / "slow"), "--at", str(tmp_path / "slow/in"), "--", "true"],
+            "the slow place itself",
+        ),
+        (
+            ["cache", "--from", str(tmp_path / "slow"), "--at", str(tmp_path / "c"), "--budget", "900TB", "--", "true"],
+            "needed",
+        ),
+    ):
+        assert cli.main(wrong) == 2
+        assert said in capsys.readouterr().err
