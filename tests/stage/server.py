@@ -31,7 +31,7 @@ def s3_server(folder: Path) -> Iterator[str]:
     command = [
         program, "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={port}",
         "-admin.ui=false", "-webdav=false", f"-bucket={BUCKET}", f"-master.port={_free_port()}",
-        f"-volume.port={_free_port()}", f"-filer.port={_free_port()}",
+        f"-volume.port={_free_port()}", f"-filer.port={_free_port()}", "-s3.port.iceberg=0", "-s3.port.lance=0",
     ]  # fmt: skip
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
     with open(folder / "server.log", "wb") as log:

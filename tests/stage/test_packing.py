@@ -14,12 +14,13 @@ from flatout.loader.sources.folders import FolderSource
 from flatout.loader.sources.packed import PackedSource
 from flatout.recipes.datasets import open_data
 from flatout.recipes.reading import read_recipe
+from flatout.stage.bringing import Options
 from flatout.stage.failures import Failure
 from flatout.stage.names import state_folder
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.packing import pack
 from flatout.stage.selection import Selection
-from flatout.stage.staging import Options, StagingFailed
+from flatout.stage.staging import StagingFailed
 from tests.loader.photographs import make_class_folders
 
 

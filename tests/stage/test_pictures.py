@@ -10,11 +10,12 @@ import pytest
 import skimage.data
 from PIL import Image
 
+from flatout.stage.bringing import Options
 from flatout.stage.origins import FolderOrigin
 from flatout.stage.packing import pack
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.selection import Selection
-from flatout.stage.staging import Options, stage
+from flatout.stage.staging import stage
 
 
 def photograph(**options: object) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 
 from flatout.errors import UsageError
 from flatout.stage import copying, space, staging
+from flatout.stage.bringing import Options
 from flatout.stage.checking import check
 from flatout.stage.failures import Failure
 from flatout.stage.names import state_folder
@@ -18,7 +19,7 @@ from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.outlook import look_ahead
 from flatout.stage.selection import Selection
-from flatout.stage.staging import Options, StagingFailed, stage
+from flatout.stage.staging import StagingFailed, stage
 
 
 @pytest.fixture

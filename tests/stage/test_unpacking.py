@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from flatout.stage.bringing import Options
 from flatout.stage.checking import check
 from flatout.stage.names import state_folder
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.ranged_file import RangedFile
 from flatout.stage.selection import Selection
-from flatout.stage.staging import Options, stage
+from flatout.stage.staging import stage
 
 FILES = {f"{number}.jpg": os.urandom(1_000 + number) for number in range(40)}
 UNPACK = Options(unpack=True)

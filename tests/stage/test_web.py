@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
+from flatout.stage.bringing import Options
 from flatout.stage.origins import open_origin
 from flatout.stage.selection import Selection
-from flatout.stage.staging import Options, stage
+from flatout.stage.staging import stage
 
 ASKED: list[str] = []
 

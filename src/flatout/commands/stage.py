@@ -91,12 +91,12 @@ def stage(
     extras.require("stage")
     if check:
         raise typer.Exit(_check(destination, json))
+    from flatout.stage.bringing import Options
     from flatout.stage.describing import outlook_lines, packed_lines, summary_lines
     from flatout.stage.origins import StoreOptions, open_origin
     from flatout.stage.outlook import look_ahead
     from flatout.stage.pictures import PictureChange
     from flatout.stage.selection import Selection, read_class_list
-    from flatout.stage.staging import Options
     from flatout.stage.staging import stage as bring
 
     if pack + tar + unpack > 1:

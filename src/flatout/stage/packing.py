@@ -15,6 +15,7 @@ from pathlib import Path
 from flatout.errors import UsageError
 from flatout.loader.file_names import EXTENSIONS
 from flatout.loader.packed import NAME, PackedWriter
+from flatout.stage.bringing import Options
 from flatout.stage.failures import Failure
 from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
@@ -24,7 +25,7 @@ from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.selection import Selection, chosen_classes, selected
 from flatout.stage.space import check_room
-from flatout.stage.staging import NAMED_AT_MOST, Options, StagingFailed
+from flatout.stage.staging import StagingFailed
 from flatout.stage.tar_shards import NAME as TAR_NAME
 from flatout.stage.tar_shards import TarWriter
 
@@ -155,14 +156,12 @@ def _in_drawn_order(
     told = progress.began
     for entry, made in _read(origin, entries, progress.width, change):
         if isinstance(made, Corrupt):
-            progress.dropped += 1
-            if len(progress.dropped_names) < NAMED_AT_MOST:
-                progress.dropped_names.append(str(made))
+            progress.drop(str(made))
             continue
         yield entry, made
-        progress.copied += 1
-        progress.copied_bytes += len(made)
-        progress.changed += len(made) != entry.size
+        progress.copy(len(made))
+        if len(made) != entry.size:
+            progress.change()
         if time.monotonic() - told > WATCH_EVERY_S:
             told = time.monotonic()
             watch(progress)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import asdict, dataclass, field
+
+NAMED_AT_MOST = 20  # failures and the like that are named; all are counted
+
+
+def _name(names: list[str], text: str) -> None:
+    if len(names) < NAMED_AT_MOST:
+        names.append(text)
 
 
 @dataclass
@@ -28,6 +36,43 @@ class Progress:
     refused: list[str] = field(default_factory=list)
     refusals: int = 0
     began: float = field(default_factory=time.monotonic)
+    _count: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def copy(self, size: int) -> int:
+        """Count an object that was brought; gives how many those are."""
+        with self._count:
+            self.copied += 1
+            self.copied_bytes += size
+            return self.copied
+
+    def keep(self, size: int) -> None:
+        """Count an object that was there."""
+        with self._count:
+            self.kept += 1
+            self.kept_bytes += size
+
+    def change(self) -> None:
+        """Count a picture that was changed."""
+        with self._count:
+            self.changed += 1
+
+    def fail(self, text: str) -> None:
+        """Count a failure, and name it if there is room."""
+        with self._count:
+            self.failures += 1
+            _name(self.failed, text)
+
+    def refuse(self, text: str) -> None:
+        """Count what cannot be a file there."""
+        with self._count:
+            self.refusals += 1
+            _name(self.refused, text)
+
+    def drop(self, text: str) -> None:
+        """Count a picture that cannot be decoded."""
+        with self._count:
+            self.dropped += 1
+            _name(self.dropped_names, text)
 
     @property
     def seconds(self) -> float:

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import os
-import random
 import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Full, Queue
 
 from flatout.errors import FlatoutError, UsageError
+from flatout.stage.bringing import Bringer, Options
 from flatout.stage.concurrency import Permits
-from flatout.stage.copying import Target, copy, remove_partial, version_of
+from flatout.stage.copying import Target, remove_partial
 from flatout.stage.failures import Failure
 from flatout.stage.names import refusal, state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, Origin
-from flatout.stage.pictures import Corrupt, PictureChange
-from flatout.stage.progress import Progress, Summary
+from flatout.stage.progress import NAMED_AT_MOST, Progress, Summary
 from flatout.stage.selection import Selection, chosen_classes, selected, write_class_list
 from flatout.stage.space import check_room
-from flatout.stage.state import State, is_complete
-from flatout.stage.unpacking import archive_of, is_archive, is_unpacked, unpack
+from flatout.stage.state import State
+from flatout.stage.unpacking import archive_of
 
 MOST_AT_ONCE = 128
-TRIES = 8
-LONGEST_PAUSE_S = 20.0
-CHECK_SPACE_EVERY = 256  # files
-NAMED_AT_MOST = 20  # failures and refusals that are named; all are counted
 CLASS_LIST = "classes.json"
 
 
@@ -39,23 +32,11 @@ class StagingFailed(FlatoutError):
     exit_code = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How to stage."""
-
-    jobs: int | None = None  # so many at once, always; None: found by climbing
-    wait: bool = False  # wait for another staging to the same place
-    prune: bool = False  # remove files that the source no longer has
-    keep_free: int | None = None  # bytes of the disk to leave to others; None: a default
-    change: PictureChange | None = None  # what is done to pictures on the way
-    unpack: bool = False  # archives become folders of files
-
-
 def stage(
     origin: Origin,
     destination: Path,
     selection: Selection,
-    options: Options = Options(),
+    options: Options | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
@@ -79,7 +60,7 @@ def stage(
         raise UsageError(f"{destination}: {error.strerror or error}") from None
     if not os.access(destination, os.W_OK | os.X_OK):
         raise UsageError(f"{destination}: not writable")
-    with alone(destination, options.wait, report):
+    with alone(destination, options.wait if options else False, report):
         state = State(destination)
         try:
             before = state["source"]
@@ -92,7 +73,7 @@ def stage(
             left = remove_partial(destination)
             if left:
                 report(f"{left} unfinished file(s) of an interrupted staging removed")
-            return _Staging(origin, destination, selection, options, state, watch, report).run()
+            return _Staging(origin, destination, selection, options or Options(), state, watch, report).run()
         finally:
             state.close()
 
@@ -110,13 +91,14 @@ class _Staging:
     ) -> None:
         self.origin, self.destination, self.selection, self.options = origin, destination, selection, options
         self.state, self.watch, self.report = state, watch, report
-        self.target = Target(destination)
         self.progress = Progress()
         self.permits = Permits(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
+        self.bringer = Bringer(
+            origin, Target(destination), state, options, self.progress, self.permits, lambda: self.stopped is not None
+        )
         self.work: Queue[Entry] = Queue(maxsize=4 * self.permits.most)
         self.listed = threading.Event()
         self.stopped: BaseException | None = None
-        self.count = threading.Lock()
         self.folder_bytes = len(os.fsencode(destination))
 
     def run(self) -> Summary:
@@ -174,7 +156,7 @@ class _Staging:
         for entry in selected(self.origin, self.selection, classes):
             why = refusal(entry.key, self.folder_bytes)
             if why is not None:
-                self._refused(f"{entry.key[:80]!r}: {why}")
+                self.progress.refuse(f"{entry.key[:80]!r}: {why}")
                 continue
             self.progress.listed += 1
             self.progress.listed_bytes += entry.size
@@ -198,103 +180,9 @@ class _Staging:
                     return
                 continue
             try:
-                self._one(entry, listing)
+                self.bringer.bring(entry, listing)
             except BaseException as error:
                 self.stopped = self.stopped or _as_staging_failure(error)
-
-    def _one(self, entry: Entry, listing: int) -> None:
-        archive = self.options.unpack and is_archive(entry.key)
-        if self._is_there(entry, archive, listing):
-            with self.count:
-                self.progress.kept += 1
-                self.progress.kept_bytes += entry.size
-            return
-        self.permits.take()
-        done = False
-        try:
-            done = self._tried(entry, archive, listing)
-        finally:
-            self.permits.give(done)
-        if not done:
-            return
-        with self.count:
-            self.progress.copied += 1
-            self.progress.copied_bytes += entry.size
-            look = archive or self.progress.copied % CHECK_SPACE_EVERY == 0
-        if look:
-            check_room(self.destination, 1, self.options.keep_free)
-
-    def _is_there(self, entry: Entry, archive: bool, listing: int) -> bool:
-        """Whether it is complete, or was left out before for a reason that still holds."""
-        if archive:
-            return is_unpacked(entry, self.state, self.target, listing)
-        version = version_of(entry, self.options.change)
-        known = self.state.known(entry.key)
-        if known is not None and is_complete(known, version, self.target.path(entry.key)):
-            self.state.saw(entry.key, listing)
-            return True
-        if self.state.dropped(entry.key) == version:
-            self._dropped(entry.key)
-            return True
-        return False
-
-    def _bring(self, entry: Entry, archive: bool, listing: int) -> None:
-        if archive:
-            unpack(
-                entry, self.origin, self.target, self.state, listing, lambda: self.stopped is not None, self._refused
-            )
-            return
-        try:
-            done = copy(entry, self.origin, self.target, self.options.change)
-        except Corrupt as error:
-            change = self.options.change
-            if change is None or not change.drop_corrupt:
-                raise Failure("never", f"{error}: --drop-corrupt leaves such pictures out") from None
-            self.state.drop(entry.key, version_of(entry, change), str(error))
-            self.target.path(entry.key).unlink(missing_ok=True)
-            self._dropped(str(error))
-            return
-        self.state.add(done, listing)
-        if done.version != entry.version and done.size != entry.size:
-            with self.count:
-                self.progress.changed += 1
-
-    def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
-        for attempt in range(TRIES):
-            if self.stopped is not None:
-                return False
-            try:
-                self._bring(entry, archive, listing)
-                return True
-            except Failure as failure:
-                if failure.kind == "busy":
-                    self.permits.busy()
-                    self.progress.slow_downs += 1
-                if failure.kind not in ("busy", "again") or attempt == TRIES - 1:
-                    self._failed(str(failure))
-                    return False
-            self.progress.retries += 1
-            # Full jitter: many clients that were turned away together do not come back together.
-            time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.2 * 2**attempt)))
-        return False
-
-    def _failed(self, text: str) -> None:
-        with self.count:
-            self.progress.failures += 1
-            if len(self.progress.failed) < NAMED_AT_MOST:
-                self.progress.failed.append(text)
-
-    def _refused(self, text: str) -> None:
-        with self.count:
-            self.progress.refusals += 1
-            if len(self.progress.refused) < NAMED_AT_MOST:
-                self.progress.refused.append(text)
-
-    def _dropped(self, text: str) -> None:
-        with self.count:
-            self.progress.dropped += 1
-            if len(self.progress.dropped_names) < NAMED_AT_MOST:
-                self.progress.dropped_names.append(text)
 
     def _finish(self, listing: int, classes: list[str] | None) -> Summary:
         progress = self.progress
@@ -309,7 +197,7 @@ class _Staging:
             if len(names) < NAMED_AT_MOST:
                 names.append(done.key)
             if self.options.prune:
-                self.target.path(done.key).unlink(missing_ok=True)
+                self.bringer.target.path(done.key).unlink(missing_ok=True)
                 self.state.remove(done.key)
         manifest = self.state.write_manifest(self.destination, self.origin.address)
         files, size = self.state.totals()

@@ -1,0 +1,138 @@
+"""One object of a staging: is it there, may it be asked for now, how often is it tried, what becomes of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flatout.stage.concurrency import Permits
+from flatout.stage.copying import Target, copy, version_of
+from flatout.stage.failures import Failure
+from flatout.stage.origins import Entry, Origin
+from flatout.stage.pictures import Corrupt, PictureChange
+from flatout.stage.progress import Progress
+from flatout.stage.space import check_room
+from flatout.stage.state import State, is_complete
+from flatout.stage.unpacking import is_archive, is_unpacked, unpack
+
+TRIES = 8
+LONGEST_PAUSE_S = 20.0
+CHECK_SPACE_EVERY = 256  # files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to stage."""
+
+    jobs: int | None = None  # so many at once, always; None: found by climbing
+    wait: bool = False  # wait for another staging to the same place
+    prune: bool = False  # remove files that the source no longer has
+    keep_free: int | None = None  # bytes of the disk to leave to others; None: a default
+    change: PictureChange | None = None  # what is done to pictures on the way
+    unpack: bool = False  # archives become folders of files
+
+
+class Bringer:
+    """Brings objects to one destination, from several threads at once."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        target: Target,
+        state: State,
+        options: Options,
+        progress: Progress,
+        permits: Permits,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Take what is needed.
+
+        Args:
+            origin: where objects are.
+            target: where they go.
+            state: of the destination.
+            options: how.
+            progress: is counted in.
+            permits: how many at once.
+            stopped: True ends tries.
+        """
+        self.origin, self.target, self.state, self.options = origin, target, state, options
+        self.progress, self.permits, self.stopped = progress, permits, stopped
+
+    def bring(self, entry: Entry, listing: int) -> bool:
+        """See that an object is complete at the destination; False where it failed, which is counted and named.
+
+        Args:
+            entry: the object.
+            listing: number of the listing that saw it.
+
+        Raises:
+            DiskFull: there is no room.
+            OSError: the destination cannot be written.
+        """
+        archive = self.options.unpack and is_archive(entry.key)
+        if self._is_there(entry, archive, listing):
+            self.progress.keep(entry.size)
+            return True
+        self.permits.take()
+        done = False
+        try:
+            done = self._tried(entry, archive, listing)
+        finally:
+            self.permits.give(done)
+        if done and (self.progress.copy(entry.size) % CHECK_SPACE_EVERY == 0 or archive):
+            check_room(self.target.destination, 1, self.options.keep_free)
+        return done
+
+    def _is_there(self, entry: Entry, archive: bool, listing: int) -> bool:
+        """Whether it is complete, or was left out before for a reason that still holds."""
+        if archive:
+            return is_unpacked(entry, self.state, self.target, listing)
+        version = version_of(entry, self.options.change)
+        known = self.state.known(entry.key)
+        if known is not None and is_complete(known, version, self.target.path(entry.key)):
+            self.state.saw(entry.key, listing)
+            return True
+        if self.state.dropped(entry.key) == version:
+            self.progress.drop(entry.key)
+            return True
+        return False
+
+    def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
+        for attempt in range(TRIES):
+            if self.stopped():
+                return False
+            try:
+                self._once(entry, archive, listing)
+                return True
+            except Failure as failure:
+                if failure.kind == "busy":
+                    self.permits.busy()
+                    self.progress.slow_downs += 1
+                if failure.kind not in ("busy", "again") or attempt == TRIES - 1:
+                    self.progress.fail(str(failure))
+                    return False
+            self.progress.retries += 1
+            # Full jitter: many clients that were turned away together do not come back together.
+            time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.2 * 2**attempt)))
+        return False
+
+    def _once(self, entry: Entry, archive: bool, listing: int) -> None:
+        if archive:
+            unpack(entry, self.origin, self.target, self.state, listing, self.stopped, self.progress.refuse)
+            return
+        try:
+            done = copy(entry, self.origin, self.target, self.options.change)
+        except Corrupt as error:
+            change = self.options.change
+            if change is None or not change.drop_corrupt:
+                raise Failure("never", f"{error}: --drop-corrupt leaves such pictures out") from None
+            self.state.drop(entry.key, version_of(entry, change), str(error))
+            self.target.path(entry.key).unlink(missing_ok=True)
+            self.progress.drop(str(error))
+            return
+        self.state.add(done, listing)
+        if done.version != entry.version and done.size != entry.size:
+            self.progress.change()
