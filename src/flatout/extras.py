@@ -10,6 +10,7 @@ from flatout.errors import UsageError
 EXTRAS = {
     "train": ("torch", "torchvision", "timm", "pydantic", "pytorch_lightning", "ruamel.yaml"),
     "config": ("ruamel.yaml", "tomlkit"),
+    "cluster": ("ray",),
     "stage": ("obstore", "pyarrow", "PIL", "urllib3"),
 }
 

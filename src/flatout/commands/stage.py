@@ -5,9 +5,14 @@ from __future__ import annotations
 import json as json_format
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from flatout.stage.bringing import Options
+    from flatout.stage.origins import Origin, StoreOptions
+    from flatout.stage.selection import Selection
 
 
 def stage(
@@ -70,6 +75,13 @@ def stage(
     watch_space: Annotated[
         str | None, typer.Option("--watch-space", metavar="SIZE", help="Stop when less than SIZE is free: 20GiB.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="ADDRESS", help="On every host of a Ray cluster: auto, host:port."),
+    ] = None,
+    each: Annotated[
+        str, typer.Option("--each", metavar="shard|full", help="Of a cluster: what each host gets.")
+    ] = "shard",
     endpoint: Annotated[str | None, typer.Option("--endpoint", metavar="URL", help="An S3-compatible server.")] = None,
     region: Annotated[str | None, typer.Option("--region", help="Region of the bucket.")] = None,
     profile: Annotated[str | None, typer.Option("--profile", help="Profile in the AWS configuration files.")] = None,
@@ -114,7 +126,18 @@ def stage(
         share=_share(sample),
     )
     keep_free = parse_size(watch_space, option="--watch-space") if watch_space else None
-    origin = open_origin(source, StoreOptions(endpoint, region, profile, anonymous))
+    change = PictureChange(short_side=short_side, quality=quality, baseline=baseline, drop_corrupt=drop_corrupt)
+    options = Options(
+        jobs=jobs, wait=wait, prune=prune, keep_free=keep_free, change=change if change.name else None, unpack=unpack
+    )
+    stores = StoreOptions(endpoint, region, profile, anonymous)
+    origin = open_origin(source, stores)
+    if cluster is not None and not dry_run:
+        raise typer.Exit(
+            _on_cluster(
+                source, options, stores, origin, destination, selection, each, cluster, json, quiet, pack or tar
+            )
+        )
     if dry_run:
         outlook = look_ahead(origin, destination, selection, keep_free)
         assert outlook is not None, "the listing has no limit"
@@ -123,10 +146,6 @@ def stage(
     from flatout.stage.showing import Show
 
     show = Show(quiet=quiet)
-    change = PictureChange(short_side=short_side, quality=quality, baseline=baseline, drop_corrupt=drop_corrupt)
-    options = Options(
-        jobs=jobs, wait=wait, prune=prune, keep_free=keep_free, change=change if change.name else None, unpack=unpack
-    )
     if pack or tar:
         from flatout.stage.packing import pack as bring_packed
 
@@ -152,6 +171,38 @@ def stage(
     for failure in summary.failures:
         print(f"failed: {failure}", file=sys.stderr)
     raise typer.Exit(1 if summary.failed else 0)
+
+
+def _on_cluster(
+    source: str,
+    options: Options,
+    stores: StoreOptions,
+    origin: Origin,
+    destination: Path,
+    selection: Selection,
+    each: str,
+    address: str,
+    json: bool,
+    quiet: bool,
+    packed: bool,
+) -> int:
+    from flatout.errors import UsageError
+    from flatout.extras import require
+    from flatout.stage.cluster import FULL, SHARD, check_combination, stage_on_cluster
+    from flatout.stage.describing import cluster_lines
+    from flatout.stage.showing import Show
+
+    require("cluster")
+    if each not in (SHARD, FULL):
+        raise UsageError(f"--each {each}: {SHARD} gives each host its share of the files, {FULL} all of them")
+    check_combination(options, packed)
+    where = str(destination.absolute())
+    summary = stage_on_cluster(source, stores, origin, where, selection, options, each, address, Show(quiet=quiet).line)
+    print(json_format.dumps(summary.as_json()) if json else cluster_lines(summary))
+    for host in summary.hosts:
+        for failure in host["failures"]:
+            print(f"failed: {failure}", file=sys.stderr)
+    return 1 if summary.failed else 0
 
 
 def _share(text: str | None) -> float:

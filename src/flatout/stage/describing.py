@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flatout.report.quantities import duration, size
+from flatout.stage.cluster import ClusterSummary
 from flatout.stage.packing import PackSummary
 from flatout.stage.progress import Summary
 
@@ -73,4 +74,25 @@ def packed_lines(packed: PackSummary) -> str:
         lines.append("Read the shards with webdataset; index.json names them, and its indexed reader takes it.")
     else:
         lines.append(f"Train on it: flatout train RECIPE --data {packed.destination}")
+    return "\n".join(lines)
+
+
+def cluster_lines(summary: ClusterSummary) -> str:
+    """How a staging on a cluster ended."""
+    what = "its share of" if summary.each == "shard" else "all of"
+    lines = [
+        f"staged {summary.listed:,} files, {size(summary.listed_bytes)}, in {duration(summary.seconds)}: each of "
+        f"{len(summary.hosts)} hosts has {what} them"
+    ]
+    for host in summary.hosts:
+        lines.append(
+            f"  {host['host']}: {host['total_files']:,} files, {size(host['total_bytes'])}; "
+            f"{host['copied']:,} from the source, {host['taken']:,} from other hosts"
+        )
+    if summary.lost:
+        lines.append(f"  lost on the way: {', '.join(summary.lost)}; others brought {summary.moved:,} files for it")
+    if summary.refused:
+        lines.append(f"  {summary.refused:,} left out: their keys cannot be file names")
+    if summary.failed:
+        lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
     return "\n".join(lines)

