@@ -88,6 +88,8 @@ class Bringer:
 
     def _is_there(self, entry: Entry, archive: bool, listing: int) -> bool:
         """Whether it is complete, or was left out before for a reason that still holds."""
+        if self.state.is_new:
+            return False
         if archive:
             return is_unpacked(entry, self.state, self.target, listing)
         version = version_of(entry, self.options.change)

@@ -43,7 +43,9 @@ def check(destination: Path, content: bool = True) -> Check:
             files += 1
             path = destination / done.key
             try:
-                if os.lstat(path).st_size != done.size or (content and checksum_of(path) != done.checksum):
+                if os.lstat(path).st_size != done.size or (
+                    content and checksum_of(path, done.checksum) != done.checksum
+                ):
                     changed.append(done.key)
             except FileNotFoundError:
                 missing.append(done.key)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from flatout.stage.bringing import Bringer, Options
 from flatout.stage.concurrency import Permits
-from flatout.stage.copying import Target, remove_partial
+from flatout.stage.copying import Target, checksum_of, remove_partial
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, StoreOptions, open_origin
 from flatout.stage.progress import Progress
@@ -123,7 +123,7 @@ class ClusterHost:
         right = []
         for piece in pieces:
             done = self.target.write(piece.done.key, [piece.data], piece.done.version, piece.done.size)
-            if done.checksum != piece.done.checksum:
+            if checksum_of(self.target.path(done.key), piece.done.checksum) != piece.done.checksum:
                 self.target.path(done.key).unlink(missing_ok=True)
                 continue
             self.state.add(done, self.listing)

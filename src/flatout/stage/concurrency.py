@@ -57,7 +57,8 @@ class Permits:
             self._out -= 1
             self._done += done
             self._judge()
-            self._free.notify_all()
+            # No more than can go on: waking all that wait costs more than the work of one.
+            self._free.notify(max(self.width - self._out, 0))
 
     def busy(self) -> None:
         """The store asked to go slower."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
@@ -39,6 +40,7 @@ class Target:
         self.partial = temporary_folder(destination)
         self.partial.mkdir(parents=True, exist_ok=True)
         self._made: set[str] = set()
+        self._nameless = hasattr(os, "O_TMPFILE") and os.path.exists("/proc/self/fd")
 
     def path(self, key: str) -> Path:
         """The file of a key."""
@@ -63,22 +65,31 @@ class Target:
                     raise Failure("never", f"{key}: {path} is no folder: another object has that name") from None
         self._made.add(folder)
 
-    def write(self, key: str, parts: Iterable[Any], version: str, size: int = 0) -> Complete:
-        """Write a file under a temporary name and rename it; an exception of ``parts`` leaves nothing.
+    def write(self, key: str, parts: Iterable[Any], version: str, size: int = 0, known_checksum: str = "") -> Complete:
+        """Write a file that gets its name when it is whole; an exception of ``parts`` leaves nothing.
+
+        Where the file system can, the file has no name at all until then: nothing is left of it even after ``kill -9``,
+        and no folder is shared by all that write. Elsewhere it has one in the folder of partial files.
 
         Args:
             key: of the file.
             parts: its bytes.
             version: of the object it is made from.
             size: in bytes, where it is known before.
+            known_checksum: of the bytes, where ``parts`` compares it; empty: it is computed here.
 
         Raises:
             Failure: a folder is in the way.
             OSError: it cannot be written.
         """
-        temporary = self.partial / f"{os.getpid()}-{next(_numbers)}"
-        try:
+        self.make_folder(key)
+        path = self.path(key)
+        fd = self._open_nameless(path.parent)
+        temporary = None
+        if fd is None:
+            temporary = self._partial_name()
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
             try:
                 if size > PART_BYTES:
                     # Space is taken at once: a disk that is too small shows before the bytes are fetched.
@@ -87,21 +98,50 @@ class Target:
                 for part in parts:
                     view = memoryview(part)
                     written += len(view)
-                    checksum = zlib.crc32(view, checksum)
+                    if not known_checksum:
+                        checksum = zlib.crc32(view, checksum)
                     while view:
                         view = view[os.write(fd, view) :]
+                changed_ns = os.fstat(fd).st_mtime_ns
+                if temporary is None:
+                    temporary = self._name(fd, path)
             finally:
                 os.close(fd)
-            self.make_folder(key)
-            path = self.path(key)
-            try:
+            if temporary is not None:
                 os.replace(temporary, path)
-            except IsADirectoryError:
-                raise Failure("never", f"{key}: a folder of that name is in the way") from None
-            return Complete(key, written, version, f"crc32:{checksum:08x}", os.stat(path).st_mtime_ns)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        except IsADirectoryError:
+            raise Failure("never", f"{key}: a folder of that name is in the way") from None
+        finally:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+        return Complete(key, written, version, known_checksum or f"crc32:{checksum:08x}", changed_ns)
+
+    def _partial_name(self) -> Path:
+        return self.partial / f"{os.getpid()}-{next(_numbers)}"
+
+    def _open_nameless(self, folder: Path) -> int | None:
+        """A new file without a name in the folder; None where the file system knows none."""
+        if not self._nameless:
+            return None
+        try:
+            return os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+            self._nameless = False
+            return None
+
+    def _name(self, fd: int, path: Path) -> Path | None:
+        """Give a file without a name its own; the name of a partial file where there is one of that name already."""
+        source = f"/proc/self/fd/{fd}"
+        for target in (path, self._partial_name()):
+            try:
+                # Only with a folder's descriptor does Python ask for the link to be followed; it is not used.
+                os.link(source, target, src_dir_fd=fd, follow_symlinks=True)
+                return None if target == path else target
+            except FileExistsError:
+                continue
+        raise Failure("again", f"{path}: no name for it")
 
 
 def copy(entry: Entry, origin: Origin, target: Target, change: PictureChange | None = None) -> Complete:
@@ -125,7 +165,11 @@ def copy(entry: Entry, origin: Origin, target: Target, change: PictureChange | N
     if change is not None and change.applies(entry.key):
         data = b"".join(_checked(entry, origin))
         return target.write(entry.key, [change.apply(entry.key, data)], version)
-    return target.write(entry.key, _checked(entry, origin), version, entry.size)
+    # What was compared with the store's own checksum needs no other one.
+    expected = _expected_md5(entry)
+    return target.write(
+        entry.key, _checked(entry, origin), version, entry.size, f"md5:{expected[0]}" if expected else ""
+    )
 
 
 def version_of(entry: Entry, change: PictureChange | None) -> str:
@@ -173,13 +217,17 @@ def _expected_md5(entry: Entry) -> tuple[str, Any] | None:
     return (found[1], hashlib.md5(usedforsecurity=False)) if found else None
 
 
-def checksum_of(path: Path) -> str:
-    """Checksum of a file as :class:`Complete` holds it."""
-    checksum = 0
+def checksum_of(path: Path, like: str) -> str:
+    """Checksum of a file as :class:`Complete` holds it, of the kind that ``like`` is."""
+    checksum, digest = 0, hashlib.md5(usedforsecurity=False)
+    md5 = like.startswith("md5:")
     with open(path, "rb", buffering=0) as file:
         while block := file.read(1 << 20):
-            checksum = zlib.crc32(block, checksum)
-    return f"crc32:{checksum:08x}"
+            if md5:
+                digest.update(block)
+            else:
+                checksum = zlib.crc32(block, checksum)
+    return f"md5:{digest.hexdigest()}" if md5 else f"crc32:{checksum:08x}"
 
 
 def remove_partial(destination: Path) -> int:

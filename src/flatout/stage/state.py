@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from flatout.errors import UsageError
@@ -14,6 +16,7 @@ from flatout.stage.names import state_folder
 
 MANIFEST = "manifest.parquet"
 ROWS_AT_ONCE = 50_000
+ROWS_TOGETHER = 1_000  # at most, in one commit
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
     key TEXT PRIMARY KEY, size INTEGER NOT NULL, version TEXT NOT NULL,
@@ -30,7 +33,7 @@ class Complete(NamedTuple):
     key: str
     size: int
     version: str  # of the object it was made from
-    checksum: str  # "crc32:…" of the bytes at the destination
+    checksum: str  # of the bytes at the destination: "md5:…", as the store gives it, or "crc32:…"
     mtime_ns: int  # of the file, as staging left it: a later change by others shows
 
 
@@ -57,10 +60,58 @@ class State:
         except sqlite3.DatabaseError as error:
             raise UsageError(f"{path}: {error}: remove it to check every file against its source again") from None
 
+        self._unwritten: dict[str, tuple[Any, ...]] = {}
+        self._rows: SimpleQueue[tuple[Any, ...] | threading.Event | None] = SimpleQueue()
+        self._failure: sqlite3.Error | None = None
+        self.is_new = self.totals()[0] == 0 and self._ask("SELECT count(*) FROM dropped")[0] == 0
+        self._writer = threading.Thread(target=self._write_all, name="flatout-state", daemon=True)
+        self._writer.start()
+
     def close(self) -> None:
-        """Close the database."""
+        """Write what is not written yet, and close the database."""
+        self._rows.put(None)
+        self._writer.join()
         with self._lock:
             self._base.close()
+
+    def _write_all(self) -> None:
+        """Write rows as they come, those that came meanwhile together: a commit for each would hold all threads up."""
+        going_on = True
+        while going_on:
+            taken = [self._rows.get()]
+            while len(taken) < ROWS_TOGETHER and not self._rows.empty():
+                taken.append(self._rows.get())
+            rows = [row for row in taken if isinstance(row, tuple)]
+            try:
+                with self._lock:
+                    self._base.execute("BEGIN")
+                    self._base.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
+                    self._base.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._failure = error
+            for row in rows:
+                if self._unwritten.get(row[0]) is row:
+                    del self._unwritten[row[0]]
+            for mark in taken:
+                if isinstance(mark, threading.Event):
+                    mark.set()
+            going_on = None not in taken
+
+    def flush(self) -> None:
+        """Wait until everything that was added is written.
+
+        Raises:
+            OSError: it could not be.
+        """
+        if self._unwritten:
+            mark = threading.Event()
+            self._rows.put(mark)
+            mark.wait()
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise OSError(errno.EIO, f"the state cannot be written: {self._failure}", str(self.folder))
 
     def __getitem__(self, name: str) -> str | None:
         """What was noted under a name."""
@@ -93,19 +144,32 @@ class State:
 
     def known(self, key: str) -> Complete | None:
         """The file of a key, when it is complete."""
+        unwritten = self._unwritten.get(key)
+        if unwritten is not None:
+            return Complete(*unwritten[:5])
         row = self._ask("SELECT key, size, version, checksum, mtime_ns FROM files WHERE key=?", key)
         return Complete(*row) if row else None
 
     def add(self, done: Complete, listing: int) -> None:
-        """Note a file that is complete."""
-        self._do("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", *done, listing)
+        """Note a file that is complete: within milliseconds, in a thread of its own.
+
+        Raises:
+            OSError: an earlier one could not be noted.
+        """
+        self._check()
+        row = (*done, listing)
+        self._unwritten[done.key] = row
+        self._rows.put(row)
 
     def saw(self, key: str, listing: int) -> None:
         """Note that the source still has a key."""
+        if key in self._unwritten:
+            return  # it was added by this listing
         self._do("UPDATE files SET seen=? WHERE key=?", listing, key)
 
     def remove(self, key: str) -> None:
         """Forget a file."""
+        self.flush()
         self._do("DELETE FROM files WHERE key=?", key)
 
     def drop(self, key: str, version: str, why: str) -> None:
@@ -120,6 +184,7 @@ class State:
 
     def of_version(self, version: str) -> list[Complete]:
         """The files that were made from one version: those of an archive."""
+        self.flush()
         with self._lock:
             rows = self._base.execute(
                 "SELECT key, size, version, checksum, mtime_ns FROM files WHERE version=?", (version,)
@@ -128,11 +193,13 @@ class State:
 
     def totals(self) -> tuple[int, int]:
         """Files and bytes that are complete."""
+        self.flush()
         files, size = self._ask("SELECT count(*), coalesce(sum(size), 0) FROM files")
         return files, size
 
     def all(self, unseen_since: int | None = None) -> Iterator[Complete]:
         """The files in order of key, a block at a time; those alone that no listing has seen since, if asked."""
+        self.flush()
         after = ""
         condition = "" if unseen_since is None else f"AND seen < {int(unseen_since)}"
         while True:
