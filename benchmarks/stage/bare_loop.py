@@ -41,6 +41,7 @@ def sign(method: str, host: str, path: str, query: str) -> dict[str, str]:
 
 
 def get(link: http.client.HTTPConnection, host: str, path: str, query: str = "") -> bytes:
+    """The body of a path."""
     link.request("GET", f"{path}?{query}" if query else path, headers=sign("GET", host, path, query))
     reply = link.getresponse()
     body = reply.read()
@@ -50,6 +51,7 @@ def get(link: http.client.HTTPConnection, host: str, path: str, query: str = "")
 
 
 def listed(host: str, bucket: str, prefix: str) -> list[str]:
+    """All keys below a prefix."""
     link, keys, token = http.client.HTTPConnection(host), [], ""
     while True:
         query = f"continuation-token={quote(token, safe='')}&" if token else ""
@@ -62,6 +64,7 @@ def listed(host: str, bucket: str, prefix: str) -> list[str]:
 
 
 def work(host: str, bucket: str, dest: str, keys: list[str]) -> None:
+    """Fetch keys one after the other."""
     link = http.client.HTTPConnection(host)
     for key in keys:
         body = get(link, host, f"/{bucket}/{quote(key)}")
@@ -70,6 +73,7 @@ def work(host: str, bucket: str, dest: str, keys: list[str]) -> None:
 
 
 def main() -> None:
+    """List, and fetch in two processes of threads."""
     endpoint, bucket, prefix, dest, threads = sys.argv[1:]
     host = urlsplit(endpoint).netloc
     keys = listed(host, bucket, prefix)

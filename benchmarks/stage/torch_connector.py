@@ -13,6 +13,7 @@ from s3torchconnector._s3client import S3Client, S3ClientConfig
 
 
 def main() -> None:
+    """List, and fetch in threads."""
     endpoint, bucket, prefix, dest, threads = sys.argv[1:]
     client = S3Client("us-east-1", endpoint=endpoint, s3client_config=S3ClientConfig(force_path_style=True))
     keys = [info.key for page in client.list_objects(bucket, prefix) for info in page.object_info]

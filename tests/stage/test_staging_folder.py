@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage import copying, space, staging
+from flatout.stage import space, staging, target
 from flatout.stage.bringing import Options
 from flatout.stage.checking import check
 from flatout.stage.failures import Failure
@@ -134,7 +134,7 @@ def test_a_disk_that_becomes_full_ends_the_staging_and_keeps_what_is_whole(
 
     destination = tmp_path / "dest"
     with monkeypatch.context() as patched:
-        patched.setattr(copying.os, "write", write)
+        patched.setattr(target.os, "write", write)
         with pytest.raises(StagingFailed, match="No space left on device"):
             stage(FolderOrigin(source), destination, Selection(), Options(jobs=2))
     assert list((state_folder(destination) / "partial").iterdir()) == []

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flatout.stage.concurrency import Permits
-from flatout.stage.copying import Target, copy, version_of
+from flatout.stage.copying import copy, version_of
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.space import check_room
 from flatout.stage.state import State, is_complete
+from flatout.stage.target import Target
 from flatout.stage.unpacking import is_archive, is_unpacked, unpack
 
 TRIES = 8

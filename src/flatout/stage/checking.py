@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.stage.copying import checksum_of
 from flatout.stage.names import state_folder
 from flatout.stage.state import State
+from flatout.stage.target import checksum_of
 
 
 @dataclass(frozen=True, kw_only=True)

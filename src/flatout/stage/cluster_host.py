@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from flatout.stage.bringing import Bringer, Options
 from flatout.stage.concurrency import Permits
-from flatout.stage.copying import Target, checksum_of, remove_partial
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, StoreOptions, open_origin
 from flatout.stage.progress import Progress
@@ -19,6 +18,7 @@ from flatout.stage.selection import write_class_list
 from flatout.stage.space import check_room
 from flatout.stage.staging import CLASS_LIST, MOST_AT_ONCE, begin_destination
 from flatout.stage.state import Complete, State, is_complete
+from flatout.stage.target import Target, checksum_of, remove_partial
 
 
 class Piece(NamedTuple):

@@ -1,147 +1,23 @@
-"""Copy one object to its file: never a partial file under the final name, and never one that was not checked."""
+"""Copy one object to its file: read, compare with what the store says of it, and only then give it its name."""
 
 from __future__ import annotations
 
-import errno
+import functools
 import hashlib
 import itertools
-import os
 import re
-import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from flatout.stage.failures import Failure
-from flatout.stage.names import state_folder
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.pictures import PictureChange
 from flatout.stage.state import Complete
+from flatout.stage.target import PART_BYTES, PARTS_AT_ONCE, Target
 
-PART_BYTES = 16 << 20
-PARTS_AT_ONCE = 8  # of one large object
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-_numbers = itertools.count()
-
-
-def temporary_folder(destination: Path) -> Path:
-    """Where files lie until they are whole: on the file system of the destination, so that a rename moves them."""
-    return state_folder(destination) / "partial"
-
-
-class Target:
-    """The destination's folders; each is made once."""
-
-    def __init__(self, destination: Path) -> None:
-        """Take the destination, which exists."""
-        self.destination = destination
-        self.partial = temporary_folder(destination)
-        self.partial.mkdir(parents=True, exist_ok=True)
-        self._made: set[str] = set()
-        self._nameless = hasattr(os, "O_TMPFILE") and os.path.exists("/proc/self/fd")
-
-    def path(self, key: str) -> Path:
-        """The file of a key."""
-        return self.destination / key
-
-    def make_folder(self, key: str) -> None:
-        """Make the folder that a key's file lies in.
-
-        Raises:
-            Failure: a file of that name is in the way, or a link leads out of the destination.
-        """
-        folder = key.rpartition("/")[0]
-        if folder in self._made or not folder:
-            return
-        path = self.destination
-        for part in folder.split("/"):
-            path = path / part
-            try:
-                path.mkdir()
-            except FileExistsError:
-                if path.is_symlink() or not path.is_dir():
-                    raise Failure("never", f"{key}: {path} is no folder: another object has that name") from None
-        self._made.add(folder)
-
-    def write(self, key: str, parts: Iterable[Any], version: str, size: int = 0, known_checksum: str = "") -> Complete:
-        """Write a file that gets its name when it is whole; an exception of ``parts`` leaves nothing.
-
-        Where the file system can, the file has no name at all until then: nothing is left of it even after ``kill -9``,
-        and no folder is shared by all that write. Elsewhere it has one in the folder of partial files.
-
-        Args:
-            key: of the file.
-            parts: its bytes.
-            version: of the object it is made from.
-            size: in bytes, where it is known before.
-            known_checksum: of the bytes, where ``parts`` compares it; empty: it is computed here.
-
-        Raises:
-            Failure: a folder is in the way.
-            OSError: it cannot be written.
-        """
-        self.make_folder(key)
-        path = self.path(key)
-        fd = self._open_nameless(path.parent)
-        temporary = None
-        if fd is None:
-            temporary = self._partial_name()
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            try:
-                if size > PART_BYTES:
-                    # Space is taken at once: a disk that is too small shows before the bytes are fetched.
-                    os.posix_fallocate(fd, 0, size)
-                written = checksum = 0
-                for part in parts:
-                    view = memoryview(part)
-                    written += len(view)
-                    if not known_checksum:
-                        checksum = zlib.crc32(view, checksum)
-                    while view:
-                        view = view[os.write(fd, view) :]
-                changed_ns = os.fstat(fd).st_mtime_ns
-                if temporary is None:
-                    temporary = self._name(fd, path)
-            finally:
-                os.close(fd)
-            if temporary is not None:
-                os.replace(temporary, path)
-        except IsADirectoryError:
-            raise Failure("never", f"{key}: a folder of that name is in the way") from None
-        finally:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
-        return Complete(key, written, version, known_checksum or f"crc32:{checksum:08x}", changed_ns)
-
-    def _partial_name(self) -> Path:
-        return self.partial / f"{os.getpid()}-{next(_numbers)}"
-
-    def _open_nameless(self, folder: Path) -> int | None:
-        """A new file without a name in the folder; None where the file system knows none."""
-        if not self._nameless:
-            return None
-        try:
-            return os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-                raise
-            self._nameless = False
-            return None
-
-    def _name(self, fd: int, path: Path) -> Path | None:
-        """Give a file without a name its own; the name of a partial file where there is one of that name already."""
-        source = f"/proc/self/fd/{fd}"
-        for target in (path, self._partial_name()):
-            try:
-                # Only with a folder's descriptor does Python ask for the link to be followed; it is not used.
-                os.link(source, target, src_dir_fd=fd, follow_symlinks=True)
-                return None if target == path else target
-            except FileExistsError:
-                continue
-        raise Failure("again", f"{path}: no name for it")
 
 
 def copy(entry: Entry, origin: Origin, target: Target, change: PictureChange | None = None) -> Complete:
@@ -165,8 +41,10 @@ def copy(entry: Entry, origin: Origin, target: Target, change: PictureChange | N
     if change is not None and change.applies(entry.key):
         data = b"".join(_checked(entry, origin))
         return target.write(entry.key, [change.apply(entry.key, data)], version)
-    # What was compared with the store's own checksum needs no other one.
     expected = _expected_md5(entry)
+    if entry.size > PART_BYTES and expected is None:
+        return target.write_parts(entry.key, functools.partial(origin.read, entry), version, entry.size)
+    # What was compared with the store's own checksum needs no other one.
     return target.write(
         entry.key, _checked(entry, origin), version, entry.size, f"md5:{expected[0]}" if expected else ""
     )
@@ -215,24 +93,3 @@ def _expected_md5(entry: Entry) -> tuple[str, Any] | None:
     """The MD5 in an ETag and a fresh digest; None where the ETag is none (several parts, encryption)."""
     found = _MD5.fullmatch(entry.version)
     return (found[1], hashlib.md5(usedforsecurity=False)) if found else None
-
-
-def checksum_of(path: Path, like: str) -> str:
-    """Checksum of a file as :class:`Complete` holds it, of the kind that ``like`` is."""
-    checksum, digest = 0, hashlib.md5(usedforsecurity=False)
-    md5 = like.startswith("md5:")
-    with open(path, "rb", buffering=0) as file:
-        while block := file.read(1 << 20):
-            if md5:
-                digest.update(block)
-            else:
-                checksum = zlib.crc32(block, checksum)
-    return f"md5:{digest.hexdigest()}" if md5 else f"crc32:{checksum:08x}"
-
-
-def remove_partial(destination: Path) -> int:
-    """Remove what an interrupted staging left; gives the number of files."""
-    left = list(temporary_folder(destination).glob("*"))
-    for path in left:
-        path.unlink()
-    return len(left)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flatout.report.quantities import duration, size
-from flatout.stage.cluster import ClusterSummary
-from flatout.stage.packing import PackSummary
-from flatout.stage.progress import Summary
+
+if TYPE_CHECKING:
+    from flatout.stage.cluster import ClusterSummary
+    from flatout.stage.packing import PackSummary
+    from flatout.stage.progress import Summary
 
 
 def outlook_lines(address: str, outlook: dict[str, object]) -> str:

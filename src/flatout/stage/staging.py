@@ -11,7 +11,6 @@ from queue import Empty, Full, Queue
 from flatout.errors import FlatoutError, UsageError
 from flatout.stage.bringing import Bringer, Options
 from flatout.stage.concurrency import Permits
-from flatout.stage.copying import Target, remove_partial
 from flatout.stage.failures import Failure
 from flatout.stage.names import refusal
 from flatout.stage.occupied import alone
@@ -20,6 +19,7 @@ from flatout.stage.progress import NAMED_AT_MOST, Progress, Summary
 from flatout.stage.selection import Selection, chosen_classes, selected, write_class_list
 from flatout.stage.space import check_room
 from flatout.stage.state import State
+from flatout.stage.target import Target, remove_partial
 from flatout.stage.unpacking import archive_of
 
 MOST_AT_ONCE = 128

@@ -11,12 +11,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from flatout.stage.copying import Target
 from flatout.stage.failures import Failure
 from flatout.stage.names import refusal
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.ranged_file import RangedFile
 from flatout.stage.state import State, is_complete
+from flatout.stage.target import Target
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".zip")
 READ_BYTES = 1 << 20
