@@ -106,7 +106,11 @@ class LocalCopy:
             return f"listing {root} takes more than {duration(LISTING_SHARE * left_s)}: {by_hand}"
         what = f"{outlook.files:,} files, {size(outlook.bytes)}"
         if not outlook.fits:
-            return f"{root} ({what}) does not fit on {place}, where {size(outlook.free_bytes)} may be written"
+            room = size(outlook.free_bytes)
+            return (
+                f"{root} ({what}) does not fit on {place}, where {room} may be written: "
+                f"flatout cache --from {root} --at {place} keeps a part of it there"
+            )
         if outlook.predicted_s is None or outlook.predicted_s > BUDGET_SHARE * left_s:
             took = "an unknown time" if outlook.predicted_s is None else f"about {duration(outlook.predicted_s)}"
             return f"staging {root} ({what}) takes {took}, of {duration(left_s)} left: {by_hand}"

@@ -1,0 +1,41 @@
+"""The folder that what is read lies below: as deep as it may be, and on the mount that most files are on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flatout.diagnose.storage import data_folder
+
+MOUNTS = [{"point": "/", "kind": "nvme"}, {"point": "/mnt/s3", "kind": "rclone"}]
+
+
+def process(dirs: dict[str, int], cwd: str = "/home/me", sampled: dict[str, int] | None = None) -> Any:
+    files = {"dirs": dirs, "sampled": sampled or {}}
+    return SimpleNamespace(info={"cwd": cwd}, names=SimpleNamespace(files=files))
+
+
+@pytest.mark.parametrize(
+    ("dirs", "found"),
+    [
+        ({"/mnt/s3/set/train/c1": 500, "/mnt/s3/set/train/c2": 400}, "/mnt/s3/set/train"),
+        ({"/mnt/s3/set/train/c1": 500, "/mnt/s3/set/val/c1": 50}, "/mnt/s3/set"),
+        ({"/mnt/s3/set/train/c1": 5_000, "/mnt/s3/notes": 3}, "/mnt/s3/set/train/c1"),  # all but one in a hundred
+        ({"/mnt/s3/a": 500, "/home/me/b": 400}, "/mnt/s3/a"),
+        ({"data/train": 500}, "/home/me/data/train"),  # relative to where the process runs
+        ({"/mnt/s3": 5, "/mnt/s3/a": 5}, "/mnt/s3"),
+        ({"/usr/lib/python3.11/json": 900, "/data/x": 20}, "/data/x"),
+        ({}, None),
+    ],
+)
+def test_the_deepest_folder_is_found(dirs: dict[str, int], found: str | None) -> None:
+    run: Any = SimpleNamespace(machine={"mounts": MOUNTS}, path=Path())
+    assert data_folder(run, [process(dirs)]) == found
+
+
+def test_files_that_stay_open_count_too() -> None:
+    run: Any = SimpleNamespace(machine={"mounts": MOUNTS}, path=Path())
+    assert data_folder(run, [process({}, sampled={"/mnt/s3/volumes": 9})]) == "/mnt/s3/volumes"
