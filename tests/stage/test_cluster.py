@@ -106,7 +106,8 @@ def test_shards_full_copies_and_a_lost_host(
         secrets = [path.read_bytes() for path in (state_folder(tmp_path / "full/node0")).iterdir() if path.is_file()]
         assert all(SECRET.encode() not in text for text in secrets) and SECRET not in json.dumps(done)
 
-    with proxy(endpoint, Faults(delay_s=0.3)) as slow:
+    faults = Faults(delay_s=0.3)
+    with proxy(endpoint, faults) as slow:
         node = next(iter(cluster.worker_nodes))
 
         def lose() -> None:
@@ -120,7 +121,12 @@ def test_shards_full_copies_and_a_lost_host(
         done = stage(cluster, slow, tmp_path / "lost", "shard", capsys)
         thread.join()
     assert len(done["lost"]) == 1 and len(done["hosts"]) == 2 and done["moved"] > 0
-    lost = int(done["lost"][0].partition(":")[0])
+    number, address = done["lost"][0].split(": ")
+    lost = int(number)
+    names = [f"{number}: {address}" for number in range(3)]
+    for path, count in faults.gets.items():
+        key = path.partition("/set/")[2]
+        assert count == 1 or owner(key, names) == done["lost"][0]  # what the others have is not fetched again
     left = [content(tmp_path / f"lost/node{number}") for number in range(3) if number != lost]
     assert {key: data for part in left for key, data in part.items()} == FILES
 

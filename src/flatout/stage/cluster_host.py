@@ -69,6 +69,7 @@ class ClusterHost:
         self.state = State(self.folder)
         self.state.claim(self.folder, self.origin.address)
         remove_partial(self.folder)
+        self.state.is_new = False  # after a host was lost, everything is asked for once more
         self.listing = self.state.begin()
         check_room(self.folder, 1, options.keep_free)
         if classes is not None:
