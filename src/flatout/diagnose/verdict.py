@@ -84,7 +84,8 @@ def next_command(run_id: str, command: Sequence[str], causes: Sequence[Cause], r
         causes: in rank order.
         remedies: those that can be put into the command are tried by ``flatout fix``.
     """
-    if any(remedy.settings and remedy.semantic_class == "identical" for remedy in remedies):
+    # A copy near the GPU has no setting before it is made: fix makes it.
+    if any((r.settings or r.id == "local_copy") and r.semantic_class == "identical" for r in remedies):
         return f"flatout fix -- {shlex.join(command)}"
     if causes and causes[0].id == HEALTHY:
         return f"flatout report {run_id} --markdown"

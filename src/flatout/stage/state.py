@@ -62,7 +62,7 @@ class State:
 
         self._unwritten: dict[str, tuple[Any, ...]] = {}
         self._rows: SimpleQueue[tuple[Any, ...] | threading.Event | None] = SimpleQueue()
-        self._failure: sqlite3.Error | None = None
+        self._failure: Exception | None = None
         self.is_new = self.totals()[0] == 0 and self._ask("SELECT count(*) FROM dropped")[0] == 0
         self._writer = threading.Thread(target=self._write_all, name="flatout-state", daemon=True)
         self._writer.start()
@@ -87,7 +87,7 @@ class State:
                     self._base.execute("BEGIN")
                     self._base.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
                     self._base.execute("COMMIT")
-            except sqlite3.Error as error:
+            except Exception as error:  # whatever it is, nobody may wait for this thread for ever
                 self._failure = error
             for row in rows:
                 if self._unwritten.get(row[0]) is row:

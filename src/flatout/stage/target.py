@@ -177,6 +177,11 @@ class Target:
                 return None if target == path else target
             except FileExistsError:
                 continue
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+                    raise
+                self._nameless = False  # a file system that makes such files, and cannot name them
+                raise Failure("again", f"{path}: {error.strerror}") from None
         raise Failure("again", f"{path}: no name for it")
 
 
