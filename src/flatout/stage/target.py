@@ -82,8 +82,7 @@ class Target:
         """
         with self._file(key) as fd:
             if size > PART_BYTES:
-                # Space is taken at once: a disk that is too small shows before the bytes are fetched.
-                os.posix_fallocate(fd, 0, size)
+                _see_room(fd, size)
             written = checksum = 0
             for part in parts:
                 view = memoryview(part)
@@ -117,8 +116,7 @@ class Target:
             return zlib.crc32(view)
 
         with self._file(key) as fd, ThreadPoolExecutor(PARTS_AT_ONCE, "flatout-parts") as pool:
-            # Only now, when all of it is allocated, does a disk that is too small not show in the middle.
-            os.posix_fallocate(fd, 0, size)
+            _see_room(fd, size)
             try:
                 sums = list(pool.map(functools.partial(one, fd), range(0, size, PART_BYTES)))
             except BaseException:
@@ -207,6 +205,16 @@ def checksum_of(path: Path, like: str) -> str:
 def _of_parts(sums: list[int]) -> str:
     """The CRC of the CRCs of parts of PART_BYTES."""
     return f"{_PARTS}:{zlib.crc32(b''.join(value.to_bytes(4, 'big') for value in sums)):08x}"
+
+
+def _see_room(fd: int, size: int) -> None:
+    """A disk that is too small shows before the bytes are fetched.
+
+    Not by allocating them: writing into allocated space took ext4 twice the time here (0.33 against 0.6 GiB/s).
+    """
+    disk = os.fstatvfs(fd)
+    if disk.f_bavail * disk.f_frsize < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _write_all(fd: int, view: memoryview, at: int | None = None) -> None:
