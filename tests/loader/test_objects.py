@@ -81,6 +81,6 @@ def test_what_the_store_cannot_give_at_once_is_asked_for_again(address: str, mon
     monkeypatch.setattr(origin, "read", busy)
     monkeypatch.setattr("flatout.stage.patience.FIRST_PAUSE_S", 0.001)
     assert source.read(0).startswith(b"\xff\xd8") and len(calls) == 3
-    monkeypatch.setattr(origin, "read", lambda entry: (_ for _ in ()).throw(Failure("denied", "403")))
+    monkeypatch.setattr(origin, "read", lambda *_: (_ for _ in ()).throw(Failure("denied", "403")))
     with pytest.raises(Failure, match="403"):
         source.read(0)
