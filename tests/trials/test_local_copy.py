@@ -47,6 +47,19 @@ def test_it_is_staged_read_and_removed_when_it_was_not_kept(slow: Path, tmp_path
     assert not (tmp_path / "fix/staged").exists() and not state_folder(tmp_path / "fix/staged").exists()
 
 
+def test_what_lies_where_the_user_lets_copies_be_made_is_never_removed(slow: Path, tmp_path: Path) -> None:
+    (tmp_path / "fast").mkdir()
+    (tmp_path / "fast/precious.txt").write_text("not ours")
+    copy = make(tmp_path, to=tmp_path / "fast")
+    settings = copy.settings({"data_folder": str(slow)})
+    assert isinstance(settings, dict)
+    copy.make(settings)
+    assert len(list((tmp_path / "fast").rglob("*.jpg"))) == 30
+    assert "another folder" in str(copy.settings({"data_folder": str(slow / "c1")}))
+    copy.remove({})
+    assert [path.name for path in (tmp_path / "fast").iterdir()] == ["precious.txt"]
+
+
 def test_when_it_is_earned() -> None:
     cost = Cost(files=1, bytes=1, seconds=10.0, predicted_s=8.0)
     assert cost.pays_after(100.0, 200.0) == pytest.approx(2_000)  # saves 5 ms a sample

@@ -146,7 +146,6 @@ class _Cluster:
         self.began = time.monotonic()
         self.classes = chosen_classes(origin, selection)
         self.hosts: dict[str, Any] = self._start(source, store, destination, options)
-        self.all_hosts = tuple(self.hosts)
         self.lost: list[str] = []
         self.listed = self.listed_bytes = self.moved = self.refused = 0
 

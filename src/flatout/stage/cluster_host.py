@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from flatout.stage.bringing import Bringer, Options
 from flatout.stage.concurrency import Permits
+from flatout.stage.failures import Failure
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, StoreOptions, open_origin
 from flatout.stage.progress import Progress
@@ -123,7 +124,10 @@ class ClusterHost:
         """
         right = []
         for piece in pieces:
-            done = self.target.write(piece.done.key, [piece.data], piece.done.version, piece.done.size)
+            try:
+                done = self.target.write(piece.done.key, [piece.data], piece.done.version, piece.done.size)
+            except Failure:
+                continue  # it stays missing, and is brought from the source
             if checksum_of(self.target.path(done.key), piece.done.checksum) != piece.done.checksum:
                 self.target.path(done.key).unlink(missing_ok=True)
                 continue

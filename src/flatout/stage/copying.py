@@ -21,7 +21,7 @@ _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 
 
 def copy(entry: Entry, origin: Origin, target: Target, change: PictureChange | None = None) -> Complete:
-    """Copy an object: read, check, write under a temporary name, rename.
+    """Copy an object: read it, check it, write it; it gets its name last.
 
     The check: the size that was listed; the MD5 that the store gives as ETag of an object stored in one piece.
     Larger objects are read in ranges of the version listed, so that no two versions mix.
@@ -38,16 +38,15 @@ def copy(entry: Entry, origin: Origin, target: Target, change: PictureChange | N
         OSError: the destination cannot be written.
     """
     version = version_of(entry, change)
-    if change is not None and change.applies(entry.key):
-        data = b"".join(_checked(entry, origin))
-        return target.write(entry.key, [change.apply(entry.key, data)], version)
     expected = _expected_md5(entry)
+    if change is not None and change.applies(entry.key):
+        data = b"".join(_checked(entry, origin, expected))
+        return target.write(entry.key, [change.apply(entry.key, data)], version)
     if entry.size > PART_BYTES and expected is None:
         return target.write_parts(entry.key, functools.partial(origin.read, entry), version, entry.size)
     # What was compared with the store's own checksum needs no other one.
-    return target.write(
-        entry.key, _checked(entry, origin), version, entry.size, f"md5:{expected[0]}" if expected else ""
-    )
+    checksum = f"md5:{expected}" if expected else ""
+    return target.write(entry.key, _checked(entry, origin, expected), version, entry.size, checksum)
 
 
 def version_of(entry: Entry, change: PictureChange | None) -> str:
@@ -55,18 +54,18 @@ def version_of(entry: Entry, change: PictureChange | None) -> str:
     return f"{entry.version}+{change.name}" if change is not None and change.applies(entry.key) else entry.version
 
 
-def _checked(entry: Entry, origin: Origin) -> Iterator[Any]:
+def _checked(entry: Entry, origin: Origin, expected: str | None) -> Iterator[Any]:
     """The bytes of an object; raises at the end if they are not what was listed."""
-    digest = _expected_md5(entry)
+    digest = hashlib.md5(usedforsecurity=False) if expected else None
     received = 0
     for part in [origin.read(entry)] if entry.size <= PART_BYTES else _parts(entry, origin):
         received += len(memoryview(part))
         if digest is not None:
-            digest[1].update(part)
+            digest.update(part)
         yield part
     if received != entry.size:
         raise Failure("changed", f"{entry.key}: {received} bytes came where {entry.size} were listed")
-    if digest is not None and digest[1].hexdigest() != digest[0]:
+    if digest is not None and digest.hexdigest() != expected:
         raise Failure("again", f"{entry.key}: the bytes do not match the store's checksum")
 
 
@@ -89,7 +88,7 @@ def _parts(entry: Entry, origin: Origin) -> Iterator[Any]:
                 waiting.cancel()
 
 
-def _expected_md5(entry: Entry) -> tuple[str, Any] | None:
-    """The MD5 in an ETag and a fresh digest; None where the ETag is none (several parts, encryption)."""
+def _expected_md5(entry: Entry) -> str | None:
+    """The MD5 in an ETag; None where the ETag is none (several parts, encryption)."""
     found = _MD5.fullmatch(entry.version)
-    return (found[1], hashlib.md5(usedforsecurity=False)) if found else None
+    return found[1] if found else None

@@ -63,7 +63,7 @@ class State:
         self._unwritten: dict[str, tuple[Any, ...]] = {}
         self._rows: SimpleQueue[tuple[Any, ...] | threading.Event | None] = SimpleQueue()
         self._failure: Exception | None = None
-        self.is_new = self.totals()[0] == 0 and self._ask("SELECT count(*) FROM dropped")[0] == 0
+        self.is_new = not any(self._ask(f"SELECT 1 FROM {table} LIMIT 1") for table in ("files", "dropped"))
         self._writer = threading.Thread(target=self._write_all, name="flatout-state", daemon=True)
         self._writer.start()
 

@@ -66,7 +66,7 @@ class LocalCopy:
         """
         self._folder, self._left_s, self._say, self._given, self._to = folder, left_s, say, given, to
         self._predicted_s = 0.0
-        self._begun = False
+        self._made = ""  # "REAL=COPY", once staging began
         self._looked: dict[str, dict[str, Any] | str] = {}
         self.cost: Cost | None = None
 
@@ -75,6 +75,8 @@ class LocalCopy:
         if self._given is not None:
             return {"read_from": self._given}
         root = str(loader.get("data_folder") or "")
+        if self._made and root not in self._looked:
+            return f"a copy of another folder was tried already: {self._made}"
         if root not in self._looked:
             self._looked[root] = self._look(root)
         return self._looked[root]
@@ -118,12 +120,12 @@ class LocalCopy:
         return {"read_from": f"{root}={place}"}
 
     def _place(self, mounts: list[Any]) -> Path:
-        if self._to is not None:
-            return self._to.absolute()
+        """A new folder, which is removed again if the copy is not kept: never one that may hold something else."""
         here = self._folder.absolute()
-        if mount_of(here, mounts).remote:
-            return Path(tempfile.gettempdir()) / f"flatout-{here.name}-{_FOLDER}"
-        return here / _FOLDER
+        if self._to is None and not mount_of(here, mounts).remote:
+            return here / _FOLDER
+        parent = Path(tempfile.gettempdir()) if self._to is None else self._to.absolute()
+        return parent / f"flatout-{here.name}-{_FOLDER}"
 
     def make(self, settings: Mapping[str, Any]) -> None:
         """Stage, unless it was made already.
@@ -140,7 +142,7 @@ class LocalCopy:
 
         root, _, place = str(settings["read_from"]).partition("=")
         self._say(f"staging {root} to {place}, about {duration(self._predicted_s)} (predicted)")
-        self._begun = True
+        self._made = str(settings["read_from"])
         summary = stage(open_origin(root), Path(place), Selection())
         if summary.failed:
             raise FlatoutError(f"{summary.failed} files could not be staged, such as {summary.failures[0]}")
@@ -165,12 +167,10 @@ class LocalCopy:
 
     def remove(self, settings: Mapping[str, Any]) -> None:
         """Remove what was made, unless these settings, which were kept, read from it."""
-        made = [found for found in self._looked.values() if isinstance(found, dict)]
-        for found in made:
-            if not self._begun or found["read_from"] == settings.get("read_from"):
-                continue
-            from flatout.stage.names import state_folder
+        if not self._made or self._made == settings.get("read_from"):
+            return
+        from flatout.stage.names import state_folder
 
-            place = Path(found["read_from"].partition("=")[2])
-            for folder in (state_folder(place), place):
-                shutil.rmtree(folder, ignore_errors=True)
+        place = Path(self._made.partition("=")[2])
+        for folder in (state_folder(place), place):
+            shutil.rmtree(folder, ignore_errors=True)
