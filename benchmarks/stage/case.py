@@ -27,7 +27,8 @@ from servers import BUCKET, ROOT, delayed, filled_server  # noqa: E402
 from flatout.diagnose.result import Gain  # noqa: E402
 from flatout.report.quantities import duration, interval, size  # noqa: E402
 from flatout.stage.mounting import mount, unmount  # noqa: E402
-from flatout.stage.origins import StoreOptions, StoreOrigin  # noqa: E402
+from flatout.stage.origins import StoreOptions  # noqa: E402
+from flatout.stage.store import StoreOrigin  # noqa: E402
 
 DATA = ROOT / "build" / "stage"
 TRAIN = """

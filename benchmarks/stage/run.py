@@ -163,7 +163,8 @@ def limits(endpoint: str, large: int) -> dict[str, float]:
     """Bytes/s that the wire and the disk give: one GET to nowhere, and zeros to the disk."""
     import obstore
 
-    from flatout.stage.origins import StoreOptions, StoreOrigin
+    from flatout.stage.origins import StoreOptions
+    from flatout.stage.store import StoreOrigin
 
     store = StoreOrigin(f"s3://{BUCKET}", StoreOptions(endpoint=endpoint))._store
     began = time.perf_counter()

@@ -17,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from flatout.stage.origins import StoreOptions, StoreOrigin  # noqa: E402
+from flatout.stage.origins import StoreOptions  # noqa: E402
+from flatout.stage.store import StoreOrigin  # noqa: E402
 from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server  # noqa: E402
 
 MEAN_BYTES = 110_000

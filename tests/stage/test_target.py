@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from flatout.stage.buffers import BUFFER_BYTES, thread_buffer
 from flatout.stage.failures import Failure
-from flatout.stage.target import PART_BYTES, Target, checksum_of, temporary_folder
+from flatout.stage.large_files import PART_BYTES
+from flatout.stage.target import Target, checksum_of, temporary_folder
 
 
 @pytest.fixture(params=["nameless", "partial"])
@@ -67,7 +69,15 @@ def test_a_folder_in_the_way_is_said(target: Target) -> None:
 
 def test_large_files_come_in_parts_in_any_order(target: Target) -> None:
     data = random.Random(0).randbytes(2 * PART_BYTES + 12_345)
-    done = target.write_parts("large.bin", lambda start, length: data[start : start + length], "v1", len(data))
+
+    def stream(start: int, length: int) -> Iterator[memoryview]:
+        yield memoryview(data)[start : start + length // 3]  # neither a multiple of a block nor at its border
+        for at in range(start + length // 3, start + length, BUFFER_BYTES):
+            part = data[at : min(at + BUFFER_BYTES, start + length)]
+            thread_buffer()[: len(part)] = part
+            yield thread_buffer()[: len(part)]
+
+    done = target.write_parts("large.bin", stream, "v1", len(data))
     assert target.path("large.bin").read_bytes() == data
     assert checksum_of(target.path("large.bin"), done.checksum) == done.checksum
     with target.path("large.bin").open("r+b") as file:
@@ -75,7 +85,7 @@ def test_large_files_come_in_parts_in_any_order(target: Target) -> None:
         file.write(b"\0")
     assert checksum_of(target.path("large.bin"), done.checksum) != done.checksum
     with pytest.raises(Failure, match="bytes came where"):
-        target.write_parts("short.bin", lambda start, length: data[: length - 1], "v1", len(data))
+        target.write_parts("short.bin", lambda start, length: iter([memoryview(data)[1:length]]), "v1", len(data))
     assert names(target) == ["large.bin"]
 
 

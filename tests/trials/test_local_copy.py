@@ -97,7 +97,7 @@ def test_files_that_cannot_be_read_end_it(slow: Path, tmp_path: Path, monkeypatc
     def gone(*_: object, **__: object) -> bytes:
         raise Failure("gone", "slow: gone")
 
-    monkeypatch.setattr(FolderOrigin, "read", gone)
+    monkeypatch.setattr(FolderOrigin, "stream", gone)
     with pytest.raises(FlatoutError, match="30 files could not be staged, such as slow: gone"):
         copy.make(settings)
     copy.remove({})

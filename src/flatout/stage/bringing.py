@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flatout.stage.concurrency import Permits
+from flatout.stage.concurrency import Width
 from flatout.stage.copying import copy, version_of
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, Origin
@@ -45,7 +45,7 @@ class Bringer:
         state: State,
         options: Options,
         progress: Progress,
-        permits: Permits,
+        width: Width,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """Take what is needed.
@@ -56,11 +56,11 @@ class Bringer:
             state: of the destination.
             options: how.
             progress: is counted in.
-            permits: how many at once.
+            width: how many at once; a store that asks to go slower lowers it.
             stopped: True ends tries.
         """
         self.origin, self.target, self.state, self.options = origin, target, state, options
-        self.progress, self.permits, self.stopped = progress, permits, stopped
+        self.progress, self.width, self.stopped = progress, width, stopped
 
     def bring(self, entry: Entry, listing: int) -> bool:
         """See that an object is complete at the destination; False where it failed, which is counted and named.
@@ -77,12 +77,7 @@ class Bringer:
         if self._is_there(entry, archive, listing):
             self.progress.keep(entry.size)
             return True
-        self.permits.take()
-        done = False
-        try:
-            done = self._tried(entry, archive, listing)
-        finally:
-            self.permits.give(done)
+        done = self._tried(entry, archive, listing)
         if done and (self.progress.copy(entry.size) % CHECK_SPACE_EVERY == 0 or archive):
             check_room(self.target.destination, 1, self.options.keep_free)
         return done
@@ -111,23 +106,35 @@ class Bringer:
                 self._once(entry, archive, listing)
                 return True
             except Failure as failure:
-                if failure.kind == "busy":
-                    self.permits.busy()
-                    self.progress.slow_downs += 1
+                if self.stopped():
+                    return False
                 if failure.kind not in ("busy", "again") or attempt == TRIES - 1:
+                    self._slower(failure)
                     self.progress.fail(str(failure))
                     return False
-            self.progress.retries += 1
+                self._attend(failure)
             # Full jitter: many clients that were turned away together do not come back together.
             time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.2 * 2**attempt)))
         return False
+
+    def _attend(self, failure: Failure | None) -> None:
+        if self.stopped():
+            raise Failure("never", "stopped")
+        if failure is not None:
+            self._slower(failure)
+            self.progress.retries += 1
+
+    def _slower(self, failure: Failure) -> None:
+        if failure.kind == "busy":
+            self.width.busy()
+            self.progress.slow_downs += 1
 
     def _once(self, entry: Entry, archive: bool, listing: int) -> None:
         if archive:
             unpack(entry, self.origin, self.target, self.state, listing, self.stopped, self.progress.refuse)
             return
         try:
-            done = copy(entry, self.origin, self.target, self.options.change)
+            done = copy(entry, self.origin, self.target, self.options.change, self._attend)
         except Corrupt as error:
             change = self.options.change
             if change is None or not change.drop_corrupt:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from flatout.stage.bringing import Bringer, Options
-from flatout.stage.concurrency import Permits
+from flatout.stage.concurrency import Width
+from flatout.stage.copiers import Copiers
 from flatout.stage.failures import Failure
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, StoreOptions, open_origin
@@ -76,10 +76,9 @@ class ClusterHost:
         if classes is not None:
             write_class_list(self.folder / CLASS_LIST, classes)
         self.progress = Progress()
-        permits = Permits(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
+        self.width = Width(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
         self.target = Target(self.folder)
-        self.bringer = Bringer(self.origin, self.target, self.state, options, self.progress, permits)
-        self.pool = ThreadPoolExecutor(permits.most, "flatout-host")
+        self.bringer = Bringer(self.origin, self.target, self.state, options, self.progress, self.width)
         self.taken = self.taken_bytes = 0
 
     def bring(self, entries: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
@@ -90,8 +89,10 @@ class ClusterHost:
             OSError: the disk cannot be written.
         """
         wanted = [Entry(*entry) for entry in entries]
-        done = self.pool.map(lambda entry: self.bringer.bring(entry, self.listing), wanted)
-        return [entry for entry, there in zip(wanted, done, strict=True) if there and self._complete(entry)]
+        copiers = Copiers(lambda entry: self.bringer.bring(entry, self.listing), self.width)
+        self.bringer.stopped = lambda: copiers.stopped is not None
+        copiers.run(wanted, lambda: self.progress.copied)
+        return [entry for entry in wanted if self._complete(entry)]
 
     def missing(self, entries: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
         """Those that are not complete here; the others count as seen."""
@@ -146,7 +147,6 @@ class ClusterHost:
         """Write the manifest; gives what was done here."""
         self.state.write_manifest(self.folder, self.origin.address)
         files, size = self.state.totals()
-        self.pool.shutdown()
         self.state.close()
         self._alone.__exit__(None, None, None)
         progress = self.progress

@@ -10,12 +10,13 @@ START = 16
 LOWEST = 1
 GROWTH = 1.1  # a doubling that gives less than this is not worth its sockets
 INTERVAL_S = 1.0
+FIRST_INTERVAL_S = 0.5  # connections are made in it: it is not judged
 LEAST_DONE = 4  # completions for each one in flight that an interval must hold to be judged
 HOLD_AFTER_BUSY_S = 5.0
 
 
-class Permits:
-    """Permission to work on one object; how many are out at once follows the measured rate.
+class Width:
+    """How many are worked on at once, by the measured rate.
 
     Doubles while an interval's rate is at least ``GROWTH`` times that of the last width, then goes back to the
     width before and stays there; a store that says "slow down" halves it and keeps it for a while. Every 30
@@ -31,67 +32,65 @@ class Permits:
             clock: seconds, for tests.
         """
         self.most = most
-        self.width = most if fixed else min(START, most)
-        self.highest_used = self.width
+        self.now = most if fixed else min(START, most)
+        self.highest = self.now
         self._fixed = fixed
         self._clock = clock
-        self._out = 0
-        self._done = 0
+        self._done_before = 0
         self._began = clock()
+        self._first = True
         self._held_until = 0.0
         self._best_rate = 0.0
         self._climbing = not fixed
         self._steady = 0
-        self._free = threading.Condition()
-
-    def take(self) -> None:
-        """Wait for permission."""
-        with self._free:
-            while self._out >= self.width:
-                self._free.wait()
-            self._out += 1
-
-    def give(self, done: bool) -> None:
-        """Give permission back; ``done``: an object was completed."""
-        with self._free:
-            self._out -= 1
-            self._done += done
-            self._judge()
-            # No more than can go on: waking all that wait costs more than the work of one.
-            self._free.notify(max(self.width - self._out, 0))
+        self._changing = threading.Lock()
 
     def busy(self) -> None:
         """The store asked to go slower."""
-        with self._free:
+        with self._changing:
             now = self._clock()
             if now < self._held_until or self._fixed:
                 return
-            self.width = max(LOWEST, self.width // 2)
+            self.now = max(LOWEST, self.now // 2)
             self._climbing = False
             self._held_until = now + HOLD_AFTER_BUSY_S
-            self._restart(now)
+            self._began = 0.0  # what was done until now says nothing of this width
 
-    def _judge(self) -> None:
-        now = self._clock()
-        took = now - self._began
-        if self._fixed or took < INTERVAL_S or self._done < LEAST_DONE * self.width or now < self._held_until:
+    def judge(self, done: int) -> None:
+        """Look at the rate, some times a second.
+
+        Args:
+            done: objects that were completed since the beginning.
+        """
+        if self._fixed:
             return
-        rate = self._done / took
+        with self._changing:
+            now = self._clock()
+            if not self._began or now < self._held_until:
+                self._began, self._done_before = now, done
+                return
+            took, count = now - self._began, done - self._done_before
+            if self._first:
+                if took >= FIRST_INTERVAL_S and count:
+                    self._first, self._began, self._done_before = False, now, done
+                return
+            if took < INTERVAL_S or count < LEAST_DONE * self.now:
+                return
+            self._step(count / took)
+            self.highest = max(self.highest, self.now)
+            self._began, self._done_before = now, done
+
+    def _step(self, rate: float) -> None:
         if self._climbing:
-            if rate >= GROWTH * self._best_rate and self.width < self.most:
+            if rate >= GROWTH * self._best_rate and self.now < self.most:
                 self._best_rate = rate
-                self.width = min(2 * self.width, self.most)
+                self.now = min(2 * self.now, self.most)
             else:
                 if rate < GROWTH * self._best_rate:
-                    self.width = max(LOWEST, self.width // 2)
+                    self.now = max(LOWEST, self.now // 2)
                 self._climbing, self._steady = False, 0
         else:
             self._steady += 1
             if self._steady >= 30:
                 self._best_rate, self._climbing = rate, True
-                self.width = min(2 * self.width, self.most)
-        self.highest_used = max(self.highest_used, self.width)
-        self._restart(now)
-
-    def _restart(self, now: float) -> None:
-        self._began, self._done = now, 0
+                self.now = min(2 * self.now, self.most)

@@ -14,7 +14,8 @@ from flatout.errors import CommandError, UsageError
 from flatout.machine.mounts import Mount, read_mounts
 from flatout.stage.failures import Failure
 from flatout.stage.mount_tools import TOOLS, Bucket, Tool, environment
-from flatout.stage.origins import Entry, StoreOptions, StoreOrigin, profile_credentials
+from flatout.stage.origins import Entry, StoreOptions
+from flatout.stage.store import StoreOrigin, profile_credentials
 
 WITHIN_S = 60.0
 COMPARED_BYTES = 64 << 10

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 LONGEST_NAME = 255  # bytes, on every common Linux file system
 LONGEST_PATH = 4096
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_NO_TEXT = re.compile(r"[\ud800-\udfff]")
+_NO_PART = frozenset(("", ".", ".."))
 
 
 def refusal(key: str, folder_bytes: int = 0) -> str | None:
@@ -20,19 +24,21 @@ def refusal(key: str, folder_bytes: int = 0) -> str | None:
         return "an empty name"
     if key.startswith("/"):
         return "an absolute path"
-    if any(ord(character) < 32 or ord(character) == 127 for character in key):
+    if _CONTROL.search(key):
         return "control characters in the name"
-    if any(0xD800 <= ord(character) < 0xE000 for character in key):
+    if _NO_TEXT.search(key):
         return "a name that is no valid text"
     parts = key.split("/")
-    if any(part in ("", ".", "..") for part in parts):
+    if not _NO_PART.isdisjoint(parts):
         return "an empty, '.' or '..' part in the name"
     if parts[0] == STATE_FOLDER:  # where it lies in the destination
         return f"a name in {STATE_FOLDER}, where staging keeps its own files"
-    longest = max(len(part.encode()) for part in parts)
-    if longest > LONGEST_NAME:
-        return f"a part of {longest} bytes, where a file name has at most {LONGEST_NAME}"
-    if len(key.encode()) + folder_bytes + 1 >= LONGEST_PATH:
+    size = len(key.encode())
+    if size > LONGEST_NAME:
+        longest = max(len(part.encode()) for part in parts)
+        if longest > LONGEST_NAME:
+            return f"a part of {longest} bytes, where a file name has at most {LONGEST_NAME}"
+    if size + folder_bytes + 1 >= LONGEST_PATH:
         return f"a path of more than {LONGEST_PATH} bytes"
     return None
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import Empty, Full, Queue
 
 from flatout.errors import FlatoutError, UsageError
 from flatout.stage.bringing import Bringer, Options
-from flatout.stage.concurrency import Permits
+from flatout.stage.concurrency import Width
+from flatout.stage.copiers import Copiers
 from flatout.stage.failures import Failure
 from flatout.stage.names import refusal
 from flatout.stage.occupied import alone
@@ -95,13 +94,8 @@ class _Staging:
         self.origin, self.destination, self.selection, self.options = origin, destination, selection, options
         self.state, self.watch, self.report = state, watch, report
         self.progress = Progress()
-        self.permits = Permits(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
-        self.bringer = Bringer(
-            origin, Target(destination), state, options, self.progress, self.permits, lambda: self.stopped is not None
-        )
-        self.work: Queue[Entry] = Queue(maxsize=4 * self.permits.most)
-        self.listed = threading.Event()
-        self.stopped: BaseException | None = None
+        self.width = Width(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
+        self.bringer = Bringer(origin, Target(destination), state, options, self.progress, self.width)
         self.folder_bytes = len(os.fsencode(destination))
 
     def run(self) -> Summary:
@@ -111,49 +105,20 @@ class _Staging:
         classes = chosen_classes(self.origin, self.selection)
         if classes is not None:
             write_class_list(self.destination / CLASS_LIST, classes)
-        threads = [
-            threading.Thread(target=self._copy_all, args=(listing,), name=f"flatout-stage-{n}", daemon=True)
-            for n in range(self.permits.most)
-        ]
-        lister = threading.Thread(target=self._list_all, args=(classes, listing), name="flatout-list", daemon=True)
-        lister.start()
-        # One at least before the loop below looks: a short listing may be over by then.
-        threads[0].start()
-        started = 1
+        copiers = Copiers(lambda entry: self.bringer.bring(entry, listing), self.width)
+        self.bringer.stopped = lambda: copiers.stopped is not None
         try:
-            while lister.is_alive() or any(thread.is_alive() for thread in threads[:started]):
-                # Threads beyond the width would only wait.
-                while started < min(self.permits.width, len(threads)) and self.stopped is None:
-                    threads[started].start()
-                    started += 1
-                self.progress.width = self.permits.width
-                self.watch(self.progress)
-                for thread in (lister, *threads[:started]):
-                    if thread.is_alive():
-                        thread.join(0.1)
-                        break
-        except BaseException as stop:  # Ctrl-C: what is in flight ends first
-            self.stopped = stop
-            raise
+            copiers.run(self._listed(classes), self._look)
+        except (Failure, OSError) as error:
+            raise _as_staging_failure(error) from error
         finally:
-            for thread in (lister, *threads[:started]):
-                thread.join()
             remove_partial(self.destination)
-        self.watch(self.progress)
-        if self.stopped is not None:
-            raise self.stopped
         return self._finish(listing, classes)
 
-    def _list_all(self, classes: list[str] | None, listing: int) -> None:
-        try:
-            for entry in self._listed(classes):
-                self._put(entry)
-                if self.stopped is not None:
-                    return
-            self.progress.listing_done = True
-            self.listed.set()
-        except BaseException as error:
-            self.stopped = self.stopped or _as_staging_failure(error)
+    def _look(self) -> int:
+        self.progress.width = self.width.now
+        self.watch(self.progress)
+        return self.progress.copied
 
     def _listed(self, classes: list[str] | None) -> Iterator[Entry]:
         for entry in selected(self.origin, self.selection, classes):
@@ -164,28 +129,7 @@ class _Staging:
             self.progress.listed += 1
             self.progress.listed_bytes += entry.size
             yield entry
-
-    def _put(self, entry: Entry) -> None:
-        while self.stopped is None:
-            try:
-                self.work.put(entry, timeout=0.2)
-                return
-            except Full:
-                continue
-
-    def _copy_all(self, listing: int) -> None:
-        while self.stopped is None:
-            try:
-                entry = self.work.get(timeout=0.1)
-            except Empty:
-                # Everything is in the queue before the listing is called done.
-                if self.listed.is_set() and self.work.empty():
-                    return
-                continue
-            try:
-                self.bringer.bring(entry, listing)
-            except BaseException as error:
-                self.stopped = self.stopped or _as_staging_failure(error)
+        self.progress.listing_done = True
 
     def _finish(self, listing: int, classes: list[str] | None) -> Summary:
         progress = self.progress
@@ -226,7 +170,7 @@ class _Staging:
             bytes_per_s=progress.copied_bytes / seconds if seconds else 0.0,
             retries=progress.retries,
             slow_downs=progress.slow_downs,
-            most_at_once=self.permits.highest_used,
+            most_at_once=self.width.highest,
             total_files=files,
             total_bytes=size,
             classes=None if classes is None else len(classes),
@@ -242,10 +186,8 @@ class _Staging:
         return self.selection.per_class is None and (classes is None or (bool(parts) and parts[0] in classes))
 
 
-def _as_staging_failure(error: BaseException) -> BaseException:
+def _as_staging_failure(error: Failure | OSError) -> StagingFailed:
     if isinstance(error, Failure):
         return StagingFailed(f"{error}: run the same command again to go on")
-    if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        return StagingFailed(f"{place}{error.strerror or error}: what is complete is kept; run the same command again")
-    return error
+    place = f"{error.filename}: " if error.filename else ""
+    return StagingFailed(f"{place}{error.strerror or error}: what is complete is kept; run the same command again")

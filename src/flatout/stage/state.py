@@ -6,9 +6,9 @@ import errno
 import os
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from flatout.errors import UsageError
@@ -17,6 +17,7 @@ from flatout.stage.names import state_folder
 MANIFEST = "manifest.parquet"
 ROWS_AT_ONCE = 50_000
 ROWS_TOGETHER = 1_000  # at most, in one commit
+NOTED_EVERY_S = 0.01  # what was copied in it is copied again after a kill
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
     key TEXT PRIMARY KEY, size INTEGER NOT NULL, version TEXT NOT NULL,
@@ -61,52 +62,50 @@ class State:
             raise UsageError(f"{path}: {error}: remove it to check every file against its source again") from None
 
         self._unwritten: dict[str, tuple[Any, ...]] = {}
-        self._rows: SimpleQueue[tuple[Any, ...] | threading.Event | None] = SimpleQueue()
+        self._rows: deque[tuple[Any, ...]] = deque()
+        self._writing = threading.Lock()
+        self._closing = threading.Event()
         self._failure: Exception | None = None
         self.is_new = not any(self._ask(f"SELECT 1 FROM {table} LIMIT 1") for table in ("files", "dropped"))
-        self._writer = threading.Thread(target=self._write_all, name="flatout-state", daemon=True)
+        self._writer = threading.Thread(target=self._write_on, name="flatout-state", daemon=True)
         self._writer.start()
 
     def close(self) -> None:
         """Write what is not written yet, and close the database."""
-        self._rows.put(None)
+        self._closing.set()
         self._writer.join()
+        self._write_rows()
         with self._lock:
             self._base.close()
 
-    def _write_all(self) -> None:
-        """Write rows as they come, those that came meanwhile together: a commit for each would hold all threads up."""
-        going_on = True
-        while going_on:
-            taken = [self._rows.get()]
-            while len(taken) < ROWS_TOGETHER and not self._rows.empty():
-                taken.append(self._rows.get())
-            rows = [row for row in taken if isinstance(row, tuple)]
-            try:
-                with self._lock:
-                    self._base.execute("BEGIN")
-                    self._base.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
-                    self._base.execute("COMMIT")
-            except Exception as error:  # whatever it is, nobody may wait for this thread for ever
-                self._failure = error
-            for row in rows:
-                if self._unwritten.get(row[0]) is row:
-                    del self._unwritten[row[0]]
-            for mark in taken:
-                if isinstance(mark, threading.Event):
-                    mark.set()
-            going_on = None not in taken
+    def _write_on(self) -> None:
+        """Write rows some times a second: a commit for each would hold all threads up, and so would waking this one."""
+        while not self._closing.wait(NOTED_EVERY_S):
+            self._write_rows()
+
+    def _write_rows(self) -> None:
+        with self._writing:
+            while self._rows:
+                rows = [self._rows.popleft() for _ in range(min(len(self._rows), ROWS_TOGETHER))]
+                try:
+                    with self._lock:
+                        self._base.execute("BEGIN")
+                        self._base.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
+                        self._base.execute("COMMIT")
+                except Exception as error:  # the thread that adds the next row is told
+                    self._failure = error
+                for row in rows:
+                    if self._unwritten.get(row[0]) is row:
+                        del self._unwritten[row[0]]
 
     def flush(self) -> None:
-        """Wait until everything that was added is written.
+        """Write everything that was added.
 
         Raises:
             OSError: it could not be.
         """
         if self._unwritten:
-            mark = threading.Event()
-            self._rows.put(mark)
-            mark.wait()
+            self._write_rows()
         self._check()
 
     def _check(self) -> None:
@@ -151,7 +150,7 @@ class State:
         return Complete(*row) if row else None
 
     def add(self, done: Complete, listing: int) -> None:
-        """Note a file that is complete: within milliseconds, in a thread of its own.
+        """Note a file that is complete: it is written within NOTED_EVERY_S, in a thread of its own.
 
         Raises:
             OSError: an earlier one could not be noted.
@@ -159,7 +158,7 @@ class State:
         self._check()
         row = (*done, listing)
         self._unwritten[done.key] = row
-        self._rows.put(row)
+        self._rows.append(row)
 
     def saw(self, key: str, listing: int) -> None:
         """Note that the source still has a key."""

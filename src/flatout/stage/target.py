@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
 import itertools
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from flatout.stage.failures import Failure
+from flatout.stage.large_files import PART_BYTES, Attend, LargeFiles, Stream, nobody, write_all
 from flatout.stage.names import state_folder
 from flatout.stage.state import Complete
 
-PART_BYTES = 16 << 20
-PARTS_AT_ONCE = 4  # of one large object
 _PARTS = "crc32-of-16MiB-parts"
 _numbers = itertools.count()
 
@@ -37,7 +34,9 @@ class Target:
         self.destination = destination
         self.partial = temporary_folder(destination)
         self.partial.mkdir(parents=True, exist_ok=True)
+        self._root = f"{destination}/"  # strings: a Path takes as long to make as a file to open
         self._made: set[str] = set()
+        self._large = LargeFiles()
         self._nameless = hasattr(os, "O_TMPFILE") and os.path.exists("/proc/self/fd")
 
     def path(self, key: str) -> Path:
@@ -89,39 +88,27 @@ class Target:
                 written += len(view)
                 if not known_checksum:
                     checksum = zlib.crc32(view, checksum)
-                _write_all(fd, view)
+                write_all(fd, view)
             changed_ns = os.fstat(fd).st_mtime_ns
         return Complete(key, written, version, known_checksum or f"crc32:{checksum:08x}", changed_ns)
 
-    def write_parts(self, key: str, read: Callable[[int, int], Any], version: str, size: int) -> Complete:
+    def write_parts(self, key: str, stream: Stream, version: str, size: int, attend: Attend = nobody) -> Complete:
         """Write a large file from parts that are read and written several at once, in any order.
 
         Args:
             key: of the file.
-            read: ``read(start, length)`` gives a part.
+            stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
             version: of the object it is made from.
             size: in bytes.
+            attend: called in them before each part with None, and with each failure that another try follows.
 
         Raises:
-            Failure: a part is not as long as it should be, or a folder is in the way.
+            Failure: a part could not be read, or is not as long as it should be, or a folder is in the way.
             OSError: it cannot be written.
         """
-
-        def one(fd: int, start: int) -> int:
-            wanted = min(PART_BYTES, size - start)
-            view = memoryview(read(start, wanted))
-            if len(view) != wanted:
-                raise Failure("changed", f"{key}: {len(view)} bytes came where {wanted} were asked for")
-            _write_all(fd, view, start)
-            return zlib.crc32(view)
-
-        with self._file(key) as fd, ThreadPoolExecutor(PARTS_AT_ONCE, "flatout-parts") as pool:
+        with self._file(key) as fd:
             _see_room(fd, size)
-            try:
-                sums = list(pool.map(functools.partial(one, fd), range(0, size, PART_BYTES)))
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+            sums = self._large.write(fd, key, size, stream, attend)
             changed_ns = os.fstat(fd).st_mtime_ns
         return Complete(key, size, version, _of_parts(sums), changed_ns)
 
@@ -129,8 +116,8 @@ class Target:
     def _file(self, key: str) -> Iterator[int]:
         """The descriptor of a new file, which gets its name at the end; an exception leaves nothing."""
         self.make_folder(key)
-        path = self.path(key)
-        fd = self._open_nameless(path.parent)
+        path = f"{self._root}{key}"
+        fd = self._open_nameless(path.rpartition("/")[0])
         temporary = None
         if fd is None:
             temporary = self._partial_name()
@@ -148,12 +135,13 @@ class Target:
             raise Failure("never", f"{key}: a folder of that name is in the way") from None
         finally:
             if temporary is not None:
-                temporary.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
 
-    def _partial_name(self) -> Path:
-        return self.partial / f"{os.getpid()}-{next(_numbers)}"
+    def _partial_name(self) -> str:
+        return f"{self.partial}/{os.getpid()}-{next(_numbers)}"
 
-    def _open_nameless(self, folder: Path) -> int | None:
+    def _open_nameless(self, folder: str) -> int | None:
         """A new file without a name in the folder; None where the file system knows none."""
         if not self._nameless:
             return None
@@ -165,14 +153,15 @@ class Target:
             self._nameless = False
             return None
 
-    def _name(self, fd: int, path: Path) -> Path | None:
+    def _name(self, fd: int, path: str) -> str | None:
         """Give a file without a name its own; the name of a partial file where there is one of that name already."""
         source = f"/proc/self/fd/{fd}"
-        for target in (path, self._partial_name()):
+        for target in (path, None):
             try:
                 # Only with a folder's descriptor does Python ask for the link to be followed; it is not used.
-                os.link(source, target, src_dir_fd=fd, follow_symlinks=True)
-                return None if target == path else target
+                name = target or self._partial_name()
+                os.link(source, name, src_dir_fd=fd, follow_symlinks=True)
+                return None if name is target else name
             except FileExistsError:
                 continue
             except OSError as error:
@@ -215,14 +204,6 @@ def _see_room(fd: int, size: int) -> None:
     disk = os.fstatvfs(fd)
     if disk.f_bavail * disk.f_frsize < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _write_all(fd: int, view: memoryview, at: int | None = None) -> None:
-    """All of it, at the position or where the descriptor stands."""
-    while view:
-        done = os.write(fd, view) if at is None else os.pwrite(fd, view, at)
-        view = view[done:]
-        at = None if at is None else at + done
 
 
 def remove_partial(destination: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,13 +12,14 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from flatout.errors import UsageError
 from flatout.stage.failures import Failure, failure_of
-from flatout.stage.origins import LIST_SUFFIXES, Buffer, Entry
+from flatout.stage.http_get import PlainGets
+from flatout.stage.origins import LIST_SUFFIXES, Entry, Origin
 
 ASKED_AT_ONCE = 32  # for sizes
 CONNECTIONS = 256
 
 
-class WebOrigin:
+class WebOrigin(Origin):
     """Addresses by HTTP(S). Sizes and versions come from HEAD requests, made while copying goes on.
 
     Keys are the paths below the list's own folder; those of other servers begin with the server's name. What follows a
@@ -38,6 +40,7 @@ class WebOrigin:
         self._pool = urllib3.PoolManager(
             num_pools=32, maxsize=CONNECTIONS, retries=urllib3.Retry(False), timeout=urllib3.Timeout(10, read=60)
         )
+        self._gets = PlainGets()
         self._urls: dict[str, str] = {}
         parts = urlsplit(source)
         is_list = parts.path.endswith(LIST_SUFFIXES)
@@ -79,8 +82,15 @@ class WebOrigin:
         rests = (key.removeprefix(start) for key in self._urls if key.startswith(start))
         return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
 
-    def read(self, entry: Entry, start: int = 0, length: int | None = None) -> Buffer:
-        """Bytes of a file, or of a range of the version that was asked for before."""
+    def stream(
+        self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+    ) -> Iterator[memoryview]:
+        """The bytes of a file, or of a range of the version that was asked for before, in pieces."""
+        url = self._urls[entry.key]
+        read = functools.partial(self._read, entry, start, length)
+        yield from self._gets.stream(url, buffer, read, _shown(url), start, length, entry.version)
+
+    def _read(self, entry: Entry, start: int, length: int | None) -> bytes:
         headers = {}
         if length is not None:
             headers["Range"] = f"bytes={start}-{start + length - 1}"
