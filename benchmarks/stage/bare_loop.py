@@ -1,6 +1,6 @@
 """The least that a client can do: signed GETs over kept connections, each body into a file. Two processes.
 
-Usage: python bare_loop.py ENDPOINT BUCKET PREFIX DEST THREADS
+Usage: python bare_loop.py ENDPOINT BUCKET PREFIX DEST THREADS [md5]
 """
 
 from __future__ import annotations
@@ -50,39 +50,43 @@ def get(link: http.client.HTTPConnection, host: str, path: str, query: str = "")
     return body
 
 
-def listed(host: str, bucket: str, prefix: str) -> list[str]:
-    """All keys below a prefix."""
+def listed(host: str, bucket: str, prefix: str) -> list[tuple[str, str]]:
+    """All keys below a prefix, with their ETags."""
     link, keys, token = http.client.HTTPConnection(host), [], ""
     while True:
         query = f"continuation-token={quote(token, safe='')}&" if token else ""
         text = get(link, host, f"/{bucket}", f"{query}list-type=2&prefix={quote(prefix, safe='')}").decode()
-        keys += re.findall(r"<Key>(.*?)</Key>", text)
+        keys += re.findall(r"<Key>(.*?)</Key>.*?<ETag>&#34;(.*?)&#34;</ETag>", text)
         more = re.search(r"<NextContinuationToken>(.*?)</NextContinuationToken>", text)
         if more is None:
             return keys
         token = more[1]
 
 
-def work(host: str, bucket: str, dest: str, keys: list[str]) -> None:
+def work(host: str, bucket: str, dest: str, keys: list[tuple[str, str]], compare: bool) -> None:
     """Fetch keys one after the other."""
     link = http.client.HTTPConnection(host)
-    for key in keys:
+    for key, tag in keys:
         body = get(link, host, f"/{bucket}/{quote(key)}")
+        if compare and hashlib.md5(body).hexdigest() != tag:
+            raise SystemExit(f"{key}: not what was listed")
         with open(os.path.join(dest, key), "wb", buffering=0) as file:
             file.write(body)
 
 
 def main() -> None:
     """List, and fetch in two processes of threads."""
-    endpoint, bucket, prefix, dest, threads = sys.argv[1:]
+    endpoint, bucket, prefix, dest, threads, *rest = sys.argv[1:]
     host = urlsplit(endpoint).netloc
     keys = listed(host, bucket, prefix)
-    for folder in {os.path.dirname(key) for key in keys}:
+    for folder in {os.path.dirname(key) for key, _ in keys}:
         os.makedirs(os.path.join(dest, folder), exist_ok=True)
 
-    def half(mine: list[str]) -> None:
+    def half(mine: list[tuple[str, str]]) -> None:
         count = int(threads) // PROCESSES
-        running = [threading.Thread(target=work, args=(host, bucket, dest, mine[n::count])) for n in range(count)]
+        running = [
+            threading.Thread(target=work, args=(host, bucket, dest, mine[n::count], bool(rest))) for n in range(count)
+        ]
         for thread in running:
             thread.start()
         for thread in running:
