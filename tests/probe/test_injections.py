@@ -197,3 +197,64 @@ def test_a_copy_that_is_not_there_is_refused(tmp_path: Path) -> None:
     environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({"read_from": f"{tmp_path}=/nowhere"})}
     done = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "read_from could not be set" in done.stderr
+
+
+# Stands for libraries that open files in C: the C library's own open, which Python's functions have no part in.
+C_LIBRARY = """
+import ctypes, ctypes.util, os
+
+_c = ctypes.CDLL(None)
+
+def _read(path):
+    fd = _c.open(os.fsencode(path), 0)
+    if fd < 0:
+        return None
+    block = ctypes.create_string_buffer(100)
+    size = _c.read(fd, block, 100)
+    _c.close(fd)
+    return block.raw[:size].decode()
+"""
+
+
+@pytest.mark.parametrize("setting", ["read_from", "read_through"])
+def test_libraries_that_open_files_in_c_are_handed_the_copy(tmp_path: Path, setting: str) -> None:
+    pytest.importorskip("torchvision")
+    from PIL import Image
+
+    real, copy = tmp_path / "real", tmp_path / "copy"
+    for folder, text in ((real, "far away"), (copy, "near")):
+        folder.mkdir()
+        (folder / "a.txt").write_text(text)
+        Image.new("RGB", (8, 8), (len(text),) * 3).save(folder / "a.png")
+    (tmp_path / "cv2.py").write_text(C_LIBRARY + "def imread(filename, flags=1):\n    return _read(filename)\n")
+    (tmp_path / "h5py/_hl").mkdir(parents=True)
+    (tmp_path / "h5py/__init__.py").write_text("from ._hl.files import File\n")
+    (tmp_path / "h5py/_hl/__init__.py").write_text("")
+    (tmp_path / "h5py/_hl/files.py").write_text(
+        C_LIBRARY + "class File:\n    def __init__(self, name, mode='r'):\n        self.text = _read(name)\n"
+    )
+    script = tmp_path / "reading.py"
+    script.write_text(
+        textwrap.dedent("""
+        import os, sys
+        import torch, torchvision, cv2, h5py
+        root = sys.argv[1]
+        for _ in range(2):
+            print(cv2.imread(root + "/a.txt", 1), cv2.imread(filename=root + "/a.txt"), cv2.imread("/nowhere"))
+            print(h5py.File(root + "/a.txt").text, h5py.File(root + "/a.txt", "r+").text)
+            print(int(torchvision.io.read_image(root + "/a.png").max()))
+            os.path.exists(root) and [os.unlink(os.path.join(root, name)) for name in sys.argv[2:]]
+        """)
+    )
+    cache = tmp_path / "cache"
+    value = f"{real}={copy}" if setting == "read_from" else f"{real}={cache}:1000000"
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({setting: value})}
+    # Through the cache, the second time, the files are gone from where they were.
+    gone = [] if setting == "read_from" else ["a.txt", "a.png"]
+    done = subprocess.run(
+        [sys.executable, str(script), str(real), *gone], env=environment, capture_output=True, text=True
+    )
+    near, writing, pixel = ("near", "far away", 4) if setting == "read_from" else ("far away", "far away", 8)
+    first = [f"{near} {near} None", f"{near} {writing}", str(pixel)]
+    second = first if setting == "read_from" else [first[0], f"{near} None", first[2]]
+    assert done.stdout.splitlines() == first + second, done.stderr

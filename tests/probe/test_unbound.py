@@ -1,8 +1,15 @@
 """A stand-in for a function of C stays unbound in a class."""
 
 import functools
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 from flatout.probe.unbound import Unbound
+from flatout.recording.command import injecting_environment
 
 
 def test_it_is_called_without_self() -> None:
@@ -27,3 +34,22 @@ def test_one_that_is_wrapped_again_calls_the_outer_function() -> None:
         return f"outer of {inner()}"
 
     assert Unbound(outer)() == "outer of plain"
+
+
+def test_it_is_pickled_by_its_name(tmp_path: Path) -> None:
+    script = tmp_path / "pickling.py"
+    script.write_text(
+        "import io, os, pickle, sys, torch\n"
+        "found = [pickle.dumps(function) for function in (open, os.open, os.stat, os.listdir)]\n"
+        "here = (open, os.open, os.stat, os.listdir)\n"
+        "assert all(pickle.loads(text) is function for text, function in zip(found, here))\n"
+        "assert not isinstance(open, type(len))\n"  # it is one of ours
+        "sys.stdout.write(' '.join(text.hex() for text in found))\n"
+    )
+    setting = {"FLATOUT_SETTINGS": json.dumps({"read_from": f"/nowhere={tmp_path}"})}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=injecting_environment() | setting, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    # Here nothing is patched, and they are Python's own.
+    assert [pickle.loads(bytes.fromhex(word)) for word in done.stdout.split()] == [open, os.open, os.stat, os.listdir]

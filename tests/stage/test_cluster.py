@@ -32,6 +32,36 @@ def test_a_lost_host_moves_only_its_own_keys() -> None:
             assert owner(key, [hosts[0], hosts[2]]) == owners[key]
 
 
+def test_hosts_change_pictures_on_the_way_and_give_them_to_others_changed(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from flatout.stage.bringing import Options
+    from flatout.stage.cluster_host import ClusterHost
+    from flatout.stage.origins import FolderOrigin, StoreOptions
+    from flatout.stage.pictures import PictureChange
+    from tests.loader.photographs import make_class_folders
+
+    source = make_class_folders(tmp_path / "source", 2, 4, 96)
+    (source / "train/broken.jpg").write_bytes(b"no picture")
+    entries = [tuple(entry) for entry in FolderOrigin(source).entries()]
+    options = Options(change=PictureChange(short_side=32, drop_corrupt=True))
+    one, other = (
+        ClusterHost(str(source), StoreOptions(), str(tmp_path / name), options, None) for name in ("one", "other")
+    )
+    assert sorted(one.bring(entries)) == sorted(entries) and one.missing(entries) == []  # type: ignore[arg-type]
+    lacking = [entry[0] for entry in other.missing(entries)]  # type: ignore[arg-type]
+    assert len(other.take(one.give(lacking))) == len(entries) - 1  # the broken one is nowhere
+    done, counts = one.finish(), other.finish()
+    assert (done.copied, done.changed, done.dropped) == (len(entries), len(entries) - 1, 1)
+    assert (counts.copied, counts.taken) == (0, len(entries) - 1)
+    for folder in ("one", "other"):
+        pictures = list((tmp_path / folder).rglob("*.jpg"))
+        assert len(pictures) == len(entries) - 1
+        for path in pictures:
+            with Image.open(path) as picture:
+                assert min(picture.size) == 32
+
+
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     if weed() is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
+from flatout.loader.packed import PackedWriter
 from flatout.loader.sources.folders import FolderSource
 from flatout.loader.sources.packed import PackedSource
 from flatout.recipes.datasets import open_data
@@ -52,26 +53,83 @@ def test_images_without_class_folders_can_be_predicted(root: Path, tmp_path: Pat
     assert {sample.label for sample in PackedSource(tmp_path / "packed", labelled=False).samples} == {-1}
 
 
-class Breaking(FolderOrigin):
-    """The last image cannot be read."""
+class Counting(FolderOrigin):
+    """Counts the images that are read; from ``broken`` reads on, none can be."""
+
+    def __init__(self, root: Path, broken: int = 1_000) -> None:
+        super().__init__(root)
+        self.broken, self.keys = broken, list[str]()
 
     def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
-        if entry.key.endswith("003.jpg"):
+        self.keys.append(entry.key)
+        if len(self.keys) > self.broken:
             raise Failure("gone", f"{entry.key}: gone")
-        return bytes(super().read(entry, start, length))
+        return super().read(entry, start, length)
 
 
-def test_what_cannot_be_read_leaves_nothing_behind(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(StagingFailed, match=r"003\.jpg: gone: nothing of train was written"):
-        pack(Breaking(root), tmp_path / "packed", Selection(splits=("train",)))
-    assert not list((tmp_path / "packed").rglob("*.bin"))
+def test_what_cannot_be_read_ends_it_before_a_set_appears(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(StagingFailed, match=r"jpg: gone: nothing of .*packed/train is there yet; run the same command"):
+        pack(Counting(root, 10), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
+    assert not list((tmp_path / "packed").rglob("*"))
+
+
+@pytest.mark.parametrize("shard_bytes", [None, 12_000])
+def test_a_packing_that_ended_goes_on_behind_the_last_whole_part(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_bytes: int | None
+) -> None:
+    monkeypatch.setattr(PackedWriter.__init__, "__defaults__", (12_000,))
+    selection, jobs = Selection(splits=("train", "val")), Options(jobs=1)
+    whole = pack(Counting(root), tmp_path / "whole", selection, jobs, shard_bytes=shard_bytes)
+    with pytest.raises(StagingFailed):
+        pack(Counting(root, 15), tmp_path / "packed", selection, jobs, shard_bytes=shard_bytes)
+    again = Counting(root)
+    done = pack(again, tmp_path / "packed", selection, jobs, shard_bytes=shard_bytes)
+    assert done.kept + done.images == whole.images == len(again.keys) + done.kept
+    assert 5 <= done.kept <= 15
+    files = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
+    assert len(files) > 6
+    for name, path in files.items():
+        assert (tmp_path / "packed" / name).read_bytes() == path.read_bytes(), name
     assert not list(state_folder(tmp_path / "packed").glob("packing-*"))
+    nothing = Counting(root)
+    kept = pack(nothing, tmp_path / "packed", selection, jobs, shard_bytes=shard_bytes)
+    assert (kept.kept, kept.images, nothing.keys) == (whole.images, 0, [])
+
+
+def test_another_choice_begins_anew(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PackedWriter.__init__, "__defaults__", (12_000,))
+    with pytest.raises(StagingFailed):
+        pack(Counting(root, 15), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
+    done = pack(Counting(root), tmp_path / "packed", Selection(splits=("train",), seed=7), Options(jobs=1))
+    assert (done.kept, done.images) == (0, 24)
+
+
+def test_killed_in_the_move_the_set_is_moved_whole(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    moved: list[str] = []
+
+    def replace(source: Path, target: Path) -> None:
+        if "packing-" in str(source) and Path(source).parent != Path(target).parent:
+            moved.append(str(target))
+            if len(moved) == 2:
+                raise KeyboardInterrupt
+        os.rename(source, target)
+
+    monkeypatch.setattr("flatout.stage.packing.os.replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train",)))
+    monkeypatch.undo()
+    again = Counting(root)
+    pack(again, tmp_path / "packed", Selection(splits=("train",)))
+    assert again.keys == []
+    assert len(PackedSource(tmp_path / "packed/train").samples) == 24
 
 
 def test_a_packed_set_is_not_overwritten_and_nothing_selected_is_said(root: Path, tmp_path: Path) -> None:
     pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("val",)))
-    with pytest.raises(UsageError, match="a packed set is there already"):
-        pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("val",)))
+    with pytest.raises(UsageError, match="another packed set is there"):
+        pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("val",), seed=7))
     with pytest.raises(UsageError, match="--prune: a packed set is written whole"):
         pack(FolderOrigin(root), tmp_path / "other", Selection(), Options(prune=True))
     with pytest.raises(UsageError, match="no images are selected"):
@@ -84,4 +142,7 @@ def test_the_command_packs_and_says_how_to_train_on_it(root: Path, tmp_path: Pat
     assert json.loads(done.stdout)["images"] == 32
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode == 0  # without splits it is another set
-    assert subprocess.run(command, capture_output=True, text=True).returncode == 2
+    once_more = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(once_more.stdout)["images"] == 0 and "packed already" in once_more.stderr
+    other = subprocess.run([*command, "--seed", "7"], capture_output=True, text=True)
+    assert other.returncode == 2 and "another packed set is there" in other.stderr

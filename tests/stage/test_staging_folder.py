@@ -185,6 +185,28 @@ def test_a_file_that_changed_while_it_was_read_never_gets_its_final_name(source:
     assert not (tmp_path / "dest/c0/3.bin").exists()
 
 
+def test_files_larger_than_the_buffer_come_whole_in_every_way(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from flatout.stage.pictures import PictureChange
+
+    (tmp_path / "source").mkdir()
+    data = os.urandom(9_000_000)
+    (tmp_path / "source/a.bin").write_bytes(data)
+    Image.frombytes("RGB", (1000, 1000), data[:3_000_000]).save(tmp_path / "source/a.jpg", quality=100)
+    assert (tmp_path / "source/a.jpg").stat().st_size > 1 << 20  # of a thread's buffer that a picture passes through
+    origin = FolderOrigin(tmp_path / "source")
+    entry = next(entry for entry in origin.entries() if entry.key == "a.bin")
+    assert origin.read(entry) == data and origin.read(entry, 5, 8_000_000) == data[5:8_000_005]
+    options = Options(change=PictureChange(short_side=500))
+    assert stage(origin, tmp_path / "dest", Selection(), options).changed == 1
+    assert (tmp_path / "dest/a.bin").read_bytes() == data
+    with Image.open(tmp_path / "dest/a.jpg") as there, Image.open(tmp_path / "source/a.jpg") as here:
+        small, expected = there.convert("L").resize((8, 8)), here.convert("L").resize((8, 8))
+        pairs = zip(small.tobytes(), expected.tobytes(), strict=True)
+        assert max(abs(one - other) for one, other in pairs) < 8
+
+
 def test_a_million_keys_are_listed_in_constant_memory(tmp_path: Path) -> None:
     import tracemalloc
 

@@ -78,7 +78,17 @@ def test_an_archive_is_unpacked_from_a_server_without_ranges(root: Path, server:
         tar.add(root / "set", "set")
     done = stage(open_origin(f"{server}/set.tar"), tmp_path / "dest", Selection(), Options(unpack=True))
     assert done.failed == 0 and done.total_files == 20
+    assert sum(line.startswith("GET") for line in ASKED) == 2
     assert (tmp_path / "dest/set/c0/0 a.bin").read_bytes() == (root / "set/c0/0 a.bin").read_bytes()
+
+
+def test_a_large_file_of_a_server_without_ranges_is_read_once(root: Path, server: str, tmp_path: Path) -> None:
+    (root / "large.bin").write_bytes(os.urandom(40_000_000))
+    done = stage(open_origin(f"{server}/large.bin"), tmp_path / "dest", Selection())
+    assert done.failed == 0
+    assert (tmp_path / "dest/large.bin").read_bytes() == (root / "large.bin").read_bytes()
+    # One is asked for a byte, to see whether there are ranges, and hung up on.
+    assert sum(line.startswith("GET") for line in ASKED) == 2
 
 
 def test_what_is_missing_is_named_and_the_rest_staged(root: Path, server: str, tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ class PackedWriter:
         self._label = {name: place for place, name in enumerate(classes)}
         self._places: dict[str, Place] = {}
         self._file: BinaryIO | None = None
-        self._part = -1
+        self._open = -1  # number of the part that the file is
+        self.part = -1  # number of the part that the last image lies in: those before are whole
+        self._offset = 0
 
     def add(self, key: str, label: str | None, data: bytes) -> None:
         """Append an image; ``label`` is a class name, None for none.
@@ -55,19 +57,22 @@ class PackedWriter:
         Raises:
             UsageError: a key with a line break, or one that is there already.
         """
+        self.count(key, label, len(data))
+        if self._open != self.part:
+            self._end_part()
+            self._file = (self._folder / f"part-{self.part:05}.bin").open("wb", buffering=1 << 20)
+            self._open = self.part
+        assert self._file is not None
+        self._file.write(data)
+
+    def count(self, key: str, label: str | None, size: int) -> None:
+        """Count an image without writing it: it lies in a part that is whole already; raises as ``add`` does."""
         if "\n" in key or key in self._places:
             raise UsageError(f"{key!r}: {'appears twice' if key in self._places else 'a line break in a name'}")
-        if self._file is None or self._file.tell() + len(data) > self._part_bytes:
-            self._next_part()
-        assert self._file is not None
-        place = Place(self._part, self._file.tell(), len(data), -1 if label is None else self._label[label])
-        self._file.write(data)
-        self._places[key] = place
-
-    def _next_part(self) -> None:
-        self._end_part()
-        self._part += 1
-        self._file = (self._folder / f"part-{self._part:05}.bin").open("wb", buffering=1 << 20)
+        if self.part < 0 or self._offset + size > self._part_bytes:
+            self.part, self._offset = self.part + 1, 0
+        self._places[key] = Place(self.part, self._offset, size, -1 if label is None else self._label[label])
+        self._offset += size
 
     def _end_part(self) -> None:
         if self._file is not None:
@@ -83,7 +88,7 @@ class PackedWriter:
             np.savez(file, part=table[:, 0].astype(np.int32), offset=table[:, 1], size=table[:, 2],
                      label=table[:, 3].astype(np.int32))  # fmt: skip
         (self._folder / "keys.txt").write_text("".join(f"{key}\n" for key in keys), "utf-8")
-        about = {"format": FORMAT, "version": VERSION, "images": len(keys), "parts": self._part + 1}
+        about = {"format": FORMAT, "version": VERSION, "images": len(keys), "parts": self.part + 1}
         temporary = self._folder / f".{NAME}.tmp"
         temporary.write_text(json.dumps({**about, "classes": list(self._classes)}), "utf-8")
         os.replace(temporary, self._folder / NAME)

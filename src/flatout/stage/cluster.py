@@ -338,7 +338,6 @@ def _cause(error: BaseException) -> str:
 def check_combination(options: Options, packed: bool) -> None:
     """Raise UsageError for what cannot be done on a cluster."""
     refused = {"--prune": options.prune, "--unpack": options.unpack, "--pack or --tar": packed}
-    refused["--short-side, --baseline, --drop-corrupt"] = options.change is not None
     wrong = [name for name, given in refused.items() if given]
     if wrong:
         raise UsageError(f"--cluster with {', '.join(wrong)}: not done on a cluster; stage on one host")

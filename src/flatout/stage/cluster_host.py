@@ -11,6 +11,7 @@ from typing import NamedTuple
 from flatout.stage.bringing import Bringer, Options
 from flatout.stage.concurrency import Width
 from flatout.stage.copiers import Copiers
+from flatout.stage.copying import version_of
 from flatout.stage.failures import Failure
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, StoreOptions, open_origin
@@ -40,6 +41,8 @@ class HostCounts(NamedTuple):
     kept: int
     failed: int
     failures: tuple[str, ...]
+    changed: int  # pictures that were changed on the way
+    dropped: int  # pictures that cannot be decoded, left out
     total_files: int
     total_bytes: int
 
@@ -152,7 +155,7 @@ class ClusterHost:
         progress = self.progress
         return HostCounts(
             self.name(), progress.copied, progress.copied_bytes, self.taken, self.taken_bytes, progress.kept,
-            progress.failures, tuple(progress.failed), files, size,
+            progress.failures, tuple(progress.failed), progress.changed, progress.dropped, files, size,
         )  # fmt: skip
 
     def name(self) -> str:
@@ -160,5 +163,9 @@ class ClusterHost:
         return f"{socket.gethostname()} ({os.getpid()})"
 
     def _complete(self, entry: Entry) -> bool:
+        """Whether it is here as it should be, or was left out because it cannot be decoded."""
+        version = version_of(entry, self.bringer.options.change)
         known = self.state.known(entry.key)
-        return known is not None and is_complete(known, entry.version, self.target.path(entry.key))
+        if known is not None and is_complete(known, version, self.target.path(entry.key)):
+            return True
+        return self.bringer.options.change is not None and self.state.dropped(entry.key) == version

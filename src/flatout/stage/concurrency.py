@@ -6,20 +6,21 @@ import threading
 import time
 from collections.abc import Callable
 
-START = 16
+START = 32
 LOWEST = 1
 GROWTH = 1.1  # a doubling that gives less than this is not worth its sockets
-INTERVAL_S = 1.0
-FIRST_INTERVAL_S = 0.5  # connections are made in it: it is not judged
+INTERVAL_S = 0.5
+FIRST_INTERVAL_S = 0.25  # connections are made in it: it is not judged
 LEAST_DONE = 4  # completions for each one in flight that an interval must hold to be judged
 HOLD_AFTER_BUSY_S = 5.0
+STEADY = 60  # intervals after which one step up is tried again
 
 
 class Width:
     """How many are worked on at once, by the measured rate.
 
     Doubles while an interval's rate is at least ``GROWTH`` times that of the last width, then goes back to the
-    width before and stays there; a store that says "slow down" halves it and keeps it for a while. Every 30
+    width before and stays there; a store that says "slow down" halves it and keeps it for a while. Every 60
     intervals a step up is tried again, since networks change.
     """
 
@@ -91,6 +92,6 @@ class Width:
                 self._climbing, self._steady = False, 0
         else:
             self._steady += 1
-            if self._steady >= 30:
+            if self._steady >= STEADY:
                 self._best_rate, self._climbing = rate, True
                 self.now = min(2 * self.now, self.most)

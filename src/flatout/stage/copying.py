@@ -54,9 +54,9 @@ def copy(
     version = version_of(entry, change)
     expected = _expected_md5(entry)
     if change is not None and change.applies(entry.key):
-        data = b"".join(_checked(entry, origin, expected))
+        data = b"".join(map(bytes, _checked(entry, origin, expected)))
         return target.write(entry.key, [change.apply(entry.key, data)], version)
-    if entry.size > PART_BYTES and expected is None:
+    if entry.size > PART_BYTES and expected is None and origin.has_ranges(entry):
 
         def stream(start: int, length: int) -> Iterator[memoryview]:
             return origin.stream(entry, thread_buffer(), start, length)
@@ -76,7 +76,7 @@ def _checked(entry: Entry, origin: Origin, expected: str | None) -> Iterator[mem
     """The bytes of an object; raises at the end if they are not what was listed."""
     digest = hashlib.md5(usedforsecurity=False) if expected else None
     received = 0
-    in_parts = entry.size > STREAMED_BYTES
+    in_parts = entry.size > STREAMED_BYTES and origin.has_ranges(entry)
     for piece in _parts(entry, origin) if in_parts else origin.stream(entry, thread_buffer()[:PIECE_BYTES]):
         received += len(piece)
         if digest is not None:

@@ -70,6 +70,8 @@ def packed_lines(packed: PackSummary) -> str:
         f"packed {packed.images:,} images of {packed.classes} classes, {size(packed.bytes)}, in "
         f"{duration(packed.seconds)}: {packed.images_per_s:,.0f} images/s{parts}"
     ]
+    if packed.kept:
+        lines.append(f"  {packed.kept:,} more lay in whole parts of an earlier packing")
     if packed.changed:
         lines.append(f"  {packed.changed:,} were changed on the way")
     if packed.dropped:
@@ -92,6 +94,8 @@ def cluster_lines(summary: ClusterSummary) -> str:
         lines.append(
             f"  {host['host']}: {host['total_files']:,} files, {size(host['total_bytes'])}; "
             f"{host['copied']:,} from the source, {host['taken']:,} from other hosts"
+            + (f"; {host['changed']:,} changed on the way" if host["changed"] else "")
+            + (f"; {host['dropped']:,} cannot be decoded and were left out" if host["dropped"] else "")
         )
     if summary.lost:
         lines.append(f"  lost on the way: {', '.join(summary.lost)}; others brought {summary.moved:,} files for it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class Origin(ABC):
     @abstractmethod
     def stream(
         self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
-    ) -> Iterator[memoryview]:
+    ) -> Generator[memoryview, None, None]:
         """The bytes of an object in pieces, each valid until the next is asked for.
 
         Args:
@@ -56,9 +56,14 @@ class Origin(ABC):
             Failure: it cannot be read.
         """
 
+    def has_ranges(self, entry: Entry) -> bool:
+        """Whether a part of an object can be had without all of it."""
+        return True
+
     def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
         """Bytes of an object, or of a range of it; raises Failure."""
-        return b"".join(self.stream(entry, thread_buffer(), start, length))
+        # Each piece is copied before the next takes its place: join would first collect them all.
+        return b"".join(map(bytes, self.stream(entry, thread_buffer(), start, length)))
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ class FolderOrigin(Origin):
 
     def stream(
         self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
-    ) -> Iterator[memoryview]:
+    ) -> Generator[memoryview, None, None]:
         """The bytes of a file, or of a range of it, in pieces."""
         left = entry.size - start if length is None else length
         try:

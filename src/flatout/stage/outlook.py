@@ -30,7 +30,7 @@ class Outlook:
     free_bytes: int
     fits: bool
     classes: int | None
-    tried_files: int  # read for the prediction, 16 at once
+    tried_files: int  # read for the prediction, START at once
     predicted_s: float | None  # at the rate of those; None where none could be read
 
     def as_json(self) -> dict[str, object]:

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import random
 import shutil
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.loader.file_names import EXTENSIONS
-from flatout.loader.packed import NAME, PackedWriter
+from flatout.loader.packed import PackedWriter
 from flatout.stage.bringing import Options
 from flatout.stage.failures import Failure
 from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
-from flatout.stage.origins import Entry, Origin
-from flatout.stage.patience import read_patiently
+from flatout.stage.origins import Origin
+from flatout.stage.packing_journal import FILES as JOURNAL
+from flatout.stage.packing_journal import plan_of
+from flatout.stage.packing_split import LAST, Image, Writer, write_split
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.selection import Selection, chosen_classes, selected
-from flatout.stage.space import check_room
+from flatout.stage.space import DiskFull, check_room
 from flatout.stage.staging import StagingFailed
-from flatout.stage.tar_shards import NAME as TAR_NAME
 from flatout.stage.tar_shards import TarWriter
 
 AT_ONCE = 32
-WATCH_EVERY_S = 0.2
-LAST = (NAME, TAR_NAME)  # files that say that a set is whole
-READ_AHEAD = 4  # times the reads at once: bounds the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,8 @@ class PackSummary:
     source: str
     destination: str
     splits: tuple[str, ...]  # "": the set has none
-    images: int
+    images: int  # written now
+    kept: int  # written by an earlier packing
     bytes: int
     classes: int
     shards: bool  # tar shards, not the packed layout
@@ -68,7 +66,8 @@ def pack(
 ) -> PackSummary:
     """Write a packed set a split, images in an order drawn by the selection's seed; labels are the first folders.
 
-    A split appears at once when it is whole; an interruption leaves nothing of it.
+    A split appears at once when it is whole. After an interruption the same packing goes on: parts (shards) that are
+    whole are not read again, nor are splits.
 
     Args:
         origin: where the images are.
@@ -87,9 +86,6 @@ def pack(
     if options.prune:
         raise UsageError("--prune: a packed set is written whole: remove its folder, and pack again")
     splits = selection.splits or ("",)
-    for split in splits:
-        if any((destination / split / name).exists() for name in LAST):
-            raise UsageError(f"{destination / split}: a packed set is there already: remove it, or give another folder")
     try:
         names = chosen_classes(origin, selection)
         entries = [entry for entry in selected(origin, selection, names) if entry.key.lower().endswith(EXTENSIONS)]
@@ -101,32 +97,50 @@ def pack(
     progress = Progress(listed=len(entries), listed_bytes=sum(e.size for e in entries), listing_done=True)
     progress.width = options.jobs or AT_ONCE
     change = options.change or PictureChange()
-    check_room(destination, progress.listed_bytes, options.keep_free)
     classes = tuple(names or sorted({label for e in entries if (label := _label(e.key, splits)) is not None}))
     with alone(destination, options.wait, report):
-        for split in splits:
-            own = [entry for entry in entries if not split or entry.key.startswith(f"{split}/")]
-            making = state_folder(destination) / f"packing-{os.getpid()}"
-            shutil.rmtree(making, ignore_errors=True)
+        made = _Made(state_folder(destination) / "packed.json")
+        for number, split in enumerate(splits):
+            own = sorted(entry for entry in entries if not split or entry.key.startswith(f"{split}/"))
+            about = (origin.address, split, classes, selection.seed, change.name, change.drop_corrupt, shard_bytes)
+            plan, target = plan_of(about, own), destination / split
+            if _is_whole(target):
+                if made[split] != plan:
+                    raise UsageError(
+                        f"{target}: another packed set is there already: remove it, or give another folder"
+                    )
+                for entry in own:
+                    progress.keep(entry.size)
+                report(f"{target}: packed already, from the same images in the same way")
+                continue
+            making = state_folder(destination) / f"packing-{number}"
             try:
-                with _writer(making, classes, shard_bytes) as writer:
-                    for entry, data in _in_drawn_order(origin, own, selection.seed, progress, change, watch):
-                        key = entry.key.removeprefix(f"{split}/") if split else entry.key
-                        writer.add(key, _label(entry.key, splits), data)
-                _move(making, destination / split)
+                if made[split] != plan or not _is_whole(making):
+                    written = sum(path.stat().st_size for path in making.glob("*"))
+                    needed = max(sum(entry.size for entry in own) - written, 0)
+                    check_room(destination, needed, options.keep_free)
+                    images = [Image(entry, _within(entry.key, split), _label(entry.key, splits)) for entry in own]
+                    random.Random(selection.seed).shuffle(images)
+                    writer = functools.partial(_writer, making, classes, shard_bytes)
+                    write_split(origin, images, making, plan, writer, change, progress, watch)
+                    made[split] = plan
+                _move(making, target)
             except (Failure, Corrupt) as error:
-                raise StagingFailed(f"{error}: nothing of {split or 'the set'} was written") from None
+                raise StagingFailed(f"{error}: nothing of {target} is there yet; run the same command again") from None
             except OSError as error:
-                raise StagingFailed(
-                    f"{destination}: {error.strerror or error}: nothing of {split or 'the set'} was written"
-                ) from None
-            finally:
+                why = error.strerror or error
+                raise StagingFailed(f"{destination}: {why}: whole parts are kept; run the same command again") from None
+            except DiskFull:
+                raise
+            except UsageError:  # a name that cannot be packed
                 shutil.rmtree(making, ignore_errors=True)
+                raise
     return PackSummary(
         source=origin.address,
         destination=str(destination),
         splits=tuple(splits),
         images=progress.copied,
+        kept=progress.kept,
         bytes=progress.copied_bytes,
         classes=len(classes),
         shards=shard_bytes is not None,
@@ -138,71 +152,42 @@ def pack(
     )
 
 
-def _writer(making: Path, classes: tuple[str, ...], shard_bytes: int | None) -> PackedWriter | TarWriter:
+class _Made:
+    """The plans by which the splits of a destination were packed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._plans: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+    def __getitem__(self, split: str) -> str | None:
+        return self._plans.get(split)
+
+    def __setitem__(self, split: str, plan: str) -> None:
+        self._plans[split] = plan
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(self._plans), "utf-8")
+        os.replace(temporary, self._path)
+
+
+def _writer(making: Path, classes: tuple[str, ...], shard_bytes: int | None) -> Writer:
     return PackedWriter(making, classes) if shard_bytes is None else TarWriter(making, classes, shard_bytes)
 
 
-def _in_drawn_order(
-    origin: Origin,
-    entries: list[Entry],
-    seed: int,
-    progress: Progress,
-    change: PictureChange,
-    watch: Callable[[Progress], None],
-) -> Iterator[tuple[Entry, bytes]]:
-    """The images in an order drawn by seed, as they are to be written."""
-    entries = sorted(entries)
-    random.Random(seed).shuffle(entries)
-    told = progress.began
-    for entry, made in _read(origin, entries, progress.width, change):
-        if isinstance(made, Corrupt):
-            progress.drop(str(made))
-            continue
-        yield entry, made
-        progress.copy(len(made))
-        if len(made) != entry.size:
-            progress.change()
-        if time.monotonic() - told > WATCH_EVERY_S:
-            told = time.monotonic()
-            watch(progress)
+def _is_whole(folder: Path) -> bool:
+    return any((folder / name).exists() for name in LAST)
 
 
 def _move(making: Path, target: Path) -> None:
     """Bring the files to their place; the one that says that a set is there comes last."""
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(making.iterdir(), key=lambda path: path.name in LAST):
-        os.replace(path, target / path.name)
+        if path.name not in JOURNAL:
+            os.replace(path, target / path.name)
+    shutil.rmtree(making)
 
 
-def _image(origin: Origin, entry: Entry, change: PictureChange) -> bytes | Corrupt:
-    data = read_patiently(origin, entry)
-    if not change.applies(entry.key):
-        return data
-    try:
-        return change.apply(entry.key, data)
-    except Corrupt as error:
-        if change.drop_corrupt:
-            return error
-        raise
-
-
-def _read(
-    origin: Origin, entries: Iterable[Entry], at_once: int, change: PictureChange
-) -> Iterator[tuple[Entry, bytes | Corrupt]]:
-    """Entries with their bytes, in order, several read ahead."""
-    coming = iter(entries)
-    waiting: deque[tuple[Entry, Future[bytes | Corrupt]]] = deque()
-    with ThreadPoolExecutor(at_once, "flatout-pack") as pool:
-        try:
-            while True:
-                while len(waiting) < READ_AHEAD * at_once and (entry := next(coming, None)) is not None:
-                    waiting.append((entry, pool.submit(_image, origin, entry, change)))
-                if not waiting:
-                    return
-                entry, data = waiting.popleft()
-                yield entry, data.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _within(key: str, split: str) -> str:
+    return key.removeprefix(f"{split}/") if split else key
 
 
 def _label(key: str, splits: tuple[str, ...]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from flatout.stage.http_get import PlainGets
 from flatout.stage.origins import Entry, Origin, StoreOptions
 
 PAGE = 1_000  # objects a listing request gives at most, on every store
-SIGNED_FOR = timedelta(minutes=5)  # an address is asked for at once
+LIBRARY_BYTES = 4 << 20  # of a large object, given by the library
+SIGNED_FOR = timedelta(minutes=15)  # asked for at once; but clocks differ, and S3 lets them by so much
 
 
 class StoreOrigin(Origin):
@@ -61,13 +62,14 @@ class StoreOrigin(Origin):
 
     def stream(
         self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
-    ) -> Iterator[memoryview]:
+    ) -> Generator[memoryview, None, None]:
         """The bytes of an object, or of a range of the version that was listed, in pieces."""
         where = f"{self.address}/{entry.key}"
         read = functools.partial(self._read, entry, start, length, where)
         url = self._url(entry.key)
         if url is None:
-            yield memoryview(read())
+            for piece in read():
+                yield memoryview(piece)
         else:
             yield from self._gets.stream(url, buffer, read, where, start, length, entry.version)
 
@@ -81,14 +83,18 @@ class StoreOrigin(Origin):
             return None
         return url.partition("?")[0] if self._anonymous else url
 
-    def _read(self, entry: Entry, start: int, length: int | None, where: str) -> Any:
-        try:
-            if length is None:
-                return self._obstore.get(self._store, entry.key).bytes()
-            options: Any = {"range": (start, start + length)}
+    def _read(self, entry: Entry, start: int, length: int | None, where: str) -> Iterator[Any]:
+        options: Any = {}
+        if length is not None:
+            options["range"] = (start, start + length)
             if entry.version.startswith('"'):
                 options["if_match"] = entry.version
-            return self._obstore.get(self._store, entry.key, options=options).bytes()
+        try:
+            answer = self._obstore.get(self._store, entry.key, options=options)
+            if length is None and entry.size > LIBRARY_BYTES:
+                yield from answer.stream(min_chunk_size=LIBRARY_BYTES)
+            else:
+                yield answer.bytes()
         except Exception as error:
             raise failure_of(error, where) from error
 

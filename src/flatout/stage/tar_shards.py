@@ -20,6 +20,10 @@ NAME = "index.json"
 SHARD_BYTES = 1 << 30
 
 
+def _shard(number: int) -> str:
+    return f"shard-{number:06}.tar"
+
+
 class TarWriter:
     """Writes the layout; samples come in the order in which they are to lie there."""
 
@@ -35,8 +39,11 @@ class TarWriter:
         self._folder, self._classes, self._shard_bytes = folder, classes, shard_bytes
         self._label = {name: place for place, name in enumerate(classes)}
         self._keys: list[str] = []
-        self._shards: list[dict[str, object]] = []
+        self._samples: list[int] = []  # of each shard
         self._tar: tarfile.TarFile | None = None
+        self._open = -1  # number of the shard that the file is
+        self.part = -1  # number of the shard that the last picture lies in: those before are whole
+        self._offset = 0
 
     def add(self, key: str, label: str | None, data: bytes) -> None:
         """Append a picture; ``label`` is a class name, None for none.
@@ -44,19 +51,28 @@ class TarWriter:
         Raises:
             UsageError: a key with a line break.
         """
-        if "\n" in key:
-            raise UsageError(f"{key!r}: a line break in a name")
-        if self._tar is None or (self._tar.offset and self._tar.offset + len(data) > self._shard_bytes):
-            self._next_shard()
+        self.count(key, label, len(data))
+        if self._open != self.part:
+            self._end_shard()
+            self._tar = tarfile.open(self._folder / _shard(self.part), "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
+            self._open = self.part
         suffix = os.path.splitext(key)[1].lower().removeprefix(".").replace("jpeg", "jpg")
-        number = f"{len(self._keys):09}"
+        number = f"{len(self._keys) - 1:09}"
         self._write(f"{number}.{suffix}", data)
         if label is not None:
             self._write(f"{number}.cls", str(self._label[label]).encode())
+
+    def count(self, key: str, label: str | None, size: int) -> None:
+        """Count a picture without writing it: it lies in a shard that is whole already; raises as ``add`` does."""
+        if "\n" in key:
+            raise UsageError(f"{key!r}: a line break in a name")
+        if self.part < 0 or (self._offset and self._offset + size > self._shard_bytes):
+            self.part, self._offset = self.part + 1, 0
+            self._samples.append(0)
+        block = tarfile.BLOCKSIZE
+        self._offset += block + -(-size // block) * block + (2 * block if label is not None else 0)
+        self._samples[self.part] += 1
         self._keys.append(key)
-        samples = self._shards[-1]["nsamples"]
-        assert isinstance(samples, int)
-        self._shards[-1]["nsamples"] = samples + 1
 
     def _write(self, name: str, data: bytes) -> None:
         assert self._tar is not None
@@ -65,27 +81,23 @@ class TarWriter:
         self._tar.addfile(info, io.BytesIO(data))
         self._tar.members.clear()  # type: ignore[attr-defined]  # else all stay in memory
 
-    def _next_shard(self) -> None:
-        self._end_shard()
-        name = f"shard-{len(self._shards):06}.tar"
-        self._shards.append({"url": name, "nsamples": 0})
-        self._tar = tarfile.open(self._folder / name, "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
-
     def _end_shard(self) -> None:
         if self._tar is not None:
             self._tar.close()
-            path = self._folder / str(self._shards[-1]["url"])
-            fd = os.open(path, os.O_RDONLY)
+            fd = os.open(self._folder / _shard(self._open), os.O_RDONLY)
             os.fsync(fd)
             os.close(fd)
-            self._shards[-1]["filesize"] = path.stat().st_size
 
     def _finish(self) -> None:
         self._end_shard()
         (self._folder / "keys.txt").write_text("".join(f"{key}\n" for key in self._keys), "utf-8")
         (self._folder / "classes.json").write_text(json.dumps(list(self._classes)), "utf-8")
+        shards = [
+            {"url": _shard(number), "nsamples": samples, "filesize": (self._folder / _shard(number)).stat().st_size}
+            for number, samples in enumerate(self._samples)
+        ]
         temporary = self._folder / f".{NAME}.tmp"
-        temporary.write_text(json.dumps({"wids_version": 1, "shardlist": self._shards}, indent=1), "utf-8")
+        temporary.write_text(json.dumps({"wids_version": 1, "shardlist": shards}, indent=1), "utf-8")
         os.replace(temporary, self._folder / NAME)
 
     def __enter__(self) -> TarWriter:

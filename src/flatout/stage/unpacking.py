@@ -16,6 +16,7 @@ from flatout.stage.names import refusal
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.ranged_file import RangedFile
 from flatout.stage.state import State, is_complete
+from flatout.stage.streamed_file import StreamedFile
 from flatout.stage.target import Target
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".zip")
@@ -82,7 +83,8 @@ def unpack(
     within = folder.rpartition("/")[2] + "/"
     files = 0
     try:
-        with RangedFile(origin, entry) as raw, io.BufferedReader(raw, READ_BYTES) as file:
+        as_file = RangedFile if origin.has_ranges(entry) else StreamedFile
+        with as_file(origin, entry) as raw, io.BufferedReader(raw, READ_BYTES) as file:
             for name, size, opened in _members(entry.key, file, refused):
                 key = f"{folder}/{name.removeprefix('./').removeprefix(within)}"
                 why = refusal(key, len(str(target.destination)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class WebOrigin(Origin):
             num_pools=32, maxsize=CONNECTIONS, retries=urllib3.Retry(False), timeout=urllib3.Timeout(10, read=60)
         )
         self._gets = PlainGets()
+        self._ranges: dict[str, bool] = {}  # server -> it gives ranges
         self._urls: dict[str, str] = {}
         parts = urlsplit(source)
         is_list = parts.path.endswith(LIST_SUFFIXES)
@@ -84,22 +85,34 @@ class WebOrigin(Origin):
 
     def stream(
         self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
-    ) -> Iterator[memoryview]:
+    ) -> Generator[memoryview, None, None]:
         """The bytes of a file, or of a range of the version that was asked for before, in pieces."""
         url = self._urls[entry.key]
         read = functools.partial(self._read, entry, start, length)
         yield from self._gets.stream(url, buffer, read, _shown(url), start, length, entry.version)
 
-    def _read(self, entry: Entry, start: int, length: int | None) -> bytes:
+    def has_ranges(self, entry: Entry) -> bool:
+        """Whether the server gives a part of a file without all of it; each server is asked once."""
+        url = self._urls[entry.key]
+        server = urlsplit(url).netloc
+        if server not in self._ranges and entry.size > 1:
+            try:
+                answer = self._pool.request("GET", url, headers={"Range": "bytes=0-0"}, preload_content=False)
+            except Exception as error:
+                raise failure_of(Exception(type(error).__name__), _shown(url)) from error
+            self._ranges[server] = answer.status == 206
+            answer.close()  # without the body: it may be all of the file
+        return self._ranges.get(server, True)
+
+    def _read(self, entry: Entry, start: int, length: int | None) -> Iterator[bytes]:
         headers = {}
         if length is not None:
             headers["Range"] = f"bytes={start}-{start + length - 1}"
             if entry.version.startswith('"'):
                 headers["If-Match"] = entry.version
         data, answer = self._get(self._urls[entry.key], headers)
-        if length is not None and answer.status != 206:
-            data = data[start : start + length]  # a server that knows no ranges sent all of it
-        return data
+        # A server that knows no ranges sent all of it.
+        yield data if length is None or answer.status == 206 else data[start : start + length]
 
     def _add(self, url: str, base: str) -> None:
         parts = urlsplit(url)

@@ -8,6 +8,7 @@ import time
 
 from ..read_cache import ReadCache
 from ..unbound import Unbound
+from . import c_readers
 
 SETTINGS = ("read_through",)
 TOKEN = "FLATOUT_CACHE_RUN"  # names the training in all its processes
@@ -63,3 +64,4 @@ def install(injected, watch):
         os.open,
         lambda args, kwargs: (args[0] if args else kwargs["flags"]) & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY),
     )
+    c_readers.install(mapped, watch, endings=False)

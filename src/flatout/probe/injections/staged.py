@@ -1,7 +1,7 @@
 """Reads below one folder that go to a copy of it, such as one that ``flatout stage`` made on a local disk.
 
-Python's own file functions are reached, and what is built on them (Pillow, NumPy, torchvision's folders); C libraries
-that open files by themselves are not.
+Python's own file functions are reached, what is built on them (Pillow, NumPy, torchvision's folders), and the libraries
+in ``c_readers``; others that open files in C by themselves are not.
 """
 
 import builtins
@@ -10,6 +10,7 @@ import io
 import os
 
 from ..unbound import Unbound
+from . import c_readers
 
 SETTINGS = ("read_from",)
 
@@ -51,6 +52,7 @@ def install(injected, watch):
     os.open = reading(os.open, lambda args, kwargs: (args[0] if args else kwargs["flags"]) & (os.O_WRONLY | os.O_RDWR))
     for name in ("stat", "lstat", "listdir", "scandir", "access"):
         setattr(os, name, reading(getattr(os, name)))
+    c_readers.install(mapped, watch, endings=True)
 
 
 def _exists(stat, path):

@@ -1,0 +1,76 @@
+"""What a packing has written, so that the next one goes on where a killed one stopped.
+
+Images are packed in an order that the seed draws from the listing, so a line for each, in that order, says it all: its
+size as it was written, or why it was left out. Those in parts that are whole are not read again; the part that was
+being written is written anew. Another listing, choice or change begins from the beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+FILES = PLAN, LINES = "plan.txt", "journal.jsonl"
+Line = int | str  # bytes as written, or why the image was left out
+
+
+class PackingJournal:
+    """The journal of one split, in the folder where it is made."""
+
+    def __init__(self, folder: Path, plan: str) -> None:
+        """Read what is there; the folder is emptied if it was made to another plan.
+
+        Args:
+            folder: made if it is not there.
+            plan: as :func:`plan_of` gives it.
+
+        Attributes:
+            lines: of the images, in order.
+        """
+        self._path = folder / LINES
+        about = folder / PLAN
+        self.lines: list[Line] = []
+        if about.exists() and about.read_text("utf-8") == plan:
+            self.lines = _whole_lines(self._path)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            about.write_text(plan, "utf-8")
+        self._waiting: list[Line] = []
+
+    def keep(self, count: int) -> None:
+        """Forget all lines but so many."""
+        self.lines = self.lines[:count]
+        self._path.write_text("".join(f"{json.dumps(line)}\n" for line in self.lines), "utf-8")
+
+    def add(self, line: Line) -> None:
+        """Note an image; it is written by ``flush``."""
+        self._waiting.append(line)
+
+    def flush(self) -> None:
+        """Write the lines: the parts that they lie in are whole, but for the last."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(line)}\n" for line in self._waiting)
+        self._waiting.clear()
+
+
+def plan_of(about: Sequence[object], entries: Iterable[Sequence[object]]) -> str:
+    """A digest of what is packed, and how."""
+    digest = hashlib.sha256(json.dumps(about).encode())
+    for entry in entries:
+        digest.update(json.dumps(entry).encode())
+    return digest.hexdigest()
+
+
+def _whole_lines(path: Path) -> list[Line]:
+    lines: list[Line] = []
+    try:
+        text = path.read_text("utf-8")
+    except OSError:
+        return lines
+    for line in text.split("\n")[:-1]:  # the last one may be half written
+        lines.append(json.loads(line))
+    return lines
