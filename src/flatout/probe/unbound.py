@@ -20,7 +20,7 @@ class Unbound:
 
     def __reduce__(self):
         """By its name: another process finds its own function there, wrapped or not."""
-        return self.__name__
+        return str(vars(self)["__name__"])
 
     def __call__(self, *args, **kwargs):
         """Call it."""

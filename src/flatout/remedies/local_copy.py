@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.causes.fetching import group_share, storage_share, without_reading
-from flatout.diagnose.loading import Loading
+from flatout.diagnose.causes.fetching import (
+    collate_share,
+    group_share,
+    storage_share,
+    without_groups,
+    without_reading,
+)
+from flatout.diagnose.loading import Loading, Seconds
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 
@@ -15,6 +21,8 @@ from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 # and 2 GB/s and more; a network disk of a cloud's machine answers in up to 1 ms and gives 100 MB/s and more.
 SSD = (0.1e-3, 1 / 1e9)
 SLOW_DISK = (1e-3, 1 / 1e8)
+# What one core takes to open and read a file from the page cache; through FUSE or a network's client it is more.
+CORE = (50e-6, 1 / 4e9)
 UNKNOWN_SHARE = 0.05  # of the wait that stays, where files and bytes were not counted
 
 
@@ -22,13 +30,11 @@ def _propose(case: Case) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
-    # What reads from memory at once needs no system calls that wait, and hardly any that compute.
-    reading = group_share(loading.cpu_groups, ("network", "read"))
     return Proposal(
         title="copy the data set to a local disk",
-        change=without_reading(loading, 1.0 - _stays(loading, SSD)),
-        least=Change(fetch_blocked_factor=1.0 - (1.0 - _stays(loading, SLOW_DISK)) * storage_share(loading)),
-        most=replace(without_reading(loading), fetch_cpu_factor=1.0 - reading),
+        change=_reading_locally(loading, 1.0 - _waits(loading, SSD), 1.0 - _computes(loading)),
+        least=Change(fetch_blocked_factor=1.0 - (1.0 - _waits(loading, SLOW_DISK)) * storage_share(loading)),
+        most=_reading_locally(loading, 1.0, 1.0),
         how=f"flatout stage {loading.data_folder or 'FOLDER'} LOCAL, on a local SSD, and point the data set there",
         recipe="data.root=LOCAL_COPY",
         basis=_basis(loading),
@@ -36,18 +42,39 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-def _stays(loading: Loading, disk: tuple[float, float]) -> float:
+def _reading_locally(loading: Loading, waiting: float, computing: float) -> Change:
+    """The change of taking these parts off the wait for storage, and off what reading takes of a core."""
+    change = without_reading(loading, waiting)
+    reading = without_groups(loading, ("read",), computing)
+    return replace(change, fetch_cpu_factor=max(change.fetch_cpu_factor + reading.fetch_cpu_factor - 1.0, 0.0))
+
+
+def _waits(loading: Loading, disk: tuple[float, float]) -> float:
     """Share of the wait for storage that a disk leaves, 0..1: its time for the files and bytes of a sample over it."""
-    if not _is_counted(loading) or loading.fetch_blocked_s is None or not loading.samples:
+    if not _is_counted(loading) or loading.fetch_blocked_s is None:
         return UNKNOWN_SHARE if disk is SSD else 0.5
-    waited_s = float(np.sum(loading.fetch_blocked_s)) / loading.samples * storage_share(loading)
-    stays_s = max(loading.files_per_sample or 0.0, 1.0) * disk[0] + (loading.bytes_read_per_sample or 0.0) * disk[1]
-    return min(stays_s / waited_s, 1.0) if waited_s > 0 else 1.0
+    return _share_of(loading, disk, loading.fetch_blocked_s, storage_share(loading))
+
+
+def _computes(loading: Loading) -> float:
+    """Share of what reading takes of a core that stays, 0..1."""
+    if not _is_counted(loading) or loading.fetch_cpu_s is None:
+        return 1.0
+    share = group_share(loading.cpu_groups, ("read",)) * (1.0 - collate_share(loading))
+    return _share_of(loading, CORE, loading.fetch_cpu_s, share)
+
+
+def _share_of(loading: Loading, costs: tuple[float, float], seconds: Seconds, share: float) -> float:
+    """What a sample's files and bytes cost, over a share of these seconds of all batches; at most 1."""
+    now_s = float(np.sum(seconds)) * share
+    files, size = max(loading.files_per_sample or 0.0, 1.0), loading.bytes_read_per_sample or 0.0
+    then_s = loading.samples * (files * costs[0] + size * costs[1])
+    return min(then_s / now_s, 1.0) if now_s > 0 else 1.0
 
 
 def _is_counted(loading: Loading) -> bool:
     """Whether a sample's bytes are known: what a client of a store receives is not counted."""
-    return bool(loading.bytes_read_per_sample) and loading.client is None
+    return bool(loading.bytes_read_per_sample) and bool(loading.samples) and loading.client is None
 
 
 def _basis(loading: Loading) -> str:
@@ -55,7 +82,7 @@ def _basis(loading: Loading) -> str:
         return "measured blocked time in reads; assumes that a local disk leaves a twentieth of it"
     return (
         "measured blocked time in reads; assumes that the local disk takes 0.1 ms a file and gives 1 GB/s, "
-        "at worst 1 ms and 0.1 GB/s"
+        "at worst 1 ms and 0.1 GB/s, and a core 0.05 ms a file"
     )
 
 
