@@ -99,7 +99,7 @@ def endpoint(tmp_path: Path, cluster: Any) -> Iterator[str]:
 def stage(cluster: Any, endpoint: str, folder: Path, each: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     code = cli.main(
         ["stage", f"s3://{BUCKET}/set", str(folder / "node{node}"), "--cluster", cluster.address, "--each", each,
-         "--endpoint", endpoint, "--json", "--quiet"]
+         "--endpoint", endpoint, "--json", "--quiet", "--jobs", "16"]
     )  # fmt: skip
     captured = capsys.readouterr()
     assert code == 0, captured.err

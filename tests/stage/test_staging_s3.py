@@ -75,6 +75,43 @@ def test_drawn_classes_come_from_both_splits_with_their_list(endpoint: str, tmp_
     assert summary.gone == 0
 
 
+def test_keys_with_odd_characters_arrive(endpoint: str, tmp_path: Path) -> None:
+    import obstore
+
+    origin = bucket(endpoint, "odd")
+    keys = ["ä ö/ß.bin", "a+b c.bin", "100%.bin", "x%20y.bin", "c,d;e=f@g!.bin", "(1)'.bin", "日本.bin"]
+    for key in keys:
+        obstore.put(origin._store, key, key.encode())  # type: ignore[attr-defined]
+    assert stage(origin, tmp_path / "dest", Selection()).copied == len(keys)
+    for key in keys:
+        assert (tmp_path / "dest" / key).read_bytes() == key.encode()
+
+
+def test_objects_come_without_the_library_where_the_answer_is_plain(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = bucket(endpoint)
+
+    def read(*_: object) -> Iterator[bytes]:
+        raise AssertionError("the library was asked")
+
+    monkeypatch.setattr(type(origin), "_read", read)
+    assert stage(origin, tmp_path / "dest", Selection()).copied == FILES == right(tmp_path / "dest")
+    monkeypatch.undo()
+    by_library = bucket(endpoint)
+    by_library._gets._usable = False  # type: ignore[attr-defined]
+    assert stage(by_library, tmp_path / "other", Selection()).copied == FILES == right(tmp_path / "other")
+    large = bucket(endpoint, "large")
+    large._gets._usable = False  # type: ignore[attr-defined]
+    stage(large, tmp_path / "large", Selection())
+    assert (tmp_path / "large/one.bin").read_bytes() == random.Random(0).randbytes(LARGE)
+
+
+def test_a_public_bucket_is_asked_without_a_signature() -> None:
+    origin = open_origin("s3://public/set", StoreOptions(endpoint="http://127.0.0.1:9", anonymous=True))
+    assert origin._url("a b.jpg") == "http://127.0.0.1:9/public/set/a%20b.jpg"  # type: ignore[attr-defined]
+
+
 def test_an_object_that_changed_comes_again(endpoint: str, tmp_path: Path) -> None:
     import obstore
 

@@ -146,6 +146,7 @@ class _Cluster:
         self.began = time.monotonic()
         self.classes = chosen_classes(origin, selection)
         self.hosts: dict[str, Any] = self._start(source, store, destination, options)
+        self.everyone = list(self.hosts)
         self.lost: list[str] = []
         self.listed = self.listed_bytes = self.moved = self.refused = 0
 
@@ -182,6 +183,8 @@ class _Cluster:
         while True:
             before = len(self.lost)
             self._pass()
+            for name in list(self.hosts):  # one may be lost when its share is done
+                self._ask(name, "name")
             if len(self.lost) == before:
                 break
             # What was on a lost host is gone with it: see that all of it is on the others.
@@ -191,8 +194,10 @@ class _Cluster:
             found = self._ask(name, "finish")
             if found is not None:
                 counts.append(found)
-        if not counts:
-            raise StagingFailed("all hosts were lost")
+        if len(self.lost) > before:
+            raise StagingFailed(
+                f"host {self.lost[-1]} was lost at the end: the same command brings its files elsewhere"
+            )
         return ClusterSummary(
             source=self.origin.address,
             each=self.each,
@@ -208,7 +213,7 @@ class _Cluster:
 
     def _pass(self) -> None:
         """Go through the listing once."""
-        self.listed = self.listed_bytes = self.refused = 0
+        self.listed = self.listed_bytes = self.refused = self.moved = 0
         told = time.monotonic()
         entries = self._listed()
         while chunk := list(islice(entries, CHUNK_FILES * len(self._living()) * UNDER_WAY)):
@@ -249,9 +254,10 @@ class _Cluster:
                 if None in found:
                     # What it had before is lost, too, but only what is wanted now is brought again here.
                     waiting += shares[name]
-                    self.moved += len(shares[name])
                 else:
                     has[name] += [Entry(*entry) for part in found for entry in part]
+        if self.lost:
+            self.moved += sum(owner(entry.key, self.everyone) in self.lost for entry in entries)
         return has
 
     def _spread(self, entries: Sequence[Entry], has: dict[str, list[Entry]]) -> None:

@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
-START = 32
+START = 64  # of the stores and mounts that were measured, none was fastest below 32
 LOWEST = 1
-GROWTH = 1.1  # a doubling that gives less than this is not worth its sockets
+GROWTH = 1.05  # a doubling that gives less than this is not worth its sockets
 INTERVAL_S = 0.5
 FIRST_INTERVAL_S = 0.25  # connections are made in it: it is not judged
 LEAST_DONE = 4  # completions for each one in flight that an interval must hold to be judged

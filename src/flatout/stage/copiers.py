@@ -47,7 +47,8 @@ class Copiers:
         threads = [lister]
         lister.start()
         try:
-            while any(thread.is_alive() for thread in threads) or len(threads) == 1:
+            # One thread at least is started, however short the listing is.
+            while any(thread.is_alive() for thread in threads) or (len(threads) == 1 and self.stopped is None):
                 # Threads beyond the width would only wait.
                 while len(threads) <= self._width.now and self.stopped is None:
                     number = len(threads) - 1

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from flatout.stage.concurrency import START
 from flatout.stage.failures import Failure
 from flatout.stage.names import refusal
 from flatout.stage.origins import Entry, Origin
@@ -17,6 +16,7 @@ from flatout.stage.selection import Selection, chosen_classes, selected
 from flatout.stage.space import free_bytes
 
 TRY_FILES = 64
+TRY_AT_ONCE = 32  # each of them makes a connection first
 TRY_BYTES = 32 << 20
 
 
@@ -30,7 +30,7 @@ class Outlook:
     free_bytes: int
     fits: bool
     classes: int | None
-    tried_files: int  # read for the prediction, START at once
+    tried_files: int  # read for the prediction, TRY_AT_ONCE at once
     predicted_s: float | None  # at the rate of those; None where none could be read
 
     def as_json(self) -> dict[str, object]:
@@ -99,9 +99,9 @@ def look_ahead(
 def _predict(origin: Origin, tries: list[Entry], files: int, total: int) -> float | None:
     if not tries:
         return 0.0 if not files else None
-    with ThreadPoolExecutor(START) as pool:
+    with ThreadPoolExecutor(TRY_AT_ONCE) as pool:
         try:
-            list(pool.map(origin.read, tries[:START]))  # connections are made once, not for every file
+            list(pool.map(origin.read, tries[:TRY_AT_ONCE]))  # connections are made once, not for every file
             began = time.monotonic()
             list(pool.map(origin.read, tries))
             took = time.monotonic() - began
