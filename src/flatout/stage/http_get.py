@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from flatout.stage.failures import Failure, failure_of
+from flatout.stage.failures import failure_of
 
 CONNECT_S = 10.0
 SILENT_S = 60  # a server that sends nothing for so long is given up
 HEAD_BYTES = 64 << 10
-ASKED_AGAIN = (408, 429, *range(500, 600))
+TELLING = (404, 408, 412, 429, *range(500, 600))  # statuses that say enough without a library
 _PLAIN = re.compile(r"[!-~]+")  # what may stand in a request line
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*(?=\r|$)")
 _CLOSE = re.compile(rb"\r\nconnection:[^\r]*close")
@@ -243,12 +243,8 @@ def _size(connection: _Connection, head: bytes, length: int | None, where: str) 
     if not head.startswith((b"http/1.1 ", b"http/1.0 ")) or not head[9:12].isdigit():
         raise Unusual
     status = int(head[9:12])
-    if status in ASKED_AGAIN:
+    if status in TELLING:
         raise failure_of(Exception(f"status {status}"), where)
-    if status in (404, 410):
-        raise Failure("gone", f"{where}: status {status}")
-    if status == 412:
-        raise Failure("changed", f"{where}: status 412: it is another version than the one listed")
     sizes = _LENGTH.findall(head)
     if status != (200 if length is None else 206) or len(sizes) != 1 or b"\r\ntransfer-encoding:" in head:
         raise Unusual

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from flatout.stage.object_file import ObjectFile
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.patience import read_patiently
 
@@ -12,33 +12,15 @@ BLOCK_BYTES = 4 << 20
 AHEAD = 4  # blocks
 
 
-class RangedFile(io.RawIOBase):
+class RangedFile(ObjectFile):
     """Reads ranges of the version that was listed; raises Failure where they cannot be read. Not for two threads."""
 
     def __init__(self, origin: Origin, entry: Entry, block_bytes: int = BLOCK_BYTES) -> None:
         """Nothing is read yet."""
-        self._origin, self._entry, self._block = origin, entry, block_bytes
+        super().__init__(origin, entry)
+        self._block = block_bytes
         self._pool = ThreadPoolExecutor(AHEAD, "flatout-ranges")
         self._blocks: dict[int, Future[bytes]] = {}
-        self._at = 0
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is."""
-        return True
-
-    def tell(self) -> int:
-        """The position."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; nothing is read."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._entry.size}[whence]
-        self._at = max(base + offset, 0)
-        return self._at
 
     def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
         """Fill the buffer up to the end of a block."""

@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import io
-
+from flatout.stage.buffers import BUFFER_BYTES
 from flatout.stage.failures import Failure
+from flatout.stage.object_file import ObjectFile
 from flatout.stage.origins import Entry, Origin
 
-BUFFER_BYTES = 4 << 20
 
-
-class StreamedFile(io.RawIOBase):
+class StreamedFile(ObjectFile):
     """Reads an object once; what lies behind the position cannot be read again. Not for two threads."""
 
     def __init__(self, origin: Origin, entry: Entry) -> None:
         """Nothing is read yet."""
-        self._entry = entry
+        super().__init__(origin, entry)
         self._pieces = origin.stream(entry, memoryview(bytearray(BUFFER_BYTES)))
         self._piece = memoryview(b"")
         self._begins = 0  # of the piece, in the object
-        self._at = 0
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is, forward."""
-        return True
-
-    def tell(self) -> int:
-        """The position."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; nothing is read."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._entry.size}[whence]
-        self._at = max(base + offset, 0)
-        return self._at
 
     def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
         """Fill the buffer up to the end of a piece; raises Failure for what was passed already."""
