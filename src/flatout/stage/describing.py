@@ -31,7 +31,8 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
         lines.append(f"  {number('refused'):,} keys cannot be file names there and would be left out")
     if isinstance(seconds, float):
         lines.append(
-            f"  about {duration(seconds)}: a prediction from reading {number('tried_files'):,} of the files, 16 at once"
+            f"  about {duration(seconds)}: a prediction from reading {number('tried_files'):,} of the files, "
+            f"{number('tried_at_once')} at once"
         )
     return "\n".join([*lines, "Nothing was copied."])
 

@@ -30,7 +30,8 @@ class Outlook:
     free_bytes: int
     fits: bool
     classes: int | None
-    tried_files: int  # read for the prediction, TRY_AT_ONCE at once
+    tried_files: int  # read for the prediction
+    tried_at_once: int
     predicted_s: float | None  # at the rate of those; None where none could be read
 
     def as_json(self) -> dict[str, object]:
@@ -92,6 +93,7 @@ def look_ahead(
         fits=total <= free,
         classes=None if classes is None else len(classes),
         tried_files=len(tries),
+        tried_at_once=min(len(tries), TRY_AT_ONCE),
         predicted_s=_predict(origin, tries, files, total),
     )
 
