@@ -104,6 +104,8 @@ def raising(error: BaseException) -> Callable[..., Any]:
         (CommandError("the command was killed\nby SIGKILL", 137), 137, "flatout: the command was killed by SIGKILL\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(32, "Broken pipe"), 1, ""),
+        (UsageError("a\x1b]0;title\x07b"), 2, "flatout: a\\x1b]0;title\\x07b\n"),
+        (OSError(28, "No space left on device", "/full/disk"), 2, "flatout: No space left on device: /full/disk\n"),
     ],
 )
 def test_errors_become_one_line_and_their_exit_code(
@@ -118,10 +120,17 @@ def test_errors_become_one_line_and_their_exit_code(
     assert capfd.readouterr().err == said
 
 
-def test_a_bug_is_not_hidden_as_a_users_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "list_runs", raising(ZeroDivisionError()))
-    with pytest.raises(ZeroDivisionError):
-        cli.main(["runs"])
+def test_a_fault_of_flatout_is_one_line_that_says_how_to_see_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(record, "list_runs", raising(ValueError("first\nsecond")))
+    assert cli.main(["runs", "--runs-dir", "x"]) == 70
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "ValueError: first (test_cli.py:" in said
+    assert "`flatout --debug runs --runs-dir x`" in said
+    assert cli.main(["--debug", "runs"]) == 70
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -30,9 +32,13 @@ from flatout.commands.stage import stage
 from flatout.commands.storage import storage
 from flatout.commands.train import train
 from flatout.errors import FlatoutError
+from flatout.terminal_text import one_line
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 READER_GONE = 1
+# What the machine refused (a full disk, no permission): an error like those that flatout raises itself.
+ENVIRONMENT = 2
+FAULT = 70  # EX_SOFTWARE of sysexits.h: a fault of flatout's own, unlike any result of a command
 MEASURE = "Measure"
 IMPROVE = "Improve"
 READ = "Read"
@@ -86,6 +92,7 @@ def flatout(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
 ) -> None:
     """Measure where a PyTorch training's time goes and what holds it back."""
     if context.invoked_subcommand is None:
@@ -122,10 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What follows the program's name; None takes it from ``sys.argv``.
 
     Returns:
-        The exit code: 0, an error's own, 130 after Ctrl-C, 1 when the reader of the output went away.
+        The exit code: 0, an error's own, 130 after Ctrl-C, 1 when the reader of the output went away, 2 when the
+        machine refused something (a full disk), 70 after a fault of flatout's own.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(args=arguments, prog_name="flatout", standalone_mode=False)
+        code = app(args=given, prog_name="flatout", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except FlatoutError as error:
@@ -145,9 +154,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         # How rich and typer end when the reader is gone.
         return stop.code if isinstance(stop.code, int) else READER_GONE
+    except Exception as error:
+        return _unexpected(error, given)
+
+
+def _unexpected(error: Exception, arguments: list[str]) -> int:
+    """Report an exception that nothing foresaw: one line, or with ``--debug`` the traceback."""
+    # Options of the user's own command are not ours.
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--debug" in own:
+        traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+        return _complain(f"{error.strerror or type(error).__name__}{where}", ENVIRONMENT)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(last.filename)}:{last.lineno}"
+    said = str(error).strip().splitlines()
+    what = f"{type(error).__name__}{f': {said[0][:200]}' if said else ''} ({place})"
+    again = f"`flatout --debug {shlex.join(arguments)[:200]}` shows the traceback"
+    return _complain(f"a fault of flatout's own, please report it: {what}. {again}.", FAULT)
 
 
 def _complain(message: str, exit_code: int) -> int:
     """Print an error as one line."""
-    print(f"flatout: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(f"flatout: {one_line(message)}", file=sys.stderr)
     return exit_code

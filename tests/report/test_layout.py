@@ -44,7 +44,7 @@ def test_ascii_bars_are_hashes() -> None:
 
 
 def test_control_characters_of_a_users_file_do_not_reach_the_terminal() -> None:
-    assert Glyphs(True).text("a\tb\x1b[31mc\nd") == "a b[31mc d"
+    assert Glyphs(True).text("a\tb\x1b[31mc\nd") == "a b\\x1b[31mc d"
 
 
 def test_ascii_text_has_words_for_what_it_cannot_show() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells, set_cell_size
+
+from flatout.terminal_text import one_line
 
 _TO_ASCII = str.maketrans(
     {
@@ -48,11 +49,10 @@ class Glyphs:
 
     def text(self, text: str) -> str:
         """Make text from a user's files safe to print: one line, no control characters, encodable."""
-        kept = (" " if character.isspace() else character for character in text)
-        printable = "".join(character for character in kept if unicodedata.category(character) not in ("Cc", "Cs"))
+        safe = one_line("".join(" " if character.isspace() else character for character in text))
         if self.unicode:
-            return printable
-        return printable.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
+            return safe
+        return safe.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
 
     def guides(self, last: tuple[bool, ...]) -> str:
         """Draw the branch before a row; ``last`` says of each level whether it is the last of its siblings."""

@@ -1,0 +1,27 @@
+"""Text made safe to print."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.terminal_text import one_line, printable
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("plain é 猫 👩‍🔬", "plain é 猫 👩‍🔬"),
+        ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+        ("a\u202egpj.exe", "a\\u202egpj.exe"),
+        ("\udc80", "\\udc80"),
+        ("\x9b2J", "\\x9b2J"),
+    ],
+)
+def test_what_could_steer_a_terminal_becomes_a_visible_escape(text: str, safe: str) -> None:
+    assert one_line(text) == safe
+    assert printable(text) == safe
+
+
+def test_line_breaks_stay_or_become_blanks() -> None:
+    assert one_line("a\nb\r\nc\td") == "a b c d"
+    assert printable("a\nb\td") == "a\nb\td"
