@@ -72,7 +72,7 @@ def worker_teams(run: Run, training: Training, loader: int) -> tuple[Team, ...]:
             continue
         begin = starts["start"][starts["a"] == entry.get("iteration")]
         near = int(begin[0]) if len(begin) else None
-        members = tuple(_record(run, int(pid), near) for pid in entry.get("pids") or ())
+        members = tuple(_record(run, pid, near) for pid in entry.get("pids") or ())
         known = [member.start_ns for member in members if member is not None]
         teams.append(Team(near if near is not None else min(known, default=0), members))
     if not teams and worker_count(training, loader):
