@@ -29,6 +29,7 @@ EVENT_DTYPE = np.dtype(
 Events = NDArray[np.void]
 # Events looked at together when searching for the end: a preallocated file is never read beyond it.
 SCAN_EVENTS = 1 << 16
+COPIED_EVENTS = 1 << 15
 _MOST_SAID = 40
 LONGEST_RUN_NS = 366 * 86_400 * 1_000_000_000
 
@@ -87,12 +88,19 @@ def read_events(path: Path) -> EventsFile:
     count = max(body_bytes, 0) // EVENT_DTYPE.itemsize
     events = no_events()
     if count:
-        mapped = np.memmap(path, EVENT_DTYPE, mode="r", offset=layout.HEADER_BYTES, shape=(count,))
+        try:
+            mapped = _mapped(path, count)
+        except (OSError, ValueError) as error:
+            return _unreadable(path, f"of an error ({error})")
         used = _used(mapped)
         # A preallocated file ends in zeros at any length; only a cut inside written events is damage.
         if used == count and body_bytes % EVENT_DTYPE.itemsize:
             problems.append(f"{path.name} was cut inside its last event: it counts up to there")
         events = np.asarray(mapped[:used])
+        if used <= COPIED_EVENTS:
+            # A mapping holds a descriptor before Python 3.13, of which there are fewer than a run may have processes.
+            events = events.copy()
+        del mapped
         believed = _believable(events)
         if believed is not None:
             problems.append(f"{path.name}: {len(events) - len(believed)} events with impossible times left out")
@@ -117,6 +125,16 @@ def check_format(version: object, path: Path) -> None:
     )
     said = one_line(str(version))[:_MOST_SAID]
     raise RecordError(f"{path}: record format {said}, this flatout reads format {layout.FORMAT_VERSION}; {fix}")
+
+
+def _mapped(path: Path, count: int) -> Events:
+    """All that the file has room for, mapped.
+
+    Raises:
+        OSError: the file cannot be mapped.
+        ValueError: it has been cut off meanwhile.
+    """
+    return np.memmap(path, EVENT_DTYPE, mode="r", offset=layout.HEADER_BYTES, shape=(count,))
 
 
 def _used(mapped: Events) -> int:
