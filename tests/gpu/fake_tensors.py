@@ -55,6 +55,7 @@ class FakeTensors(TorchDispatchMode):
         """Mark a tensor as lying on the GPU."""
         storage = tensor.untyped_storage()
         if not getattr(storage, ON, False):
+            torch.cuda._lazy_init()  # as torch does before the first tensor
             size = storage.nbytes()
             self.gpu.allocate(size)
             setattr(storage, ON, True)
