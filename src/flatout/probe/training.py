@@ -20,7 +20,8 @@ def install():
     torch.autograd.backward = _timed_backward(torch.autograd.backward)
     losses.install()
     optimizer = torch.optim.Optimizer
-    optimizer.profile_hook_step = staticmethod(_timing_decorator(optimizer.profile_hook_step))
+    decorator = staticmethod(_timing_decorator(optimizer.profile_hook_step))
+    setattr(optimizer, "profile_hook_step", decorator)  # noqa: B010 - its declared type names the argument
     for kind in _classes_already_hooked(optimizer):
         kind.step = _timed_step(kind.step)
     patch(optimizer, "zero_grad", events.ZERO_GRAD)

@@ -118,7 +118,7 @@ def _members(key: str, file: Any, refused: Callable[[str], None]) -> Iterator[tu
         return
     with tarfile.open(fileobj=file, mode="r:*") as tar:
         for member in tar:
-            tar.members = []  # type: ignore[attr-defined]  # else every member seen stays in memory
+            tar.members = []  # type: ignore[attr-defined]  # pyright: ignore  # else all stay in memory
             if member.isreg():
                 yield member.name, member.size, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
             elif not member.isdir():
