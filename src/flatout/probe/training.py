@@ -50,8 +50,12 @@ def _clip_name(name, *args, **kwargs):
 def _timed_backward(original):
     @functools.wraps(original)
     def backward(*args, **kwargs):
-        if is_compiling() or not REC.on or _depth[0]:
+        if is_compiling() or _depth[0]:
             return original(*args, **kwargs)
+        if not REC.on:
+            result = original(*args, **kwargs)
+            trace.backward_ended()
+            return result
         _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
         mark = device.mark() if device.present else None
         start = now()
@@ -104,7 +108,7 @@ def _timed_step(original):
     @functools.wraps(original)
     def step(self, *args, **kwargs):
         if is_compiling() or not REC.on:
-            trace.step_ended()
+            trace.step_begins()
             return original(self, *args, **kwargs)
         mark = device.mark() if device.present else None
         start = now()
