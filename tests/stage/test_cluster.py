@@ -16,7 +16,7 @@ from flatout import cli
 from flatout.stage.cluster import owner
 from flatout.stage.names import state_folder
 from tests.stage.proxy import Faults, proxy
-from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server, weed
+from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 
 FILES = {f"c{n % 4}/{n}.jpg": os.urandom(1_000 + n) for n in range(240)}
 
@@ -87,10 +87,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def endpoint(tmp_path: Path, cluster: Any) -> Iterator[str]:
     import obstore
 
-    from flatout.stage.origins import StoreOptions, open_origin
-
     with s3_server(tmp_path / "server") as where:
-        store = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=where))._store  # type: ignore[attr-defined]
+        store = bucket_store(where)
         for key, data in FILES.items():
             obstore.put(store, f"set/{key}", data)
         yield where

@@ -18,8 +18,8 @@ from flatout.errors import CommandError, UsageError
 from flatout.stage import mount_tools, mounting
 from flatout.stage.mount_tools import TOOLS, Bucket, Tool
 from flatout.stage.mounting import mount, unmount
-from flatout.stage.origins import StoreOptions, open_origin
-from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server, weed
+from flatout.stage.origins import StoreOptions
+from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 
 PICTURES = {f"set/c{n % 3}/{n}.jpg": random.Random(n).randbytes(1_000 + n) for n in range(30)}
 
@@ -44,9 +44,9 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with s3_server(tmp_path_factory.mktemp("server")) as where, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        origin = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=where))
+        store = bucket_store(where)
         for key, content in PICTURES.items():
-            obstore.put(origin._store, key, content)  # type: ignore[attr-defined]
+            obstore.put(store, key, content)
         yield where
 
 

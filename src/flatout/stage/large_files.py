@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from flatout.stage.failures import Failure
-from flatout.stage.patience import patiently
+from flatout.stage.patience import retry
 
 PART_BYTES = 16 << 20
 PARTS_AT_ONCE = 32  # of all large files of a destination together
@@ -77,7 +77,7 @@ class LargeFiles:
 
             def patient(start: int) -> int:
                 attend(None)
-                return patiently(functools.partial(one, start), attend)
+                return retry(functools.partial(one, start), attend)
 
             parts = [self._pool.submit(patient, start) for start in range(0, size, PART_BYTES)]
             try:
