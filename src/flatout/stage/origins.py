@@ -6,7 +6,7 @@ import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -48,6 +48,16 @@ class Origin(ABC):
     def skipped(self) -> Skipped:
         """What listings passed over."""
         return Skipped()
+
+    @property
+    def unlisted(self) -> Sequence[str]:
+        """What the listings could not read, each with the reason; empty: they were complete."""
+        return tuple(self.skipped.unreadable.values())
+
+    def nothing_found(self) -> str:
+        """What to say where a listing gave nothing."""
+        left = f" ({self.skipped.count:,} left out, such as {self.skipped.names[0]})" if self.skipped.count else ""
+        return f"{self.address}: nothing there that is selected{left}: see that the address and the options are right"
 
     def tell_failure(self, failure: Failure) -> None:
         """Say that a listing is tried again."""
