@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from flatout.errors import UsageError
 from flatout.stage.buffers import thread_buffer
@@ -120,7 +119,8 @@ def open_origin(source: str, options: StoreOptions = StoreOptions()) -> Origin:
     """
     if not source:
         raise UsageError("the source is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
-    scheme = urlsplit(source).scheme if re.match(r"[a-z][a-z0-9+.-]+://", source) else ""
+    begins = re.match(r"([a-z][a-z0-9+.-]+)://", source)
+    scheme = begins[1] if begins else ""
     if scheme in S3_SCHEMES:
         from flatout.stage.s3 import S3Origin
 
