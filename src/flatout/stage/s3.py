@@ -37,7 +37,7 @@ class S3Origin(Origin):
         self.address = self._place.shown
         self._base = f"{self._place.prefix}/" if self._place.prefix else ""
         self._region = self._place.region
-        self._credentials = None if options.anonymous else Credentials(options.profile, self._region)
+        self._credentials = None if options.anonymous else Credentials(options.profile)
         self._gets = PlainGets()
         self._requests = HttpRequests(follow=False)  # another server must not see a session token, nor give bytes
 
