@@ -141,9 +141,7 @@ def test_a_profile_that_signs_in_without_a_sign_in_says_what_to_do(home: Path) -
         "[default]\nsso_session = s\nsso_account_id = 1\nsso_role_name = r\n"
         "[sso-session s]\nsso_start_url = https://sso.example\nsso_region = eu-west-1\n"
     )
-    with pytest.raises(
-        UsageError, match="no credentials for S3: .*aws sso login|no credentials for S3: .*SSO"
-    ) as refused:
+    with pytest.raises(UsageError, match=r"no credentials for S3: .*SSO") as refused:
         keys()
     assert "\n" not in str(refused.value)
 
@@ -159,7 +157,7 @@ def test_an_instance_gives_the_keys_of_its_role(role: Role, monkeypatch: pytest.
     }
     found = keys()
     assert (found.access, found.secret, found.token) == ("A", "s3cr3t", "t")
-    assert [(method, path) for method, path, _, _ in role.asked][0] == ("PUT", "/latest/api/token")
+    assert role.asked[0][:2] == ("PUT", "/latest/api/token")
     role.answers = {}
     with pytest.raises(UsageError, match="no credentials for S3: looked at AWS_ACCESS_KEY_ID"):
         keys()
