@@ -60,7 +60,7 @@ def test_a_store_that_stays_away_is_given_up_when_the_budget_is_spent(clock: Clo
 @pytest.mark.parametrize("kind", ["gone", "denied", "changed", "never"])
 def test_what_another_try_cannot_help_is_asked_for_once(clock: Clock, kind: str) -> None:
     tried: list[Failure] = []
-    with pytest.raises(Failure, match="away$"):
+    with pytest.raises(Failure, match=r"away$"):
         retry(away_until(clock, 1e9, kind), tried.append)
     assert not tried and clock.now == 1.0
 
@@ -79,7 +79,7 @@ def test_a_retry_after_is_the_least_pause_up_to_a_limit(clock: Clock) -> None:
 
 
 def test_a_pause_ends_when_all_is_stopped(clock: Clock) -> None:
-    with pytest.raises(Failure, match="away$"):
+    with pytest.raises(Failure, match=r"away$"):
         retry(away_until(clock, 1e9), stopped=lambda: clock.now > 3)
     assert clock.now < 3 + patience.LOOK_S + 0.01
 

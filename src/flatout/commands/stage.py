@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
     from flatout.stage.bringing import Options
@@ -22,7 +25,7 @@ def stage(
             help="s3://bucket/prefix, gs://…, az://…, https://… (a list, a file), or a folder.", show_default=False
         ),
     ],
-    destination: Annotated[Path, typer.Argument(metavar="DEST", help="Folder next to the GPU.", show_default=False)],
+    dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder next to the GPU.", show_default=False)],
     splits: Annotated[
         str | None, typer.Option("--splits", metavar="A,B", help="Only these folders, such as train,val.")
     ] = None,
@@ -69,7 +72,7 @@ def stage(
     shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Of tar shards.")] = "1GiB",
     prune: Annotated[bool, typer.Option("--prune", help="Remove staged files that the source has no more.")] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="So many at once; default: found by measuring.")
+        int | None, typer.Option("--jobs", "-j", min=1, max=1024, help="So many at once; default: found by measuring.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for another staging to DEST to end.")] = False,
     watch_space: Annotated[
@@ -101,12 +104,14 @@ def stage(
     from flatout.report.quantities import parse_size
 
     extras.require("stage")
+    if not dest:
+        raise UsageError("the destination is empty: give a folder (. for this one)")
+    destination = Path(dest)
     if check:
         raise typer.Exit(_check(destination, json))
     from flatout.stage.bringing import Options
-    from flatout.stage.describing import outlook_lines, packed_lines, summary_lines
+    from flatout.stage.describing import packed_lines, summary_lines
     from flatout.stage.origins import StoreOptions, open_origin
-    from flatout.stage.outlook import look_ahead
     from flatout.stage.pictures import PictureChange
     from flatout.stage.selection import Selection, read_class_list
     from flatout.stage.staging import stage as bring
@@ -139,10 +144,7 @@ def stage(
             )
         )
     if dry_run:
-        outlook = look_ahead(origin, destination, selection, keep_free)
-        assert outlook is not None, "the listing has no limit"
-        print(json_format.dumps(outlook.as_json()) if json else outlook_lines(origin.address, outlook.as_json()))
-        return
+        raise typer.Exit(_look_ahead(origin, destination, selection, keep_free, json))
     from flatout.stage.showing import Show
 
     show = Show(quiet=quiet)
@@ -168,9 +170,32 @@ def stage(
     finally:
         show.close()
     print(json_format.dumps(summary.as_json()) if json else summary_lines(summary))
-    for failure in summary.failures:
-        print(f"failed: {failure}", file=sys.stderr)
+    _print_failures(summary.failures)
     raise typer.Exit(1 if summary.failed else 0)
+
+
+def _look_ahead(origin: Origin, destination: Path, selection: Selection, keep_free: int | None, json: bool) -> int:
+    from flatout.errors import UsageError
+    from flatout.stage.describing import outlook_lines
+    from flatout.stage.failures import Failure
+    from flatout.stage.outlook import look_ahead
+    from flatout.stage.staging import StagingFailed
+
+    origin.tell = lambda line: print(one_line(line), file=sys.stderr)
+    try:
+        outlook = look_ahead(origin, destination, selection, keep_free)
+    except Failure as failure:
+        raise StagingFailed(f"{failure}: nothing was copied") from None
+    assert outlook is not None, "the listing has no limit"
+    if not outlook.files and not outlook.refused and not outlook.unlisted:
+        raise UsageError(origin.nothing_found())
+    print(json_format.dumps(outlook.as_json()) if json else outlook_lines(origin.address, outlook.as_json()))
+    return 1 if outlook.unlisted else 0
+
+
+def _print_failures(failures: Iterable[str]) -> None:
+    for failure in failures:
+        print(f"failed: {one_line(failure)}", file=sys.stderr)
 
 
 def _on_cluster(
@@ -200,8 +225,7 @@ def _on_cluster(
     summary = stage_on_cluster(source, stores, origin, where, selection, options, each, address, Show(quiet=quiet).line)
     print(json_format.dumps(summary.as_json()) if json else cluster_lines(summary))
     for host in summary.hosts:
-        for failure in host["failures"]:
-            print(f"failed: {failure}", file=sys.stderr)
+        _print_failures(host["failures"])
     return 1 if summary.failed else 0
 
 
@@ -235,7 +259,7 @@ def _check(destination: Path, json: bool) -> int:
         )
         for what, keys in (("missing", found.missing), ("changed", found.changed)):
             for key in keys[:20]:
-                print(f"  {what}: {key}")
+                print(f"  {what}: {one_line(key)}")
         if found.missing or found.changed:
             print("Staging again brings them.")
     return 1 if found.missing or found.changed else 0

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flatout.report.quantities import duration, size
+from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
     from flatout.stage.cluster import ClusterSummary
     from flatout.stage.packing import PackSummary
     from flatout.stage.progress import Summary
+
+NAMED = 5
 
 
 def outlook_lines(address: str, outlook: dict[str, object]) -> str:
@@ -22,13 +25,18 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
 
     seconds = outlook["predicted_s"]
     lines = [
-        f"{address}",
+        one_line(address),
         f"  {number('files'):,} files, {size(number('bytes'))}"
         + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
         f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
     ]
     if outlook["refused"]:
-        lines.append(f"  {number('refused'):,} keys cannot be file names there and would be left out")
+        lines.append(
+            f"  {number('refused'):,} would be left out: keys that cannot be file names, links that lead nowhere"
+        )
+    unlisted = outlook["unlisted"]
+    assert isinstance(unlisted, tuple)
+    lines += [f"  not listed: {one_line(why)}" for why in unlisted[:NAMED]]
     if isinstance(seconds, float):
         lines.append(
             f"  about {duration(seconds)}: a prediction from reading {number('tried_files'):,} of the files, "
@@ -49,19 +57,22 @@ def summary_lines(summary: Summary) -> str:
     if summary.changed:
         lines.append(f"  {summary.changed:,} pictures were changed on the way")
     if summary.dropped:
-        lines.append(f"  {summary.dropped:,} pictures cannot be decoded and were left out: {summary.dropped_names[0]}")
+        lines.append(
+            f"  {summary.dropped:,} pictures cannot be decoded and were left out: {one_line(summary.dropped_names[0])}"
+        )
     if summary.retries:
         lines.append(f"  {summary.retries:,} tries again, {summary.slow_downs:,} of them asked for by the store")
     if summary.refused:
-        lines.append(f"  {summary.refused:,} left out, such as {summary.refusals[0]}")
+        lines.append(f"  {summary.refused:,} left out, such as {one_line(summary.refusals[0])}")
     if summary.gone:
         what = "removed" if summary.pruned else "still here: --prune removes them"
-        lines.append(f"  {summary.gone:,} no longer in the source ({what}), such as {summary.gone_names[0]}")
+        lines.append(f"  {summary.gone:,} no longer in the source ({what}), such as {one_line(summary.gone_names[0])}")
     if summary.classes is not None:
         lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
     if summary.failed:
         lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
-    return "\n".join([*lines, f"Check it later: flatout stage {summary.source} {summary.destination} --check"])
+    again = f"Check it later: flatout stage {summary.source} {summary.destination} --check"
+    return "\n".join([*lines, one_line(again)])
 
 
 def packed_lines(packed: PackSummary) -> str:
@@ -76,7 +87,9 @@ def packed_lines(packed: PackSummary) -> str:
     if packed.changed:
         lines.append(f"  {packed.changed:,} were changed on the way")
     if packed.dropped:
-        lines.append(f"  {packed.dropped:,} cannot be decoded and were left out, such as {packed.dropped_names[0]}")
+        lines.append(
+            f"  {packed.dropped:,} cannot be decoded and were left out, such as {one_line(packed.dropped_names[0])}"
+        )
     if packed.shards:
         lines.append("Read the shards with webdataset; index.json names them, and its indexed reader takes it.")
     else:
@@ -101,7 +114,7 @@ def cluster_lines(summary: ClusterSummary) -> str:
     if summary.lost:
         lines.append(f"  lost on the way: {', '.join(summary.lost)}; others brought {summary.moved:,} files for it")
     if summary.refused:
-        lines.append(f"  {summary.refused:,} left out: their keys cannot be file names")
+        lines.append(f"  {summary.refused:,} left out: keys that cannot be file names, links that lead nowhere")
     if summary.failed:
         lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from flatout.stage.patience import retry
 from flatout.stage.skipped import Skipped
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_LEADS_BACK = "a link that leads back to a folder around it"
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
 
 
@@ -27,18 +28,23 @@ class FolderWalk:
             stopped: True ends waiting for a folder that cannot be read at once.
         """
         self._root, self._skipped, self._stopped = root, skipped, stopped
+        self._followed: set[str] = set()  # links to folders
 
     def files(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
         """Path below the root, and what the file system says, of all regular files below ``prefix``."""
-        pending = [prefix]
+        pending = [(prefix, False)]
         while pending:
-            folder = pending.pop()
+            folder, by_link = pending.pop()
             for name, found in self._items(folder):
                 key = f"{folder}/{name}" if folder else name
                 if isinstance(found, str):
                     self._skipped.add(key, found)
                 elif _is_folder(found):
-                    pending.append(key)
+                    # Behind a link upwards the way leads down again by plain folders.
+                    if by_link and self._is_around(folder, found):
+                        self._skipped.add(key, _LEADS_BACK)
+                    else:
+                        pending.append((key, by_link or key in self._followed))
                 else:
                     yield key, found
 
@@ -97,7 +103,8 @@ class FolderWalk:
         if found is None:
             return "a link that leads nowhere"
         if _is_folder(found):
-            return "a link that leads back to a folder around it" if self._is_around(folder, found) else found
+            self._followed.add(f"{folder}/{name}" if folder else name)
+            return _LEADS_BACK if self._is_around(folder, found) else found
         return found if stat.S_ISREG(found.st_mode) else _kind(found)
 
     def _stat(self, path: str, ask: Callable[[str], os.stat_result]) -> os.stat_result | None:

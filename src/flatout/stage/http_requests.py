@@ -38,7 +38,7 @@ class HttpRequests:
         self.answered: set[str] = set()  # servers that answered anything
 
     def request(self, method: str, url: str, where: str, headers: Mapping[str, str] | None = None) -> Any:
-        """The answer, whatever its status; its body is not read yet, and its connection is the caller's to release.
+        """The answer, whatever its status; the body of a GET is not read yet.
 
         Args:
             method: ``GET`` or ``HEAD``.
@@ -67,6 +67,8 @@ class HttpRequests:
         except Exception as error:
             raise _transport_failure(error, where) from error
         self.answered.add(urlsplit(url).netloc)
+        if method == "HEAD":
+            answer.drain_conn()  # there is no body; the connection is free now
         return answer
 
     def body(self, answer: Any, where: str, most: int | None = None) -> bytes:

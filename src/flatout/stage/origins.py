@@ -6,11 +6,10 @@ import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from flatout.errors import UsageError
 from flatout.stage.buffers import thread_buffer
@@ -48,6 +47,16 @@ class Origin(ABC):
     def skipped(self) -> Skipped:
         """What listings passed over."""
         return Skipped()
+
+    @property
+    def unlisted(self) -> Sequence[str]:
+        """What the listings could not read, each with the reason; empty: they were complete."""
+        return tuple(self.skipped.unreadable.values())
+
+    def nothing_found(self) -> str:
+        """What to say where a listing gave nothing."""
+        left = f" ({self.skipped.count:,} left out, such as {self.skipped.names[0]})" if self.skipped.count else ""
+        return f"{self.address}: nothing there that is selected{left}: see that the address and the options are right"
 
     def tell_failure(self, failure: Failure) -> None:
         """Say that a listing is tried again."""
@@ -110,7 +119,8 @@ def open_origin(source: str, options: StoreOptions = StoreOptions()) -> Origin:
     """
     if not source:
         raise UsageError("the source is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
-    scheme = urlsplit(source).scheme if re.match(r"[a-z][a-z0-9+.-]+://", source) else ""
+    begins = re.match(r"([a-z][a-z0-9+.-]+)://", source)
+    scheme = begins[1] if begins else ""
     if scheme in S3_SCHEMES:
         from flatout.stage.s3 import S3Origin
 

@@ -26,7 +26,8 @@ class Outlook:
 
     files: int
     bytes: int
-    refused: int  # keys that cannot be files
+    refused: int  # keys that cannot be files, links that lead nowhere, and the like
+    unlisted: tuple[str, ...]  # folders that could not be read, with the reason
     free_bytes: int
     fits: bool
     classes: int | None
@@ -88,7 +89,8 @@ def look_ahead(
     return Outlook(
         files=files,
         bytes=total,
-        refused=refused,
+        refused=refused + origin.skipped.count,
+        unlisted=tuple(origin.unlisted),
         free_bytes=free,
         fits=total <= free,
         classes=None if classes is None else len(classes),

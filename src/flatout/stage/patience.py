@@ -33,11 +33,15 @@ def _goes_on() -> bool:
     return False
 
 
+def _usual() -> None:
+    return None
+
+
 def retry(
     action: Callable[[], Given],
     failed: Callable[[Failure], None] = _nothing,
     stopped: Callable[[], bool] = _goes_on,
-    give_up_s: Callable[[], float] | None = None,
+    give_up_s: Callable[[], float | None] = _usual,
 ) -> Given:
     """What ``action`` gives, which is called again from its beginning while it fails for a passing reason.
 
@@ -45,7 +49,7 @@ def retry(
         action: raises Failure; ``busy`` and ``again`` are tried again.
         failed: called with each failure that another try follows; may raise.
         stopped: True ends pauses and tries.
-        give_up_s: gives the seconds after the first failure, asked for at each; None: ``GIVE_UP_S``.
+        give_up_s: gives the seconds after the first failure, asked for at each; it may give None: ``GIVE_UP_S``.
 
     Raises:
         Failure: the last one, when another try is of no use, time is over, or all was stopped.
@@ -58,7 +62,8 @@ def retry(
         except Failure as failure:
             now = time.monotonic()
             began = began or now
-            until = began + (give_up_s() if give_up_s else GIVE_UP_S)
+            budget = give_up_s()
+            until = began + (GIVE_UP_S if budget is None else budget)
             tries += 1
             if failure.kind not in ("busy", "again") or stopped():
                 raise

@@ -11,7 +11,7 @@ from flatout.stage.failures import Failure, status_failure
 from flatout.stage.http_get import PlainGets
 from flatout.stage.http_requests import REDIRECTS, HttpRequests, range_headers, wanted_pieces
 from flatout.stage.origins import Entry, Origin, StoreOptions
-from flatout.stage.patience import GIVE_UP_S, retry
+from flatout.stage.patience import retry
 from flatout.stage.s3_address import S3Address
 from flatout.stage.s3_listing import Page, page_of
 from flatout.stage.s3_signing import signed
@@ -37,7 +37,7 @@ class S3Origin(Origin):
         self.address = self._place.shown
         self._base = f"{self._place.prefix}/" if self._place.prefix else ""
         self._region = self._place.region
-        self._credentials = None if options.anonymous else Credentials(options.profile, self._region)
+        self._credentials = None if options.anonymous else Credentials(options.profile)
         self._gets = PlainGets()
         self._requests = HttpRequests(follow=False)  # another server must not see a session token, nor give bytes
 
@@ -122,7 +122,6 @@ class S3Origin(Origin):
             if failure.status in (403, 404):
                 return
             raise
-        answer.release_conn()
         size = answer.headers.get("Content-Length", "")
         if not size.isdecimal():
             raise Failure("never", f"{where}: the server does not say how large it is")
@@ -158,8 +157,7 @@ class S3Origin(Origin):
                 status=answer.status,
             )  # fmt: skip
         said = error_text(self._requests.body(answer, where, ERROR_BYTES)) if method == "GET" else ""
-        answer.release_conn()
         raise status_failure(answer.status, where, said, answer.headers.get("Retry-After"))
 
-    def _give_up_s(self) -> float:
-        return GIVE_UP_S if self._requests.answered else FIRST_ANSWER_S
+    def _give_up_s(self) -> float | None:
+        return None if self._requests.answered else FIRST_ANSWER_S

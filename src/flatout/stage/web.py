@@ -17,7 +17,7 @@ from flatout.stage.failures import Failure, status_failure
 from flatout.stage.http_get import PlainGets
 from flatout.stage.http_requests import HttpRequests, range_headers, wanted_pieces
 from flatout.stage.origins import LIST_SUFFIXES, Entry, Origin
-from flatout.stage.patience import GIVE_UP_S, retry
+from flatout.stage.patience import retry
 
 ASKED_AT_ONCE = 32  # for sizes
 FIRST_ANSWER_S = 10.0  # that a server which never answered is tried for
@@ -138,22 +138,22 @@ class WebOrigin(Origin):
         """A file with its size and version, however many tries that takes."""
         url = self._urls[key]
 
-        def give_up_s() -> float:
-            return GIVE_UP_S if urlsplit(url).netloc in self._requests.answered else FIRST_ANSWER_S
+        def give_up_s() -> float | None:
+            return None if urlsplit(url).netloc in self._requests.answered else FIRST_ANSWER_S
 
         try:
             return retry(
                 lambda: self._asked(key, url), self.tell_failure, lambda: ended.is_set() or self.stopped(), give_up_s
             )
         except Failure as failure:
-            self._failures[key] = failure
+            # It was tried for long enough: reading it says so at once.
+            self._failures[key] = Failure("never", str(failure), status=failure.status)
             return Entry(key, 0, UNREADABLE)
 
     def _asked(self, key: str, url: str) -> Entry:
         answer = self._requests.request("HEAD", url, shown(url))
-        answer.release_conn()
         size = answer.headers.get("Content-Length", "")
-        if answer.status in _NO_HEAD or (answer.status == 200 and not size.isdecimal()):
+        if answer.status in _NO_HEAD or answer.status == 206 or (answer.status == 200 and not size.isdecimal()):
             # The first byte alone is asked for; of a server without ranges, the head of the whole.
             answer = self._requests.request("GET", url, shown(url), range_headers("", 0, 1))
             answer.close()
