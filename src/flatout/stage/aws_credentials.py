@@ -110,6 +110,7 @@ def _find(profile: str | None, region: str | None) -> tuple[Callable[[], Keys | 
     from flatout.stage.aws_roles import container_keys, instance_keys, web_identity_keys
 
     name = profile or os.environ.get("AWS_PROFILE") or "default"
+    ways: list[Callable[[], Keys | None]]
     if profile is not None:
         ways = [lambda: _profile_keys(name)]
     else:
