@@ -84,6 +84,13 @@ def test_a_pause_ends_when_all_is_stopped(clock: Clock) -> None:
     assert clock.now < 3 + patience.LOOK_S + 0.01
 
 
+def test_what_was_given_up_is_not_tried_for_as_long_once_more(clock: Clock) -> None:
+    began = clock.now
+    with pytest.raises(Failure, match=r"away \(tried \d+ times\)$"):
+        retry(lambda: retry(away_until(clock, 1e9)))
+    assert clock.now - began < patience.GIVE_UP_S + 1
+
+
 def test_the_budget_may_grow_when_a_server_has_answered(clock: Clock) -> None:
     with pytest.raises(Failure):
         retry(away_until(clock, 1e9), give_up_s=lambda: 5.0)

@@ -127,6 +127,18 @@ def test_a_page_that_fails_is_asked_for_again_and_nothing_twice(
     assert list(seen.values()) == [3] * 4
 
 
+def test_a_store_that_is_away_for_a_while_in_the_middle_loses_nothing(bucket: FakeS3, tmp_path: Path) -> None:
+    tries: dict[str, int] = {}
+
+    def answer(method: str, path: str, query: dict[str, str]) -> Answer | None:
+        tries[path] = tries.get(path, 0) + 1
+        return None if tries[path] > 20 else ((503, {"Retry-After": "0"}, b"") if tries[path] % 2 else (0, {}, b""))
+
+    bucket.answer = answer
+    done = stage(origin_of(bucket), tmp_path / "dest", Selection())
+    assert (done.copied, done.failed) == (len(GOOD), 0) and done.retries >= 20 * len(GOOD)
+
+
 def test_folders_are_asked_for_again_too(bucket: FakeS3) -> None:
     answers = iter([(503, {}, b""), (0, {}, b"")])
     bucket.answer = lambda method, path, query: next(answers, None)

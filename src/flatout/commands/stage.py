@@ -224,6 +224,7 @@ def _on_cluster(
     where = str(destination.absolute())
     summary = stage_on_cluster(source, stores, origin, where, selection, options, each, address, Show(quiet=quiet).line)
     print(json_format.dumps(summary.as_json()) if json else cluster_lines(summary))
+    _print_failures(origin.unlisted)
     for host in summary.hosts:
         _print_failures(host["failures"])
     return 1 if summary.failed else 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +9,7 @@ from flatout.stage.concurrency import Width
 from flatout.stage.copying import copy, version_of
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, Origin
+from flatout.stage.patience import retry
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.space import check_room
@@ -18,8 +17,6 @@ from flatout.stage.state import State, is_complete
 from flatout.stage.target import Target
 from flatout.stage.unpacking import is_archive, is_unpacked, unpack
 
-TRIES = 8
-LONGEST_PAUSE_S = 20.0
 CHECK_SPACE_EVERY = 256  # files
 
 
@@ -99,23 +96,14 @@ class Bringer:
         return False
 
     def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
-        for attempt in range(TRIES):
-            if self.stopped():
-                return False
-            try:
-                self._once(entry, archive, listing)
-                return True
-            except Failure as failure:
-                if self.stopped():
-                    return False
-                if failure.kind not in ("busy", "again") or attempt == TRIES - 1:
-                    self._slower(failure)
-                    self.progress.fail(str(failure))
-                    return False
-                self._attend(failure)
-            # Full jitter: many clients that were turned away together do not come back together.
-            time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.2 * 2**attempt)))
-        return False
+        try:
+            retry(lambda: self._once(entry, archive, listing), self._attend, self.stopped)
+        except Failure as failure:
+            if not self.stopped():
+                self._slower(failure)
+                self.progress.fail(str(failure))
+            return False
+        return True
 
     def _attend(self, failure: Failure | None) -> None:
         if self.stopped():

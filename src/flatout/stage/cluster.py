@@ -307,7 +307,7 @@ class _Cluster:
                 found = self._answer(name, self.hosts[name].bring.remote(lacking))
                 self.moved += len(lacking)
                 if found is not None:
-                    self.failed |= {entry[0] for entry in lacking} - {entry[0] for entry in found}
+                    self.failed |= {str(entry[0]) for entry in lacking} - {str(entry[0]) for entry in found}
 
     def _ask(self, name: str, method: str) -> Any:
         return self._answer(name, getattr(self.hosts[name], method).remote())

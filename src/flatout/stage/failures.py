@@ -35,7 +35,10 @@ class Failure(Exception):
             ``changed`` (another version than the one listed) or ``never``.
         status: of the HTTP answer that said so; None: there was none.
         retry_after_s: seconds that the server asked to wait; None: it did not ask.
+        given_up: it was tried for as long as is worth it.
     """
+
+    given_up = False
 
     def __init__(self, kind: Kind, text: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
         """Make a failure that says ``text``, without credentials."""

@@ -65,11 +65,12 @@ def retry(
             budget = give_up_s()
             until = began + (GIVE_UP_S if budget is None else budget)
             tries += 1
-            if failure.kind not in ("busy", "again") or stopped():
+            if failure.kind not in ("busy", "again") or failure.given_up or stopped():
                 raise
             if now >= until:
-                text = f"{failure} (tried {tries} times)"
-                raise Failure(failure.kind, text, status=failure.status) from failure
+                last = Failure(failure.kind, f"{failure} (tried {tries} times)", status=failure.status)
+                last.given_up = True
+                raise last from failure
             failed(failure)
             ends = min(now + _pause(tries, failure), until)
         while (left := ends - time.monotonic()) > 0 and not stopped():

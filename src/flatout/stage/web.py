@@ -146,8 +146,7 @@ class WebOrigin(Origin):
                 lambda: self._asked(key, url), self.tell_failure, lambda: ended.is_set() or self.stopped(), give_up_s
             )
         except Failure as failure:
-            # It was tried for long enough: reading it says so at once.
-            self._failures[key] = Failure("never", str(failure), status=failure.status)
+            self._failures[key] = failure
             return Entry(key, 0, UNREADABLE)
 
     def _asked(self, key: str, url: str) -> Entry:
