@@ -182,7 +182,7 @@ def keys_from(text: bytes, token: str) -> Keys | None:
 def _botocore_keys(name: str) -> Keys:
     """Keys of a profile that signs in (SSO) or takes a role: AWS's own library knows how."""
     try:
-        from botocore.session import Session  # type: ignore[import-not-found, unused-ignore]
+        from botocore.session import Session
     except ImportError:
         raise UsageError(
             f"profile {name}: signing in (SSO) or taking a role needs AWS's library: pip install boto3; "
