@@ -115,6 +115,8 @@ def test_a_wrong_secret_is_said_before_anything_is_mounted(
 def test_what_cannot_be_mounted_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mount_tools.Tool, "path", lambda tool: sys.executable)
     monkeypatch.setattr(mounting.os.path, "exists", lambda path: True)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with pytest.raises(UsageError, match="--with nfs: known are mountpoint-s3"):
         mount("s3://b", tmp_path / "a", StoreOptions(), "nfs")
     with pytest.raises(UsageError, match="only buckets can be mounted"):

@@ -87,6 +87,20 @@ def test_keys_with_odd_characters_arrive(endpoint: str, tmp_path: Path) -> None:
         assert (tmp_path / "dest" / key).read_bytes() == key.encode()
 
 
+def test_markers_and_keys_that_cannot_be_files_end_nothing(endpoint: str, tmp_path: Path) -> None:
+    import urllib3
+
+    origin = bucket(endpoint, "bad")
+    with urllib3.PoolManager() as http:
+        for key in ("good.jpg", "new\nline.jpg", "tab\tx", "x\x1b[31m", "folder/"):
+            url = origin._signed("PUT", f"bad/{key}", {})  # type: ignore[attr-defined]
+            assert http.request("PUT", url, body=b"" if key.endswith("/") else b"data").status == 200
+    done = stage(origin, tmp_path / "dest", Selection())
+    assert (done.copied, done.refused, done.failed) == (1, 3, 0) and origin.folders() == ["folder"]
+    one = stage(bucket(endpoint, "bad/good.jpg"), tmp_path / "one", Selection())
+    assert one.copied == 1 and (tmp_path / "one/good.jpg").read_bytes() == b"data"
+
+
 def test_objects_come_without_the_library_where_the_answer_is_plain(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

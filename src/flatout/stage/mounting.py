@@ -62,8 +62,8 @@ def mount(source: str, folder: Path, options: StoreOptions, only: str | None = N
         CommandError: the bucket cannot be read, or no program could mount it.
     """
     tools = _tools(only)
-    origin = S3Origin(source, options)
     bucket = _bucket(source, options)
+    origin = S3Origin(source, options)
     keys = profile_credentials(options.profile)
     if bucket.options.endpoint is None and "endpoint" in keys:
         bucket = replace(bucket, options=replace(bucket.options, endpoint=keys["endpoint"]))

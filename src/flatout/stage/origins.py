@@ -1,4 +1,4 @@
-"""Where data come from: object stores and HTTP through one library, folders and mounts through the file system."""
+"""Where data come from: object stores, web servers, and folders, which may be mounts."""
 
 from __future__ import annotations
 

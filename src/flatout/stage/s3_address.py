@@ -12,7 +12,7 @@ from flatout.errors import UsageError
 from flatout.stage.aws_credentials import settings
 from flatout.stage.origins import StoreOptions
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _HOST_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")  # a bucket that can be part of one, with a certificate
 _SIGNED = re.compile(r"[?&](X-Amz-[A-Za-z-]+|X-Goog-[A-Za-z-]+|AWSAccessKeyId|Signature|sig)=", re.I)
 FIRST_REGION = "us-east-1"
