@@ -39,6 +39,18 @@ test: $(READY)
 test-slow: $(READY)
 	$(PYTEST) -m slow $(ARGS) || test $$? -eq 5
 
+test-pythons:
+	@scripts/test-pythons $(ARGS)
+
+# Processes of the tests count too. ARGS narrows the tests, as in `make test`.
+coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
+coverage: $(READY)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/python -m coverage run -m pytest -q -n auto --dist worksteal $(ARGS)
+	@$(BIN)/python -m coverage combine -q
+	@$(BIN)/python -m coverage json -q -o build/coverage/report.json
+	@$(BIN)/python scripts/untested.py build/coverage/report.json
+
 lint: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
