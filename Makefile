@@ -7,14 +7,17 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.flatout-ready
 PYTEST = $(BIN)/python -m pytest -rs
 
-.PHONY: help venv demo test test-slow lint bench clean
+.PHONY: help venv demo test test-slow test-pythons coverage lint bench gpu-check clean
 
 help:
 	@echo "make demo       profile a training with an ordinary mistake, then the corrected one (SHORT=1: quicker)"
 	@echo "make test       the tests, without the slow ones (ARGS=...: passed to pytest)"
 	@echo "make test-slow  the slow tests"
-	@echo "make lint       ruff and mypy"
+	@echo "make test-pythons  the tests on 3.11, 3.12 and 3.13, and the probe on 3.9, where they are installed"
+	@echo "make coverage   the tests again, and the functions and branches that none of them enters"
+	@echo "make lint       ruff, mypy, and whether torch and the like have every name that is used"
 	@echo "make bench      the benchmarks (BENCH=overhead: only that one)"
+	@echo "make gpu-check  on a machine with a GPU, 40 minutes: writes docs/measurements/gpu.md (ARGS=--dry-run)"
 	@echo "make venv       only the set-up that the others do by themselves"
 	@echo "make clean      remove caches and build products; $(VENV) stays"
 
@@ -36,13 +39,29 @@ test: $(READY)
 test-slow: $(READY)
 	$(PYTEST) -m slow $(ARGS) || test $$? -eq 5
 
+test-pythons:
+	@scripts/test-pythons $(ARGS)
+
+# Processes of the tests count too. ARGS narrows the tests, as in `make test`.
+coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
+coverage: $(READY)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/python -m coverage run -m pytest -q -n auto --dist worksteal $(ARGS)
+	@$(BIN)/python -m coverage combine -q
+	@$(BIN)/python -m coverage json -q -o build/coverage/report.json
+	@$(BIN)/python scripts/untested.py build/coverage/report.json
+
 lint: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
 
 bench: $(READY)
 	@$(BIN)/python scripts/bench.py $(BENCH)
+
+gpu-check: $(READY)
+	@$(BIN)/python benchmarks/gpu/check.py $(ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

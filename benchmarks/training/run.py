@@ -57,6 +57,7 @@ def _recipe(model: str, compiled: str, options: argparse.Namespace) -> Recipe:
         f"images.size={options.size}",
         f"training.batch_size={options.batch_size}",
         f"training.compile={compiled}",
+        f"training.precision={options.precision}",
         "training.epochs=1",
         "schedule.warmup_epochs=0",
         "logging.every_steps=1000000",
@@ -79,7 +80,7 @@ def _one(name: str, options: argparse.Namespace) -> dict[str, float]:
 
 def _measure(name: str, model: str, compiled: str, options: argparse.Namespace) -> dict[str, float] | str:
     words = ["--one", name, "--models", model, "--compile", compiled, "--size", str(options.size)]
-    words += ["--batch-size", str(options.batch_size), "--steps", str(options.steps)]
+    words += ["--precision", options.precision, "--batch-size", str(options.batch_size), "--steps", str(options.steps)]
     words += ["--warm-up", str(options.warm_up), *(["--data", str(options.data)] if options.data else [])]
     try:
         done = subprocess.run(
@@ -149,6 +150,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--compile", nargs="+", choices=["off", "default"], help="(default: off default)")
     parser.add_argument("--batch-size", type=int, metavar="N", help="(default: 256 on a GPU with 40 GiB or more)")
     parser.add_argument("--size", type=int, metavar="PX", help="side of the images (default: 224)")
+    parser.add_argument("--precision", choices=["auto", "fp32", "bf16", "fp16"], default="auto", help="(default: auto)")
     parser.add_argument("--steps", type=int, metavar="N", help="timed steps (default: 100)")
     parser.add_argument("--warm-up", type=int, metavar="N", help="(default: 30)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="(default: 5)")

@@ -10,6 +10,7 @@ import inspect
 import sys
 import time
 import types
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 import torch.cuda
 
 TOTAL_BYTES = 16 << 30
+MOST_LAUNCHED = 1024  # kernels that a host may be ahead
 CYCLES_A_NS = 1  # of torch.cuda._sleep
 
 
@@ -41,6 +43,7 @@ class FakeGpu:
         self.now_ns = now_ns
         self._sleep_ns = sleep_ns or (lambda ns: time.sleep(ns / 1e9))
         self.busy_until_ns = 0
+        self._launched: deque[int] = deque()  # when each kernel in the queue is done
         self.waits = 0
         self.capturing = False
         self.allocated = self.peak = 0
@@ -48,7 +51,13 @@ class FakeGpu:
 
     def queue(self, ns: int) -> None:
         """Give the device work."""
+        now = self.now_ns()
+        while self._launched and self._launched[0] <= now:
+            self._launched.popleft()
+        if len(self._launched) >= MOST_LAUNCHED:  # the host waits for room in the queue
+            self._sleep_ns(self._launched.popleft() - now)
         self.busy_until_ns = max(self.now_ns(), self.busy_until_ns) + ns
+        self._launched.append(self.busy_until_ns)
 
     def wait(self) -> None:
         """Wait until it has done all its work."""

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+import torchvision.io
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torchvision.io import ImageReadMode
 
 from tests.gpu.fake_gpu import FakeGpu
 
@@ -47,9 +49,10 @@ def _place(tensor: Tensor) -> bool | None:
 class FakeTensors(TorchDispatchMode):
     """Hands the marks on."""
 
-    def __init__(self, gpu: FakeGpu) -> None:
+    def __init__(self, gpu: FakeGpu, op_ns: int = 0) -> None:
+        """``op_ns``: what every operation takes on the device; the host goes on meanwhile."""
         super().__init__()
-        self.gpu = gpu
+        self.gpu, self.op_ns = gpu, op_ns
 
     def place(self, tensor: Tensor) -> Tensor:
         """Mark a tensor as lying on the GPU."""
@@ -75,6 +78,8 @@ class FakeTensors(TorchDispatchMode):
         if there and name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select"):
             self.gpu.wait()
         result = func(*args, **(kwargs or {}))
+        if there:
+            self.gpu.queue(self.op_ns)
         if there and name != "aten::copy_":
             for tensor in tree_leaves(result):
                 if isinstance(tensor, Tensor):
@@ -101,9 +106,9 @@ def _below(patch: pytest.MonkeyPatch, owner: Any, name: str, make: Callable[[Any
         patch.setattr(held, "cell_contents", made)
 
 
-def install(patch: pytest.MonkeyPatch, gpu: FakeGpu) -> FakeTensors:
+def install(patch: pytest.MonkeyPatch, gpu: FakeGpu, op_ns: int = 0) -> FakeTensors:
     """Make torch put tensors on the fake GPU, until ``patch`` is undone; the result is entered as a context."""
-    mode = FakeTensors(gpu)
+    mode = FakeTensors(gpu, op_ns)
     base = torch._C.TensorBase
     device, is_cpu = base.device, base.is_cpu
     patch.setattr(Tensor, "device", property(lambda self: CUDA if on_gpu(self) else device.__get__(self)))
@@ -122,6 +127,8 @@ def install(patch: pytest.MonkeyPatch, gpu: FakeGpu) -> FakeTensors:
         _below(patch, Tensor, name, functools.partial(_read, gpu, name))
     _below(patch, torch, "from_dlpack", functools.partial(_from_dlpack, mode))
     _below(patch, torch.autocast, "__init__", _autocast)
+    real = torchvision.io.decode_jpeg
+    patch.setattr(torchvision.io, "decode_jpeg", functools.partial(_decode_jpeg, real))
     return mode
 
 
@@ -216,6 +223,19 @@ def _pin(self: Tensor, device: Any = None) -> Tensor:
 
 def _is_pinned(self: Tensor, device: Any = None) -> bool:
     return bool(getattr(self.untyped_storage(), PINNED, False))
+
+
+def _decode_jpeg(
+    real: Any,
+    input: Tensor,
+    mode: Any = ImageReadMode.UNCHANGED,
+    device: Any = "cpu",
+    apply_exif_orientation: bool = False,
+) -> Tensor:
+    """nvJPEG: takes bytes in host memory, and leaves pixels on the GPU."""
+    assert not on_gpu(input) and input.dtype == torch.uint8 and input.dim() == 1
+    made: Tensor = real(input, mode, apply_exif_orientation=apply_exif_orientation)
+    return made.to(device)
 
 
 def _read(gpu: FakeGpu, name: str, original: Any) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 """Run a script as ``__main__`` with the fake GPU below torch: python run_on_fake_gpu.py SCRIPT [ARGUMENTS].
 
+FAKE_GPU_OP_US is what each operation takes on the device, in microseconds.
 Whatever was patched when torch was imported, such as by the probe, stays above it.
 """
 
@@ -24,7 +25,7 @@ def main() -> None:
     fake_nvml.install(patch, fake_nvml.FakeLibrary())
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-    with fake_tensors.install(patch, gpu):
+    with fake_tensors.install(patch, gpu, int(os.environ.get("FAKE_GPU_OP_US", "0")) * 1000):
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -21,6 +21,7 @@ from flatout.recipes.derivation import _device
 from flatout.recipes.fitting import fit, make_loader
 from flatout.recipes.lr_range import range_test
 from flatout.recipes.models import build_model
+from flatout.recipes.optimization import build_optimizer
 from flatout.recipes.predicting import find_trained, predict
 from flatout.recipes.reading import read_recipe
 from flatout.recipes.schema import Recipe
@@ -257,3 +258,21 @@ def test_dali_on_a_gpu_has_the_names_that_are_used() -> None:
     assert hasattr(backend_impl.TensorListGPU, "as_tensor")
     ours, theirs = vars(DaliTensors), vars(backend_impl.TensorGPU)
     assert {"__dlpack__", "__dlpack_device__"} <= ours.keys() & theirs.keys()
+
+
+def test_a_first_step_that_overflows_in_float16_leaves_no_momentum_behind(fake: FakeGpu, photographs: Path) -> None:
+    wanted = recipe(photographs, "optimizer.name=sgd", "optimizer.momentum=0.9")
+    torch.manual_seed(0)
+    model = torch.nn.Linear(64, 64).to("cuda")
+    optimizer, scaler = build_optimizer(wanted, model, 0.01), torch.amp.GradScaler("cuda")
+    assert optimizer.defaults["fused"]
+    before = model.weight.detach().clone()
+    for factor in (float("inf"), 1.0):
+        loss = model(torch.ones(2, 64, device="cuda")).sum() * factor
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    expected = before - 0.01 * (1.9 if optimizer.defaults["nesterov"] else 1.0) * 2
+    decay = optimizer.param_groups[0]["weight_decay"]
+    assert torch.allclose(model.weight, expected, atol=0.02 * decay + 1e-5)

@@ -258,3 +258,36 @@ def test_libraries_that_open_files_in_c_are_handed_the_copy(tmp_path: Path, sett
     first = [f"{near} {near} None", f"{near} {writing}", str(pixel)]
     second = first if setting == "read_from" else [first[0], f"{near} None", first[2]]
     assert done.stdout.splitlines() == first + second, done.stderr
+
+
+TWO_OPTIMIZERS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+body, head = nn.Linear(8, 8), nn.Linear(8, 1)
+model = nn.Sequential(body, head)
+first, second = (torch.optim.SGD(part.parameters(), lr=0.01) for part in (body, head))
+for step in range(4):
+    loss = model(torch.ones(4, 8)).square().mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    first.step()
+    second.step()
+    first.zero_grad()
+    second.zero_grad()
+    print(loss.item())
+"""
+
+
+def test_a_loss_is_scaled_for_several_optimizers_at_once(tmp_path: Path) -> None:
+    script = tmp_path / "two.py"
+    script.write_text(TWO_OPTIMIZERS)
+    losses = []
+    for settings in ({}, {"autocast": "fp16"}):
+        environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(settings), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        losses.append([float(line) for line in done.stdout.split()])
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    assert losses[1][-1] < losses[1][0]

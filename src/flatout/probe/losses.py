@@ -3,7 +3,6 @@
 import collections
 import functools
 import os
-from typing import Any
 
 import torch
 

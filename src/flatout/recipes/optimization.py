@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -51,4 +52,19 @@ def build_optimizer(recipe: Recipe, model: nn.Module, lr: float) -> torch.optim.
     if wanted.name == "adamw":
         return torch.optim.AdamW(groups, lr=lr, betas=wanted.betas, fused=fused)
     nesterov = wanted.nesterov and wanted.momentum > 0
-    return torch.optim.SGD(groups, lr=lr, momentum=wanted.momentum, nesterov=nesterov, fused=fused)
+    made = torch.optim.SGD(groups, lr=lr, momentum=wanted.momentum, nesterov=nesterov, fused=fused)
+    if fused and wanted.momentum > 0:
+        made.register_step_pre_hook(_begin_momentum)
+    return made
+
+
+def _begin_momentum(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Begin with a momentum of zero.
+
+    The fused SGD of torch allocates it in its first step and fills it there, unless a gradient scaler skips that step
+    for an overflow in float16: the second step then goes on from whatever lay in that memory.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and optimizer.state[parameter].get("momentum_buffer") is None:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter.grad)

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 _scalers: dict[str, "torch.amp.GradScaler"] = {}  # by device type
 _optimizers: Any = weakref.WeakSet()
-_unscaled: Any = weakref.WeakSet()  # since their last step
+_unscaled: Any = weakref.WeakSet()  # optimizers, since the scale's last update
+_looked_at: set[str] = set()  # device types with gradients that were looked at since then
 
 
 def install():
@@ -23,6 +24,11 @@ def install():
             kind = tensors.device.type
             if kind not in _scalers:
                 _scalers[kind] = torch.amp.GradScaler(kind)
+            # Not after each step: a training with several optimizers takes several after one backward pass.
+            if kind in _looked_at:
+                _scalers[kind].update()
+                _looked_at.discard(kind)
+                _unscaled.clear()
             tensors = _scalers[kind].scale(tensors)
         return backward(tensors, *args, **kwargs)
 
@@ -38,7 +44,6 @@ def install():
 
     Optimizer.__init__ = __init__
     register_optimizer_step_pre_hook(_before_step)
-    register_optimizer_step_post_hook(_after_step)
 
 
 def _unscaling(clip):
@@ -63,6 +68,7 @@ def _unscale(optimizer):
     if scaler is not None and optimizer not in _unscaled:
         scaler.unscale_(optimizer)
         _unscaled.add(optimizer)
+        _looked_at.update(kind for kind, known in _scalers.items() if known is scaler)
 
 
 def _before_step(optimizer, args, kwargs):
@@ -75,9 +81,3 @@ def _before_step(optimizer, args, kwargs):
         for group in optimizer.param_groups:
             for weight in group["params"]:
                 weight.grad = None
-    # What GradScaler.step would note: an update needs a step that was looked at.
-    scaler.update()
-
-
-def _after_step(optimizer, args, kwargs):
-    _unscaled.discard(optimizer)

@@ -3,7 +3,7 @@
 import functools
 import inspect
 
-from torch import optim
+from torch import optim, zeros_like
 from torch.optim import Optimizer
 
 SETTINGS = ("optimizer_form", "lr_factor", "accumulate")
@@ -41,6 +41,9 @@ def _formed(original, form, injected):
     def formed(self, *args, **kwargs):
         if args:  # a generator of weights is empty the second time
             args = (list(args[0]), *args[1:])
+        if form == "fused" and isinstance(self, optim.SGD) and (kwargs.get("dampening") or len(args) > 3):
+            injected.refuse("optimizer_form", "SGD with dampening")  # its first step is another one, see below
+            return original(self, *args, **kwargs)
         if kwargs.get("fused") or kwargs.get("foreach") or kwargs.get("differentiable"):
             injected.refuse("optimizer_form", "the script chooses a form itself")
             return original(self, *args, **kwargs)
@@ -49,10 +52,24 @@ def _formed(original, form, injected):
         except (RuntimeError, ValueError, TypeError) as error:
             injected.refuse("optimizer_form", str(error).splitlines()[0])
             return original(self, *args, **kwargs)
+        if form == "fused" and isinstance(self, optim.SGD) and self.defaults["momentum"]:
+            self.register_step_pre_hook(_begin_momentum)
         injected.done("optimizer_form")
         return None
 
     return __init__
+
+
+def _begin_momentum(optimizer, args, kwargs):
+    """Begin with a momentum of zero.
+
+    The fused SGD of torch allocates it in its first step and fills it there, unless a gradient scaler skips that step
+    for an overflow in float16: the second step then goes on from whatever lay in that memory.
+    """
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            if weight.grad is not None and optimizer.state[weight].get("momentum_buffer") is None:
+                optimizer.state[weight]["momentum_buffer"] = zeros_like(weight.grad)
 
 
 def _scaled(original, factor, injected):
