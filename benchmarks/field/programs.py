@@ -156,7 +156,7 @@ def _words(places: Places, planted: bool) -> list[str]:
 def _read_words(text: str) -> Meter:
     times = _find(r"ms/batch +([\d.]+)", text)
     count = _find(r"\d+/ *(\d+) batches", text)
-    mean = statistics.fmean(map(float, times[1:])) / 1e3 if len(times) > 1 else None
+    mean = statistics.fmean(map(float, times)) / 1e3 if times else None
     steps = int(count[0]) + 1 if count else None  # the last piece is shorter and not in its count
     return Meter(steps, mean, False, tuple(_find(r"loss +([\d.]+) \| ppl", text)))
 
@@ -193,7 +193,7 @@ def _read_trainer(text: str) -> Meter:
 def _nnunet(places: Places, planted: bool) -> list[str]:
     return [
         str(places.bin / "nnUNetv2_train"),
-        *("1", "2d", "all", "-tr", "nnUNetTrainer_1epoch", "-device", "cpu"),
+        *("1", "2d", "all", "-tr", "nnUNetTrainerDA5" if planted else "nnUNetTrainer_1epoch", "-device", "cpu"),
     ]
 
 
@@ -281,7 +281,7 @@ PROGRAMS: tuple[Program, ...] = (
         "TRL sft", COMMAND, _sft, _read_trainer, "a checkpoint after each step", ("checkpoint",), ("trl",),
     ),
     Program(
-        "nnU-Net", COMMAND, _nnunet, lambda text: Meter(), "augmentation in the training process (nnUNet_n_proc_DA=0)",
+        "nnU-Net", COMMAND, _nnunet, lambda text: Meter(), "heavy augmentation in the training process (DA5)",
         ("own_input",), ("nnunetv2",), ends=False, environment=_nnunet_environment,
     ),
     Program(
