@@ -252,7 +252,7 @@ def _sentences(places: Places, planted: bool) -> list[str]:
 
 def _neuralforecast(places: Places, planted: bool) -> list[str]:
     script = str(QUICKSTARTS / "fit_neuralforecast.py")
-    return [str(places.bin / "python"), script, "150", "1" if planted else "1000"]
+    return [str(places.bin / "python"), script, "60", "1" if planted else "1000"]
 
 
 HUGE = "pictures of 2,400 x 2,400 pixels, fetched without workers"
