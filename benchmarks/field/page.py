@@ -90,5 +90,7 @@ def page(found: Sequence[tuple[Program, Outcome]], budget_s: float) -> str:
     lines += [f"- {p.name}: {note}" for p, o in measured for note in o.notes]
     lines += ["", "## What was said without a planted fault", ""]
     lines += [f"- {p.name}: {o.healthy_verdict}" for p, o in measured]
+    lines += ["", "## How fix ended", ""]
+    lines += [f"- {p.name}: {o.fixed}" for p, o in measured if o.changed is not None]
     lines += ["", "## Left out", "", *(f"- {name}: {why}" for name, why in LEFT_OUT.items())]
     return "\n".join(lines).rstrip() + "\n"

@@ -126,12 +126,10 @@ def _yolo(places: Places, planted: bool) -> list[str]:
 
 
 def _read_yolo(text: str) -> Meter:
-    bars = _find(r"(\d+)/\1 ([\d.]+)it/s [\d.]+s\s*\n", text)
-    rounds = [(int(count), float(rate)) for count, rate in bars if int(count) > 1]
+    """Its bars leave out what it does between epochs, so that only their counts compare."""
+    rounds = [int(count) for count, _ in _find(r"(\d+)/\1 ([\d.]+)it/s [\d.]+s\s*\n", text) if int(count) > 1]
     losses = tuple(_find(r"\d+/\d+ +0G +(\S+ +\S+ +\S+) +\d+ +64: 100%", text))
-    if not rounds:
-        return Meter(losses=losses)
-    return Meter(sum(count for count, _ in rounds), 1.0 / rounds[-1][1], False, losses)
+    return Meter(sum(rounds) or None, losses=losses)
 
 
 def _imagenet(places: Places, planted: bool) -> list[str]:
@@ -156,7 +154,7 @@ def _words(places: Places, planted: bool) -> list[str]:
 def _read_words(text: str) -> Meter:
     times = _find(r"ms/batch +([\d.]+)", text)
     count = _find(r"\d+/ *(\d+) batches", text)
-    mean = statistics.fmean(map(float, times)) / 1e3 if times else None
+    mean = statistics.fmean(map(float, times[1:])) / 1e3 if len(times) > 1 else None  # the first holds the first step
     steps = int(count[0]) + 1 if count else None  # the last piece is shorter and not in its count
     return Meter(steps, mean, False, tuple(_find(r"loss +([\d.]+) \| ppl", text)))
 
@@ -242,7 +240,8 @@ def _read_keras(text: str) -> Meter:
     losses = _own_lines(text).losses
     if not rounds:
         return Meter(losses=losses)
-    return Meter(sum(int(count) for count, _ in rounds), float(rounds[-1][1]) / 1e3, False, losses)
+    steps = sum(int(count) for count, _ in rounds)
+    return Meter(steps, sum(int(count) * float(ms) for count, ms in rounds) / steps / 1e3, False, losses)
 
 
 def _sentences(places: Places, planted: bool) -> list[str]:
@@ -314,7 +313,8 @@ LEFT_OUT = {
     "accelerate's loader runs inside TRL and sentence-transformers here",
     "speechbrain": "it needs torchaudio, whose newest wheel is built for another CUDA version than the torch here, "
     "and refuses to be imported",
-    "pytorch-forecasting, gluonts, darts": "not yet written; neuralforecast stands for time series",
+    "pytorch-forecasting, gluonts, darts": "not written; neuralforecast stands for time series",
+    "MONAI": "not written; nnU-Net stands for medical images",
 }
 
 
