@@ -281,6 +281,42 @@ def test_input_between_forward_and_backward_pass_is_no_loss(tmp_path):
     assert ledger.account("batch_wait").seconds == pytest.approx(1.5) and ledger.account("loss") is None
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_loader_that_draws_one_batch_ahead_has_as_many_steps_as_were_trained(tmp_path, complete):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=0)
+    trained = 0
+    for _ in range(3):
+        main.iterate(loader)
+        main.wait(loader, 0.1)
+        for _ in range(4):  # five batches a pass
+            main.wait(loader, 0.1)
+            main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1)
+            trained += 1
+        if complete or trained < 12:
+            main.end_pass(loader)
+            main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1)
+            trained += 1
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.steps.count == trained - 1
+    assert ledger.steps.samples == 4 * (trained - 1)
+
+
+def test_manual_updates_after_a_clipped_gradient_are_counted_once_each(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(5):
+        main.spend(kinds.FORWARD, 0.1, main.text("Net"), 1, 1)
+        main.spend(kinds.BACKWARD, 0.2)
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("clip_grad_norm_"))
+        main.pause(0.1)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.steps.count == 4 and ledger.steps.min_s == pytest.approx(0.5)
+
+
 def test_samples_without_a_loader_are_those_of_the_largest_module(tmp_path):
     run = RunBuilder(tmp_path)
     main = run.process()

@@ -58,6 +58,15 @@ def test_other_code_between_the_calls_of_a_step_is_no_input(frames: list[list[ob
     ("frames", "named"),
     [
         (
+            [
+                library("torch/_ops.py", "call"),
+                library("transformers/trainer.py", "log"),
+                library("trl/sft.py", "main"),
+                ["/venv/bin/trl", 8, "m", "", True],
+            ],
+            "transformers",
+        ),
+        (
             [library("numpy/core.py", "add"), library("yolo/train.py", "step"), ["/venv/bin/yolo", 8, "m", "", True]],
             "yolo",
         ),

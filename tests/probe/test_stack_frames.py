@@ -35,3 +35,8 @@ def test_a_short_stack_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_pat
     files = stack_below(str(tmp_path / "library.py"), 3, monkeypatch)
     assert len(files) == sites.MAX_FRAMES
     assert files[4] == __file__
+
+
+def test_a_package_of_an_environment_below_this_one_is_no_code_of_the_user() -> None:
+    assert not sites.is_user_file("/opt/base/lib/python3.11/site-packages/lightning/trainer.py")
+    assert sites.is_user_file("/home/me/train.py")

@@ -84,8 +84,13 @@ def line_of(names: Names, stack: int) -> Line | None:
     if not frames:
         return None
     own = next((place for place, frame in enumerate(frames) if frame[4] and not _STARTER.search(str(frame[0]))), None)
+    part = next((frame for frame in frames if _PART.search(str(frame[2]))), None)
     if own is None:
-        chosen = next((frame for frame in frames if _PART.search(str(frame[2]))), None) or _of_program(frames)
+        own = _of_program(frames)
+    else:
+        part = None
+    if part is not None:
+        chosen = part
     elif own > 0 and _FRAMEWORK.search(str(frames[own - 1][0])):
         chosen = next(frame for frame in frames if _FRAMEWORK.search(str(frame[0])))
     else:
@@ -94,13 +99,11 @@ def line_of(names: Names, stack: int) -> Line | None:
     return Line(str(file), int(line), str(function), str(source), 0.0)
 
 
-def _of_program(frames: list[list[Any]]) -> list[Any]:
-    """Of a program that is an installed package itself: its own innermost line, not that of a library it calls."""
+def _of_program(frames: list[list[Any]]) -> int:
+    """Of a program that is an installed package itself: place of its innermost line, not that of a library it calls."""
     packages = [_PACKAGE.search(str(frame[0])) for frame in frames]
     program = next((found[1] for found in reversed(packages) if found), None)
-    return next(
-        (frame for frame, found in zip(frames, packages, strict=True) if found and found[1] == program), frames[0]
-    )
+    return next((place for place, found in enumerate(packages) if found and found[1] == program), 0)
 
 
 def weigh_lines(samples: Samples, weight: Floats | None = None) -> dict[Line, float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.diagnose.timeline import Floats, Ints
+from flatout.diagnose.timeline import Flags, Floats, Ints
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, of_kinds
 
@@ -88,7 +88,7 @@ def find_training(run: Run) -> Training | None:
     passes, steps = _steps_of_loader(lead, events, marks, loaders) if loaders else _steps_of_updates(events, marks)
     if not len(steps):
         return None
-    begin = _first_step_end(lead, events, marks, loaders)
+    begin = _first_step_end(lead, events, marks, loaders) if loaders else int(steps.work_end_ns[0])
     limit = run.window_end_ns if run.window_end_ns is not None else run.end_ns
     finished = np.flatnonzero((steps.work_end_ns > begin) & (steps.work_end_ns <= limit))
     chosen = slice(int(finished[0]), int(finished[-1]) + 1) if len(finished) else slice(0, 0)
@@ -158,13 +158,36 @@ def _loaders(events: Events, marks: Events) -> tuple[tuple[int, ...], tuple[int,
     return tuple(loaders), tuple(id for id in seen if id not in loaders)
 
 
-def _followed(waits: Events, marks: Events) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _followed(waits: Events, marks: Events) -> Flags:
     """Which batches of one loader are followed by a mark before its next batch."""
+    return np.asarray(_marks_after(waits, marks) > 0)
+
+
+def _marks_after(waits: Events, marks: Events) -> Ints:
+    """How many marks follow each batch of one loader before its next batch."""
     if len(marks) and marks["kind"][0] == kinds.BATCH_WAIT:
-        return np.ones(len(waits), bool)
+        return np.ones(len(waits), np.int64)
     # By the end of the mark: an optimizer may call the backward pass, and so may begin before the wait.
     before = np.searchsorted(ends(marks), ends(waits), "right")
-    return np.asarray(np.diff(np.append(before, len(marks))) > 0)
+    return np.asarray(np.diff(np.append(before, len(marks))), np.int64)
+
+
+def _without_lead(marks: Ints, work_end: Ints, epoch: Ints) -> tuple[Flags, Ints]:
+    """Which batches were trained on, and when that ended, where a loader draws each batch one step ahead.
+
+    accelerate asks for the next batch before it hands out the current one: a pass begins with two batches at once and
+    ends with a step that no batch comes before. There each batch is followed by the step of the one before it.
+    """
+    followed, finished = marks > 0, work_end.copy()
+    edges = np.flatnonzero(np.concatenate(([True], np.diff(epoch) != 0, [True]))) if len(epoch) else np.zeros(1, int)
+    for first, behind in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        last = behind - 1
+        if last == first or followed[first] or not followed[first + 1 : behind].all():
+            continue
+        usual = float(np.median(marks[first + 1 : last])) if last > first + 1 else 1.0
+        finished[first:last] = work_end[first + 1 : behind]
+        followed[first], followed[last] = True, marks[last] >= 2 * usual
+    return followed, finished
 
 
 def _steps_of_loader(
@@ -188,7 +211,8 @@ def _steps_of_loader(
     following = np.append(waits["start"][1:], work_end[-1:])
     same_pass = np.append(epoch[1:] == epoch[:-1], False)
     step_end = np.where(same_pass, following, work_end)
-    rows = np.flatnonzero(_followed(waits, marks))
+    followed, work_end = _without_lead(_marks_after(waits, marks), work_end, epoch)
+    rows = np.flatnonzero(followed)
     wait = waits["duration"].astype(float)
     for paired in loaders[1:]:
         wait = wait + _waited(events, paired, waits["start"], step_end)

@@ -26,9 +26,16 @@ def samples_in(batch):
             batch = (tensors or values)[0]
         elif hasattr(batch, "num_graphs"):
             return int(batch.num_graphs)
+        elif hasattr(batch, "__dataclass_fields__"):
+            batch = _fields(batch)
         else:
             return 0
     return 0
+
+
+def _fields(batch):
+    """A dataclass as a dict of what it holds."""
+    return {name: getattr(batch, name, None) for name in batch.__dataclass_fields__}
 
 
 def weigh(batch, depth=0):
@@ -43,6 +50,8 @@ def weigh(batch, depth=0):
         parts = batch[:64]
     elif hasattr(batch, "values") and hasattr(batch, "keys"):
         parts = list(batch.values())[:64]
+    elif hasattr(batch, "__dataclass_fields__"):
+        parts = list(_fields(batch).values())
     total = 0
     layout: Any = []
     for part in parts:

@@ -25,6 +25,8 @@ def _library_folders():
 
 
 _LIBRARIES = _library_folders()
+# An environment may stand on another one, whose folders this interpreter does not call its own.
+_INSTALLED = ("/site-packages/", "/dist-packages/")
 _is_user: dict[str, bool] = {}
 
 
@@ -33,7 +35,9 @@ def is_user_file(path):
     known = _is_user.get(path)
     if known is None:
         outside = path.startswith("<") and not path.startswith("<ipython")
-        known = _is_user[path] = not outside and not os.path.abspath(path).startswith(_LIBRARIES)
+        full = os.path.abspath(path)
+        installed = full.startswith(_LIBRARIES) or any(part in full for part in _INSTALLED)
+        known = _is_user[path] = not outside and not installed
     return known
 
 
