@@ -20,52 +20,19 @@ import torch
 from flatout.diagnose.training import find_training
 from flatout.diagnose.workers import build_loading
 from flatout.errors import UsageError
+from flatout.recipes import trainer
 from flatout.recipes.contract import TrainingFailed
-from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import open_data
 from flatout.recipes.fitting import fit, make_loader
 from flatout.recipes.lr_range import range_test
 from flatout.recipes.models import build_model
 from flatout.recipes.predicting import find_trained, predict
 from flatout.recipes.reading import read_recipe
-from flatout.recipes.schema import Recipe
 from flatout.recipes.task import ImageTask
 from flatout.recipes.training import train_recipe
 from flatout.record import load_run
 from tests.loader.photographs import make_class_folders
-
-TINY = [
-    "model.name=test_resnet",
-    "images.size=32",
-    "images.workers=1",
-    "training.batch_size=16",
-    "training.epochs=2",
-    "schedule.warmup_epochs=0.5",
-]
-pytestmark = [
-    # Lightning's and its dependencies' own.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_class_folders(tmp_path_factory.mktemp("photographs"), 3, 24, 64)
-
-
-def recipe(photographs: Path, *more: str) -> Recipe:
-    return resolve_images(read_recipe("demo", [*TINY, f"data.root={photographs}", *more]))[0]
-
-
-def losses(folder: Path) -> list[float]:
-    with (folder / "steps.csv").open(newline="") as file:
-        return [float(row["loss"]) for row in csv.DictReader(file)]
-
-
-def quiet(line: str) -> None:
-    pass
+from tests.recipes.small_training import TINY, losses, quiet, recipe
 
 
 def test_a_fit_learns_and_leaves_checkpoints_metrics_recipe_and_classes(photographs: Path, tmp_path: Path) -> None:
@@ -428,7 +395,6 @@ def test_a_subset_has_the_same_class_indices_in_training_and_validation(photogra
     ("more", "said"),
     [
         (["training.batch_size=500"], "500 × 1 process.* is more than the 72 training images"),
-        (["model.name=resnet19"], "timm has no model 'resnet19': did you mean"),
         (["model.weights=nowhere.pth"], "nowhere.pth: no such file"),
         (["data.classes=9"], "9 are wanted and the training data has 3"),
         (["data.train=nowhere"], "no such folder"),
@@ -458,3 +424,19 @@ def test_a_checkpoint_of_another_model_is_refused(photographs: Path, tmp_path: P
     other = recipe(photographs, "model.name=test_byobnet")
     with pytest.raises(UsageError, match=r'model.name was "test_resnet" and is "test_byobnet" now: this cannot change'):
         fit(other, open_data(other), tmp_path / "run", resume=True, report=quiet, show_progress=False)
+
+
+def test_tensor_cores_are_allowed_as_the_recipe_says_where_there_is_a_gpu(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    monkeypatch.setattr(trainer.pl, "Trainer", lambda **options: options)
+    for tf32 in ("true", "false"):
+        made: Any = trainer.build_trainer(
+            recipe(photographs, f"training.tf32={tf32}"), tmp_path, None, show_progress=False, world=1
+        )
+        assert made["accelerator"] == "gpu" and made["precision"] == "bf16-mixed"
+    assert asked == ["high", "highest"]

@@ -21,7 +21,7 @@ FREE = ("about", "data.", "logging.", "checkpoints.keep", "checkpoints.every_ste
 # The checkpoint holds tensors of these shapes and meanings.
 FIXED = ("task", "model.name", "model.in_chans", "optimizer.name", "optimizer.momentum", "optimizer.nesterov",
          "optimizer.betas", "optimizer.eps", "optimizer.weight_decay", "optimizer.layer_decay", "optimizer.options",
-         "folds.")  # fmt: skip
+         "folds")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,7 @@ def _checked(path: Path, checkpoint: Any, recipe: Recipe, data: ImageData, allow
     origin = checkpoint.get("flatout")
     if not isinstance(origin, dict):
         raise UsageError(f"--resume: {path}: was not written by flatout train")
-    before, now = flat(origin["recipe"]), flat(recipe.model_dump(mode="json"))
-    different = {key: (before.get(key), now.get(key)) for key in {**before, **now} if before.get(key) != now.get(key)}
+    different = differing(origin["recipe"], recipe.model_dump(mode="json"))
     different = {key: values for key, values in different.items() if not key.startswith(FREE)}
     fixed = {key: values for key, values in different.items() if key.startswith(FIXED)}
     if fixed:
@@ -140,15 +139,18 @@ def _checked(path: Path, checkpoint: Any, recipe: Recipe, data: ImageData, allow
     )
 
 
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted key -> value; a section that is null is one value."""
-    values: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict) and value and prefix + key != "optimizer.options":
-            values.update(flat(value, f"{prefix}{key}."))
-        else:
-            values[prefix + key] = value
-    return values
+def differing(before: Any, now: Any, key: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted key -> its two values, of the keys that differ between two recipes; a section that is null is one key."""
+    if before == now:
+        return {}
+    if not (isinstance(before, dict) and isinstance(now, dict)) or key == "optimizer.options":
+        return {key: (before, now)}
+    inner = {**before, **now}
+    return {
+        full: values
+        for name in inner
+        for full, values in differing(before.get(name), now.get(name), f"{key}.{name}" if key else name).items()
+    }
 
 
 def _said(different: dict[str, tuple[Any, Any]]) -> str:

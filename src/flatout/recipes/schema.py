@@ -289,7 +289,7 @@ class Recipe(Section):
         warmup, epochs = self.schedule.warmup_epochs, self.training.epochs
         if warmup >= epochs and warmup > 0:
             raise ValueError(
-                f"schedule.warmup_epochs: {warmup:g} of {epochs} epochs leave none at the full rate: "
+                f"schedule.warmup_epochs: {warmup:g} of {epochs} epochs (training.epochs) leave none at the full rate: "
                 f"--set schedule.warmup_epochs={epochs / 10:g}, or train longer"
             )
         if self.training.early_stopping and self.data.validation is None and self.folds is None:
