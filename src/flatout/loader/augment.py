@@ -51,7 +51,7 @@ class Augmentation:
         if self.blur and draw.random() < self.blur:
             sigma = draw.uniform(*BLUR_SIGMA)
             reach = min(math.ceil(2 * sigma), min(image.shape[1:]) - 1)  # the border is reflected
-            image = functional.gaussian_blur(image, [2 * reach + 1], [sigma])
+            image = functional.gaussian_blur(image, [2 * reach + 1] * 2, [sigma] * 2)
         if image is not before:
             pixels.copy_(image.permute(1, 2, 0))
 

@@ -100,7 +100,7 @@ def range_test(
             stepping.zero_grad()
             loss.backward()
             stepping.step()
-            value = float(loss)
+            value = float(loss.detach())
             if not math.isfinite(value):
                 break
             lrs.append(lr)
