@@ -118,7 +118,6 @@ def save(folder: Path, records: list[EpochRecord], keep: int) -> None:
 def test_exactly_the_best_and_the_last_are_kept_whenever_the_process_was_killed(tmp_path: Path) -> None:
     records = [record(n, val_acc1=score) for n, score in enumerate((0.1, 0.3, 0.2, 0.5, 0.4))]
     (tmp_path / "best-mine.ckpt").write_bytes(b"the user's")
-    (tmp_path / ".last.ckpt.0123456789ab.tmp").write_bytes(b"a killed process was writing this")
     for count in range(1, 6):
         save(tmp_path, records[:count], 2)
         save(tmp_path, records[:count], 2)  # killed after the checkpoint: the epoch is trained again

@@ -16,7 +16,7 @@ from flatout.recipes import fitting
 from flatout.recipes.datasets import open_data
 from flatout.recipes.fitting import fit
 from flatout.recipes.folds import train_folds
-from flatout.recipes.output_folder import check_output
+from flatout.recipes.output_folder import check_output, remove_unfinished
 from flatout.recipes.training import train_recipe
 from tests.loader.photographs import make_class_folders
 from tests.recipes.small_training import losses, quiet, recipe
@@ -154,6 +154,10 @@ def test_a_training_is_not_begun_over_another_or_over_somebodys_files(
         check_output(mine, resume=False)
     with pytest.raises(UsageError, match=r"--output .*: Not a directory: give another folder"):
         check_output(mine / "notes.txt" / "run", resume=False)
+    for name in (".last.ckpt.0123456789ab.tmp", ".steps.csv.0123456789ab.tmp", ".mine.tmp", "a.tmp"):
+        (mine / name).write_text("")
+    remove_unfinished(mine)
+    assert sorted(os.listdir(mine)) == [".mine.tmp", "a.tmp", "notes.txt"]
     begun = tmp_path / "begun"  # ended before its first checkpoint
     begun.mkdir()
     (begun / "recipe.yaml").write_text("")
@@ -178,6 +182,7 @@ from pathlib import Path
 import pytorch_lightning, timm.data, timm.optim, timm.scheduler, torch
 import flatout.recipes.checkpoints as checkpoints
 from flatout.recipes.datasets import open_data
+from flatout.recipes.output_folder import remove_unfinished
 from flatout.recipes.training import train_recipe
 from tests.recipes.small_training import losses, quiet, recipe
 
@@ -225,6 +230,7 @@ while killed < kills:
     assert losses(folder) == losses(root / "whole"), folder
     kept = sorted(path.name for path in folder.glob("*.ckpt"))
     assert kept == sorted(path.name for path in (root / "whole").glob("*.ckpt")), kept
+    remove_unfinished(folder)
     assert not list(folder.glob(".*")), list(folder.glob(".*"))
 print(f"{killed} kills in {runs} trainings")
 """

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import random
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,13 +24,15 @@ import torch
 from flatout.diagnose.training import find_training
 from flatout.diagnose.workers import build_loading
 from flatout.errors import UsageError
+from flatout.loader.contract import Sample
+from flatout.loader.making import UnreadableImage
 from flatout.recipes import trainer
 from flatout.recipes.contract import TrainingFailed
-from flatout.recipes.datasets import open_data
+from flatout.recipes.datasets import open_data, open_test
 from flatout.recipes.fitting import fit, make_loader
 from flatout.recipes.lr_range import range_test
 from flatout.recipes.models import build_model
-from flatout.recipes.predicting import find_trained, predict
+from flatout.recipes.predicting import find_trained, ids_of, predict
 from flatout.recipes.reading import read_recipe
 from flatout.recipes.task import ImageTask
 from flatout.recipes.training import train_recipe
@@ -226,7 +232,8 @@ def test_stopped_with_ctrl_c_it_says_how_to_go_on(photographs: Path, tmp_path: P
     said = child.communicate()[1]
     assert child.returncode == 130
     assert "Traceback" not in said
-    assert f"go on with: flatout train demo --output {tmp_path}/run --resume" in " ".join(said.split())
+    command = next(line for line in said.splitlines() if line.startswith("flatout train demo"))
+    assert shlex.split(command)[3:] == [*rest, "--no-record", "--quiet", "--output", f"{tmp_path}/run", "--resume"]
 
 
 @pytest.mark.slow
@@ -440,3 +447,96 @@ def test_tensor_cores_are_allowed_as_the_recipe_says_where_there_is_a_gpu(
         )
         assert made["accelerator"] == "gpu" and made["precision"] == "bf16-mixed"
     assert asked == ["high", "highest"]
+
+
+def test_images_that_cannot_be_predicted_have_equal_probabilities_and_the_rest_a_submission(
+    photographs: Path, tmp_path: Path
+) -> None:
+    test = Path(shutil.copytree(photographs / "val", tmp_path / "test"))
+    (test / "astronaut0/000.jpg").write_bytes(b"no image")
+    wanted = recipe(photographs, f"data.test={test}", "data.id_column=image", "training.epochs=1")
+    skipping = wanted.model_copy(update={"data": wanted.data.model_copy(update={"bad_files": "skip"})})
+    said: list[str] = []
+    run = tmp_path / "run"
+    train_recipe(skipping, open_data(skipping), run, report=said.append, show_progress=False)
+    with (run / "submission.csv").open(newline="") as file:
+        rows = {row["image"]: row for row in csv.DictReader(file)}
+    assert len(rows) == 24 and "astronaut0/000" in rows  # names alone are there once for each class
+    bad = rows.pop("astronaut0/000")
+    assert [float(value) for name, value in bad.items() if name != "image"] == pytest.approx([1 / 3] * 3, abs=1e-6)
+    assert all(len({value for name, value in row.items() if name != "image"}) > 1 for row in rows.values())
+    assert any("1 could not be decoded and have equal probabilities" in line for line in said)
+    with pytest.raises(UnreadableImage, match=r"000\.jpg"):
+        predict(find_trained(run), open_test(str(test)), skip_bad=False)
+    mirrored = predict(find_trained(run), open_test(str(test)), mirrored=True).probabilities
+    assert np.allclose(mirrored.sum(1), 1)
+
+
+def test_ids_are_as_short_as_they_can_be_and_never_the_same() -> None:
+    def ids(*keys: str) -> list[str]:
+        return ids_of(SimpleNamespace(samples=[Sample(key, 0) for key in keys]))  # type: ignore[arg-type]
+
+    assert ids("a/1.jpg", "b/2.jpg") == ["1", "2"]
+    assert ids("a/1.jpg", "b/1.jpg") == ["a/1", "b/1"]
+    assert ids("a/1.jpg", "a/1.png") == ["a/1.jpg", "a/1.png"]
+
+
+def test_the_rate_of_each_step_is_noted_and_ends_with_the_last_epoch_whatever_is_accumulated(
+    photographs: Path, tmp_path: Path
+) -> None:
+    settings = ["training.batch_size=14", "training.accumulate=4", "training.epochs=3", "schedule.warmup_epochs=0"]
+    wanted = recipe(photographs, *settings)
+    fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    with (tmp_path / "run/steps.csv").open(newline="") as file:
+        rates = [float(row["lr"]) for row in csv.DictReader(file)]
+    assert len(rates) == 3 * 5  # ⌊72 / 14⌋ batches: 4 of a whole step, and 1
+    highest = 0.002 * 14 * 4 / 32
+    shares = [0.5 * (1 + math.cos(math.pi * done / 3)) for epoch in range(3) for done in [epoch] * 4 + [epoch + 0.8]]
+    assert rates == pytest.approx([highest * share for share in shares], rel=1e-4)
+
+
+def test_a_subset_may_keep_the_indices_of_all_classes(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(photographs, "data.classes=2", "data.subset_seed=7", "data.keep_indices=true")
+    data = open_data(wanted)
+    assert data.classes == open_data(recipe(photographs)).classes and data.validation is not None
+    for source, indices in ((data.train, data.train_indices), (data.validation, data.validation_indices)):
+        kept = {data.classes[source.samples[index].label] for index in indices}
+        assert len(kept) == 2 and all(
+            source.samples[index].key.startswith(data.classes[source.samples[index].label]) for index in indices
+        )
+    order = tmp_path / "map.txt"
+    order.write_text("rocket9\ncoffee2\nastronaut0\nchelsea1\n")
+    mapped = open_data(recipe(photographs, f"data.class_map={order}"))
+    assert mapped.classes == ("rocket9", "coffee2", "astronaut0", "chelsea1")
+    assert {mapped.classes[s.label] for s in mapped.train.samples} == {"coffee2", "astronaut0", "chelsea1"}
+    order.write_text("coffee2\nchelsea1\n")
+    with pytest.raises(UsageError, match=r"classes that data\.class_map does not have: astronaut0"):
+        open_data(recipe(photographs, f"data.class_map={order}"))
+
+
+def test_an_absolute_part_of_the_data_stands_alone(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(tmp_path, f"data.train={photographs}/train", f"data.validation={photographs}/val")
+    assert len(open_data(wanted).train_indices) == 72
+
+
+def test_augmented_trainings_with_everything_on_learn(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(
+        photographs,
+        "images.policy=randaugment",
+        "images.colour_jitter=0.3",
+        "images.erasing=0.2",
+        "images.repeats=2",
+        "training.loss=bce",
+        "training.bce_threshold=0.2",
+        "training.mixup=0.1",
+        "training.cutmix=1.0",
+        "training.mix_mode=elem",
+        "training.ema_decay=0.99",
+        "training.ema_warmup=true",
+        "training.validate_every=2",
+        "optimizer.name=lamb",
+        "schedule.name=poly",
+    )
+    done = fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    assert ["val/acc1" in record.metrics for record in done.records] == [False, True]
+    assert done.best_epoch == 1 and all(math.isfinite(value) for value in done.metrics.values())

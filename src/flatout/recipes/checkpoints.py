@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import re
 import zipfile
@@ -140,10 +139,3 @@ class Checkpoints(Checkpoint):  # type: ignore[misc]
         if trainer.is_global_zero:
             for epoch in order[self._keep :]:
                 best_path(self._folder, epoch).unlink(missing_ok=True)
-            remove_unfinished(self._folder)
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process left of a checkpoint that it was writing."""
-    for path in folder.glob(".*.ckpt.*.tmp"):
-        os.unlink(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from flatout.errors import UsageError
@@ -12,6 +13,18 @@ from flatout.recipes.reading import FILE_NAME
 
 # What a training leaves that ended before its first checkpoint.
 BEGUN = {FILE_NAME, CLASSES_FILE, SPLIT_FILE, "deadline.json", "tensorboard", "wandb"}
+
+
+# What is replaced as a whole in it, half-written by a process that was killed.
+UNFINISHED = re.compile(r"\.(.+\.(ckpt|csv|json|yaml)|bad_files\.txt)\.[0-9a-f]{12}\.tmp")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left of files that they were writing, in a training's folder and its folds'."""
+    for inner in (folder, *folder.glob("fold-*")):
+        for path in inner.iterdir() if inner.is_dir() else ():
+            if UNFINISHED.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
 
 def check_output(folder: Path, resume: bool) -> None:

@@ -13,6 +13,7 @@ from flatout.recipes.data_config import resolve_images
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.first_submission import FirstSubmission
 from flatout.recipes.fitting import fit
+from flatout.recipes.output_folder import remove_unfinished
 from flatout.recipes.predicting import find_test, submit
 from flatout.recipes.schema import Recipe
 from flatout.report.quantities import parse_duration
@@ -50,6 +51,8 @@ def train_recipe(
     for said in (line, *data.notes):
         if said:
             report(said)
+    if int(os.environ.get("RANK", "0")) == 0:
+        remove_unfinished(folder)
     deadline = None
     if recipe.training.max_time is not None:
         limit = parse_duration(recipe.training.max_time, option="training.max_time")
