@@ -28,7 +28,7 @@ class DamagedCheckpoint(FlatoutError):
     """A checkpoint that is empty, cut off, changed, or of another program."""
 
 
-class WholeFiles(CheckpointIO):  # type: ignore[misc]
+class WholeFiles(CheckpointIO):
     """Lightning's checkpoints on the file system where they lie: the old file or the new one, also after a crash."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:

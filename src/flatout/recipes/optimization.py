@@ -92,7 +92,7 @@ def optimizer_states(wanted: Optimizer) -> int:
     check_optimizer(wanted.name)
     info = get_optimizer_info(wanted.name)
     if info.has_betas:
-        return max(1, info.num_betas)
+        return max(1, int(info.num_betas))
     return int(info.has_momentum and wanted.momentum > 0)
 
 
