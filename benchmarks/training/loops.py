@@ -102,11 +102,11 @@ def flatout_loop(recipe: Recipe, warm_up: int, steps: int, loader: Any = None) -
     loader = loader or Synthetic(recipe, warm_up + steps)
     with tempfile.TemporaryDirectory() as name:
         model = build_model(recipe, CLASSES).to(memory_format=torch.channels_last)
-        books = Books(loader, Path(name), [], lambda line: None, CLASSES)
+        books = Books(loader, Path(name), [], lambda line: None, CLASSES, origin={})
         trainer = build_trainer(recipe, Path(name), books, False, 1)
         clock = _Clock(warm_up, steps)
         trainer.callbacks = [books, clock]  # pyright: ignore[reportAttributeAccessIssue]
-        trainer.fit(ImageTask(recipe, model, CLASSES, 0.01, warm_up + steps), loader)
+        trainer.fit(ImageTask(recipe, model, CLASSES, 0.01), loader)
     return (clock.end - clock.begin) / steps
 
 

@@ -26,6 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 from conditions import head
 
 from flatout.machine.snapshot import take_snapshot
+from flatout.recipes.data_config import resolve_images
 from flatout.recipes.reading import read_recipe
 from flatout.recipes.schema import Recipe
 
@@ -64,7 +65,7 @@ def _recipe(model: str, compiled: str, options: argparse.Namespace) -> Recipe:
     ]
     if options.data:
         settings += [f"data.root={options.data}", "data.validation=null", "data.train=null"]
-    return read_recipe("imagenet-resnet50", settings)
+    return resolve_images(read_recipe("imagenet-resnet50", settings))[0]
 
 
 def _one(name: str, options: argparse.Namespace) -> dict[str, float]:

@@ -212,7 +212,7 @@ def test_stats_count_what_was_made(source: FolderSource) -> None:
 @pytest.mark.parametrize(("mixup", "cutmix"), [(0.2, 0.0), (0.0, 1.0), (0.2, 1.0)])
 def test_mixed_targets_add_up_and_repeat(source: FolderSource, mixup: float, cutmix: float) -> None:
     batch = epoch(source)[0]
-    finish = Finish((0.5,) * 3, (0.25,) * 3, 3, mixup, cutmix)
+    finish = Finish((0.5,) * 3, (0.25,) * 3, 3, mixup=mixup, cutmix=cutmix)
     images, targets = finish(batch, 5, training=True)
     assert targets.shape == (4, 3) and torch.allclose(targets.sum(1), torch.ones(4))
     again, _ = finish(batch, 5, training=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +20,8 @@ from flatout.recipes.early_stopping import Patience, share_after_best
 from flatout.recipes.fitting import smaller_batch
 from flatout.recipes.folds import stratified_folds
 from flatout.recipes.lr_range import smooth, suggest
-from flatout.recipes.optimization import lr_share, scaled_lr
-from flatout.recipes.schema import Optimizer
+from flatout.recipes.optimization import LearningRate, scaled_lr
+from flatout.recipes.schema import Optimizer, Schedule, Training
 
 
 def record(epoch: int, *, train_s: float = 1.0, validation_s: float = 0.5, **metrics: float) -> EpochRecord:
@@ -158,12 +161,30 @@ def test_patience_ends_with_the_best_epoch_named() -> None:
 
 
 def test_a_run_that_learns_while_validation_guesses_is_flagged_with_its_numbers() -> None:
-    said = at_chance(record(9, train_loss=4.24, val_loss=4.945, val_acc1=0.012), 100)
+    plain = Training(label_smoothing=0.0)
+
+    def judged(training: Training = plain, steps: int = 500, epochs: int = 2, **metrics: float) -> str | None:
+        one = replace(record(0, **metrics), steps=steps)
+        return at_chance([replace(one, epoch=epoch) for epoch in range(epochs)], 100, training)
+
+    said = judged(train_loss=4.24, val_loss=4.945, val_acc1=0.012)
     assert said is not None and "4.24" in said and "4.61" in said and "1.2 %" in said and "class indices" in said
-    assert at_chance(record(9, train_loss=4.24, val_loss=4.3, val_acc1=0.06), 100) is None  # validates
-    assert at_chance(record(9, train_loss=4.6, val_loss=4.945, val_acc1=0.012), 100) is None  # does not learn yet
-    assert at_chance(record(0, train_loss=4.24, val_loss=4.945, val_acc1=0.012), 100) is None  # too early to say
-    assert at_chance(record(9, train_loss=4.5, val_loss=4.9, val_acc1=0.01), 100, label_smoothing=0.1) is None
+    assert judged(train_loss=4.24, val_loss=4.3, val_acc1=0.06) is None  # validates
+    assert judged(train_loss=4.6, val_loss=4.945, val_acc1=0.012) is None  # does not learn yet
+    assert judged(train_loss=4.24, val_loss=4.945, val_acc1=0.012, epochs=1) is None  # too early to say
+    smoothed = Training(label_smoothing=0.1)
+    assert judged(smoothed, train_loss=4.5, val_loss=4.9, val_acc1=0.01) is None
+
+
+def test_young_batch_statistics_and_averages_are_no_validation_at_chance() -> None:
+    # As measured in healthy runs of 5 steps an epoch: they validate at chance at first, with an enormous loss.
+    young = [replace(record(n, train_loss=1.2, val_loss=85.0, val_acc1=0.125), steps=5) for n in range(4)]
+    assert at_chance(young, 8, Training(label_smoothing=0.0)) is None
+    old = [replace(one, steps=200) for one in young]
+    assert at_chance(old, 8, Training(label_smoothing=0.0)) is not None
+    assert at_chance(old, 8, Training(label_smoothing=0.0, ema_decay=0.9999)) is None
+    recovered = [*old, replace(record(4, train_loss=1.0, val_loss=0.5, val_acc1=0.9), steps=200)]
+    assert at_chance(recovered, 8, Training(label_smoothing=0.0)) is None
 
 
 def test_learning_rates_follow_the_batch_and_the_cosine() -> None:
@@ -171,9 +192,30 @@ def test_learning_rates_follow_the_batch_and_the_cosine() -> None:
     assert scaled_lr(optimizer, 384) == (0.75, "0.5 × 384/256")
     assert scaled_lr(optimizer.model_copy(update={"lr_scaling": "sqrt"}), 1024)[0] == 1.0
     assert scaled_lr(optimizer.model_copy(update={"lr_scaling": "off"}), 1024)[0] == 0.5
-    assert lr_share(2.5, 90, 5, 0) == 0.5 and lr_share(5, 90, 5, 0) == 1.0
-    assert lr_share(47.5, 90, 5, 0) == pytest.approx(0.5) and lr_share(90, 90, 5, 0.1) == pytest.approx(0.1)
-    assert lr_share(0, 90, 5, 0) > 0
+
+
+def rates(schedule: Schedule, progress: Sequence[float], planned: float = 90) -> list[float]:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    rate = LearningRate(optimizer, schedule, 2.0, planned)
+    found = []
+    for done in progress:
+        rate.set(done)
+        found.append(optimizer.param_groups[0]["lr"] / 2)
+    return found
+
+
+def test_the_learning_rate_follows_the_schedule_of_a_name() -> None:
+    assert rates(Schedule(), [0, 2.5, 5, 47.5]) == pytest.approx([0.001, 0.5005, 1.0, 0.5])
+    assert rates(Schedule(final_lr_share=0.1), [90]) == pytest.approx([0.1])
+    assert rates(Schedule(warmup_epochs=0), [30, 59.9], planned=60) == pytest.approx([0.5, 0.0], abs=1e-4)
+    steps = Schedule(name="step", warmup_epochs=0, decay_epochs=2, decay_rate=0.5)
+    assert rates(steps, [1.9, 2, 5]) == pytest.approx([1, 0.5, 0.25])
+    several = Schedule(name="multistep", warmup_epochs=0, milestones=(1, 3))
+    assert rates(several, [0.9, 1, 3.5]) == pytest.approx([1, 0.1, 0.01])
+    assert rates(Schedule(name="constant", warmup_epochs=2), [1, 2, 80]) == pytest.approx([0.5005, 1, 1])
+    for name in ("tanh", "poly"):
+        begin, middle, end = rates(Schedule(name=name, warmup_epochs=0, decay_rate=1.0), [0, 45, 89.9])
+        assert begin > 0.98 and 0.3 < middle < 0.99 and end < 0.1
 
 
 def test_batches_shrink_by_halves_and_three_quarters() -> None:

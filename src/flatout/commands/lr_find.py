@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from flatout.terminal_text import one_line
+
 
 def lr_find(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe or a YAML file.", show_default=False)],
@@ -36,10 +38,12 @@ def lr_find(
     import torch
 
     from flatout.recipes.catalogue import find_recipe, shipped
+    from flatout.recipes.data_config import resolve_images
     from flatout.recipes.datasets import open_data
     from flatout.recipes.fitting import make_loader
     from flatout.recipes.lr_range import range_test, save_plot, terminal_plot
     from flatout.recipes.models import build_model
+    from flatout.recipes.prerequisites import check_prerequisites
     from flatout.recipes.reading import read_recipe, write_value
 
     path = find_recipe(recipe)
@@ -52,7 +56,14 @@ def lr_find(
 
         flags["data.root"] = str(make_demo_data(demo_data_folder()))
         resolved = read_recipe(recipe, settings or (), flags)
+    check_prerequisites(resolved.model_copy(update={"logging": type(resolved.logging)()}))
+    if not plot.parent.is_dir():
+        raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")
+    resolved, line = resolve_images(resolved)
     images = open_data(resolved)
+    for said in (line, *images.notes):
+        if said:
+            print(one_line(said), file=sys.stderr)
     if len(images.train_indices) < resolved.training.batch_size:
         raise UsageError(
             f"training.batch_size: {resolved.training.batch_size} is more than the {len(images.train_indices)} images"

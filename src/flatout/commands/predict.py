@@ -16,6 +16,14 @@ def predict(
     data: Annotated[str, typer.Option("--data", metavar="PLACE", help="A folder, packed set or store address.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The table.")] = Path("submission.csv"),
     batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at once.")] = None,
+    skip_bad: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-bad/--stop-at-bad",
+            help="An image that cannot be decoded: equal probabilities, or an error; default: as in the training.",
+        ),
+    ] = None,
+    mirrored: Annotated[bool, typer.Option("--mirrored", help="Mean of each image and its mirror image.")] = False,
     json: Annotated[bool, typer.Option("--json", help="What was done, as JSON on standard output.")] = False,
 ) -> None:
     """Write a table of class probabilities, one line an id.
@@ -27,20 +35,33 @@ def predict(
     from flatout import extras
 
     extras.require("train")
+    from flatout.errors import CommandError, UsageError
+    from flatout.loader.making import UnreadableImage
     from flatout.recipes.datasets import open_test
-    from flatout.recipes.predicting import find_trained, write_submission
+    from flatout.recipes.predicting import find_trained, said_of_bad, write_submission
     from flatout.recipes.predicting import predict as probabilities_of
 
     trained = find_trained(run)
     source = open_test(data)
-    probabilities = probabilities_of(trained, source, batch_size=batch_size)
-    write_submission(output, source, trained[0].classes, probabilities)
+    if output.is_dir() or not output.parent.is_dir():
+        raise UsageError(f"--output {output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}")
+    try:
+        made = probabilities_of(trained, source, batch_size=batch_size, skip_bad=skip_bad, mirrored=mirrored)
+    except UnreadableImage as error:
+        raise CommandError(
+            f"{error.where}: {error.reason}: repair or remove it, or give --skip-bad", exit_code=1
+        ) from None
+    write_submission(output, source, trained[0].classes, made.probabilities, trained[0].recipe.data.id_column)
+    probabilities = made.probabilities
     if json:
         print(
             json_format.dumps(
                 {"images": len(probabilities), "models": len(trained), "classes": len(trained[0].classes),
-                 "output": str(output)}
+                 "undecodable": [image.where for image in made.bad], "output": str(output)}
             )
         )  # fmt: skip
     else:
-        print(f"{len(probabilities):,} images, {len(trained)} model(s), {len(trained[0].classes)} classes: {output}")
+        print(
+            f"{len(probabilities):,} images, {len(trained)} model(s), {len(trained[0].classes)} classes: {output}"
+            f"{said_of_bad(made.bad)}"
+        )

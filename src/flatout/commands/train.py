@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json as json_format
+import shlex
 import sys
 import textwrap
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
     from flatout.recipes.contract import Fit
@@ -31,6 +35,14 @@ def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; may be repeated.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of --output.")] = False,
+    allow_changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-change",
+            metavar="KEY",
+            help="With --resume: this key of the recipe may differ now (`data`: the images); may be repeated.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FOLDER", help=f"Checkpoints and metrics; default: {RUNS}/RECIPE-N."),
@@ -58,8 +70,12 @@ def train(
     extras.require("train")
     import os
 
+    from flatout.errors import UsageError
     from flatout.recipes.datasets import open_data
-    from flatout.recipes.reading import read_recipe
+    from flatout.recipes.output_folder import check_output
+    from flatout.recipes.prerequisites import check_prerequisites
+    from flatout.recipes.reading import check_key, read_recipe
+    from flatout.recipes.summary import write_summary
 
     flags: dict[str, object | None] = {
         "data.root": data,
@@ -70,7 +86,14 @@ def train(
         "logging.wandb_project": wandb_project,
         "logging.wandb_name": wandb_name,
     }
+    for key in allow_changes or ():
+        check_key(key, "--allow-change")
+    if allow_changes and not resume:
+        raise UsageError("--allow-change: belongs to --resume: leave it out, or give --resume")
     resolved = read_recipe(recipe, settings or (), flags)
+    folder = output or _new_folder(Path(recipe).stem, resume)
+    check_prerequisites(resolved)
+    check_output(folder, resume)
     if resolved.data.root is None and recipe == "demo":
         from flatout.recipes.demo_data import demo_data_folder, make_demo_data
 
@@ -80,10 +103,27 @@ def train(
 
     def report(line: str) -> None:
         if first:
+            line = one_line(line)
             print(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False), file=sys.stderr)
 
+    again = resume_command(
+        recipe,
+        folder,
+        {
+            "--data": data,
+            "--epochs": epochs,
+            "--batch-size": batch_size,
+            "--max-time": max_time,
+            "--set": settings,
+            "--no-wandb": no_wandb,
+            "--wandb-project": wandb_project,
+            "--wandb-name": wandb_name,
+            "--no-record": not record,
+            "--json": json,
+            "--quiet": quiet,
+        },
+    )
     images = open_data(resolved)
-    folder = output or _new_folder(Path(recipe).stem, resume)
     with _recorded(record and int(os.environ.get("WORLD_SIZE", "1")) == 1):
         from flatout.recipes.training import train_recipe
 
@@ -93,15 +133,36 @@ def train(
                 images,
                 folder,
                 resume=resume,
+                allowed=frozenset(allow_changes or ()),
                 report=report,
                 show_progress=not quiet,
                 began=_process_start(),
             )
         except KeyboardInterrupt:
-            report(f"stopped; go on with: flatout train {recipe} --output {folder} --resume")
+            if first:  # not wrapped, so that it can be pasted
+                print(f"stopped; go on with:\n{one_line(again)}", file=sys.stderr)
             raise typer.Exit(130) from None
     if first:
+        write_summary(fit)
         _tell(fit, json)
+
+
+def resume_command(recipe: str, folder: Path, options: Mapping[str, object]) -> str:
+    """The command that goes on with a training, to be pasted into a shell.
+
+    Args:
+        recipe: as it was given.
+        folder: where the checkpoints are.
+        options: as they were given: a value, a list of values, True for a switch; None or False: not given.
+    """
+    words = ["flatout", "train", recipe]
+    for name, value in options.items():
+        if value is True:
+            words.append(name)
+        elif value is not None and value is not False:
+            for one in value if isinstance(value, list) else [value]:
+                words += [name, str(one)]
+    return shlex.join([*words, "--output", str(folder), "--resume"])
 
 
 def _new_folder(name: str, resume: bool) -> Path:
@@ -131,24 +192,14 @@ def _recorded(wanted: bool) -> AbstractContextManager[object]:
 
 def _tell(fit: Fit, json: bool) -> None:
     if json:
-        print(
-            json_format.dumps(
-                {
-                    **fit.metrics,
-                    "epochs": len(fit.records),
-                    "best_epoch": fit.best_epoch,
-                    "stopped": fit.stopped,
-                    "checkpoint": str(fit.best) if fit.best else None,
-                    "folder": str(fit.folder),
-                    "notes": list(fit.notes),
-                }
-            )
-        )
+        from flatout.recipes.summary import as_json
+
+        print(json_format.dumps(as_json(fit)))
         return
     if fit.stopped:
-        print(f"stopped early: {fit.stopped}")
+        print(f"stopped early: {one_line(fit.stopped)}")
     for note in fit.notes:
-        print(f"note: {note}")
+        print(f"note: {one_line(note)}")
     for name, value in sorted(fit.metrics.items()):
         print(f"  {name:<12} {value:.5g}")
     if fit.best is not None:

@@ -15,9 +15,9 @@ from flatout.loader.contract import Box
 ATTEMPTS = 10  # as torchvision's RandomResizedCrop
 
 
-def generator(seed: int, epoch: int, index: int) -> random.Random:
-    """The generator of one image in one epoch."""
-    return random.Random((seed & 0xFFFFFFFF) << 96 | epoch << 64 | index)
+def generator(seed: int, epoch: int, index: int, repeat: int = 0) -> random.Random:
+    """The generator of one image in one epoch; ``repeat``: it is there for so many times already."""
+    return random.Random(repeat << 128 | (seed & 0xFFFFFFFF) << 96 | epoch << 64 | index)
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,16 @@ class CentreCrop:
     """The middle square: ``share`` of the short side.
 
     The same part that resizing the short side to ``size / share`` and cutting ``size`` from the middle looks at.
+    ``squash``: ``share`` of either side, whatever the aspect ratio becomes.
     """
 
     share: float = 0.875
+    squash: bool = False
 
     def box(self, width: int, height: int) -> Box:
         """The crop of an upright image of this size, whole pixels."""
-        side = max(1, round(self.share * min(width, height)))
-        return Box((width - side) // 2, (height - side) // 2, side, side)
+        if self.squash:
+            w, h = max(1, round(self.share * width)), max(1, round(self.share * height))
+        else:
+            w = h = max(1, round(self.share * min(width, height)))
+        return Box((width - w) // 2, (height - h) // 2, w, h)

@@ -73,6 +73,7 @@ class DaliPool:
         from nvidia.dali import fn, pipeline_def, types
 
         size = self._maker.pixels.size
+        kind = types.INTERP_LINEAR if self._maker.pixels.interpolation == "bilinear" else types.INTERP_CUBIC
         where = "mixed" if self._device == "gpu" else "cpu"
 
         @pipeline_def(  # type: ignore[untyped-decorator]
@@ -86,7 +87,7 @@ class DaliPool:
                 source=source, num_outputs=3, dtype=[types.UINT8, types.INT64, types.INT64]
             )
             image = fn.decoders.image_slice(data, anchor, shape, axis_names="HW", device=where)
-            return fn.resize(image, size=[size, size], interp_type=types.INTERP_LINEAR, antialias=True)
+            return fn.resize(image, size=[size, size], interp_type=kind, antialias=True)
 
         made = pipe()
         made.build()
@@ -104,8 +105,10 @@ class DaliPool:
 
     def _encoded(self, place: int, epoch: int) -> tuple[Any, Any, Any] | None:
         """Bytes and the crop's (top, left) and (height, width); None for what is not DALI's."""
-        index = self._maker.indices[place]
-        data = self._maker.source.read(index)
+        try:
+            data = self._maker.source.read(self._maker.locate(place)[0])
+        except OSError:
+            return None  # the maker says what is wrong with it, or leaves it out
         try:
             with Image.open(io.BytesIO(data)) as image:
                 if image.format != "JPEG" or image.mode not in ("RGB", "L"):
@@ -115,7 +118,7 @@ class DaliPool:
                 width, height = image.size
         except Exception:
             return None
-        crop, _ = self._maker.drawn(epoch, index)
+        crop, _ = self._maker.drawn(epoch, place)
         box = crop.box(width, height)
         corner, extent = (int(box.top), int(box.left)), (int(box.height), int(box.width))
         return np.frombuffer(data, np.uint8), np.array(corner), np.array(extent)
@@ -127,12 +130,15 @@ class DaliPool:
             made = torch.from_dlpack(pixels.as_tensor()).clone()
         else:
             made = torch.from_numpy(np.array(pixels.as_array()))
-        indices = [self._maker.indices[place] for place in places]
+        own = set(range(len(places))) - set(others)
+        for slot in own:
+            self._maker.augment(made[slot], epoch, places[slot])
+        indices = [self._maker.locate(place)[0] for place in places]
         batch = Batch(
             images=made.permute(0, 3, 1, 2),
             labels=torch.tensor([self._maker.source.samples[index].label for index in indices]),
             indices=torch.tensor(indices),
-            flips=torch.tensor([self._maker.drawn(epoch, index)[1] for index in indices]),
+            flips=torch.tensor([self._maker.drawn(epoch, place)[1] for place in places]),
         )
         spent, bad = Spent(images=len(places)), list[Bad]()
         if others:

@@ -2,4 +2,7 @@
 
 from __future__ import annotations
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+EXTENSIONS = (
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif", ".tiff",
+    ".jp2", ".j2k", ".jpx", ".ppm", ".pgm", ".pnm", ".tga",
+)  # fmt: skip

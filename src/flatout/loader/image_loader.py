@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from flatout.loader.augment import NOTHING, Augmentation
 from flatout.loader.choice import Choice, choose, usable_cores
 from flatout.loader.contract import Batch, Source
 from flatout.loader.making import Bad, Maker, Pixels, Spent
@@ -49,7 +50,11 @@ class ImageLoader:
         crop_scale: tuple[float, float] = (0.08, 1.0),
         crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
         validation_crop: float = 0.875,
+        squash: bool = False,
         flip: float = 0.5,
+        augmentation: Augmentation = NOTHING,
+        interpolation: str = "bilinear",
+        repeats: int = 1,
         decoder: str = "torchvision",
         scaled_decode: bool = False,
         backend: str = "auto",
@@ -72,7 +77,11 @@ class ImageLoader:
             crop_scale: area of the random crop, share of the image.
             crop_ratio: aspect ratio of the random crop.
             validation_crop: share of the short side that the middle crop looks at.
+            squash: the same share of either side instead.
             flip: probability of a flip, which the device carries out.
+            augmentation: what else is drawn for a training image.
+            interpolation: of resizing, bilinear or bicubic.
+            repeats: how often an image comes in a row in training, of fewer images.
             decoder: see ``flatout.loader.decoders``.
             scaled_decode: see there.
             backend: auto, threads or processes.
@@ -88,7 +97,11 @@ class ImageLoader:
             scale=crop_scale,
             ratio=crop_ratio,
             centre=validation_crop,
+            squash=squash,
             flip=flip,
+            augmentation=augmentation,
+            interpolation=interpolation,
+            repeats=repeats if training else 1,
             decoder=decoder,
             scaled_decode=scaled_decode,
             skip_bad=bad_files == "skip",
@@ -102,6 +115,7 @@ class ImageLoader:
             seed=seed,
             rank=rank,
             world_size=world_size,
+            repeats=repeats,
         )
         kind: Any
         if decoder == "dali":

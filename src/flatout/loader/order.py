@@ -19,6 +19,7 @@ class Order:
     seed: int = 0
     rank: int = 0
     world_size: int = 1
+    repeats: int = 1  # each image so many times in a row, of fewer images (Hoffer 2019), with an order that is shuffled
 
     def __post_init__(self) -> None:
         """Check the rank."""
@@ -38,13 +39,16 @@ class Order:
         return (self.count - self.rank + self.world_size - 1) // self.world_size
 
     def places(self, epoch: int) -> list[int]:
-        """This rank's places in 0..count-1, in order."""
+        """This rank's places in 0..count-1, in order; with repeats, ``count`` is added for each time before."""
         if not self.shuffle:
             whole = torch.arange(self.count)
         else:
             draw = torch.Generator()
             draw.manual_seed((self.seed & 0xFFFFFFFF) << 20 | epoch)
             whole = torch.randperm(self.count, generator=draw)
+            if self.repeats > 1:  # a repeated place lies a whole count further for each time that it was there
+                times = torch.arange(self.repeats) * self.count
+                whole = (whole[:, None] + times).flatten()[: self.count]
         own: list[int] = whole[self.rank :: self.world_size][: self._own_count()].tolist()
         return own
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -17,20 +16,15 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 
-from flatout.errors import FlatoutError
+from flatout.atomic_file import write_atomically
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.chance import at_chance
-from flatout.recipes.contract import EpochRecord, Policy
+from flatout.recipes.checkpoints import LAST, best_path
+from flatout.recipes.contract import EpochRecord, Policy, TrainingFailed
 from flatout.recipes.task import ImageTask
 
 AGREE_EVERY_S = 1.0  # between two questions to the other processes whether to stop: each waits for the device
 METRICS_FILE, STEPS_FILE = "metrics.csv", "steps.csv"
-
-
-class TrainingFailed(FlatoutError):
-    """The training cannot go on; what was saved is named."""
-
-    exit_code = 1
 
 
 class Books(pl.Callback):  # type: ignore[misc]
@@ -43,16 +37,18 @@ class Books(pl.Callback):  # type: ignore[misc]
         policies: Sequence[Policy],
         report: Callable[[str], None],
         classes: int,
+        origin: dict[str, Any],
     ) -> None:
-        """Note what comes from ``loader`` into ``folder``."""
+        """Note what comes from ``loader`` into ``folder``; ``origin`` says in checkpoints what they were trained by."""
         self.loader, self.folder, self.policies, self.report, self.classes = loader, folder, policies, report, classes
+        self.origin = origin
         self.records: list[EpochRecord] = []
         self.steps: list[tuple[int, int, float, float]] = []  # step, epoch, loss, lr
         self.stopped: str | None = None
         self._why: str | None = None  # this process wants to stop
         self._agree_every = 1  # steps
         self.notes: list[str] = []
-        self.last_saved: Path | None = None
+        self._warned: str | None = None  # that validation is at chance
         self._restore: dict[str, Any] | None = None
         self._reset_clocks()
 
@@ -64,6 +60,11 @@ class Books(pl.Callback):  # type: ignore[misc]
         self._before = 0  # steps of this epoch that were made before a resume
 
     # What a checkpoint carries.
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, task: ImageTask, checkpoint: dict[str, Any]) -> None:
+        """Say what it was trained by, and whether it lies inside an epoch."""
+        inside = not self.records or self.records[-1].epoch != trainer.current_epoch
+        checkpoint["flatout"] = {**self.origin, "inside_epoch": inside}
 
     def state_dict(self) -> dict[str, Any]:
         """Records and random states, as plain values and tensors."""
@@ -139,18 +140,17 @@ class Books(pl.Callback):  # type: ignore[misc]
         if not new:
             return
         values = torch.stack(new).float()
+        rates = task.rates[self._read :]
         if trainer.world_size > 1:
             values = trainer.strategy.reduce(values, reduce_op="mean")
         first = len(task.losses) - len(new)
         before = trainer.current_epoch * trainer.num_training_batches + self._before
-        rate = task.stepping().param_groups[0]["lr"]
-        for place, loss in enumerate(values.tolist()):
+        for place, (loss, rate) in enumerate(zip(values.tolist(), rates, strict=True)):
             self.steps.append((before + first + place, trainer.current_epoch, loss, rate))
             if not math.isfinite(loss):
                 where = f"step {before + first + place} (epoch {trainer.current_epoch})"
-                saved = (
-                    f"the last good checkpoint is {self.last_saved}" if self.last_saved else "no epoch was saved yet"
-                )
+                good = self.last_good()
+                saved = f"the last good checkpoint is {good}" if good else "there is no good checkpoint yet"
                 raise TrainingFailed(
                     f"the loss became {loss} at {where}: {saved}: "
                     "try a lower optimizer.lr, training.clip_gradients, or precision fp32"
@@ -158,6 +158,18 @@ class Books(pl.Callback):  # type: ignore[misc]
         self._read = len(task.losses)
         for logger in trainer.loggers:
             logger.log_metrics({"train/loss_step": loss, "train/lr": rate}, trainer.global_step)
+
+    def last_good(self) -> Path | None:
+        """The checkpoint of the latest epoch whose figures are all finite, if it is still there."""
+        for record in sorted(self.records, key=lambda record: -record.epoch):
+            if not all(map(math.isfinite, record.metrics.values())):
+                continue
+            kept = best_path(self.folder, record.epoch)
+            if kept.is_file():
+                return kept
+            last = self.folder / LAST
+            return last if record is self.records[-1] and last.is_file() else None
+        return None
 
     def on_validation_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Training of this epoch is over."""
@@ -173,7 +185,7 @@ class Books(pl.Callback):  # type: ignore[misc]
         self.read_losses(trainer, task)
         epoch = trainer.current_epoch
         own = [loss for _, at, loss, _ in self.steps if at == epoch]
-        metrics = {"train/loss": sum(own) / len(own), "lr": task.stepping().param_groups[0]["lr"]}
+        metrics = {"train/loss": sum(own) / len(own), "lr": self.steps[-1][3]}
         if self._validation_s:
             metrics.update(task.scores())
         record = EpochRecord(
@@ -187,16 +199,19 @@ class Books(pl.Callback):  # type: ignore[misc]
             checkpoint_s=0.0,
         )
         self.records = [*(old for old in self.records if old.epoch != epoch), record]
-        for name, value in metrics.items():
-            trainer.callback_metrics[name] = torch.tensor(value)
         for logger in trainer.loggers:
             logger.log_metrics({**metrics, "epoch": epoch}, trainer.global_step)
         if trainer.is_global_zero:
             self._write_files()
-        warning = at_chance(record, self.classes, task.recipe.training.label_smoothing)
+        warning = at_chance(self.records, self.classes, task.recipe.training)
+        self.notes = [note for note in self.notes if note != self._warned]
         if warning:
-            self.report(f"WARNING: {warning}")
-            self.notes = [note for note in self.notes if not note.startswith("training learns")] + [warning]
+            self.notes.append(warning)
+            if not self._warned:
+                self.report(f"WARNING: {warning}")
+        elif self._warned:
+            self.report("validation is no longer at chance")
+        self._warned = warning
         for policy in self.policies:
             self._why = policy.after_epoch(record) or self._why
         self._stop_together(trainer)
@@ -233,9 +248,7 @@ def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]])
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)
     writer.writerows(rows)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text.getvalue(), "utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, text.getvalue())
 
 
 def _plain(value: Any) -> Any:

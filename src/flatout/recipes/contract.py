@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from flatout.errors import FlatoutError
 from flatout.loader.contract import Source
+
+
+class TrainingFailed(FlatoutError):
+    """The training cannot go on; what was saved is named."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +26,7 @@ class ImageData:
     validation: Source | None
     validation_indices: Sequence[int]
     classes: tuple[str, ...]  # labels of both sources are places in it
+    notes: tuple[str, ...] = ()  # what was left out, in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +49,9 @@ class Policy(Protocol):
     @property
     def planned_epochs(self) -> int:
         """How many epochs this fit will have, as planned now; the learning rate's schedule follows it."""
+
+    def resumed(self, records: Sequence[EpochRecord]) -> str | None:
+        """Called before a fit goes on, with the epochs that it has; a reason: it was over already."""
 
     def after_step(self, epoch: int, step: int) -> str | None:
         """Called after each optimizer step; a reason ends the epoch (and the fit, after a last validation)."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.loader.contract import Source
 from flatout.loader.packed import NAME as PACKED
@@ -46,11 +46,24 @@ def open_data(recipe: Recipe) -> ImageData:
     if not in_store(wanted.root) and not Path(wanted.root).expanduser().is_dir():
         raise UsageError(f"--data {wanted.root}: no such folder")
     folder = below(wanted.root, wanted.train)
+    mapped = read_class_map(Path(wanted.class_map).expanduser()) if wanted.class_map else None
     train = _open(recipe, folder, None)
+    if mapped is not None:
+        unknown = sorted(set(train.classes) - set(mapped))
+        if unknown:
+            raise UsageError(f"{folder}: classes that data.class_map does not have: {_some(unknown)}")
+        train = _open(recipe, folder, mapped)
+    notes = list(getattr(train, "notes", ()))
     classes = train.classes
+    drawn: set[str] | None = None
     if wanted.classes is not None:
-        classes = draw_classes(classes, wanted.classes, wanted.subset_seed)
-        train = _open(recipe, folder, classes)
+        present = {train.classes[sample.label] for sample in train.samples}
+        subset = draw_classes(sorted(present), wanted.classes, wanted.subset_seed)
+        if wanted.keep_indices:
+            drawn = set(subset)
+        else:
+            classes = subset if mapped is None else tuple(name for name in mapped if name in set(subset))
+            train = _open(recipe, folder, classes)
     if len(classes) < 2:
         raise UsageError(f"{folder}: {len(classes)} class(es): there is nothing to tell apart")
     validation = None
@@ -60,18 +73,50 @@ def open_data(recipe: Recipe) -> ImageData:
         unknown = sorted(set(whole.classes) - set(train.classes)) if wanted.classes is None else []
         absent = sorted(set(classes) - set(whole.classes))
         if unknown:
-            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            raise UsageError(f"{held}: classes that training does not have: {', '.join(unknown[:5])}{more}")
+            raise UsageError(f"{held}: classes that training does not have: {_some(unknown)}")
         if len(absent) == len(classes):
             raise UsageError(f"{held}: has none of the training classes")
         validation = _open(recipe, held, classes)
+        notes += getattr(validation, "notes", ())
     return ImageData(
         train=train,
-        train_indices=range(len(train.samples)),
+        train_indices=_places(train, classes, drawn),
         validation=validation,
-        validation_indices=range(len(validation.samples)) if validation else (),
+        validation_indices=_places(validation, classes, drawn) if validation else (),
         classes=classes,
+        notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _places(source: Source, classes: Sequence[str], drawn: set[str] | None) -> Sequence[int]:
+    """The images of the drawn classes; None: all."""
+    if drawn is None:
+        return range(len(source.samples))
+    return [place for place, sample in enumerate(source.samples) if classes[sample.label] in drawn]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{', '.join(names[:5])}{more}"
+
+
+def read_class_map(path: Path) -> tuple[str, ...]:
+    """Class names, one a line, in the order of the model's outputs.
+
+    Raises:
+        UsageError: it cannot be read, is empty, or names a class twice.
+    """
+    try:
+        names = [line.strip() for line in path.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"data.class_map: {path}: {getattr(error, 'strerror', None) or error}") from None
+    while names and not names[-1]:
+        names.pop()
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if not names or "" in names or twice:
+        what = f"{twice[0]!r} is there twice" if twice else "a line is empty" if names else "it is empty"
+        raise UsageError(f"data.class_map: {path}: {what}: give one class name a line")
+    return tuple(names)
 
 
 def open_test(where: str) -> Source:
@@ -93,7 +138,9 @@ def in_store(address: str) -> bool:
 
 
 def below(root: str, part: str | None) -> str:
-    """The address of a part of the data."""
+    """The address of a part of the data; a part that is an address or an absolute path itself stands alone."""
+    if part and (in_store(part) or Path(part).expanduser().is_absolute()):
+        return part.rstrip("/") if in_store(part) else str(Path(part).expanduser())
     whole = root.rstrip("/") if in_store(root) else str(Path(root).expanduser())
     return f"{whole}/{part}" if part else whole
 
@@ -130,9 +177,7 @@ def _kind_of(folder: Path) -> str:
 def save_classes(folder: Path, classes: Sequence[str]) -> Path:
     """Write the class names in the order of their indices."""
     path = folder / CLASSES_FILE
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(list(classes), indent=0) + "\n", "utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, json.dumps(list(classes), indent=0) + "\n")
     return path
 
 

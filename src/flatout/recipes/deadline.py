@@ -7,12 +7,12 @@ the last fold; at the very end the epoch is cut. Time for the last validation, c
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.recipes.contract import EpochRecord
 from flatout.report.quantities import duration
@@ -101,12 +101,20 @@ class Deadline:
             report: told each new plan.
             file: the time that was used is kept there after each epoch.
             resume: what ``file`` says was used counts.
+
+        Raises:
+            UsageError: on a resume, the limit was used up before.
         """
         self._clock, self._report, self._file = clock, report, file
         self._began = clock() if began is None else began
         if resume and file is not None and file.is_file():
-            self._began -= float(json.loads(file.read_text("utf-8"))["used_s"])
+            self._began -= _used_s(file)
         self._end = self._began + limit_s - min(EXIT_S, 0.1 * limit_s)
+        if resume and clock() >= self._end:
+            raise UsageError(
+                f"training.max_time: the {duration(limit_s)} are over: {duration(clock() - self._began)} were used: "
+                "give a longer --max-time"
+            )
         self.limit_s, self.epochs, self.folds = limit_s, epochs, folds
         self.folds_done = 0
         self._epoch_s: list[float] = []
@@ -118,7 +126,7 @@ class Deadline:
         self._epoch_began = clock()
         self._steps = 0
         self._planned = epochs
-        self._said = ""
+        self._said: tuple[int, int] | None = None  # folds and epochs of the plan that was said last
 
     @property
     def planned_epochs(self) -> int:
@@ -156,6 +164,10 @@ class Deadline:
         made = self._plan(epochs_done=0, start_s=self._fold_start_s)
         self._planned = made.epochs
         return made.fits and self.left_s > 0
+
+    def resumed(self, records: Sequence[EpochRecord]) -> str | None:
+        """Nothing is over: another limit may have been given."""
+        return None
 
     def after_step(self, epoch: int, step: int) -> str | None:
         """End the epoch when only the last validation and checkpoint still fit.
@@ -198,9 +210,7 @@ class Deadline:
 
     def _save(self) -> None:
         if self._file is not None:
-            temporary = self._file.with_suffix(".tmp")
-            temporary.write_text(json.dumps({"used_s": self._clock() - self._began}), "utf-8")
-            os.replace(temporary, self._file)
+            write_atomically(self._file, json.dumps({"used_s": self._clock() - self._began}))
 
     def _plan(self, epochs_done: int, start_s: float = 0.0) -> Plan:
         return plan(
@@ -214,10 +224,21 @@ class Deadline:
         )
 
     def _say(self, made: Plan) -> None:
-        text = feasibility(_typical(self._epoch_s), self.limit_s, self.epochs, self.folds, made)
-        if text != self._said:
-            self._said = text
-            self._report(text)
+        if (made.folds, made.epochs) != self._said:
+            self._said = made.folds, made.epochs
+            self._report(feasibility(_typical(self._epoch_s), self.limit_s, self.epochs, self.folds, made))
+
+
+def _used_s(file: Path) -> float:
+    """What was used before, as it was noted.
+
+    Raises:
+        UsageError: the note is damaged.
+    """
+    try:
+        return float(json.loads(file.read_text("utf-8"))["used_s"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{file}: does not say how much of the time was used: remove it to begin anew") from None
 
 
 def _typical(values: list[float]) -> float:

@@ -9,6 +9,7 @@ from flatout.loader.choice import Choice
 from flatout.machine.snapshot import take_snapshot
 from flatout.recipes.contract import ImageData
 from flatout.recipes.models import count_parameters
+from flatout.recipes.optimization import optimizer_states
 from flatout.recipes.schema import Recipe
 from flatout.report.quantities import size
 
@@ -54,9 +55,10 @@ def derive(
         f"{len(data.classes)} classes",
         f"loader: {choice.reason}",
         f"batch: {batch} images a step, {steps:,} steps an epoch "
-        f"(⌊{len(data.train_indices):,} / {global_batch}⌋), {steps * training.epochs:,} in all",
+        f"({_counted(len(data.train_indices), training.batch_size * world, training.accumulate)}), "
+        f"{steps * training.epochs:,} in all",
         f"learning rate: {lr:g} = {how}; warm-up {warmup:,} steps "
-        f"= {recipe.schedule.warmup_epochs:g} epochs × {steps:,}, then a cosine",
+        f"= {recipe.schedule.warmup_epochs:g} epochs × {steps:,}, then {recipe.schedule.name}",
         _host_memory(recipe),
         _model_memory(recipe, model),
     ]
@@ -71,6 +73,7 @@ def _device(world: int) -> str:
 def _host_memory(recipe: Recipe) -> str:
     """uint8 pixels in flight: those begun or ready, and the one that the training holds."""
     images, batch = recipe.images, recipe.training.batch_size
+    assert images.size is not None, "resolve_images comes first"
     one = batch * images.size**2 * CHANNELS
     count = images.prefetch_batches + 1
     return (
@@ -79,11 +82,17 @@ def _host_memory(recipe: Recipe) -> str:
     )
 
 
+def _counted(images: int, batch: int, accumulate: int) -> str:
+    """How the steps of an epoch follow: the last one may have fewer batches."""
+    batches = f"⌊{images:,} / {batch}⌋"
+    return batches if accumulate == 1 else f"⌈{batches} / {accumulate}⌉"
+
+
 def _model_memory(recipe: Recipe, model: nn.Module) -> str:
     """Weights, gradients and optimizer state; activations come on top and are not known before a step."""
     trained = count_parameters(model)
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    states = 2 if recipe.optimizer.name == "adamw" else int(recipe.optimizer.momentum > 0)
+    states = optimizer_states(recipe.optimizer)
     parts = {
         "weights": weights,
         "gradients": trained * FLOAT_BYTES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from flatout.recipes.contract import EpochRecord
@@ -16,7 +17,8 @@ def best_record(records: Sequence[EpochRecord], metric: str) -> EpochRecord | No
     """The epoch with the best score; the earliest of equals; None where nothing was scored."""
     best: EpochRecord | None = None
     for record in records:
-        if metric in record.metrics and (best is None or better(metric, record.metrics[metric], best.metrics[metric])):
+        score = record.metrics.get(metric, math.nan)
+        if math.isfinite(score) and (best is None or better(metric, score, best.metrics[metric])):
             best = record
     return best
 
@@ -35,6 +37,12 @@ class Patience:
         """All of them, until the last is in sight."""
         return self._epochs
 
+    def resumed(self, records: Sequence[EpochRecord]) -> str | None:
+        """Judge the epochs again that were trained before a resume."""
+        self._best = None
+        said = [self.after_epoch(record) for record in records]
+        return said[-1] if said else None
+
     def after_step(self, epoch: int, step: int) -> str | None:
         """Never ends an epoch."""
         return None
@@ -44,8 +52,12 @@ class Patience:
         score = record.metrics.get(self._metric)
         if score is None:
             return None
-        if self._best is None or better(self._metric, score, self._best.metrics[self._metric], self._min_delta):
+        if math.isfinite(score) and (
+            self._best is None or better(self._metric, score, self._best.metrics[self._metric], self._min_delta)
+        ):
             self._best = record
+            return None
+        if self._best is None:
             return None
         waited = record.epoch - self._best.epoch
         if waited < self._patience:

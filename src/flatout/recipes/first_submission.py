@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flatout.loader.contract import Source
@@ -23,6 +23,10 @@ class FirstSubmission:
         """Write the submission of ``folder``, once it has a checkpoint."""
         self._folder, self._test, self._deadline, self._report = folder, test, deadline, report
         self._done = (folder / SUBMISSION_FILE).is_file() or int(os.environ.get("RANK", "0")) > 0
+
+    def resumed(self, records: Sequence[EpochRecord]) -> str | None:
+        """Nothing ends here."""
+        return None
 
     def after_step(self, epoch: int, step: int) -> str | None:
         """Predict when the second epoch has begun: the first one's checkpoint is written then."""

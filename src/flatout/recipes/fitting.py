@@ -7,26 +7,49 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.loader.augment import Augmentation
 from flatout.loader.image_loader import ImageLoader
-from flatout.recipes.bookkeeping import Books, TrainingFailed
-from flatout.recipes.contract import Fit, ImageData, Policy
+from flatout.recipes.bookkeeping import Books
+from flatout.recipes.checkpoints import LAST, best_path, kept_checkpoints
+from flatout.recipes.contract import EpochRecord, Fit, ImageData, Policy, TrainingFailed
+from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import save_classes
 from flatout.recipes.derivation import derive
 from flatout.recipes.early_stopping import Patience, best_record, share_after_best
 from flatout.recipes.interrupting import Interrupt
-from flatout.recipes.models import build_model
+from flatout.recipes.models import build_model, without_weights
 from flatout.recipes.optimization import scaled_lr
 from flatout.recipes.reading import save_recipe
+from flatout.recipes.resuming import Start, find_start, origin_of
 from flatout.recipes.schema import Recipe
+from flatout.recipes.summary import SUMMARY_FILE
 from flatout.recipes.task import ImageTask
-from flatout.recipes.trainer import LAST, build_trainer
+from flatout.recipes.trainer import build_trainer
+from flatout.terminal_text import one_line
+
+BAD_FILES = "bad_files.txt"
+
+
+@dataclass
+class _Attempt:
+    """One fit, as far as it is the same for every size of batch."""
+
+    recipe: Recipe  # as it was asked for
+    data: ImageData
+    folder: Path
+    policies: Sequence[Policy]
+    report: Callable[[str], None]
+    show_progress: bool
+    notes: list[str]
 
 
 def fit(
@@ -36,6 +59,7 @@ def fit(
     *,
     policies: Sequence[Policy] = (),
     resume: bool = False,
+    allowed: Collection[str] = (),
     report: Callable[[str], None] = print,
     show_progress: bool = True,
 ) -> Fit:
@@ -46,34 +70,39 @@ def fit(
         data: the images.
         folder: checkpoints, metrics, the resolved recipe and the class names go there.
         policies: rules that may end the fit early, beside the recipe's own.
-        resume: go on from ``last.ckpt`` of the folder.
+        resume: go on from the last whole checkpoint of the folder.
+        allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
         report: told what is worth a line.
         show_progress: a moving line on standard error.
 
     Raises:
-        UsageError: what the recipe asks for cannot be done with this data or model.
-        TrainingFailed: the loss became infinite or no number.
+        UsageError: what the recipe asks for cannot be done with this data or model, or the folder holds a training.
+        TrainingFailed: the loss became infinite or no number, or a checkpoint could not be written.
     """
+    recipe, _ = resolve_images(recipe)
     folder.mkdir(parents=True, exist_ok=True)
-    last = folder / LAST
-    if resume and not last.is_file():
-        raise UsageError(f"--resume: {last}: no such checkpoint: start without --resume")
-    notes: list[str] = []
+    if not resume and kept_checkpoints(folder):
+        raise UsageError(f"{folder}: holds a training already: go on with --resume, or give another --output")
+    start = find_start(folder, recipe, data, allowed, report) if resume else None
+    attempt = _Attempt(recipe, data, folder, policies, report, show_progress, [])
+    size = start.batch_size if start else recipe.training.batch_size
     while True:
         try:
-            return _fit_once(recipe, data, folder, policies, resume, report, show_progress, notes)
+            return _fit_once(attempt, start, size)
         except torch.cuda.OutOfMemoryError:
-            smaller = smaller_batch(recipe.training.batch_size)
+            smaller = smaller_batch(size)
+            if recipe.training.mixup or recipe.training.cutmix:
+                smaller -= smaller % 2  # pairs are mixed
             if not recipe.training.oom_fallback or smaller < 1:
                 raise TrainingFailed(
-                    f"out of device memory at batch size {recipe.training.batch_size}: "
+                    f"out of device memory at batch size {size}: "
                     "give a smaller training.batch_size, or training.gradient_checkpointing"
                 ) from None
-            note = f"out of device memory at batch size {recipe.training.batch_size}: going on with {smaller}"
+            note = f"out of device memory at batch size {size}: going on with {smaller}"
             report(f"{note} (the learning rate follows)")
-            notes.append(note)
-            recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"batch_size": smaller})})
-            resume = last.is_file()
+            attempt.notes.append(note)
+            size = smaller
+            start = find_start(folder, recipe, data, allowed, report, size) if kept_checkpoints(folder) else None
             torch.cuda.empty_cache()
 
 
@@ -85,17 +114,10 @@ def smaller_batch(size: int) -> int:
     return power if size <= power * 3 // 2 else power * 3 // 2
 
 
-def _fit_once(
-    recipe: Recipe,
-    data: ImageData,
-    folder: Path,
-    policies: Sequence[Policy],
-    resume: bool,
-    report: Callable[[str], None],
-    show_progress: bool,
-    notes: list[str],
-) -> Fit:
-    training = recipe.training
+def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
+    data, folder, report = attempt.data, attempt.folder, attempt.report
+    training = attempt.recipe.training.model_copy(update={"batch_size": batch_size})
+    recipe = attempt.recipe.model_copy(update={"training": training})
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     global_batch = training.batch_size * world * training.accumulate
     if len(data.train_indices) < training.batch_size * world:
@@ -103,52 +125,63 @@ def _fit_once(
             f"training.batch_size: {training.batch_size} × {world} process(es) is more than the "
             f"{len(data.train_indices)} training images"
         )
-    checkpoint = _checked(folder / LAST, recipe, data) if resume else None  # before its recipe is overwritten
-    pl.seed_everything(training.seed, verbose=False)
-    model = build_model(recipe, len(data.classes))
-    if training.channels_last:
-        model = model.to(memory_format=torch.channels_last)
-    lr, how = scaled_lr(recipe.optimizer, global_batch)
-    own: list[Policy] = list(policies)
+    own: list[Policy] = list(attempt.policies)
     if training.early_stopping:
         stopping = training.early_stopping
         own.append(Patience(recipe.checkpoints.metric, stopping.patience, stopping.min_delta, training.epochs))
+    records = start.records if start else ()
+    over = [policy.resumed(records) for policy in own]  # each of them takes up what was trained
+    why = next((reason for reason in over if reason), None)
+    if start is not None and (why or len(records) >= training.epochs):
+        report(f"{folder}: trained already: {why or f'all {training.epochs} epochs'}")
+        return _result(recipe, folder, records, why, attempt.notes)
+    pl.seed_everything(training.seed, verbose=False)
+    model = build_model(recipe if start is None else without_weights(recipe), len(data.classes))
+    if training.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    lr, how = scaled_lr(recipe.optimizer, global_batch)
     with (
         make_loader(recipe, data, True, rank, world) as train,
         make_loader(recipe, data, False, rank, world, train.choice.workers) as validation,
     ):
-        steps = len(train) // training.accumulate
+        steps = -(-len(train) // training.accumulate)
         if rank == 0:
             for line in derive(recipe, data, model, train.choice, lr=lr, how=how, world=world, steps=steps):
                 report(line)
             save_recipe(recipe, folder)
             save_classes(folder, data.classes)
-        books = Books(train, folder, own, report, len(data.classes))
-        books.notes = notes
+        origin = {**origin_of(attempt.recipe, data), "batch_size": batch_size}
+        books = Books(train, folder, own, report, len(data.classes), origin)
+        books.notes = attempt.notes
 
         def fell_back(line: str) -> None:
             report(line)
-            notes.append(line)
+            books.notes.append(line)
 
-        task = ImageTask(recipe, model, len(data.classes), lr, steps, fell_back)
-        trainer = build_trainer(recipe, folder, books, show_progress and rank == 0, world)
+        task = ImageTask(recipe, model, len(data.classes), lr, fell_back)
+        trainer = build_trainer(recipe, folder, books, attempt.show_progress and rank == 0, world)
         interrupt = Interrupt()
         trainer.callbacks.append(interrupt)  # pyright: ignore[reportAttributeAccessIssue]
         with warnings.catch_warnings(), interrupt.listening():
             # Meant for other loaders: ours has no num_workers, and logs by itself.
             warnings.filterwarnings("ignore", module="pytorch_lightning.*")
             warnings.filterwarnings("ignore", category=FutureWarning)
+            (folder / SUMMARY_FILE).unlink(missing_ok=True)  # it says that the fit has ended
             try:
                 trainer.fit(
-                    task, train, validation if len(validation) else None, ckpt_path=checkpoint, weights_only=False
+                    task,
+                    train,
+                    validation if len(validation) else None,
+                    ckpt_path=start.checkpoint if start else None,
+                    weights_only=True,
                 )
             except SystemExit:  # what Lightning makes of Ctrl-C
                 raise KeyboardInterrupt from None
         if rank == 0 and (train.bad or validation.bad):
             bad = sorted({(image.where, image.reason) for image in (*train.bad, *validation.bad)})
-            (folder / "bad_files.txt").write_text("".join(f"{where}\t{why}\n" for where, why in bad), "utf-8")
+            write_atomically(folder / BAD_FILES, "".join(f"{one_line(at)}\t{one_line(why)}\n" for at, why in bad))
             books.notes.append(f"{len(bad)} image(s) could not be decoded and were replaced: bad_files.txt lists them")
-    return _result(recipe, folder, books)
+    return _result(recipe, folder, books.records, books.stopped, books.notes)
 
 
 def make_loader(
@@ -156,12 +189,13 @@ def make_loader(
 ) -> ImageLoader:
     """The training or validation loader of a recipe; ``workers``: as many, without measuring again."""
     images = recipe.images
+    assert images.size is not None and images.validation_crop is not None, "resolve_images comes first"
     source = data.train if training or data.validation is None else data.validation
     return ImageLoader(
         source,
         data.train_indices if training else data.validation_indices,
         size=images.size,
-        batch_size=recipe.training.batch_size,
+        batch_size=(not training and recipe.training.validation_batch_size) or recipe.training.batch_size,
         training=training,
         seed=recipe.training.seed,
         rank=rank,
@@ -169,7 +203,20 @@ def make_loader(
         crop_scale=images.crop_scale,
         crop_ratio=images.crop_ratio,
         validation_crop=images.validation_crop,
+        squash=images.crop_mode == "squash",
         flip=images.flip,
+        augmentation=Augmentation(
+            vertical_flip=images.vertical_flip,
+            policy=images.policy,
+            magnitude=images.policy_magnitude,
+            operations=images.policy_operations,
+            jitter=images.colour_jitter,
+            jitter_probability=images.colour_jitter_probability,
+            grey=images.grey,
+            blur=images.blur,
+        ),
+        interpolation=images.interpolation or "bilinear",
+        repeats=images.repeats,
         decoder=images.decoder,
         scaled_decode=images.scaled_decode,
         backend=images.backend if training else "threads",
@@ -180,38 +227,23 @@ def make_loader(
     )
 
 
-def _checked(path: Path, recipe: Recipe, data: ImageData) -> Path:
-    """A checkpoint of the same model and classes.
-
-    Raises:
-        UsageError: it is of another one.
-    """
-    from flatout.recipes.datasets import CLASSES_FILE, load_classes
-    from flatout.recipes.reading import FILE_NAME, read_recipe
-
-    before = read_recipe(str(path.parent / FILE_NAME))
-    if before.model.name != recipe.model.name:
-        raise UsageError(f"{path}: a checkpoint of {before.model.name}, not of {recipe.model.name}")
-    if load_classes(path.parent / CLASSES_FILE) != data.classes:
-        raise UsageError(f"{path}: a checkpoint of other classes than the data has now")
-    return path
-
-
-def _result(recipe: Recipe, folder: Path, books: Books) -> Fit:
+def _result(
+    recipe: Recipe, folder: Path, records: Sequence[EpochRecord], stopped: str | None, notes: Sequence[str]
+) -> Fit:
     metric = recipe.checkpoints.metric
-    best = best_record(books.records, metric)
-    path = folder / f"best-{best.epoch:03d}.ckpt" if best else None
-    notes = list(books.notes)
-    after = share_after_best(books.records, metric)
-    if books.stopped and best is not None and after is not None:
-        notes.append(f"the best epoch was {best.epoch}; {100 * after:.0f} % of the time was spent after it")
+    best = best_record(records, metric)
+    path = best_path(folder, best.epoch) if best else None
+    said = list(notes)
+    after = share_after_best(records, metric)
+    if stopped and best is not None and after is not None:
+        said.append(f"the best epoch was {best.epoch}; {100 * after:.0f} % of the time was spent after it")
     return Fit(
         folder=folder,
-        records=tuple(books.records),
+        records=tuple(records),
         best=path if path is not None and path.is_file() else None,
         last=folder / LAST if (folder / LAST).is_file() else None,
         best_epoch=best.epoch if best else None,
-        stopped=books.stopped,
-        metrics=dict((best or books.records[-1]).metrics) if books.records else {},
-        notes=tuple(notes),
+        stopped=stopped,
+        metrics=dict((best or records[-1]).metrics) if records else {},
+        notes=tuple(said),
     )

@@ -8,19 +8,23 @@ import random
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.loader.contract import Source
+from flatout.recipes.checkpoints import kept_checkpoints
 from flatout.recipes.contract import Fit, ImageData, Policy
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.first_submission import FirstSubmission
 from flatout.recipes.fitting import fit
 from flatout.recipes.schema import Recipe
+from flatout.recipes.summary import Finished, read_summary, write_summary
 
 SPLIT_FILE = "folds.json"
 OUT_OF_FOLD_FILE = "out_of_fold.csv"
@@ -65,16 +69,25 @@ def split_of(recipe: Recipe, data: ImageData, folder: Path) -> list[list[int]]:
     digest = hashlib.sha256("\n".join(keys).encode()).hexdigest()
     path = Path(recipe.folds.file) if recipe.folds.file else folder / SPLIT_FILE
     if path.is_file():
-        saved = json.loads(path.read_text("utf-8"))
-        if saved.get("images") != digest:
-            raise UsageError(f"{path}: a split of other images than the data has now: remove it to draw a new one")
-        return [list(fold) for fold in saved["folds"]]
+        return _saved_split(path, digest, len(keys))
     if recipe.folds.file:
         raise UsageError(f"folds.file: {path}: no such file")
     labels = [data.train.samples[index].label for index in data.train_indices]
     folds = stratified_folds(labels, recipe.folds.count, recipe.folds.seed)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"images": digest, "seed": recipe.folds.seed, "folds": folds}), "utf-8")
+    write_atomically(path, json.dumps({"images": digest, "seed": recipe.folds.seed, "folds": folds}))
+    return folds
+
+
+def _saved_split(path: Path, digest: str, images: int) -> list[list[int]]:
+    try:
+        saved = json.loads(path.read_text("utf-8"))
+        folds = [[int(place) for place in fold] for fold in saved["folds"]]
+        whole = sorted(place for fold in folds for place in fold) == list(range(images))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{path}: is no split that flatout wrote: remove it to draw a new one") from None
+    if saved.get("images") != digest or not whole:
+        raise UsageError(f"{path}: a split of other images than the data has now: remove it to draw a new one")
     return folds
 
 
@@ -86,6 +99,7 @@ def train_folds(
     deadline: Deadline | None = None,
     test: Source | None = None,
     resume: bool = False,
+    allowed: Collection[str] = (),
     report: Callable[[str], None] = print,
     show_progress: bool = True,
 ) -> Fit:
@@ -94,7 +108,7 @@ def train_folds(
     Returns:
         The first fold's fit with the mean and the spread of all folds' scores in its metrics.
     """
-    from flatout.recipes.predicting import submit
+    from flatout.recipes.predicting import said_of_bad, submit
 
     folds = split_of(recipe, data, folder)
     metric = recipe.checkpoints.metric
@@ -118,12 +132,30 @@ def train_folds(
         policies: list[Policy] = [deadline] if deadline else []
         if test is not None and deadline is not None and not number:
             policies.append(FirstSubmission(folder, test, deadline, report))
-        begun = resume and (where / "last.ckpt").is_file()
-        done = fit(recipe, part, where, policies=policies, resume=begun, report=report, show_progress=show_progress)
+        ended = None
+        begun = resume and bool(kept_checkpoints(where))
+        if begun and not allowed and (ended := read_summary(where)) is not None:
+            policies = [Finished()]
+        done = fit(
+            recipe,
+            part,
+            where,
+            policies=policies,
+            resume=begun,
+            allowed=allowed,
+            report=report,
+            show_progress=show_progress,
+        )
+        if ended is not None:
+            done = replace(done, stopped=ended["stopped"], notes=tuple(ended["notes"]))
+        write_summary(done)
         fits.append(done)
         began = time.monotonic()
-        rows += _out_of_fold(part, where)
-        _write_out_of_fold(folder, data.classes, rows)
+        held_out, bad = _out_of_fold(part, where)
+        rows += held_out
+        if bad:
+            report(f"fold {number + 1}: out-of-fold predictions{said_of_bad(bad)}")
+        _write_out_of_fold(folder, recipe, data, rows)
         if test is not None:
             submit(folder, test, report)
         if deadline is not None:
@@ -137,12 +169,14 @@ def train_folds(
     return replace(fits[0], folder=folder, metrics={**summary, **each}, notes=tuple(n for f in fits for n in f.notes))
 
 
-def _out_of_fold(part: ImageData, where: Path) -> list[tuple[str, int, np.ndarray]]:
+def _out_of_fold(part: ImageData, where: Path) -> tuple[list[tuple[str, int, np.ndarray]], Sequence[Any]]:
+    """Key, label and probabilities of the images that were held out; and those that could not be decoded."""
     from flatout.recipes.predicting import find_trained, predict
 
     held = _Part(part)
-    probabilities = predict(find_trained(where), held)
-    return [(sample.key, sample.label, row) for sample, row in zip(held.samples, probabilities, strict=True)]
+    made = predict(find_trained(where), held)
+    rows = zip(held.samples, made.probabilities, strict=True)
+    return [(sample.key, sample.label, row) for sample, row in rows], made.bad
 
 
 class _Part:
@@ -164,11 +198,18 @@ class _Part:
         return self._source.locate(self._indices[index])
 
 
-def _write_out_of_fold(folder: Path, classes: Sequence[str], rows: Sequence[tuple[str, int, np.ndarray]]) -> None:
+def _write_out_of_fold(
+    folder: Path, recipe: Recipe, data: ImageData, rows: Sequence[tuple[str, int, np.ndarray]]
+) -> None:
     from flatout.recipes.bookkeeping import write_csv
+    from flatout.recipes.predicting import ids_of
 
-    table = [[key, classes[label], *(f"{value:.8f}" for value in row)] for key, label, row in sorted(rows, key=_key)]
-    write_csv(folder / OUT_OF_FOLD_FILE, ["id", "label", *classes], table)
+    name = dict(zip((sample.key for sample in data.train.samples), ids_of(data.train), strict=True))
+    table = [
+        [name[key], data.classes[label], *(f"{value:.8f}" for value in row)]
+        for key, label, row in sorted(rows, key=_key)
+    ]
+    write_csv(folder / OUT_OF_FOLD_FILE, [recipe.data.id_column, recipe.data.label_column, *data.classes], table)
 
 
 def _key(row: tuple[str, int, np.ndarray]) -> str:

@@ -9,7 +9,7 @@ import copy
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from flatout.atomic_file import replacing
 from flatout.errors import UsageError
-from flatout.loader.finish import Finish
 from flatout.loader.image_loader import ImageLoader
+from flatout.recipes.objective import first_step, make_criterion, make_finish
 from flatout.recipes.optimization import build_optimizer
 from flatout.recipes.schema import Recipe
 
@@ -81,16 +82,7 @@ def range_test(
         raise UsageError(f"--num-training {num_training}: give at least {LEAST_POINTS} steps")
     device = next(model.parameters()).device
     training = recipe.training
-    finish = Finish(
-        recipe.images.mean,
-        recipe.images.std,
-        classes,
-        mixup=training.mixup,
-        cutmix=training.cutmix,
-        seed=training.seed,
-        channels_last=training.channels_last,
-    )
-    criterion = nn.CrossEntropyLoss(label_smoothing=training.label_smoothing)
+    finish, criterion = make_finish(recipe, classes), make_criterion(training)
     lrs: list[float] = []
     losses: list[float] = []
     with _untouched(model, loader, optimizer):
@@ -100,14 +92,15 @@ def range_test(
         for step in range(num_training):
             lr = min_lr * (max_lr / min_lr) ** (step / (num_training - 1))
             for group in stepping.param_groups:
-                group["lr"] = lr
+                group["lr"] = lr * group.get("lr_scale", 1.0)
             images, targets = finish(next(batches).to(device), step, training=True)
-            with _autocast(training.precision, device):
+            guarded = first_step(recipe) if not step else nullcontext()
+            with guarded, _autocast(training.precision, device):
                 loss = criterion(model(images), targets)
             stepping.zero_grad()
             loss.backward()
             stepping.step()
-            value = float(loss)
+            value = float(loss.detach())
             if not math.isfinite(value):
                 break
             lrs.append(lr)
@@ -211,7 +204,8 @@ def save_plot(found: RangeTest, path: Path) -> None:
     axes.set_xlabel(f"learning rate ({found.batch_size} images a step)")
     axes.set_ylabel("training loss")
     axes.legend()
-    figure.savefig(path, dpi=120)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=120, format=path.suffix.lstrip(".") or "png")
 
 
 def terminal_plot(found: RangeTest, width: int = 76, height: int = 15) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,11 @@ import torch
 from torch import nn
 
 from flatout.errors import UsageError
+from flatout.recipes.data_config import fixed_size
+from flatout.recipes.prerequisites import check_model
 from flatout.recipes.schema import Recipe
+
+CHANNELS = 3
 
 
 def build_model(recipe: Recipe, classes: int) -> nn.Module:
@@ -31,18 +34,20 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
         options["drop_rate"] = wanted.dropout
     if wanted.drop_path is not None:
         options["drop_path_rate"] = wanted.drop_path
-    if not timm.is_model(wanted.name):
-        known = timm.list_models() + timm.list_pretrained()
-        near = difflib.get_close_matches(wanted.name, known, 3, 0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else "timm.list_models() lists what there is"
-        raise UsageError(f"model.name: timm has no model {wanted.name!r}: {hint}")
+    check_model(wanted.name)
+    if wanted.in_chans != CHANNELS:
+        options["in_chans"] = wanted.in_chans
+    if recipe.images.size is not None and fixed_size(wanted.name):
+        options["img_size"] = recipe.images.size
     try:
         model: nn.Module = timm.create_model(wanted.name, pretrained=wanted.weights == "hub", **options)
     except TypeError as error:
-        raise UsageError(f"model: {wanted.name} does not take what the recipe asks for: {error}") from None
+        raise UsageError(f"model: {wanted.name} does not take what the recipe asks for: {_first(error)}") from None
     except Exception as error:
         if wanted.weights != "hub":
-            raise
+            raise UsageError(
+                f"model: {wanted.name} cannot be made for images of {recipe.images.size} pixels: {_first(error)}"
+            ) from None
         raise UsageError(
             f"model.weights: the weights of {wanted.name} could not be fetched ({_first(error)}): "
             "give a local file, or random"
@@ -55,6 +60,11 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
             raise UsageError(f"model.gradient_checkpointing: {wanted.name} cannot")
         switch(True)
     return model
+
+
+def without_weights(recipe: Recipe) -> Recipe:
+    """The recipe with weights that need not be fetched: a checkpoint brings its own."""
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "random"})})
 
 
 def _load(model: nn.Module, path: Path) -> None:

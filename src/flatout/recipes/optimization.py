@@ -1,14 +1,21 @@
-"""The optimizer, and its learning rate over the training."""
+"""The optimizer, and its learning rate over the training: timm's, by the recipe's names and numbers."""
 
 from __future__ import annotations
 
+import difflib
 import math
 from typing import Any
 
 import torch
 from torch import nn
 
-from flatout.recipes.schema import Optimizer, Recipe
+from flatout.errors import UsageError
+from flatout.recipes.schema import Optimizer, Recipe, Schedule
+
+FUSED = ("adamw", "sgd")  # of torch, with one kernel for all parameters on a GPU
+# The schedule's updates of an epoch; timm decays at milestones one of them early.
+RESOLUTION = 1_000_000
+ANNEALED = ("cosine", "tanh", "poly")  # from the end of the warm-up to the end of the training
 
 
 def scaled_lr(optimizer: Optimizer, global_batch: int) -> tuple[float, str]:
@@ -25,35 +32,102 @@ def scaled_lr(optimizer: Optimizer, global_batch: int) -> tuple[float, str]:
     return base * ratio, f"{base:g} × {global_batch}/{reference}"
 
 
-def lr_share(progress: float, planned: float, warmup: float, final_share: float) -> float:
-    """The learning rate as a share of the highest: linear warm-up, then half a cosine.
+class LearningRate:
+    """Sets the learning rate of an optimizer: a pure function of the progress, so nothing of it has to be saved."""
 
-    Args:
-        progress: epochs done, with fractions.
-        planned: epochs in all, as planned now.
-        warmup: epochs of warm-up; the first step has a small rate, not none.
-        final_share: share at the end.
+    def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule, lr: float, planned: float) -> None:
+        """Make timm's scheduler.
+
+        Args:
+            optimizer: whose rate is set; layers keep their own share of it (``optimizer.layer_decay``).
+            schedule: of the recipe.
+            lr: the highest rate.
+            planned: epochs in all.
+        """
+        from timm.scheduler import create_scheduler_v2
+
+        for group in optimizer.param_groups:
+            group["initial_lr"] = lr
+        warmup = schedule.warmup_epochs
+        annealed = schedule.name in ANNEALED
+        self._scheduler, _ = create_scheduler_v2(
+            optimizer,
+            sched="step" if schedule.name == "constant" else schedule.name,
+            num_epochs=max(planned - warmup, 1e-9) if annealed else planned,
+            decay_epochs=schedule.decay_epochs,
+            decay_milestones=list(schedule.milestones),
+            decay_rate=1.0 if schedule.name == "constant" else schedule.decay_rate,
+            min_lr=lr * schedule.final_lr_share,
+            warmup_lr=lr * schedule.warmup_lr_share,
+            warmup_epochs=warmup,
+            warmup_prefix=annealed,
+            step_on_epochs=False,
+            updates_per_epoch=RESOLUTION,
+        )
+
+    def set(self, progress: float) -> None:
+        """Set the rate for the step that begins after ``progress`` epochs, with fractions."""
+        self._scheduler.step_update(num_updates=progress * RESOLUTION)
+
+
+def check_optimizer(name: str) -> None:
+    """See that timm has an optimizer.
+
+    Raises:
+        UsageError: it has not; the nearest names are given.
     """
-    if progress < warmup:
-        return max(progress / warmup, 1e-3)
-    done = min(1.0, (progress - warmup) / max(planned - warmup, 1e-9))
-    return final_share + (1 - final_share) * 0.5 * (1 + math.cos(math.pi * done))
+    from timm.optim import list_optimizers
+
+    known = list_optimizers()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 3, 0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "timm.optim.list_optimizers() lists what there is"
+        raise UsageError(f"optimizer.name: timm has no optimizer {name!r}: {hint}")
+
+
+def optimizer_states(wanted: Optimizer) -> int:
+    """How many values an optimizer keeps for each parameter, as far as timm's registry says."""
+    from timm.optim import get_optimizer_info
+
+    check_optimizer(wanted.name)
+    info = get_optimizer_info(wanted.name)
+    if info.has_betas:
+        return max(1, int(info.num_betas))
+    return int(info.has_momentum and wanted.momentum > 0)
 
 
 def build_optimizer(recipe: Recipe, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """SGD or AdamW; biases and norms (parameters of one dimension) are not decayed; fused on a GPU."""
+    """The optimizer of a name in timm; biases, norms and what the model names are not decayed; fused on a GPU.
+
+    Raises:
+        UsageError: timm has no such optimizer, it takes no such options, or its package is not installed.
+    """
+    from timm.optim import create_optimizer_v2
+
     wanted = recipe.optimizer
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": wanted.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    fused = all(parameter.is_cuda for parameter in trained)
-    if wanted.name == "adamw":
-        return torch.optim.AdamW(groups, lr=lr, betas=wanted.betas, fused=fused)
-    nesterov = wanted.nesterov and wanted.momentum > 0
-    made = torch.optim.SGD(groups, lr=lr, momentum=wanted.momentum, nesterov=nesterov, fused=fused)
-    if fused and wanted.momentum > 0:
+    check_optimizer(wanted.name)
+    options: dict[str, Any] = dict(wanted.options)
+    if wanted.betas is not None:
+        options["betas"] = wanted.betas
+    if wanted.eps is not None:
+        options["eps"] = wanted.eps
+    plain_momentum = wanted.name == "sgd" and not (wanted.nesterov and wanted.momentum > 0)
+    if wanted.name in FUSED and all(parameter.is_cuda for parameter in model.parameters()):
+        options.setdefault("fused", True)
+    try:
+        made: torch.optim.Optimizer = create_optimizer_v2(
+            model,
+            opt="momentum" if plain_momentum else wanted.name,
+            lr=lr,
+            weight_decay=wanted.weight_decay,
+            momentum=wanted.momentum,
+            layer_decay=wanted.layer_decay,
+            **options,
+        )
+    except (TypeError, ValueError, AssertionError, ImportError, RuntimeError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise UsageError(f"optimizer: {wanted.name} cannot be made as the recipe says: {first}") from None
+    if wanted.name == "sgd" and wanted.momentum > 0 and options.get("fused"):
         made.register_step_pre_hook(_begin_momentum)
     return made
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.loader.contract import Source
-from flatout.loader.finish import Finish
 from flatout.loader.image_loader import ImageLoader
+from flatout.loader.making import Bad
+from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
+from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import CLASSES_FILE, below, load_classes, open_test
-from flatout.recipes.models import build_model
+from flatout.recipes.models import build_model, without_weights
+from flatout.recipes.objective import make_finish
 from flatout.recipes.reading import FILE_NAME, read_recipe
 from flatout.recipes.schema import Recipe
+from flatout.terminal_text import one_line
 
 Probabilities = NDArray[np.float64]
 DECIMALS = 8
@@ -64,7 +68,7 @@ def find_trained(run: Path) -> list[Trained]:
 def _best_in(folder: Path) -> Path | None:
     """The checkpoint with the best score of a folder; the last where nothing was scored."""
     metrics = folder / "metrics.csv"
-    best = list(folder.glob("best-*.ckpt"))
+    best = [path for path in kept_checkpoints(folder) if path.name != LAST]
     if best and metrics.is_file():
         from flatout.recipes.early_stopping import better
 
@@ -79,40 +83,66 @@ def _best_in(folder: Path) -> Path | None:
                 ranked, top = path, score
         if ranked is not None:
             return ranked
-    last = folder / "last.ckpt"
+    last = folder / LAST
     return best[0] if best else last if last.is_file() else None
 
 
-def predict(trained: Sequence[Trained], source: Source, *, batch_size: int | None = None) -> Probabilities:
-    """Mean of the checkpoints' probabilities, float64 (images, classes), in the order of the source; rows sum to 1.
+@dataclass(frozen=True)
+class Predictions:
+    """What a set of images was predicted to be."""
+
+    probabilities: Probabilities  # float64 (images, classes), in the order of the source; rows sum to 1
+    bad: tuple[Bad, ...]  # images that could not be decoded: each class is equally probable in their rows
+
+
+def predict(
+    trained: Sequence[Trained],
+    source: Source,
+    *,
+    batch_size: int | None = None,
+    skip_bad: bool | None = None,
+    mirrored: bool = False,
+) -> Predictions:
+    """Mean of the checkpoints' probabilities.
+
+    Args:
+        trained: the checkpoints.
+        source: the images.
+        batch_size: images at once; None: as in the training.
+        skip_bad: give images that cannot be decoded equal probabilities; None: as the recipe's ``data.bad_files`` says.
+        mirrored: take the mean of each image and its mirror image.
 
     Raises:
         UsageError: a checkpoint of another model than the recipe beside it says.
+        UnreadableImage: an image cannot be decoded and is not to be skipped.
     """
     total: Probabilities | None = None
+    bad: dict[str, Bad] = {}
     for one in trained:
-        made = _predict_one(one, source, batch_size or one.recipe.training.batch_size)
-        total = made if total is None else total + made
+        skips = one.recipe.data.bad_files == "skip" if skip_bad is None else skip_bad
+        made = _predict_one(one, source, batch_size or one.recipe.training.batch_size, skips, mirrored)
+        total = made.probabilities if total is None else total + made.probabilities
+        bad.update((image.where, image) for image in made.bad)
     assert total is not None
-    mean: Probabilities = total / len(trained)
-    return mean
+    return Predictions(total / len(trained), tuple(bad.values()))
 
 
-def _predict_one(one: Trained, source: Source, batch_size: int) -> Probabilities:
-    recipe = one.recipe
+def _predict_one(one: Trained, source: Source, batch_size: int, skip_bad: bool, mirrored: bool) -> Predictions:
+    recipe, _ = resolve_images(one.recipe)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plain = recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "random"})})
-    model = build_model(plain, len(one.classes))
+    model = build_model(without_weights(recipe), len(one.classes))
+    saved = read_checkpoint(one.checkpoint)["state_dict"]
     try:
-        saved: Any = torch.load(one.checkpoint, map_location="cpu", weights_only=True)["state_dict"]
         model.load_state_dict({key[6:]: value for key, value in saved.items() if key.startswith("model.")})
-    except (RuntimeError, KeyError, OSError, EOFError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except RuntimeError as error:
+        first = str(error).strip().splitlines()[0]
         raise UsageError(f"{one.checkpoint}: no checkpoint of {recipe.model.name}: {first}") from None
     model = model.to(device).eval()
     images = recipe.images
-    finish = Finish(images.mean, images.std, len(one.classes), channels_last=recipe.training.channels_last)
+    assert images.size is not None and images.validation_crop is not None
+    finish = make_finish(recipe, len(one.classes))
     rows: list[torch.Tensor] = []
+    delivered: list[torch.Tensor] = []
     loader = ImageLoader(
         source,
         range(len(source.samples)),
@@ -120,16 +150,26 @@ def _predict_one(one: Trained, source: Source, batch_size: int) -> Probabilities
         batch_size=batch_size,
         training=False,
         validation_crop=images.validation_crop,
+        squash=images.crop_mode == "squash",
+        interpolation=images.interpolation or "bilinear",
         decoder=images.decoder,
+        scaled_decode=images.scaled_decode,
         backend="threads",
         workers=images.workers,
+        bad_files="skip" if skip_bad else "error",
     )
     with loader, torch.inference_mode():
         for batch in loader:
             pixels, _ = finish(batch.to(device), 0, training=False)
-            rows.append(model(pixels).float().softmax(1).cpu())
-    made = torch.cat(rows).double().numpy()
-    return np.asarray(made / made.sum(1, keepdims=True), np.float64)
+            made = model(pixels).float().softmax(1)
+            if mirrored:
+                made = (made + model(pixels.flip(3)).float().softmax(1)) / 2
+            rows.append(made.cpu())
+            delivered.append(batch.indices.cpu())
+    found: Probabilities = torch.cat(rows).double().numpy()
+    # Where another image stands in for one that could not be decoded, nothing is known.
+    found[torch.cat(delivered).numpy() != np.arange(len(found))] = 1.0
+    return Predictions(np.asarray(found / found.sum(1, keepdims=True), np.float64), tuple(loader.bad))
 
 
 def find_test(recipe: Recipe) -> Source | None:
@@ -152,28 +192,57 @@ def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:
     began = time.monotonic()
     trained = find_trained(folder)
     path = folder / SUBMISSION_FILE
-    write_submission(path, test, trained[0].classes, predict(trained, test))
-    report(f"{path}: {len(test.samples):,} images predicted by {len(trained)} model(s)")
+    made = predict(trained, test)
+    write_submission(path, test, trained[0].classes, made.probabilities, trained[0].recipe.data.id_column)
+    report(f"{path}: {len(test.samples):,} images predicted by {len(trained)} model(s){said_of_bad(made.bad)}")
     return time.monotonic() - began
 
 
-def write_submission(path: Path, source: Source, classes: Sequence[str], probabilities: Probabilities) -> None:
-    """Write a CSV: ``id`` (file name without extension), then one column a class; rows sum to 1 as written.
+def said_of_bad(bad: Sequence[Bad]) -> str:
+    """The end of a line about images that could not be decoded; empty where there are none."""
+    if not bad:
+        return ""
+    return (
+        f"; {len(bad)} could not be decoded and have equal probabilities, such as "
+        f"{one_line(bad[0].where)} ({one_line(bad[0].reason)})"
+    )
+
+
+def ids_of(source: Source) -> list[str]:
+    """What images are called in tables.
+
+    File names without extension; where two would be the same, paths without extension; where those are, whole paths.
+    """
+    keys = [sample.key for sample in source.samples]
+    paths = [_without_extension(key) for key in keys]
+    names = [path.rpartition("/")[2] for path in paths]
+    return next(ids for ids in (names, paths, keys) if len(set(ids)) == len(ids) or ids is keys)
+
+
+def _without_extension(key: str) -> str:
+    folder, slash, name = key.rpartition("/")
+    return f"{folder}{slash}{name.rpartition('.')[0] or name}"
+
+
+def write_submission(
+    path: Path, source: Source, classes: Sequence[str], probabilities: Probabilities, id_column: str = "id"
+) -> None:
+    """Write a CSV: the images' ids (:func:`ids_of`), then one column a class; rows sum to 1 as written.
 
     The file is replaced at once: there is always a whole one.
+
+    Raises:
+        UsageError: it cannot be written.
     """
     rounded = np.round(probabilities, DECIMALS)
     # What rounding took goes to the largest, which it changes least.
     rounded[np.arange(len(rounded)), rounded.argmax(1)] += 1 - rounded.sum(1)
-    temporary = path.with_name(f".{path.name}.tmp")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([id_column, *classes])
+    for name, row in zip(ids_of(source), rounded, strict=True):
+        writer.writerow([name, *(f"{value:.{DECIMALS}f}" for value in row)])
     try:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["id", *classes])
-            for sample, row in zip(source.samples, rounded, strict=True):
-                name = sample.key.rpartition("/")[2]
-                writer.writerow([name.rpartition(".")[0] or name, *(f"{value:.{DECIMALS}f}" for value in row)])
-        os.replace(temporary, path)
+        write_atomically(path, text.getvalue().encode(errors="surrogateescape"))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UsageError(f"{path}: {error.strerror or error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
-import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,22 @@ from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.recipes.catalogue import find_recipe
 from flatout.recipes.schema import Recipe
 
 FILE_NAME = "recipe.yaml"
+# The commands' own options, by what they set.
+OPTIONS = {
+    "data.root": "--data",
+    "training.epochs": "--epochs",
+    "training.batch_size": "--batch-size",
+    "training.max_time": "--max-time",
+    "logging.wandb": "--no-wandb",
+    "logging.wandb_project": "--wandb-project",
+    "logging.wandb_name": "--wandb-name",
+}
 
 
 def read_recipe(
@@ -48,9 +59,22 @@ def read_recipe(
         origin[key] = f"--set {text}"
     for key, given in (flags or {}).items():
         if given is not None:
-            _put(tree, key, given, key)
-            origin[key] = f"the command's option for {key}"
+            option = OPTIONS.get(key, f"the command's option for {key}")
+            _put(tree, key, given, option)
+            origin[key] = f"{option} {given}"
     return _validated(tree, path, origin)
+
+
+def check_key(key: str, option: str) -> None:
+    """See that a recipe has a key; ``data`` stands for the images.
+
+    Raises:
+        UsageError: it has not; the nearest name is given.
+    """
+    known = [name for name, _ in _keys(Recipe)]
+    if key not in known:
+        near = difflib.get_close_matches(key, known, 1)
+        raise UsageError(f"{option} {key}: no key of a recipe{f': did you mean {near[0]}?' if near else ''}")
 
 
 def save_recipe(recipe: Recipe, folder: Path) -> Path:
@@ -69,9 +93,7 @@ def save_recipe(recipe: Recipe, folder: Path) -> Path:
             plain = inner.model_dump() if isinstance(inner, BaseModel) else inner
             lines.append(f"  {key}: {_scalar(plain)}\n")
     path = folder / FILE_NAME
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(lines), "utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, "".join(lines))
     return path
 
 
@@ -94,9 +116,7 @@ def write_value(path: Path, key: str, value: object, why: str) -> None:
         section.yaml_add_eol_comment(why, last)
     text = io.StringIO()
     _yaml().dump(tree, text)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text.getvalue(), "utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, text.getvalue())
 
 
 def _yaml() -> YAML:
@@ -138,17 +158,75 @@ def _validated(tree: Any, path: Path, origin: Mapping[str, str]) -> Recipe:
     try:
         return Recipe.model_validate(_plain(tree))
     except ValidationError as error:
-        first = error.errors()[0]
-        parts = [str(part) for part in first["loc"]]
-        key = ".".join(parts)
-        given = [origin[outer] for outer in _outer(parts) if outer in origin]
-        place = given[0] if given else _place(tree, parts, path)
-        if first["type"] == "extra_forbidden":
-            raise UsageError(f"{place}: {key}: unknown key{_nearest(parts)}") from None
-        message = first["msg"].removeprefix("Value error, ")
-        seen = "" if isinstance(first["input"], dict) else f" (it says {first['input']!r})"
-        about = f"{key}: " if key and not message.startswith(key) else ""
-        raise UsageError(f"{place}: {about}{message}{seen}") from None
+        raise UsageError(_one_line_of(error.errors()[0], tree, path, origin)) from None
+
+
+def _one_line_of(error: Any, tree: Any, path: Path, origin: Mapping[str, str]) -> str:
+    """Where the mistake is, which key, what is allowed, and what it says."""
+    message = error["msg"].removeprefix("Value error, ")
+    parts = [str(part) for part in error["loc"]]
+    if not parts:  # of several keys together: the message names them, the one to blame first
+        named = [key for key in re.findall(r"[a-z_]+\.[a-z_]+", message) if key in dict(_keys(Recipe))]
+        given = next((key for key in named if key in origin), named[0] if named else "")
+        place = origin[given] if given in origin else _place(tree, given.split("."), path)
+        return f"{place}: {message}"
+    parts = _known_part(parts)
+    key = ".".join(parts)
+    given_by = [origin[outer] for outer in _outer(parts) if outer in origin]
+    place = given_by[0] if given_by else _place(tree, parts, path)
+    if error["type"] == "extra_forbidden":
+        return f"{place}: {key}: unknown key{_nearest(parts)}"
+    value = _at(tree, parts)
+    seen = "" if isinstance(value, dict) and len(value) > 3 else f" (it says {_scalar(_plain(value))})"
+    return f"{place}: {key}: {allowed(error, parts)}{seen}"
+
+
+def _known_part(parts: list[str]) -> list[str]:
+    """The keys of a place, without pydantic's names of types and places in lists."""
+    known = dict(_keys(Recipe))
+    while len(parts) > 1 and ".".join(parts) not in known and ".".join(parts[:-1]) in known:
+        field = known[".".join(parts[:-1])]
+        if any(isinstance(part, type) and issubclass(part, BaseModel) for part in _types(field.annotation)):
+            break  # an unknown key of a section
+        parts = parts[:-1]
+    return parts
+
+
+def allowed(error: Any, parts: Sequence[str]) -> str:
+    """What may stand at a key, with an example where its form was wrong."""
+    field = dict(_keys(Recipe)).get(".".join(parts))
+    message: str = error["msg"].removeprefix("Value error, ").replace("Input should be", "has to be")
+    kind = error["type"]
+    if kind in ("model_type", "dict_type", "model_attributes_type"):
+        inner = (
+            next((part for part in _types(field.annotation) if hasattr(part, "model_fields")), None) if field else None
+        )
+        first = next(iter(inner.model_fields.items()), None) if inner is not None else None
+        example = f"{{{first[0]}: {_scalar(first[1].get_default(call_default_factory=True))}}}" if first else "{}"
+        return f"is a section: give its keys, such as {example}"
+    if kind in ("tuple_type", "missing", "too_long", "too_short") and field is not None:
+        default = field.get_default(call_default_factory=True)
+        examples = {"betas": "[0.9, 0.999]", "mean": "[0.485, 0.456, 0.406]", "std": "[0.229, 0.224, 0.225]"}
+        example = examples.get(parts[-1]) or _scalar(default)
+        return f"is a list of {example.count(',') + 1} numbers: give one such as {example}"
+    if kind == "literal_error":
+        return f"allowed are {error['ctx']['expected'].replace(chr(39), '')}"
+    if kind == "finite_number":
+        return "has to be a finite number"
+    return message[:1].lower() + message[1:] if message.startswith("Unable") else message
+
+
+def _types(annotation: Any) -> list[Any]:
+    """An annotation and what it is a union of."""
+    return [annotation, *getattr(annotation, "__args__", ())]
+
+
+def _at(tree: Any, parts: Sequence[str]) -> Any:
+    for part in parts:
+        if not isinstance(tree, dict) or part not in tree:
+            return None
+        tree = tree[part]
+    return tree
 
 
 def _outer(parts: Sequence[str]) -> list[str]:
@@ -166,7 +244,7 @@ def _nearest(parts: Sequence[str]) -> str:
     if near:
         return f": did you mean {here + '.' if here else ''}{near[0]}?"
     elsewhere = [key for key in known if key.rpartition(".")[2] == name]
-    if elsewhere:
+    if len(elsewhere) == 1:
         return f": it belongs to {elsewhere[0]}"
     return f": known here are {', '.join(sorted(key.rpartition('.')[2] for key in local))}"
 
@@ -175,7 +253,7 @@ def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]
     for name, field in model.model_fields.items():
         yield prefix + name, field
         annotation = field.annotation
-        for candidate in (annotation, *getattr(annotation, "__args__", ())):
+        for candidate in _types(annotation):
             if isinstance(candidate, type) and issubclass(candidate, BaseModel):
                 yield from _keys(candidate, f"{prefix}{name}.")
 

@@ -6,13 +6,45 @@ Unknown keys are refused. Reading a YAML file into these models, with errors tha
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    model_validator,
+)
+
+from flatout.errors import UsageError
+from flatout.report.quantities import parse_duration
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+
+
+def _workers(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError("give auto or a number from 1 on")
+
+
+Workers = Annotated[int | str, BeforeValidator(_workers)]
+
+
+def _duration(value: str) -> str:
+    try:
+        parse_duration(value, option="a deadline")
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+Duration = Annotated[str, AfterValidator(_duration)]
 
 
 class Section(BaseModel):
@@ -38,23 +70,64 @@ class Data(Section):
     label_column: str = Field("label", description="column of the CSV with the class name")
     classes: PositiveInt | None = Field(None, description="train on so many classes, drawn by subset_seed; null: all")
     subset_seed: int = Field(42, description="seed that draws the classes; the same for training and validation")
+    keep_indices: bool = Field(
+        False, description="classes that are drawn keep their indices among all; the model has outputs for all"
+    )
+    class_map: str | None = Field(
+        None, description="text file with one class name a line, in the order of the model's outputs; null: sorted"
+    )
     bad_files: Literal["error", "skip"] = Field("error", description="what to do with an image that cannot be decoded")
 
 
 class Images(Section):
     """From encoded bytes to a uint8 batch."""
 
-    size: Annotated[int, Field(ge=8, le=4096)] = Field(224, description="side of the crop, pixels")
-    validation_crop: Share = Field(0.875, description="share of the short side that validation looks at")
+    size: Annotated[int, Field(ge=8, le=4096)] | None = Field(
+        None, description="side of the crop, pixels; null: the model's own in timm"
+    )
+    validation_crop: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="share of the short side that validation looks at; null: that of the weights, else 0.875"
+    )
+    crop_mode: Literal["center", "squash"] | None = Field(
+        None,
+        description="validation: the middle square, or all squashed to one; null: the weights' own, else center",
+    )
+    interpolation: Literal["bilinear", "bicubic"] | None = Field(
+        None, description="resizing; null: that of the weights, else bilinear"
+    )
     crop_scale: tuple[Share, Share] = Field((0.08, 1.0), description="area of the random crop, share of the image")
     crop_ratio: tuple[Positive, Positive] = Field((3 / 4, 4 / 3), description="aspect ratio of the random crop")
     flip: Share = Field(0.5, description="probability of a horizontal flip")
-    mean: tuple[float, float, float] = Field((0.485, 0.456, 0.406), description="per channel, of values in 0..1")
-    std: tuple[Positive, Positive, Positive] = Field((0.229, 0.224, 0.225), description="per channel")
+    vertical_flip: Share = Field(0.0, description="probability of a vertical flip")
+    policy: Literal["none", "randaugment", "trivialaugment", "autoaugment"] = Field(
+        "none", description="operations drawn for each image"
+    )
+    policy_magnitude: Annotated[int, Field(ge=0, le=30)] = Field(9, description="strength of randaugment, of 30")
+    policy_operations: Annotated[int, Field(ge=1, le=8)] = Field(2, description="operations of randaugment an image")
+    colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="brightness, contrast and saturation change by up to this share"
+    )
+    colour_jitter_probability: Share = Field(1.0, description="probability of the colour jitter")
+    grey: Share = Field(0.0, description="probability of a grey image")
+    blur: Share = Field(0.0, description="probability of a Gaussian blur, sigma 0.1 to 2 pixels")
+    erasing: Share = Field(0.0, description="probability of random erasing")
+    erasing_mode: Literal["const", "rand", "pixel"] = Field(
+        "pixel", description="what erased pixels become: zero, one random colour, or noise"
+    )
+    erasing_count: PositiveInt = Field(1, description="rectangles that are erased at most, of an image")
+    repeats: Annotated[int, Field(ge=1, le=16)] = Field(
+        1, description="repeated augmentation: an image so many times in an epoch, of fewer images; 1: off"
+    )
+    mean: tuple[float, float, float] | None = Field(
+        None, description="per channel, of values in 0..1; null: that of the weights, else ImageNet's"
+    )
+    std: tuple[Positive, Positive, Positive] | None = Field(
+        None, description="per channel; null: that of the weights, else ImageNet's"
+    )
     decoder: Literal["torchvision", "pillow", "nvjpeg", "dali"] = Field("torchvision", description="what decodes")
     scaled_decode: bool = Field(False, description="decode large photographs at a smaller scale; shifts pixels")
     backend: Literal["auto", "threads", "processes"] = Field("auto", description="auto measures both at the start")
-    workers: Literal["auto"] | PositiveInt = Field("auto", description="decoding threads or processes")
+    workers: Workers = Field("auto", description="decoding threads or processes")
     prefetch_batches: PositiveInt = Field(4, description="batches in flight at most")
 
 
@@ -63,6 +136,7 @@ class Model(Section):
 
     name: str = Field("resnet50", description="a model of timm, such as resnet50 or tf_efficientnet_b4.ns_jft_in1k")
     weights: str = Field("random", description="random, hub (timm's pretrained weights), or a local file")
+    in_chans: Literal[1, 3] = Field(3, description="channels that the model sees; 1: images are made grey")
     dropout: Share | None = Field(None, description="dropout before the classifier; null: the model's own")
     drop_path: Share | None = Field(None, description="stochastic depth; null: the model's own")
     gradient_checkpointing: bool = Field(False, description="recompute activations in backward: less memory, more time")
@@ -71,20 +145,32 @@ class Model(Section):
 class Optimizer(Section):
     """The optimizer and its learning rate."""
 
-    name: Literal["sgd", "adamw"] = Field("sgd", description="optimizer")
+    name: str = Field("sgd", description="an optimizer of timm, such as sgd, adamw, lamb, lion or muon")
     lr: Positive = Field(0.5, description="learning rate at lr_batch_size samples a step")
     lr_batch_size: PositiveInt = Field(256, description="the global batch that lr was chosen for")
     lr_scaling: Literal["linear", "sqrt", "off"] = Field("linear", description="how lr follows the global batch")
-    momentum: Share = Field(0.9, description="SGD's momentum")
+    momentum: Share = Field(0.9, description="momentum, of those that have it")
     nesterov: bool = Field(True, description="SGD with Nesterov's momentum")
-    betas: tuple[Share, Share] = Field((0.9, 0.999), description="AdamW's decay rates")
+    betas: tuple[Share, Share] | None = Field(None, description="decay rates of Adam's kind; null: the optimizer's own")
+    eps: Positive | None = Field(None, description="epsilon; null: the optimizer's own")
     weight_decay: NotNegative = Field(5e-5, description="weight decay; not of biases and norms")
+    layer_decay: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="learning rate of a layer as a share of that of the layer after it; null: the same"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the optimizer")
 
 
 class Schedule(Section):
-    """How the learning rate changes: linear warm-up, then a cosine."""
+    """How the learning rate changes: linear warm-up, then timm's schedule of a name."""
 
+    name: Literal["cosine", "tanh", "poly", "step", "multistep", "constant"] = Field(
+        "cosine", description="what follows the warm-up"
+    )
     warmup_epochs: NotNegative = Field(5, description="epochs of linear warm-up")
+    warmup_lr_share: Share = Field(0.001, description="the first learning rate, as a share of the highest")
+    decay_epochs: Positive = Field(30, description="step: epochs between two decays")
+    decay_rate: Positive = Field(0.1, description="step, multistep: factor of a decay; poly: the power")
+    milestones: tuple[NonNegativeInt, ...] = Field((30, 60, 80), description="multistep: epochs of the decays")
     final_lr_share: Share = Field(0.0, description="the last learning rate, as a share of the highest")
 
 
@@ -100,6 +186,8 @@ class Training(Section):
 
     epochs: PositiveInt = Field(90, description="passes over the training data")
     batch_size: PositiveInt = Field(256, description="images a step and process")
+    validation_batch_size: PositiveInt | None = Field(None, description="images a validation batch; null: batch_size")
+    validate_every: PositiveInt = Field(1, description="epochs between two validations")
     accumulate: PositiveInt = Field(1, description="batches a step: gradients are added up")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="auto: bf16 where the GPU has it, fp16 on other GPUs, fp32 on a CPU"
@@ -109,15 +197,23 @@ class Training(Section):
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = Field(
         "off", description="torch.compile mode"
     )
-    label_smoothing: Share = Field(0.1, description="label smoothing")
+    loss: Literal["cross-entropy", "bce"] = Field("cross-entropy", description="bce: binary, of each class")
+    bce_threshold: Share | None = Field(None, description="bce: targets above it become 1, others 0; null: as they are")
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="label smoothing")
     mixup: NotNegative = Field(0.0, description="mixup's alpha; 0: off")
-    cutmix: NotNegative = Field(0.0, description="cutmix's alpha; 0: off. With both on, one of them is drawn a batch")
-    ema_decay: Share = Field(0.0, description="decay of the weights' moving average; 0: off")
+    cutmix: NotNegative = Field(0.0, description="cutmix's alpha; 0: off. With both on, one of them is drawn")
+    mix_probability: Share = Field(1.0, description="probability of mixup or cutmix")
+    cutmix_share: Share = Field(0.5, description="probability of cutmix where both are on")
+    mix_mode: Literal["batch", "pair", "elem"] = Field("batch", description="drawn once for a batch, pair or image")
+    mix_off_epoch: NonNegativeInt | None = Field(None, description="no mixup and cutmix from here on; null: always")
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of the weights' moving average; 0: off")
+    ema_warmup: bool = Field(False, description="the average begins short, and grows to ema_decay")
+    sync_batchnorm: bool = Field(False, description="batch statistics over all processes")
     clip_gradients: NotNegative = Field(0.0, description="largest norm of the gradients; 0: off")
     early_stopping: EarlyStopping | None = Field(None, description="null: train all epochs")
-    max_time: str | None = Field(None, description='a deadline such as "11m": epochs and folds are planned into it')
+    max_time: Duration | None = Field(None, description='a deadline such as "11m": work is planned into it')
     oom_fallback: bool = Field(True, description="out of memory: go on with the next smaller batch")
-    seed: int = Field(0, description="seed of everything that is drawn")
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(0, description="seed of everything that is drawn")
 
 
 class Folds(Section):
@@ -164,6 +260,25 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
+        training = self.training
+        mixes = training.mixup > 0 or training.cutmix > 0
+        if mixes and training.batch_size % 2:
+            raise ValueError(f"training.batch_size: {training.batch_size} is odd: mixup and cutmix need pairs")
+        if training.bce_threshold is not None and training.loss != "bce":
+            raise ValueError("training.bce_threshold: belongs to training.loss: bce, or set it to null")
+        if training.ema_warmup and not training.ema_decay:
+            raise ValueError("training.ema_warmup: there is no average: set training.ema_decay, such as 0.9998")
+        if self.data.keep_indices and self.data.classes is None:
+            raise ValueError("data.keep_indices: no classes are drawn: set data.classes, or set it to false")
+        if training.validate_every > training.epochs:
+            raise ValueError(
+                f"training.validate_every: {training.validate_every} is more than the {training.epochs} epochs: "
+                "nothing would be validated"
+            )
+        if list(self.schedule.milestones) != sorted(set(self.schedule.milestones)):
+            raise ValueError(f"schedule.milestones: {list(self.schedule.milestones)}: give rising epochs")
+        if self.data.format == "csv" and self.data.labels is None:
+            raise ValueError("data.labels: null: data.format csv needs the table's file name under data.root")
         low, high = self.images.crop_scale
         if not 0 < low <= high:
             raise ValueError(
@@ -174,7 +289,7 @@ class Recipe(Section):
         warmup, epochs = self.schedule.warmup_epochs, self.training.epochs
         if warmup >= epochs and warmup > 0:
             raise ValueError(
-                f"schedule.warmup_epochs: {warmup:g} of {epochs} epochs leave none at the full rate: "
+                f"schedule.warmup_epochs: {warmup:g} of {epochs} epochs (training.epochs) leave none at the full rate: "
                 f"--set schedule.warmup_epochs={epochs / 10:g}, or train longer"
             )
         if self.training.early_stopping and self.data.validation is None and self.folds is None:

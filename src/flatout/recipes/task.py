@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
 from flatout.loader.contract import Batch
-from flatout.loader.finish import Finish
-from flatout.recipes.optimization import build_optimizer, lr_share
+from flatout.recipes.objective import first_step, make_criterion, make_finish
+from flatout.recipes.optimization import LearningRate, build_optimizer
 from flatout.recipes.schema import Recipe
 
 
@@ -20,8 +21,9 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
     """Classifies images: uint8 batches in, losses and accuracies out.
 
     Attributes:
-        planned_epochs: what the learning rate's cosine ends at; a deadline may lower it.
-        losses: the loss of each step of this epoch, on the device; read at its end or when logging.
+        planned_epochs: what the learning rate's schedule ends at; a deadline may lower it.
+        losses: the loss of each batch of this epoch, on the device; read at its end or when logging.
+        rates: the learning rate that each of them was trained with.
     """
 
     def __init__(
@@ -30,32 +32,24 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         model: nn.Module,
         classes: int,
         lr: float,
-        steps_per_epoch: int,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Take a model; ``lr`` is the highest rate, for the global batch; ``report`` is told what fell back."""
         super().__init__()
-        self.recipe, self.model, self.lr, self.steps_per_epoch = recipe, model, lr, steps_per_epoch
+        self.recipe, self.model, self.lr = recipe, model, lr
         self.report = report
         self._compiled: set[bool] = set()  # modes (training or not) in which the compiled model has run
         if recipe.training.compile != "off":
             self.model.compile(mode=None if recipe.training.compile == "default" else recipe.training.compile)
-        training, images = recipe.training, recipe.images
-        self.finish = Finish(
-            mean=images.mean,
-            std=images.std,
-            classes=classes,
-            mixup=training.mixup,
-            cutmix=training.cutmix,
-            seed=training.seed,
-            channels_last=training.channels_last,
-        )
-        self.criterion = nn.CrossEntropyLoss(label_smoothing=training.label_smoothing)
+        self.finish = make_finish(recipe, classes)
+        self.criterion = make_criterion(recipe.training)
         self.scored = nn.CrossEntropyLoss(reduction="sum")
         self.top1 = MulticlassAccuracy(classes, average="micro")
         self.top5 = MulticlassAccuracy(classes, average="micro", top_k=min(5, classes))
-        self.planned_epochs = float(training.epochs)
+        self.planned_epochs = float(recipe.training.epochs)
         self.losses: list[Tensor] = []
+        self.rates: list[float] = []
+        self._rate: tuple[float, LearningRate] | None = None  # and the planned epochs that it was made for
 
     def forward(self, images: Tensor) -> Tensor:
         """The model's logits; where compiling it fails, it runs uncompiled from then on, and the reason is reported."""
@@ -82,35 +76,34 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         """The recipe's optimizer; its rate is set before each step."""
         return build_optimizer(self.recipe, self.model, self.lr)
 
-    def stepping(self) -> torch.optim.Optimizer:
-        """The one optimizer of this training."""
-        found = self.optimizers()
-        assert not isinstance(found, list)  # of several optimizers
-        return found
-
-    def current_lr(self) -> float:
-        """The rate of the next step."""
-        schedule = self.recipe.schedule
-        done = self.global_step / max(self.steps_per_epoch, 1)
-        return self.lr * lr_share(done, self.planned_epochs, schedule.warmup_epochs, schedule.final_lr_share)
-
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Set the learning rate."""
-        rate = self.current_lr()
-        for group in self.stepping().param_groups:
-            group["lr"] = rate
+        """Set the learning rate: the same for all batches that are accumulated."""
+        optimizer = self.optimizers().optimizer
+        if self._rate is None or self._rate[0] != self.planned_epochs:
+            rate = LearningRate(optimizer, self.recipe.schedule, self.lr, self.planned_epochs)
+            self._rate = (self.planned_epochs, rate)
+        each = self.recipe.training.accumulate
+        first = batch_idx // each * each
+        self._rate[1].set(self.current_epoch + first / self.trainer.num_training_batches)
+        self.rates.append(max(group["lr"] for group in optimizer.param_groups))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one batch."""
-        step = self.current_epoch * self.trainer.num_training_batches + batch_idx
-        images, targets = self.finish(batch, step, training=True)
-        loss: Tensor = self.criterion(self(images), targets)
+        batches = self.trainer.num_training_batches
+        step = self.current_epoch * batches + batch_idx
+        images, targets = self.finish(batch, step, training=True, epoch=self.current_epoch)
+        with first_step(self.recipe) if not step else nullcontext():
+            loss: Tensor = self.criterion(self(images), targets)
         self.losses.append(loss.detach())
+        each = self.recipe.training.accumulate
+        left = batches % each
+        if left and batch_idx >= batches - left:  # fewer are accumulated at the end: Lightning divides by all
+            return loss * (each / left)
         return loss
 
     def on_train_epoch_start(self) -> None:
         """Forget the losses of the last epoch."""
-        self.losses = []
+        self.losses, self.rates = [], []
 
     def on_validation_epoch_start(self) -> None:
         """Begin to count anew."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.recipes.contract import Fit, ImageData, Policy
+from flatout.recipes.data_config import resolve_images
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.first_submission import FirstSubmission
 from flatout.recipes.fitting import fit
+from flatout.recipes.output_folder import remove_unfinished
 from flatout.recipes.predicting import find_test, submit
 from flatout.recipes.schema import Recipe
 from flatout.report.quantities import parse_duration
@@ -23,6 +25,7 @@ def train_recipe(
     folder: Path,
     *,
     resume: bool = False,
+    allowed: Collection[str] = (),
     report: Callable[[str], None] = print,
     show_progress: bool = True,
     began: float | None = None,
@@ -35,6 +38,7 @@ def train_recipe(
         data: the images.
         folder: where everything goes.
         resume: go on from the last checkpoint.
+        allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
         report: told what is worth a line.
         show_progress: a moving line on standard error.
         began: when the time of a deadline began; None: now.
@@ -43,6 +47,12 @@ def train_recipe(
     Raises:
         UsageError: what the recipe asks for cannot be done.
     """
+    recipe, line = resolve_images(recipe)
+    for said in (line, *data.notes):
+        if said:
+            report(said)
+    if int(os.environ.get("RANK", "0")) == 0:
+        remove_unfinished(folder)
     deadline = None
     if recipe.training.max_time is not None:
         limit = parse_duration(recipe.training.max_time, option="training.max_time")
@@ -69,6 +79,7 @@ def train_recipe(
             deadline=deadline,
             test=test,
             resume=resume,
+            allowed=allowed,
             report=report,
             show_progress=show_progress,
         )
@@ -77,7 +88,16 @@ def train_recipe(
     policies: list[Policy] = [deadline] if deadline else []
     if deadline and test:
         policies.append(FirstSubmission(folder, test, deadline, report))
-    done = fit(recipe, data, folder, policies=policies, resume=resume, report=report, show_progress=show_progress)
+    done = fit(
+        recipe,
+        data,
+        folder,
+        policies=policies,
+        resume=resume,
+        allowed=allowed,
+        report=report,
+        show_progress=show_progress,
+    )
     if test and int(os.environ.get("RANK", "0")) == 0:
         submit(folder, test, report)
     return done

@@ -8,12 +8,13 @@ from flatout.loader.contract import Decoder
 NAMES = ("torchvision", "pillow", "nvjpeg", "dali")
 
 
-def make_decoder(name: str, scaled: bool = False) -> Decoder:
+def make_decoder(name: str, scaled: bool = False, interpolation: str = "bilinear") -> Decoder:
     """The decoder of a name.
 
     Args:
         name: one of ``NAMES``.
         scaled: decode large JPEGs at 1/2, 1/4 or 1/8 where the crop shrinks at least as much; shifts pixels.
+        interpolation: of resizing, bilinear or bicubic; antialiased.
 
     Raises:
         UsageError: there is no such decoder here.
@@ -23,13 +24,13 @@ def make_decoder(name: str, scaled: bool = False) -> Decoder:
 
         if scaled:
             raise UsageError("images.scaled_decode: torchvision's decoder cannot: set images.decoder to pillow")
-        return TorchvisionDecoder()
+        return TorchvisionDecoder(interpolation)
     if name == "pillow":
         from flatout.loader.decoders.pillow import PillowDecoder
 
-        return PillowDecoder(scaled)
+        return PillowDecoder(scaled, interpolation)
     if name == "nvjpeg":
         from flatout.loader.decoders.nvjpeg import NvjpegDecoder
 
-        return NvjpegDecoder()
+        return NvjpegDecoder(interpolation)
     raise UsageError(f"images.decoder: {name!r} is no decoder: allowed are {', '.join(NAMES)}")

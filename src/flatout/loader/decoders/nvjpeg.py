@@ -19,8 +19,8 @@ class NvjpegDecoder:
 
     device = "cuda"
 
-    def __init__(self) -> None:
-        """Prepare.
+    def __init__(self, interpolation: str = "bilinear") -> None:
+        """Prepare; resize by ``interpolation``.
 
         Raises:
             UsageError: there is no CUDA device.
@@ -28,10 +28,11 @@ class NvjpegDecoder:
         if not torch.cuda.is_available():
             raise UsageError("images.decoder: nvjpeg needs a CUDA device, there is none: set it to torchvision")
         warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)
-        self._rest = PillowDecoder()
+        self._rest = PillowDecoder(interpolation=interpolation)
+        self._interpolation = interpolation
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
-        """Decode, crop and resize (antialiased bilinear) into ``slot``, uint8 (height, width, 3) RGB on the GPU.
+        """Decode, crop and resize (antialiased) into ``slot``, uint8 (height, width, 3) RGB on the GPU.
 
         EXIF orientation is not known to this decoder: such images, and all that are no JPEG, go to Pillow.
 
@@ -50,7 +51,7 @@ class NvjpegDecoder:
         box = crop.box(image.shape[2], image.shape[1])
         left, top = int(box.left), int(box.top)
         part = image[None, :, top : top + int(box.height), left : left + int(box.width)].float()
-        resized = interpolate(part, size=tuple(slot.shape[:2]), mode="bilinear", antialias=True)
+        resized = interpolate(part, size=tuple(slot.shape[:2]), mode=self._interpolation, antialias=True)
         slot.copy_(resized[0].permute(1, 2, 0).round_().clamp_(0, 255))
 
     def _by_pillow(self, data: bytes, crop: Crop, slot: Tensor) -> None:

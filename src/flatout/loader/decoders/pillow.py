@@ -20,14 +20,15 @@ class PillowDecoder:
 
     device = "cpu"
 
-    def __init__(self, scaled: bool = False) -> None:
-        """Decode at full size, or JPEGs at a smaller scale where the crop allows it (``scaled``)."""
+    def __init__(self, scaled: bool = False, interpolation: str = "bilinear") -> None:
+        """Decode at full size, or JPEGs at a smaller scale where the crop allows it (``scaled``); resize."""
         self._scaled = scaled
+        self._resample = Image.Resampling[interpolation.upper()]
         # Damaged metadata beside good pixels; once for all threads, catch_warnings is not safe in them.
         warnings.filterwarnings("ignore", module=r"PIL\.")
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
-        """Decode, crop and resize (antialiased bilinear) into ``slot``, uint8 (height, width, 3) RGB.
+        """Decode, crop and resize (antialiased) into ``slot``, uint8 (height, width, 3) RGB.
 
         Raises:
             BadImage: Pillow cannot read the bytes.
@@ -59,7 +60,7 @@ class PillowDecoder:
             min(left + box.width * scale, upright.size[0]),
             min(top + box.height * scale, upright.size[1]),
         )
-        return upright.resize((width, height), Image.Resampling.BILINEAR, box=edges)
+        return upright.resize((width, height), self._resample, box=edges)
 
 
 def _rgb(image: Image.Image) -> Image.Image:

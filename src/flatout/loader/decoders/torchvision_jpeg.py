@@ -17,14 +17,16 @@ class TorchvisionDecoder:
 
     device = "cpu"
 
-    def __init__(self) -> None:
-        """Prepare the decoder of the rest."""
+    def __init__(self, interpolation: str = "bilinear") -> None:
+        """Prepare the decoder of the rest; resize by ``interpolation``, bilinear or bicubic."""
         # Said once and for all threads (`warnings.catch_warnings` is not safe in threads). The successor is torchcodec.
         warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)
-        self._rest = PillowDecoder()
+        self._rest = PillowDecoder(interpolation=interpolation)
+        resizing = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
+        self._resize_name = resizing[interpolation]
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
-        """Decode, crop and resize (antialiased bilinear) into ``slot``, uint8 (height, width, 3) RGB.
+        """Decode, crop and resize (antialiased) into ``slot``, uint8 (height, width, 3) RGB.
 
         Raises:
             BadImage: neither libjpeg nor Pillow can read the bytes.
@@ -46,6 +48,6 @@ class TorchvisionDecoder:
         part = image[None, :, top : top + int(box.height), left : left + int(box.width)]
         # What `interpolate(antialias=True)` calls, written straight into the slot: through `interpolate` the result of
         # one image is in another layout than it came in, and copied; together 0.2 ms an image.
-        torch.ops.aten._upsample_bilinear2d_aa.out(
+        getattr(torch.ops.aten, self._resize_name).out(
             part, tuple(slot.shape[:2]), align_corners=False, out=slot.permute(2, 0, 1)[None]
         )

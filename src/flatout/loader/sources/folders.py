@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 from flatout.errors import UsageError
@@ -29,17 +30,27 @@ class FolderSource:
         if not root.is_dir():
             raise UsageError(f"{root}: no such folder of images")
         self.root = root
+        self.notes: tuple[str, ...] = ()  # what was left out, in words
+        others: Counter[str] = Counter()  # extensions of files that are no images
         if labelled:
-            names = tuple(sorted(item.name for item in os.scandir(root) if item.is_dir() and item.name[0] != "."))
-            self.classes: tuple[str, ...] = names if classes is None else classes
+            items = [item for item in os.scandir(root) if item.name[0] != "."]
+            names = sorted(item.name for item in items if item.is_dir())
+            outside = sum(item.name.lower().endswith(EXTENSIONS) for item in items if not item.is_dir())
+            wanted = names if classes is None else [name for name in names if name in set(classes)]
+            files = {name: _images(root / name, name, others) for name in wanted}
+            empty = [name for name in wanted if not files[name]]
+            self.classes: tuple[str, ...] = tuple(n for n in names if files[n]) if classes is None else classes
             label = {name: place for place, name in enumerate(self.classes)}
-            found = [(path, label[name]) for name in names if name in label for path in _images(root / name, name)]
+            found = [(path, label[name]) for name in wanted for path in files[name]]
+            self.notes = _left_out(root, empty, outside, others)
         else:
             self.classes = classes or ()
-            found = [(path, -1) for path in _images(root, "")]
+            found = [(path, -1) for path in _images(root, "", others)]
+            self.notes = _left_out(root, [], 0, others)
         if not found:
             raise UsageError(
                 f"{root}: no images in it: expected {'class/' if labelled else ''}file with {', '.join(EXTENSIONS[:4])}"
+                + (f"; {others.total()} other file(s) are there" if others else "")
             )
         self.samples = [Sample(key, place) for key, place in sorted(found)]
 
@@ -53,8 +64,25 @@ class FolderSource:
         return str(self.root / self.samples[index].key)
 
 
-def _images(folder: Path, prefix: str) -> list[str]:
-    """Paths of the images below a folder, relative to the root; links are followed, hidden names left out."""
+def _left_out(root: Path, empty: list[str], outside: int, others: Counter[str]) -> tuple[str, ...]:
+    """What a person should know that was left out."""
+    notes = []
+    if empty:
+        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
+        notes.append(f"{root}: {len(empty)} folder(s) without images are no classes: {', '.join(empty[:5])}{more}")
+    if outside:
+        notes.append(f"{root}: {outside} image(s) outside of the class folders are left out")
+    if others:
+        kinds = ", ".join(f"{count} {kind or 'without extension'}" for kind, count in others.most_common(3))
+        notes.append(f"{root}: {others.total()} file(s) that are no images are left out: {kinds}")
+    return tuple(notes)
+
+
+def _images(folder: Path, prefix: str, others: Counter[str]) -> list[str]:
+    """Paths of the images below a folder, relative to the root; links are followed, hidden names left out.
+
+    Files that are no images are counted in ``others`` by their extension.
+    """
     found: list[str] = []
     pending = [(str(folder), prefix)]
     while pending:
@@ -68,4 +96,6 @@ def _images(folder: Path, prefix: str) -> list[str]:
                     found.append(key)
                 elif item.is_dir():
                     pending.append((item.path, key))
+                else:
+                    others[os.path.splitext(item.name)[1].lower()] += 1
     return found

@@ -1,0 +1,141 @@
+"""Checkpoint files: written beside their name and renamed when whole, chosen by score, and checked when read."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins import CheckpointIO
+from pytorch_lightning.callbacks import Checkpoint
+
+from flatout.atomic_file import replacing
+from flatout.errors import FlatoutError
+from flatout.recipes.contract import EpochRecord, TrainingFailed
+from flatout.recipes.early_stopping import better
+
+LAST = "last.ckpt"
+BEST = re.compile(r"best-(\d{3,})\.ckpt")
+
+
+class DamagedCheckpoint(FlatoutError):
+    """A checkpoint that is empty, cut off, changed, or of another program."""
+
+
+class WholeFiles(CheckpointIO):
+    """Lightning's checkpoints on the file system where they lie: the old file or the new one, also after a crash."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
+        """Write ``path``.
+
+        Raises:
+            TrainingFailed: it cannot be written, such as on a full disk; what had that name before is untouched.
+        """
+        try:
+            with replacing(Path(path)) as file:
+                torch.save(checkpoint, file)
+        except (OSError, RuntimeError) as error:
+            cause = _refused(error)
+            if cause is None:
+                raise
+            raise TrainingFailed(
+                f"{path}: {cause.strerror or cause}: the checkpoint could not be written; earlier ones are whole: "
+                "make room, then go on with --resume"
+            ) from None
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Read ``path``; tensors and plain values only, no code of it is run."""
+        return read_checkpoint(Path(path), map_location or "cpu")
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Remove ``path``, if it is there."""
+        Path(path).unlink(missing_ok=True)
+
+
+def _refused(error: BaseException | None) -> OSError | None:
+    """What the system refused; torch wraps it."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """Read a checkpoint and check that it is whole: its checksums, and that Lightning wrote it.
+
+    Raises:
+        DamagedCheckpoint: it is not.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            changed = archive.testzip()
+        if changed is not None:
+            raise DamagedCheckpoint(f"{path}: damaged: the checksum of {changed} is wrong")
+        found: Any = torch.load(path, map_location=map_location, weights_only=True)
+    except DamagedCheckpoint:
+        raise
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        size = path.stat().st_size if path.is_file() else None
+        what = "is missing" if size is None else "is empty" if not size else f"is no whole checkpoint ({size:,} bytes)"
+        if isinstance(error, PermissionError):
+            what = "may not be read"
+        raise DamagedCheckpoint(f"{path}: {what}") from None
+    if not isinstance(found, dict) or "state_dict" not in found:
+        raise DamagedCheckpoint(f"{path}: no checkpoint of a training")
+    return found
+
+
+def ranked(records: Sequence[EpochRecord], metric: str) -> list[EpochRecord]:
+    """The scored epochs, best first; the earlier of equals first; without those whose score is no number."""
+    scored = [record for record in records if math.isfinite(record.metrics.get(metric, math.nan))]
+    sign = 1 if better(metric, 0, 1) else -1
+    return sorted(scored, key=lambda record: (sign * record.metrics[metric], record.epoch))
+
+
+def best_path(folder: Path, epoch: int) -> Path:
+    """Where the checkpoint of an epoch lies that is among the best."""
+    return folder / f"best-{epoch:03d}.ckpt"
+
+
+def kept_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a fit, the one that is furthest first."""
+    best = [(int(match[1]), path) for path in folder.glob("best-*.ckpt") if (match := BEST.fullmatch(path.name))]
+    last = [folder / LAST] if (folder / LAST).is_file() else []
+    return [*last, *(path for _, path in sorted(best, reverse=True))]
+
+
+class Checkpoints(Checkpoint):  # type: ignore[misc]
+    """Writes the best epochs and the last state.
+
+    Which epochs are kept follows from the scores alone, so nothing else has to survive an interruption. Runs after
+    all other callbacks (Lightning sorts it there): what they note is in the checkpoint.
+    """
+
+    def __init__(self, books: Any, folder: Path, metric: str, keep: int, every_batches: int) -> None:
+        """Write into ``folder``; ``every_batches`` 0: after epochs only."""
+        self._books, self._folder, self._metric, self._keep = books, folder, metric, keep
+        self._every = every_batches
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Save inside the epoch."""
+        done = batch_idx + 1
+        if self._every and done % self._every == 0 and done < trainer.num_training_batches:
+            self._books.read_losses(trainer, task)
+            trainer.save_checkpoint(self._folder / LAST)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
+        """Save the epoch; remove what is no longer among the best."""
+        order = [record.epoch for record in ranked(self._books.records, self._metric)]
+        if trainer.current_epoch in order[: self._keep]:
+            trainer.save_checkpoint(best_path(self._folder, trainer.current_epoch))
+        trainer.save_checkpoint(self._folder / LAST)
+        if trainer.is_global_zero:
+            for epoch in order[self._keep :]:
+                best_path(self._folder, epoch).unlink(missing_ok=True)

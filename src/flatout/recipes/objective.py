@@ -1,0 +1,68 @@
+"""What a training makes of a batch: images and targets for the model, and the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from flatout.errors import UsageError
+from flatout.loader.finish import Finish
+from flatout.recipes.schema import Recipe, Training
+
+
+def make_finish(recipe: Recipe, classes: int) -> Finish:
+    """What happens to a batch on the device; the ``images`` section has to be resolved."""
+    images, training = recipe.images, recipe.training
+    assert images.mean is not None and images.std is not None, "resolve_images comes first"
+    return Finish(
+        mean=images.mean,
+        std=images.std,
+        classes=classes,
+        channels=recipe.model.in_chans,
+        mixup=training.mixup,
+        cutmix=training.cutmix,
+        mix_probability=training.mix_probability,
+        cutmix_share=training.cutmix_share,
+        mix_mode=training.mix_mode,
+        mix_off_epoch=training.mix_off_epoch,
+        # The loss smooths by itself what it gets; binary targets it takes as they are.
+        mix_smoothing=training.label_smoothing if training.loss == "bce" else 0.0,
+        erasing=images.erasing,
+        erasing_mode=images.erasing_mode,
+        erasing_count=images.erasing_count,
+        seed=training.seed,
+        channels_last=training.channels_last,
+    )
+
+
+def make_criterion(training: Training) -> nn.Module:
+    """The loss, of class indices or of a distribution over the classes."""
+    if training.loss == "bce":
+        from timm.loss import BinaryCrossEntropy
+
+        made: nn.Module = BinaryCrossEntropy(training.label_smoothing, target_threshold=training.bce_threshold)
+        return made
+    return nn.CrossEntropyLoss(label_smoothing=training.label_smoothing)
+
+
+@contextmanager
+def first_step(recipe: Recipe) -> Iterator[None]:
+    """The first step of a model: what fails there is most often its size or that of the images.
+
+    Raises:
+        UsageError: a step that cannot be made, with what the model says about it.
+    """
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (RuntimeError, AssertionError, ValueError, IndexError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise UsageError(
+            f"images.size: the first step of {recipe.model.name} with images of {recipe.images.size} × "
+            f"{recipe.images.size} pixels, {recipe.training.batch_size} at once, failed: {reason}: "
+            "give another size or training.batch_size"
+        ) from error

@@ -1,0 +1,51 @@
+"""The folder of a training: a new one, or the one of a training that goes on; never somebody's files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from flatout.errors import UsageError
+from flatout.recipes.checkpoints import kept_checkpoints
+from flatout.recipes.datasets import CLASSES_FILE
+from flatout.recipes.folds import SPLIT_FILE
+from flatout.recipes.reading import FILE_NAME
+
+# What a training leaves that ended before its first checkpoint.
+BEGUN = {FILE_NAME, CLASSES_FILE, SPLIT_FILE, "deadline.json", "tensorboard", "wandb"}
+
+
+# What is replaced as a whole in it, half-written by a process that was killed.
+UNFINISHED = re.compile(r"\.(.+\.(ckpt|csv|json|yaml)|bad_files\.txt)\.[0-9a-f]{12}\.tmp")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left of files that they were writing, in a training's folder and its folds'."""
+    for inner in (folder, *folder.glob("fold-*")):
+        for path in inner.iterdir() if inner.is_dir() else ():
+            if UNFINISHED.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+
+
+def check_output(folder: Path, resume: bool) -> None:
+    """See that a training may write into a folder, and make it.
+
+    Raises:
+        UsageError: it holds a training and ``resume`` is not given, or files of something else; or it cannot be made.
+    """
+    try:
+        present = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output {folder}: {error.strerror or error}: give another folder") from None
+    if resume:
+        return
+    trained = kept_checkpoints(folder) or any(kept_checkpoints(fold) for fold in folder.glob("fold-*"))
+    if trained:
+        raise UsageError(f"--output {folder}: holds a training already: go on with --resume, or give another folder")
+    foreign = [name for name in present if name not in BEGUN and not name.startswith(("fold-", "."))]
+    if foreign:
+        raise UsageError(
+            f"--output {folder}: is not empty: it holds {foreign[0]}"
+            f"{f' and {len(foreign) - 1} more' if len(foreign) > 1 else ''}: give a new folder"
+        )

@@ -1,0 +1,88 @@
+"""What a recipe needs of the installed packages and this machine; asked before any data is read."""
+
+from __future__ import annotations
+
+import difflib
+import urllib.error
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from flatout.errors import UsageError
+from flatout.recipes.optimization import check_optimizer
+from flatout.recipes.schema import Recipe
+
+ANSWER_S = 5.0  # the hub's client itself tries for most of a minute
+
+
+def check_prerequisites(recipe: Recipe) -> None:
+    """See that the model, the optimizer, the loggers and the precision of a recipe are to be had here.
+
+    Raises:
+        UsageError: one is not; says what to install or to set.
+    """
+    wanted = recipe.logging
+    for key, package, asked, off in (
+        ("tensorboard", "tensorboard", wanted.tensorboard, "false"),
+        ("wandb", "wandb", wanted.wandb != "off", "off"),
+        ("mlflow", "mlflow", wanted.mlflow, "null"),
+    ):
+        if asked and find_spec(package) is None:
+            raise UsageError(f"logging.{key}: not installed: pip install {package}, or set it to {off}")
+    if recipe.training.precision == "fp16" and not torch.cuda.is_available():
+        raise UsageError("training.precision: fp16 needs a GPU, there is none: give auto, fp32 or bf16")
+    check_model(recipe.model.name)
+    check_optimizer(recipe.optimizer.name)
+    check_weights(recipe.model.name, recipe.model.weights)
+
+
+def check_model(name: str) -> None:
+    """See that timm has a model.
+
+    Raises:
+        UsageError: it has not; the nearest names are given.
+    """
+    import timm
+
+    if timm.is_model(name):
+        return
+    known = timm.list_models() + timm.list_pretrained()
+    near = difflib.get_close_matches(name, known, 3, 0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else "timm.list_models() lists what there is"
+    raise UsageError(f"model.name: timm has no model {name!r}: {hint}")
+
+
+def check_weights(name: str, weights: str) -> None:
+    """See that the weights are a file, or that the place from which timm fetches them answers.
+
+    Raises:
+        UsageError: they are not, or it does not within a few seconds.
+    """
+    if weights not in ("random", "hub") and not Path(weights).is_file():
+        raise UsageError(f"model.weights: {weights}: no such file: allowed are random, hub or a local file")
+    if weights != "hub":
+        return
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+    from timm.models import get_pretrained_cfg
+
+    known = get_pretrained_cfg(name)
+    if known is None or not known.has_weights:
+        raise UsageError(f"model.weights: timm has no pretrained weights of {name}: give random or a local file")
+    if not known.hf_hub_id:
+        return
+    cached = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=known.hf_hub_id, repo_type="model")
+    if cached.is_dir():
+        return
+    try:
+        urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=ANSWER_S).close()
+    except urllib.error.HTTPError:
+        pass  # it answers
+    except OSError as error:
+        reason = getattr(error, "reason", None) or error
+        raise UsageError(
+            f"model.weights: the weights of {name} are not in the cache and {constants.ENDPOINT} does not answer "
+            f"({reason}): give a local file, or random"
+        ) from None

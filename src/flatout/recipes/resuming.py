@@ -1,0 +1,159 @@
+"""Go on from a checkpoint: one that is whole, of the same recipe and the same images."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flatout.errors import UsageError
+from flatout.recipes.checkpoints import LAST, DamagedCheckpoint, kept_checkpoints, read_checkpoint
+from flatout.recipes.contract import EpochRecord, ImageData
+from flatout.recipes.schema import Recipe
+
+# These change nothing that is computed. What the images are is compared by their names and labels.
+FREE = ("about", "data.", "logging.", "checkpoints.keep", "checkpoints.every_steps", "images.workers", "images.backend",
+        "images.prefetch_batches", "training.max_time", "training.oom_fallback", "training.validation_batch_size",
+        "model.weights")  # fmt: skip
+# The checkpoint holds tensors of these shapes and meanings.
+FIXED = ("task", "model.name", "model.in_chans", "optimizer.name", "optimizer.momentum", "optimizer.nesterov",
+         "optimizer.betas", "optimizer.eps", "optimizer.weight_decay", "optimizer.layer_decay", "optimizer.options",
+         "folds")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a fit goes on."""
+
+    checkpoint: Path
+    records: tuple[EpochRecord, ...]  # epochs that it has
+    batch_size: int  # smaller than the recipe's, where memory was out
+    changed: tuple[str, ...]  # keys that were allowed to differ
+
+
+def origin_of(recipe: Recipe, data: ImageData) -> dict[str, Any]:
+    """What a checkpoint says about where it comes from, in plain values."""
+    return {
+        "recipe": recipe.model_dump(mode="json"),
+        "classes": list(data.classes),
+        "images": digest_of(data),
+        "batch_size": recipe.training.batch_size,
+    }
+
+
+def digest_of(data: ImageData) -> str:
+    """SHA-256 over the names and labels of all images, in their order."""
+    digest = hashlib.sha256()
+    for source, indices in ((data.train, data.train_indices), (data.validation, data.validation_indices)):
+        for index in indices if source is not None else ():
+            assert source is not None
+            sample = source.samples[index]
+            digest.update(f"{sample.label}\t{sample.key}\n".encode(errors="surrogateescape"))
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def find_start(
+    folder: Path,
+    recipe: Recipe,
+    data: ImageData,
+    allowed: Collection[str],
+    report: Callable[[str], None],
+    smaller_batch: int | None = None,
+) -> Start | None:
+    """The checkpoint to go on from: the last, or where that is damaged the one before it that is whole.
+
+    Args:
+        folder: of the fit.
+        recipe: of now.
+        data: of now.
+        allowed: keys that may differ from the recipe that the checkpoint was trained by.
+        report: told when another checkpoint than the last is taken.
+        smaller_batch: go on with such batches, since memory was out; None: with those of the checkpoint.
+
+    Returns:
+        None where none can be gone on from with a smaller batch.
+
+    Raises:
+        UsageError: there is none, none is whole, or it is of another recipe or of other images.
+    """
+    found = kept_checkpoints(folder)
+    if not found:
+        raise UsageError(f"--resume: {folder / LAST}: no such checkpoint: start without --resume")
+    damaged: list[str] = []
+    for path in found:
+        try:
+            checkpoint = read_checkpoint(path)
+        except DamagedCheckpoint as error:
+            damaged.append(str(error))
+            continue
+        origin = checkpoint.get("flatout", {})
+        if smaller_batch is not None and origin.get("inside_epoch") and origin.get("batch_size") != smaller_batch:
+            continue  # what is left of the epoch is counted in batches
+        start = _checked(path, checkpoint, recipe, data, allowed)
+        if damaged:
+            report(f"{damaged[0]}: going on from {path.name}, after {len(start.records)} epoch(s)")
+        return start if smaller_batch is None else replace(start, batch_size=smaller_batch)
+    if smaller_batch is not None:
+        return None
+    raise UsageError(f"--resume: {damaged[0]}, and no other is whole: start anew with another --output")
+
+
+def _checked(path: Path, checkpoint: Any, recipe: Recipe, data: ImageData, allowed: Collection[str]) -> Start:
+    origin = checkpoint.get("flatout")
+    if not isinstance(origin, dict):
+        raise UsageError(f"--resume: {path}: was not written by flatout train")
+    different = differing(origin["recipe"], recipe.model_dump(mode="json"))
+    different = {key: values for key, values in different.items() if not key.startswith(FREE)}
+    fixed = {key: values for key, values in different.items() if key.startswith(FIXED)}
+    if fixed:
+        raise UsageError(f"--resume: {path}: {_said(fixed)}: this cannot change: train into another --output")
+    if tuple(origin["classes"]) != data.classes:
+        raise UsageError(f"--resume: {path}: a checkpoint of other classes than the data has now")
+    refused = {key: values for key, values in different.items() if key not in allowed}
+    if refused:
+        options = " ".join(f"--allow-change {key}" for key in refused)
+        raise UsageError(f"--resume: {path}: {_said(refused)}: give what it was trained by, or allow it: {options}")
+    if origin["images"] != digest_of(data) and "data" not in allowed:
+        raise UsageError(
+            f"--resume: {path}: trained on other images than the data has now ({len(data.train_indices):,} for "
+            f"training, {len(data.validation_indices):,} for validation): give the same --data, or allow it: "
+            "--allow-change data"
+        )
+    moved = {"training.batch_size", "training.accumulate"} & different.keys() or origin["images"] != digest_of(data)
+    if origin["inside_epoch"] and moved:
+        raise UsageError(
+            f"--resume: {path}: lies inside an epoch, whose batches would be others now: "
+            "give what it was trained by until the epoch ends"
+        )
+    same_batch = "training.batch_size" not in different
+    records = checkpoint["callbacks"]["Books"]["records"]
+    return Start(
+        path,
+        tuple(EpochRecord(**record) for record in records),
+        origin["batch_size"] if same_batch else recipe.training.batch_size,
+        tuple(different),
+    )
+
+
+def differing(before: Any, now: Any, key: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted key -> its two values, of the keys that differ between two recipes; a section that is null is one key."""
+    if before == now:
+        return {}
+    if not (isinstance(before, dict) and isinstance(now, dict)) or key == "optimizer.options":
+        return {key: (before, now)}
+    inner = {**before, **now}
+    return {
+        full: values
+        for name in inner
+        for full, values in differing(before.get(name), now.get(name), f"{key}.{name}" if key else name).items()
+    }
+
+
+def _said(different: dict[str, tuple[Any, Any]]) -> str:
+    return "differs: " + ", ".join(
+        f"{key} was {json.dumps(before)} and is {json.dumps(now)} now" for key, (before, now) in different.items()
+    )

@@ -1,0 +1,58 @@
+"""The last word on a training: one JSON file that is there when it has ended by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flatout.atomic_file import write_atomically
+from flatout.recipes.contract import EpochRecord, Fit
+
+SUMMARY_FILE = "summary.json"
+
+
+def as_json(fit: Fit) -> dict[str, Any]:
+    """A fit's figures as plain values."""
+    return {
+        **fit.metrics,
+        "epochs": len(fit.records),
+        "best_epoch": fit.best_epoch,
+        "stopped": fit.stopped,
+        "checkpoint": str(fit.best) if fit.best else None,
+        "folder": str(fit.folder),
+        "notes": list(fit.notes),
+    }
+
+
+def write_summary(fit: Fit) -> None:
+    """Write it into the fit's folder, replacing an earlier one as a whole."""
+    write_atomically(fit.folder / SUMMARY_FILE, json.dumps(as_json(fit), indent=1) + "\n")
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """What :func:`write_summary` wrote; None where there is none, so the fit has not ended."""
+    try:
+        found = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"stopped", "notes"} <= found.keys() else None
+
+
+class Finished:
+    """A policy of a fold that has ended: it is not trained on."""
+
+    planned_epochs = 1_000_000_000
+
+    def resumed(self, records: Sequence[EpochRecord]) -> str | None:
+        """Over."""
+        return "the fold is finished"
+
+    def after_step(self, epoch: int, step: int) -> str | None:
+        """Not called."""
+        return "the fold is finished"
+
+    def after_epoch(self, record: EpochRecord) -> str | None:
+        """Not called."""
+        return "the fold is finished"

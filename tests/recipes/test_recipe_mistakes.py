@@ -1,0 +1,160 @@
+"""Mistakes in recipes: each is one line that names the key, what it says and what is allowed, with exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flatout.cli import main
+
+# What stands in the file, and what the line has to hold.
+IN_FILES: list[tuple[str, list[str]]] = [
+    ("training: {epochs: 0}", ["mine.yaml:1", "training.epochs", "greater than 0", "0"]),
+    ("training: {epochs: -3}", ["training.epochs", "greater than 0", "-3"]),
+    ("training: {epochs: 2.5}", ["training.epochs", "integer", "2.5"]),
+    ("training: {epochs: ten}", ["training.epochs", "integer", "ten"]),
+    ("training: {epochs: null}", ["training.epochs", "integer"]),
+    ("training: {epochs: [3]}", ["training.epochs", "integer", "[3]"]),
+    ("training: {batch_size: 0}", ["training.batch_size", "greater than 0", "0"]),
+    ("training: {batch_size: 33, mixup: 0.2}", ["training.batch_size", "33", "pairs"]),
+    ("training: {validation_batch_size: 0}", ["training.validation_batch_size", "greater than 0"]),
+    ("training: {validate_every: 200}", ["training.validate_every", "200", "90 epochs"]),
+    ("training: {accumulate: 0}", ["training.accumulate", "greater than 0"]),
+    ("training: {precision: fp8}", ["training.precision", "auto, fp32, bf16 or fp16", "fp8"]),
+    ("training: {precision: 16}", ["training.precision", "auto, fp32, bf16 or fp16", "16"]),
+    ("training: {compile: 'yes'}", ["training.compile", "off, default", "yes"]),
+    ("training: {tf32: maybe}", ["training.tf32", "valid boolean", "maybe"]),
+    ("training: {label_smoothing: 1.0}", ["training.label_smoothing", "less than 1", "1.0"]),
+    ("training: {label_smoothing: -0.1}", ["training.label_smoothing", "greater than or equal to 0", "-0.1"]),
+    ("training: {mixup: -1}", ["training.mixup", "greater than or equal to 0", "-1"]),
+    ("training: {mixup: .inf}", ["training.mixup", "finite", "inf"]),
+    ("training: {mix_mode: all}", ["training.mix_mode", "batch, pair or elem", "all"]),
+    ("training: {mix_probability: 2}", ["training.mix_probability", "less than or equal to 1", "2"]),
+    ("training: {loss: mse}", ["training.loss", "cross-entropy or bce", "mse"]),
+    ("training: {bce_threshold: 0.2}", ["training.bce_threshold", "training.loss: bce"]),
+    ("training: {ema_decay: 1}", ["training.ema_decay", "less than 1", "1"]),
+    ("training: {ema_warmup: true}", ["training.ema_warmup", "training.ema_decay"]),
+    ("training: {clip_gradients: -1}", ["training.clip_gradients", "greater than or equal to 0"]),
+    ("training: {early_stopping: 3}", ["training.early_stopping", "section", "{patience: 5}", "3"]),
+    ("training: {early_stopping: {patience: 0}}", ["training.early_stopping.patience", "greater than 0"]),
+    ("training: {early_stopping: {patiance: 3}}", ["patiance", "unknown key", "patience"]),
+    ("training: {early_stopping: {}}\ndata: {validation: null}", ["training.early_stopping", "nothing to score"]),
+    ("training: {max_time: soon}", ["training.max_time", "soon"]),
+    ("training: {max_time: 0s}", ["training.max_time", "0s"]),
+    ("training: {seed: -1}", ["training.seed", "greater than or equal to 0", "-1"]),
+    ("training: {seed: 99999999999}", ["training.seed", "less than or equal to 4294967295"]),
+    ("training: 3", ["training", "section", "{epochs: 90}", "3"]),
+    ("trainning: {epochs: 3}", ["trainning", "unknown key", "did you mean training?"]),
+    ("epochs: 3", ["epochs", "belongs to training.epochs"]),
+    ("name: resnet50", ["name", "unknown key"]),
+    ("images: {size: 4}", ["images.size", "greater than or equal to 8", "4"]),
+    ("images: {size: 224px}", ["images.size", "integer", "224px"]),
+    ("images: {size: [224, 224]}", ["images.size", "integer", "[224, 224]"]),
+    ("images: {validation_crop: 0}", ["images.validation_crop", "greater than 0"]),
+    ("images: {crop_scale: 0.5}", ["images.crop_scale", "a list of 2 numbers", "[0.08, 1.0]", "0.5"]),
+    ("images: {crop_scale: [0.5]}", ["images.crop_scale", "a list of 2 numbers", "[0.5]"]),
+    ("images: {crop_scale: [0.1, 0.5, 1]}", ["images.crop_scale", "a list of 2 numbers"]),
+    ("images: {crop_scale: [0.5, 0.2]}", ["images.crop_scale", "0.5 to 0.2 is no range"]),
+    ("images: {crop_scale: [0, 1]}", ["images.crop_scale", "0.0 to 1.0 is no range"]),
+    ("images: {crop_ratio: [2, 1]}", ["images.crop_ratio", "first must not be above the second"]),
+    ("images: {mean: 0.5}", ["images.mean", "a list of 3 numbers", "0.5"]),
+    ("images: {mean: [0.5, 0.5]}", ["images.mean", "a list of 3 numbers"]),
+    ("images: {std: [0, 1, 1]}", ["images.std", "greater than 0"]),
+    ("images: {decoder: opencv}", ["images.decoder", "torchvision, pillow, nvjpeg or dali", "opencv"]),
+    ("images: {interpolation: nearest}", ["images.interpolation", "bilinear or bicubic", "nearest"]),
+    ("images: {crop_mode: border}", ["images.crop_mode", "center or squash", "border"]),
+    ("images: {workers: 0}", ["images.workers", "auto or a number from 1 on", "0"]),
+    ("images: {workers: many}", ["images.workers", "auto or a number from 1 on", "many"]),
+    ("images: {backend: fork}", ["images.backend", "auto, threads or processes", "fork"]),
+    ("images: {flip: 50}", ["images.flip", "less than or equal to 1", "50"]),
+    ("images: {policy: rand-m9}", ["images.policy", "none, randaugment", "rand-m9"]),
+    ("images: {policy_magnitude: 40}", ["images.policy_magnitude", "less than or equal to 30"]),
+    ("images: {erasing_mode: white}", ["images.erasing_mode", "const, rand or pixel", "white"]),
+    ("images: {repeats: 0}", ["images.repeats", "greater than or equal to 1"]),
+    ("images: {color_jitter: 0.4}", ["images.color_jitter", "unknown key", "colour_jitter"]),
+    ("model: resnet50", ["model", "section", "{name: resnet50}"]),
+    ("model: {name: 50}", ["model.name", "string", "50"]),
+    ("model: {name: resnet19}", ["model.name", "no model 'resnet19'", "did you mean"]),
+    ("model: {weights: nowhere.pth}", ["model.weights", "nowhere.pth", "random, hub or a local file"]),
+    ("model: {in_chans: 4}", ["model.in_chans", "1 or 3", "4"]),
+    ("model: {dropout: 1.5}", ["model.dropout", "less than or equal to 1", "1.5"]),
+    ("model: {pretrained: true}", ["model.pretrained", "unknown key"]),
+    ("optimizer: {name: adamm}", ["optimizer.name", "no optimizer 'adamm'", "did you mean", "adam"]),
+    ("optimizer: {lr: 0}", ["optimizer.lr", "greater than 0", "0"]),
+    ("optimizer: {lr: .nan}", ["optimizer.lr", "nan"]),
+    ("optimizer: {lr_scaling: quadratic}", ["optimizer.lr_scaling", "linear, sqrt or off"]),
+    ("optimizer: {betas: 0.9}", ["optimizer.betas", "a list of 2 numbers", "[0.9, 0.999]"]),
+    ("optimizer: {layer_decay: 0}", ["optimizer.layer_decay", "greater than 0"]),
+    ("optimizer: {options: 3}", ["optimizer.options", "section", "3"]),
+    ("schedule: {name: exponential}", ["schedule.name", "cosine, tanh, poly", "exponential"]),
+    ("schedule: {warmup_epochs: 90}", ["schedule.warmup_epochs", "90 of 90 epochs"]),
+    ("schedule: {milestones: [60, 30]}", ["schedule.milestones", "[60, 30]", "rising"]),
+    ("schedule: {final_lr_share: 2}", ["schedule.final_lr_share", "less than or equal to 1"]),
+    ("data: {format: zip}", ["data.format", "auto, folders, csv, shards or packed", "zip"]),
+    ("data: {format: csv}", ["data.labels", "null", "csv"]),
+    ("data: {bad_files: ignore}", ["data.bad_files", "error or skip", "ignore"]),
+    ("data: {classes: 0}", ["data.classes", "greater than 0"]),
+    ("data: {keep_indices: true}", ["data.keep_indices", "data.classes"]),
+    ("data: {root: nowhere}", ["nowhere", "no such folder"]),
+    ("folds: 5", ["folds", "section", "{count: 5}", "5"]),
+    ("folds: {count: 1}", ["folds.count", "greater than or equal to 2", "1"]),
+    ("checkpoints: {metric: accuracy}", ["checkpoints.metric", "val/acc1, val/acc5 or val/loss", "accuracy"]),
+    ("checkpoints: {keep: 0}", ["checkpoints.keep", "greater than 0"]),
+    ("checkpoints: {every_steps: -1}", ["checkpoints.every_steps", "greater than or equal to 0"]),
+    ("logging: {wandb: true}", ["logging.wandb", "off, offline or online", "true"]),
+    ("logging: {every_steps: 0}", ["logging.every_steps", "greater than 0"]),
+    ("task: detection", ["task", "image-classification", "detection"]),
+    ("training:\n  epochs: 1\n  epochs: 2", ["mine.yaml:3", "duplicate key"]),
+    ("training: [1", ["mine.yaml", "correct the YAML"]),
+    ("- a\n- b", ["mine.yaml", "keys and values"]),
+    ("\tepochs: 1", ["mine.yaml:1", "correct the YAML"]),
+]
+
+BY_OPTIONS: list[tuple[list[str], list[str]]] = [
+    (["--set", "training.epoch=3"], ["--set training.epoch=3", "did you mean training.epochs?"]),
+    (["--set", "training.epochs"], ["--set training.epochs", "key=value"]),
+    (["--set", "training.epochs=["], ["--set training.epochs=[", "no YAML value"]),
+    (["--set", "training.epochs.more=1"], ["--set training.epochs.more=1", "is a value, not a section"]),
+    (["--set", "images.crop_scale=[0.5, 2]"], ["--set images.crop_scale=[0.5, 2]", "less than or equal to 1"]),
+    (["--set", "schedule.warmup_epochs=7"], ["--set schedule.warmup_epochs=7", "7 of 6 epochs"]),
+    (["--epochs", "1"], ["--epochs 1", "schedule.warmup_epochs", "1 of 1 epochs"]),
+    (["--epochs", "0"], ["--epochs 0", "training.epochs", "greater than 0"]),
+    (["--batch-size", "-4"], ["--batch-size -4", "training.batch_size", "greater than 0"]),
+    (["--max-time", "never"], ["--max-time never", "training.max_time"]),
+    (["--set", "logging.wandb=online"], ["logging.wandb", "not installed", "pip install wandb"]),
+    (["--set", "logging.mlflow=file:x"], ["logging.mlflow", "not installed", "pip install mlflow"]),
+    (["--allow-change", "training.epochs"], ["--allow-change", "belongs to --resume"]),
+    (["--resume", "--allow-change", "training.epoch"], ["training.epoch", "did you mean training.epochs?"]),
+    (["--resume"], ["--resume", "no such checkpoint", "start without --resume"]),
+    (["--output", "/proc/version/run"], ["--output /proc/version/run", "Not a directory", "another folder"]),
+]
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    code = main(["train", *arguments])
+    said = capsys.readouterr().err
+    assert code == 2, said
+    assert said.startswith("flatout: ") and said.count("\n") == 1, said
+    return said
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("text", "words"), IN_FILES, ids=[text for text, _ in IN_FILES])
+def test_a_mistake_in_a_file(text: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    said = refused(["mine.yaml"], capsys)
+    assert [word for word in words if word not in said] == [], said
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(("options", "words"), BY_OPTIONS, ids=[" ".join(options) for options, _ in BY_OPTIONS])
+def test_a_mistake_in_options(
+    options: list[str], words: list[str], photographs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(["demo", "--data", str(photographs), "--no-record", *options], capsys)
+    assert [word for word in words if word not in said] == [], said
