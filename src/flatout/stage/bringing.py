@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flatout.stage.claims import Claims
 from flatout.stage.concurrency import Width
 from flatout.stage.copying import copy, version_of
 from flatout.stage.failures import Failure
@@ -16,7 +17,7 @@ from flatout.stage.progress import Progress
 from flatout.stage.space import check_room
 from flatout.stage.state import State, is_complete
 from flatout.stage.target import Target
-from flatout.stage.unpacking import is_archive, is_unpacked, unpack
+from flatout.stage.unpacking import Unpacker, is_archive, is_unpacked
 
 TRIES = 8
 LONGEST_PAUSE_S = 20.0
@@ -61,6 +62,17 @@ class Bringer:
         """
         self.origin, self.target, self.state, self.options = origin, target, state, options
         self.progress, self.width, self.stopped = progress, width, stopped
+        self.claims = Claims(state)
+        self.unpacker = Unpacker(
+            origin=origin,
+            target=target,
+            state=state,
+            claims=self.claims,
+            keep_free=options.keep_free,
+            stopped=lambda: self.stopped(),
+            refused=progress.refuse,
+            failed=progress.fail,
+        )
 
     def bring(self, entry: Entry, listing: int) -> bool:
         """See that an object is complete at the destination; False where it failed, which is counted and named.
@@ -80,6 +92,11 @@ class Bringer:
         done = self._tried(entry, archive, listing)
         if done and (self.progress.copy(entry.size) % CHECK_SPACE_EVERY == 0 or archive):
             check_room(self.target.destination, 1, self.options.keep_free)
+        if not done and not self.state.is_new:
+            # The source still has it: what was made from it before is not gone.
+            self.state.saw(entry.key, listing)
+            if archive:
+                self.state.saw_archive(entry.key, listing)
         return done
 
     def _is_there(self, entry: Entry, archive: bool, listing: int) -> bool:
@@ -131,8 +148,10 @@ class Bringer:
 
     def _once(self, entry: Entry, archive: bool, listing: int) -> None:
         if archive:
-            unpack(entry, self.origin, self.target, self.state, listing, self.stopped, self.progress.refuse)
+            self.unpacker.unpack(entry, listing)
             return
+        if self.options.unpack:
+            self._see_free(entry, listing)
         try:
             done = copy(entry, self.origin, self.target, self.options.change, self._attend)
         except Corrupt as error:
@@ -143,6 +162,15 @@ class Bringer:
             self.target.path(entry.key).unlink(missing_ok=True)
             self.progress.drop(str(error))
             return
-        self.state.add(done, listing)
+        with self.claims.lock:
+            taken = self.claims.other(entry.key, done.version, listing) if self.options.unpack else None
+            self.state.add(done, listing)
+        if taken is not None:
+            raise Failure("never", f"{entry.key}: has taken the place of {taken}, which came at the same time")
         if done.version != entry.version and done.size != entry.size:
             self.progress.change()
+
+    def _see_free(self, entry: Entry, listing: int) -> None:
+        taken = self.claims.other(entry.key, version_of(entry, self.options.change), listing)
+        if taken is not None:
+            raise Failure("never", f"{entry.key}: {taken} is there: an archive has one of that name, too")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flatout.errors import FlatoutError, UsageError
 from flatout.stage.bringing import Bringer, Options
+from flatout.stage.claims import archive_of
 from flatout.stage.concurrency import Width
 from flatout.stage.copiers import Copiers
 from flatout.stage.failures import Failure
@@ -19,7 +20,7 @@ from flatout.stage.selection import Selection, chosen_classes, selected, write_c
 from flatout.stage.space import check_room
 from flatout.stage.state import State
 from flatout.stage.target import Target, remove_partial
-from flatout.stage.unpacking import archive_of
+from flatout.stage.unfinished import remove_unfinished
 
 MOST_AT_ONCE = 128
 CLASS_LIST = "classes.json"
@@ -59,6 +60,7 @@ def stage(
         try:
             state.claim(destination, origin.address)
             left = remove_partial(destination)
+            remove_unfinished(state.folder)
             if left:
                 report(f"{left} unfinished file(s) of an interrupted staging removed")
             return _Staging(origin, destination, selection, options or Options(), state, watch, report).run()

@@ -166,6 +166,17 @@ class State:
             return  # it was added by this listing
         self._do("UPDATE files SET seen=? WHERE key=?", listing, key)
 
+    def saw_archive(self, key: str, listing: int) -> None:
+        """Note that the source still has an archive, and so the files that were made from any version of it."""
+        self.flush()
+        self._do("UPDATE files SET seen=? WHERE substr(version, -?)=?", listing, len(key) + 1, f"!{key}")
+
+    def seen(self, key: str) -> int | None:
+        """The last listing that saw a key; None: none did."""
+        self.flush()
+        row = self._ask("SELECT seen FROM files WHERE key=?", key)
+        return row[0] if row else None
+
     def remove(self, key: str) -> None:
         """Forget a file."""
         self.flush()

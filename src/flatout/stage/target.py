@@ -7,6 +7,7 @@ import errno
 import hashlib
 import itertools
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -111,6 +112,37 @@ class Target:
             sums = self._large.write(fd, key, size, stream, attend)
             changed_ns = os.fstat(fd).st_mtime_ns
         return Complete(key, size, version, _of_parts(sums), changed_ns)
+
+    def place(
+        self, file: Path, key: str, version: str, size: int, checksum: str, known: Complete | None = None
+    ) -> Complete:
+        """Give a whole file, which lies on the same disk, its name here.
+
+        Args:
+            file: is moved.
+            key: of the file.
+            version: of the object it is made from.
+            size: in bytes.
+            checksum: of the bytes.
+            known: what staging noted of the key before; None: it made no such file.
+
+        Raises:
+            Failure: a folder is in the way, or a file of other bytes that staging did not make.
+            OSError: it cannot be moved.
+        """
+        self.make_folder(key)
+        path = self.path(key)
+        changed_ns = os.lstat(file).st_mtime_ns
+        if known is None and os.path.lexists(path):
+            found = os.lstat(path)
+            if not stat.S_ISREG(found.st_mode) or found.st_size != size or checksum_of(path, checksum) != checksum:
+                raise Failure("never", f"{key}: a file that staging did not make is there: it is kept")
+            return Complete(key, size, version, checksum, found.st_mtime_ns)
+        try:
+            os.replace(file, path)
+        except IsADirectoryError:
+            raise Failure("never", f"{key}: a folder of that name is in the way") from None
+        return Complete(key, size, version, checksum, changed_ns)
 
     @contextlib.contextmanager
     def _file(self, key: str) -> Iterator[int]:
