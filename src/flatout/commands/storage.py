@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from flatout.machine.mounts import Mount
     from flatout.stage.storage_rates import Storage
 
 BAR = 24  # columns
@@ -50,6 +51,8 @@ def storage(
         raise UsageError(f"--write writes into a folder, and {place} is none")
     if "://" in place:
         require("stage")
+    elif (kind := _mount(place)).kind == "kernel":
+        raise UsageError(f"{place}: a file system of the kernel's own ({kind.fs_type}): no data lie there")
     with written_files(Path(place)) if write else nullcontext() as own:
         origin: Origin = (
             FolderOrigin(own) if own else open_origin(place, StoreOptions(endpoint, region, profile, anonymous))
@@ -64,9 +67,10 @@ def storage(
 def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
     from flatout.report.layout import shorten_middle
     from flatout.report.quantities import duration, size
+    from flatout.terminal_text import one_line
 
     kind = _kind(place)
-    name = shorten_middle(place, 60, "…")
+    name = shorten_middle(one_line(place), 60, "…")
     lines = [
         f"{name}{kind}",
         f"  {found.files:,} files listed; the small ones have {size(found.mean_bytes)} in the mean",
@@ -100,9 +104,10 @@ def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
 
 
 def _kind(place: str) -> str:
+    return "" if "://" in place else f" ({_mount(place).kind})"
+
+
+def _mount(place: str) -> Mount:
     from flatout.machine.mounts import mount_of, read_mounts
 
-    if "://" in place:
-        return ""
-    path = Path(place).resolve()
-    return f" ({mount_of(path, read_mounts(Path('/')) or []).kind})"
+    return mount_of(Path(place).resolve(), read_mounts(Path("/")) or [])
