@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from flatout.stage.archive_stream import READ_BYTES, ForwardFile, HashedFile, decompressed
 from flatout.stage.failures import Failure
@@ -69,19 +70,20 @@ class Members:
                 if kind and kind != stat.S_IFREG:
                     self._leave_out(info.filename)
                     continue
-                yield Member(info.filename, info.file_size, lambda info=info: archive.open(info))  # type: ignore[misc]
+                yield Member(info.filename, info.file_size, functools.partial(archive.open, info))
         self.verified = "crc32 in zip"
 
     def _in_tar(self) -> Iterator[Member]:
         hashed = HashedFile(self._raw, self._entry)
         with io.BufferedReader(hashed, READ_BYTES) as compressed:
             file, check = decompressed(compressed)
-            forward = ForwardFile(file)
-            with file, tarfile.open(fileobj=forward, mode="r:", encoding="utf-8") as tar:  # type: ignore[arg-type]
+            forward: Any = ForwardFile(file)  # as much of a file as tarfile needs
+            with file, tarfile.open(fileobj=forward, mode="r:", encoding="utf-8") as tar:
                 while (member := tar.next()) is not None:
                     tar.members = []  # type: ignore[attr-defined]  # else every member seen stays in memory
                     if member.isreg():
-                        yield Member(member.name, member.size, lambda m=member: tar.extractfile(m))  # type: ignore[misc]
+                        opened = functools.partial(tar.extractfile, member)
+                        yield Member(member.name, member.size, opened)  # type: ignore[arg-type]  # not None: a file
                     elif not member.isdir():
                         self._leave_out(member.name)
                 _see_end(forward, tar.offset)

@@ -98,7 +98,7 @@ class ForwardFile:
         return self._at
 
 
-def decompressed(file: io.BufferedReader) -> tuple[IO[bytes], str]:
+def decompressed(file: io.BufferedReader[Any]) -> tuple[IO[bytes], str]:
     """A file as what it holds, by how it begins; and what check it makes of its own, empty: none."""
     begin = file.peek(8)
     for magic, opened, check in _COMPRESSED:

@@ -6,11 +6,13 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.loader.file_names import EXTENSIONS
 from flatout.loader.packed import PackedWriter
@@ -30,6 +32,8 @@ from flatout.stage.staging import StagingFailed
 from flatout.stage.tar_shards import TarWriter
 
 AT_ONCE = 32
+_OF_PACKED = re.compile(r"part-[0-9]{5,}\.bin|index\.npz|keys\.txt|packed\.json")
+_OF_SHARDS = re.compile(r"shard-[0-9]{6,}\.tar|index\.json|keys\.txt|classes\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +118,11 @@ def pack(
                 report(f"{target}: packed already, from the same images in the same way")
                 continue
             making = state_folder(destination) / f"packing-{number}"
+            is_made = made[split] == plan and _is_whole(making)  # an interruption came while it was moved
+            own_names = _OF_PACKED if shard_bytes is None else _OF_SHARDS
+            _see_free(target, frozenset(path.name for path in making.iterdir()) if is_made else own_names)
             try:
-                if made[split] != plan or not _is_whole(making):
+                if not is_made:
                     written = sum(path.stat().st_size for path in making.glob("*"))
                     needed = max(sum(entry.size for entry in own) - written, 0)
                     check_room(destination, needed, options.keep_free)
@@ -157,16 +164,22 @@ class _Made:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._plans: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        self._plans = _plans(path)
 
     def __getitem__(self, split: str) -> str | None:
         return self._plans.get(split)
 
     def __setitem__(self, split: str, plan: str) -> None:
         self._plans[split] = plan
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self._plans), "utf-8")
-        os.replace(temporary, self._path)
+        write_atomically(self._path, json.dumps(self._plans))
+
+
+def _plans(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):  # a damaged one knows nothing: its sets count as those of others
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _writer(making: Path, classes: tuple[str, ...], shard_bytes: int | None) -> Writer:
@@ -175,6 +188,17 @@ def _writer(making: Path, classes: tuple[str, ...], shard_bytes: int | None) -> 
 
 def _is_whole(folder: Path) -> bool:
     return any((folder / name).exists() for name in LAST)
+
+
+def _see_free(target: Path, names: frozenset[str] | re.Pattern[str]) -> None:
+    """See that nothing is overwritten.
+
+    Raises:
+        UsageError: a file is there that the set will have, too, by its name.
+    """
+    for path in sorted(target.iterdir()) if target.is_dir() else ():
+        if path.name in names if isinstance(names, frozenset) else names.fullmatch(path.name):
+            raise UsageError(f"{path}: is there already, and would be overwritten: give another folder, or remove it")
 
 
 def _move(making: Path, target: Path) -> None:
