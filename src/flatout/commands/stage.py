@@ -167,7 +167,7 @@ def stage(
             )
         )
     if dry_run:
-        outlook = look_ahead(origin, destination, selection, keep_free)
+        outlook = look_ahead(origin, destination, selection, keep_free, options.change)
         assert outlook is not None, "the listing has no limit"
         print(json_format.dumps(outlook.as_json()) if json else outlook_lines(origin.address, outlook.as_json()))
         return

@@ -26,14 +26,19 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
         f"{address}",
         f"  {number('files'):,} files, {size(number('bytes'))}"
         + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
+    ]
+    missing = number("missing_files")
+    if missing != number("files"):
+        lines.append(f"  {missing:,} of them are missing there or have changed, {size(number('missing_bytes'))}")
+    lines += [
         f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
     ]
     if outlook["refused"]:
         lines.append(f"  {number('refused'):,} keys cannot be file names there and would be left out")
     if isinstance(seconds, float):
         lines.append(
-            f"  about {duration(seconds)}: a prediction from reading {number('tried_files'):,} of the files, "
-            f"{number('tried_at_once')} at once"
+            f"  about {duration(seconds)} to read them: a prediction from reading {number('tried_files'):,} of the "
+            f"files, {number('tried_at_once')} at once; writing many small files may take longer"
         )
     return "\n".join([*lines, "Nothing was copied."])
 

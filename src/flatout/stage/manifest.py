@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from flatout.atomic_file import replacing
 from flatout.errors import UsageError
 from flatout.stage.names import refusal, state_folder
 from flatout.stage.own_folder import DATABASE, reading, see_plain
-from flatout.stage.state import ANEW, BLOCK, ROWS_AT_ONCE, Complete, State
+from flatout.stage.state import ANEW, BLOCK, ONE, ROWS_AT_ONCE, Complete, State
 
 MANIFEST = "manifest.parquet"
 COLUMNS = ("path", "size", "version", "checksum", "verified")
@@ -47,6 +48,26 @@ def _table(pa: Any, schema: Any, block: list[Complete]) -> Any:
 def is_staged(destination: Path) -> bool:
     """Whether something was staged to a folder."""
     return (state_folder(destination) / DATABASE).is_file()
+
+
+@contextlib.contextmanager
+def noted(destination: Path, address: str) -> Iterator[Callable[[str], Complete | None]]:
+    """Gives the file of a key as it is noted, where it was staged from this address; nothing is written."""
+    try:
+        with contextlib.ExitStack() as stack:
+            base = None
+            if is_staged(destination):
+                base = stack.enter_context(reading(state_folder(destination) / DATABASE))
+                if base.execute("SELECT 1 FROM about WHERE name='source' AND value=?", (address,)).fetchone() is None:
+                    base = None
+
+            def known(key: str) -> Complete | None:
+                row = base.execute(ONE, (key,)).fetchone() if base is not None else None
+                return Complete._make(row) if row else None
+
+            yield known
+    except sqlite3.Error as error:
+        raise UsageError(f"{state_folder(destination) / DATABASE}: {error}: {ANEW}") from None
 
 
 def read_state(destination: Path) -> Iterator[Complete]:

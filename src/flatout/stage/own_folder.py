@@ -102,16 +102,18 @@ def _noted(folder: Path) -> tuple[str, str] | None:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database for reading alone, also on a disk that nothing can be written to."""
+    """The database for reading alone, also on a disk that nothing can be written to; no file is made for it."""
     base = None
-    for options in ("mode=ro", "mode=ro&immutable=1"):
-        base = sqlite3.connect(f"file:{quote(str(path))}?{options}", uri=True, check_same_thread=False)
+    # Without a log beside it nobody has it open: it holds everything, and needs no lock.
+    ways = ("immutable=0", "immutable=1") if path.with_name(f"{path.name}-wal").exists() else ("immutable=1",)
+    for options in ways:
+        base = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&{options}", uri=True, check_same_thread=False)
         try:
             base.execute("SELECT 1 FROM about LIMIT 1")
             break
         except sqlite3.OperationalError:
             base.close()
-            if "immutable" in options:
+            if options == "immutable=1":
                 raise
     assert base is not None
     try:

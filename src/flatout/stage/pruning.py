@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flatout.stage.checksums import checksum_of
+from flatout.stage.names import refusal
 from flatout.stage.progress import NAMED_AT_MOST
 from flatout.stage.state import Complete, State
 
@@ -78,6 +79,8 @@ def prune(
 
 def remove(destination: Path, done: Complete) -> bool:
     """Remove a file if it is what staging wrote; False where it is something else, which stays. Follows no link."""
+    if refusal(done.key) is not None:  # a state that was tampered with
+        return False
     folder, _, name = done.key.rpartition("/")
     with _opened(destination, folder) as at:
         if at is None:

@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 SIZE_ONLY = "size only"
 _COLUMNS = "key, size, version, checksum, mtime_ns, verified"
 _INSERT = f"INSERT OR REPLACE INTO files ({_COLUMNS}, seen) VALUES (?, ?, ?, ?, ?, ?, ?)"
+ONE = f"SELECT {_COLUMNS} FROM files WHERE key=?"
 BLOCK = f"SELECT {_COLUMNS} FROM files WHERE key > ? {{}} ORDER BY key LIMIT {ROWS_AT_ONCE}"
 
 
@@ -172,7 +173,7 @@ class State:
         unwritten = self._unwritten.get(key)
         if unwritten is not None:
             return Complete(*unwritten[:6])
-        row = self._ask(f"SELECT {_COLUMNS} FROM files WHERE key=?", key)
+        row = self._ask(ONE, key)
         return Complete(*row) if row else None
 
     def add(self, done: Complete, listing: int) -> None:
