@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage import space, staging, target
+from flatout.stage import space, target
 from flatout.stage.bringing import Options
 from flatout.stage.checking import check
 from flatout.stage.failures import Failure
@@ -19,6 +20,7 @@ from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.outlook import look_ahead
+from flatout.stage.own_folder import remove_partial
 from flatout.stage.selection import Selection
 from flatout.stage.staging import StagingFailed, stage
 
@@ -49,15 +51,53 @@ def test_everything_arrives_and_the_manifest_says_what(source: Path, tmp_path: P
     assert list((state_folder(destination) / "partial").iterdir()) == []
 
 
-def test_a_second_staging_copies_only_what_changed_or_was_touched_here(source: Path, tmp_path: Path) -> None:
+def test_a_second_staging_copies_only_what_changed_or_is_missing(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
     stage(FolderOrigin(source), destination, Selection())
     (source / "c0/0.bin").write_bytes(b"new content")
-    (destination / "c1/1.bin").write_bytes(b"touched")
     (destination / "c2/2.bin").unlink()
     summary = stage(FolderOrigin(source), destination, Selection())
-    assert (summary.copied, summary.kept) == (3, 57)
+    assert (summary.copied, summary.kept) == (2, 58)
     assert same(source, destination)
+
+
+def test_what_the_user_wrote_at_the_destination_is_kept_until_told_otherwise(source: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    (destination / "c0").mkdir(parents=True)
+    (destination / "c0/0.bin").write_bytes(b"mine, before the first staging")
+    assert stage(FolderOrigin(source), destination, Selection()).failed == 1
+    (destination / "c1/1.bin").write_bytes(b"edited here")
+    (source / "c1/4.bin").write_bytes(b"newer at the source")
+    (destination / "c1/4.bin").write_bytes(b"edited here, too")
+    summary = stage(FolderOrigin(source), destination, Selection())
+    assert (summary.copied, summary.failed) == (0, 3)
+    assert any("c1/1.bin: was changed here since it was staged" in text for text in summary.failures)
+    assert (destination / "c0/0.bin").read_bytes() == b"mine, before the first staging"
+    assert (destination / "c1/1.bin").read_bytes() == b"edited here"
+    assert (destination / "c1/4.bin").read_bytes() == b"edited here, too"
+    assert stage(FolderOrigin(source), destination, Selection(), Options(overwrite=True)).copied == 3
+    assert same(source, destination)
+
+
+def test_right_files_that_lie_there_already_are_taken_over(source: Path, tmp_path: Path) -> None:
+    destination = tmp_path / "dest"
+    shutil.copytree(source, destination)
+    before = (destination / "c0/0.bin").stat()
+    summary = stage(FolderOrigin(source), destination, Selection())
+    assert (summary.failed, summary.total_files) == (0, 60)
+    assert (destination / "c0/0.bin").stat().st_ino == before.st_ino
+    os.utime(destination / "c0/0.bin")  # another time, the same bytes: known by the checksum that was noted
+    assert stage(FolderOrigin(source), destination, Selection()).adopted == 1
+
+
+def test_times_and_permissions_are_kept(source: Path, tmp_path: Path) -> None:
+    (source / "c0/0.bin").chmod(0o750)
+    (source / "c1/1.bin").chmod(0o600)
+    os.utime(source / "c0/0.bin", ns=(10**18, 10**18))
+    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    there = (tmp_path / "dest/c0/0.bin").stat()
+    assert (there.st_mode & 0o777, there.st_mtime_ns) == (0o750, 10**18)
+    assert (tmp_path / "dest/c1/1.bin").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_the_source_has_no_more_is_named_and_pruned_when_asked(source: Path, tmp_path: Path) -> None:
@@ -84,7 +124,9 @@ def test_a_check_finds_a_flipped_bit_and_a_missing_file_and_staging_repairs_them
     (destination / "c2/5.bin").unlink()
     found = check(destination)
     assert (found.changed, found.missing) == (("c1/4.bin",), ("c2/5.bin",))
-    assert stage(FolderOrigin(source), destination, Selection()).copied == 2
+    again = stage(FolderOrigin(source), destination, Selection())
+    assert (again.copied, again.failed) == (1, 1)  # the other bytes may be the user's
+    assert stage(FolderOrigin(source), destination, Selection(), Options(overwrite=True)).copied == 1
     assert same(source, destination)
 
 
@@ -235,4 +277,4 @@ def test_what_a_killed_staging_left_half_done_is_removed(source: Path, tmp_path:
     said: list[str] = []
     stage(FolderOrigin(source), destination, Selection(), report=said.append)
     assert said == ["1 unfinished file(s) of an interrupted staging removed"]
-    assert staging.remove_partial(destination) == 0
+    assert remove_partial(destination) == 0

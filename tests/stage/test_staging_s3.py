@@ -128,9 +128,11 @@ def test_an_object_that_changed_comes_again(endpoint: str, tmp_path: Path) -> No
 def test_a_large_object_comes_in_ranges(endpoint: str, tmp_path: Path) -> None:
     faults = Faults()
     with proxy(endpoint, faults) as slow:
-        stage(bucket(slow, "large"), tmp_path / "dest", Selection())
+        summary = stage(bucket(slow, "large"), tmp_path / "dest", Selection())
     assert (tmp_path / "dest/one.bin").read_bytes() == random.Random(0).randbytes(LARGE)
-    assert sum(faults.gets.values()) == 3
+    assert sum(faults.gets.values()) == 8  # those in which it was stored
+    assert summary.verified == {"md5 of parts": 1}
+    assert check(tmp_path / "dest").changed == ()
 
 
 def test_busy_cut_and_corrupted_answers_are_tried_again(endpoint: str, tmp_path: Path) -> None:

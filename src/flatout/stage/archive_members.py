@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 from flatout.stage.archive_stream import READ_BYTES, ForwardFile, HashedFile, decompressed
 from flatout.stage.failures import Failure
 from flatout.stage.object_file import ObjectFile
-from flatout.stage.origins import Entry
+from flatout.stage.origins import Entry, Origin
 from flatout.terminal_text import one_line
 
 
@@ -33,15 +33,16 @@ class Members:
         verified: what the bytes were compared with, once all were gone through; empty: with nothing.
     """
 
-    def __init__(self, entry: Entry, raw: ObjectFile, refused: Callable[[str], None]) -> None:
+    def __init__(self, entry: Entry, origin: Origin, raw: ObjectFile, refused: Callable[[str], None]) -> None:
         """Nothing is read yet.
 
         Args:
             entry: the archive.
+            origin: where it is.
             raw: its bytes.
             refused: told of links and devices, which are left out.
         """
-        self._entry, self._raw, self._refused = entry, raw, refused
+        self._entry, self._origin, self._raw, self._refused = entry, origin, raw, refused
         self.verified = ""
 
     def __iter__(self) -> Iterator[Member]:
@@ -74,7 +75,7 @@ class Members:
         self.verified = "crc32 in zip"
 
     def _in_tar(self) -> Iterator[Member]:
-        hashed = HashedFile(self._raw, self._entry)
+        hashed = HashedFile(self._raw, self._entry, self._origin)
         with io.BufferedReader(hashed, READ_BYTES) as compressed:
             file, check = decompressed(compressed)
             forward: Any = ForwardFile(file)  # as much of a file as tarfile needs

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import io
 import lzma
-import re
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
+from flatout.stage.checksums import running
 from flatout.stage.failures import Failure
 from flatout.stage.object_file import ObjectFile
-from flatout.stage.origins import Entry
+from flatout.stage.origins import Entry, Origin
+from flatout.stage.store_facts import KINDS
+from flatout.stage.verifying import md5_in, same_version
 
 READ_BYTES = 1 << 20
-_MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 # What a compressed file begins with; how it is opened; the check of its own that reading it to the end makes.
 _COMPRESSED: tuple[tuple[bytes, Callable[[IO[bytes]], Any], str], ...] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file), "crc32 in gzip"),
@@ -28,12 +28,11 @@ _COMPRESSED: tuple[tuple[bytes, Callable[[IO[bytes]], Any], str], ...] = (
 class HashedFile(io.RawIOBase):
     """An object read once from its beginning to its end."""
 
-    def __init__(self, raw: ObjectFile, entry: Entry) -> None:
-        """Nothing is read yet."""
+    def __init__(self, raw: ObjectFile, entry: Entry, origin: Origin) -> None:
+        """Nothing is read yet but what the store says of it; raises Failure where it has another version by now."""
         self._raw, self._entry = raw, entry
-        found = _MD5.fullmatch(entry.version)
-        self._expected = found[1] if found else None
-        self._digest = hashlib.md5(usedforsecurity=False)
+        self._expected = _expected(entry, origin)
+        self._digest = running(self._expected.kind) if self._expected else None
         self._received = 0
 
     def readable(self) -> bool:
@@ -44,7 +43,7 @@ class HashedFile(io.RawIOBase):
         """Fill the buffer, or a part of it."""
         size = self._raw.readinto(buffer)
         self._received += size
-        if self._expected is not None:
+        if self._digest is not None:
             self._digest.update(memoryview(buffer)[:size])
         return size
 
@@ -60,11 +59,30 @@ class HashedFile(io.RawIOBase):
         key, size = self._entry.key, self._entry.size
         if self._received != size:
             raise Failure("changed", f"{key}: {self._received} bytes came where {size} were listed")
-        if self._expected is None:
+        if self._expected is None or self._digest is None:
             return ""
-        if self._digest.hexdigest() != self._expected:
+        if self._digest.digest().hex() == self._expected.value:
+            return self._expected.kind
+        if self._expected.is_certain:
             raise Failure("again", f"{key}: the bytes do not match the store's checksum")
-        return "md5"
+        return ""
+
+
+class _Expected(NamedTuple):
+    kind: str
+    value: str  # hex
+    is_certain: bool  # else it may be something else than a checksum of the bytes
+
+
+def _expected(entry: Entry, origin: Origin) -> _Expected | None:
+    """The checksum that the store gives of an object; None: it gives none of all bytes."""
+    facts = same_version(entry, origin)
+    if facts is not None and not facts.of_parts:
+        for kind in KINDS:
+            if kind in facts.checksums:
+                return _Expected(kind, facts.checksums[kind], True)
+    md5 = md5_in(entry)
+    return _Expected("md5", md5, facts is None or facts.has_md5) if md5 else None
 
 
 class ForwardFile:

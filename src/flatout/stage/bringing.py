@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flatout.stage.checksums import checksum_of
 from flatout.stage.claims import Claims
 from flatout.stage.concurrency import Width
 from flatout.stage.copying import copy, version_of
@@ -14,12 +17,15 @@ from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
+from flatout.stage.pruning import remove
 from flatout.stage.space import check_room
-from flatout.stage.state import State, is_complete
-from flatout.stage.target import Target
+from flatout.stage.state import Complete, State, is_complete
+from flatout.stage.target import Target, in_the_way
 from flatout.stage.unpacking import Unpacker, is_archive, is_unpacked
+from flatout.stage.verifying import md5_in
 
 TRIES = 8
+TRIES_OF_CHANGED = 3  # of an object that is not what was listed: it is looked at again before
 LONGEST_PAUSE_S = 20.0
 CHECK_SPACE_EVERY = 256  # files
 
@@ -31,6 +37,8 @@ class Options:
     jobs: int | None = None  # so many at once, always; None: found by climbing
     wait: bool = False  # wait for another staging to the same place
     prune: bool = False  # remove files that the source no longer has
+    prune_most: bool = False  # also where that is more than half of them
+    overwrite: bool = False  # replace files that staging did not make, or that were changed since
     keep_free: int | None = None  # bytes of the disk to leave to others; None: a default
     change: PictureChange | None = None  # what is done to pictures on the way
     unpack: bool = False  # archives become folders of files
@@ -73,6 +81,7 @@ class Bringer:
             refused=progress.refuse,
             failed=progress.fail,
         )
+        self.looks_first = not state.is_new  # files may be there already
 
     def bring(self, entry: Entry, listing: int) -> bool:
         """See that an object is complete at the destination; False where it failed, which is counted and named.
@@ -86,24 +95,37 @@ class Bringer:
             OSError: the destination cannot be written.
         """
         archive = self.options.unpack and is_archive(entry.key)
-        if self._is_there(entry, archive, listing):
-            self.progress.keep(entry.size)
-            return True
+        try:
+            if self._is_there(entry, archive, listing):
+                self.progress.keep(entry.size)
+                return True
+        except Failure as failure:
+            self.progress.fail(str(failure))
+            self._saw(entry.key, archive, listing)
+            return False
         done = self._tried(entry, archive, listing)
         if done and (self.progress.copy(entry.size) % CHECK_SPACE_EVERY == 0 or archive):
             check_room(self.target.destination, 1, self.options.keep_free)
-        if not done and not self.state.is_new:
-            # The source still has it: what was made from it before is not gone.
-            self.state.saw(entry.key, listing)
-            if archive:
-                self.state.saw_archive(entry.key, listing)
+        if not done:
+            self._saw(entry.key, archive, listing)
+        elif archive:
+            self.state.saw(entry.key, listing)  # as a file, where it was one before
         return done
+
+    def _saw(self, key: str, archive: bool, listing: int) -> None:
+        """Note that the source still has an object that did not come: what was made from it before is not gone."""
+        if self.state.is_new:
+            return
+        self.state.saw(key, listing)
+        if archive:
+            self.state.saw_archive(key, listing)
 
     def _is_there(self, entry: Entry, archive: bool, listing: int) -> bool:
         """Whether it is complete, or was left out before for a reason that still holds."""
-        if self.state.is_new:
+        if not self.looks_first:
             return False
         if archive:
+            self.state.saw(entry.key, listing)
             return is_unpacked(entry, self.state, self.target, listing)
         version = version_of(entry, self.options.change)
         known = self.state.known(entry.key)
@@ -113,22 +135,57 @@ class Bringer:
         if self.state.dropped(entry.key) == version:
             self.progress.drop(entry.key)
             return True
-        return False
+        adopted = self._adopted(entry, known, version)
+        if adopted is not None:
+            self.state.add(adopted, listing)
+            self.progress.adopt()
+        return adopted is not None
+
+    def _adopted(self, entry: Entry, known: Complete | None, version: str) -> Complete | None:
+        """A file that lies there and has the right bytes, by a checksum that is known; None: it has to be fetched.
+
+        Raises:
+            Failure: it has been changed, and may not be replaced.
+        """
+        path = self.target.path(entry.key)
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        md5 = md5_in(entry) if version == entry.version else None
+        if known is not None and known.version == version:
+            like, size, verified = known.checksum, known.size, known.verified
+        elif md5 is not None:
+            like, size, verified = f"md5:{md5}", entry.size, "md5"
+        else:
+            return None
+        if found.st_size != size or checksum_of(path, like) != like:
+            if known is not None and known.version == version and not self.options.overwrite:
+                raise Failure("never", in_the_way(entry.key, True))
+            return None
+        return Complete(entry.key, size, version, like, found.st_mtime_ns, verified)
 
     def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
+        changed = False
         for attempt in range(TRIES):
             if self.stopped():
                 return False
             try:
+                if changed:
+                    entry = self.origin.look_again(entry)
                 self._once(entry, archive, listing)
                 return True
             except Failure as failure:
                 if self.stopped():
                     return False
-                if failure.kind not in ("busy", "again") or attempt == TRIES - 1:
+                tries = {"busy": TRIES, "again": TRIES, "changed": TRIES_OF_CHANGED}.get(failure.kind, 0)
+                if attempt >= tries - 1:
                     self._slower(failure)
                     self.progress.fail(str(failure))
                     return False
+                changed = failure.kind == "changed"
                 self._attend(failure)
             # Full jitter: many clients that were turned away together do not come back together.
             time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.2 * 2**attempt)))
@@ -158,8 +215,10 @@ class Bringer:
             change = self.options.change
             if change is None or not change.drop_corrupt:
                 raise Failure("never", f"{error}: --drop-corrupt leaves such pictures out") from None
+            known = self.state.known(entry.key)
+            if known is not None:
+                remove(self.target.destination, known)
             self.state.drop(entry.key, version_of(entry, change), str(error))
-            self.target.path(entry.key).unlink(missing_ok=True)
             self.progress.drop(str(error))
             return
         with self.claims.lock:

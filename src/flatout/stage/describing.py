@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flatout.report.quantities import duration, size
+from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
     from flatout.stage.cluster import ClusterSummary
@@ -25,14 +26,19 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
         f"{address}",
         f"  {number('files'):,} files, {size(number('bytes'))}"
         + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
+    ]
+    missing = number("missing_files")
+    if missing != number("files"):
+        lines.append(f"  {missing:,} of them are missing there or have changed, {size(number('missing_bytes'))}")
+    lines += [
         f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
     ]
     if outlook["refused"]:
         lines.append(f"  {number('refused'):,} keys cannot be file names there and would be left out")
     if isinstance(seconds, float):
         lines.append(
-            f"  about {duration(seconds)}: a prediction from reading {number('tried_files'):,} of the files, "
-            f"{number('tried_at_once')} at once"
+            f"  about {duration(seconds)} to read them: a prediction from reading {number('tried_files'):,} of the "
+            f"files, {number('tried_at_once')} at once; writing many small files may take longer"
         )
     return "\n".join([*lines, "Nothing was copied."])
 
@@ -45,23 +51,46 @@ def summary_lines(summary: Summary) -> str:
         f"  there now: {summary.total_files:,} files, {size(summary.total_bytes)} in {summary.destination}",
     ]
     if summary.kept:
-        lines.append(f"  {summary.kept:,} were complete already")
+        adopted = f", {summary.adopted:,} of them not staged by flatout" if summary.adopted else ""
+        lines.append(f"  {summary.kept:,} were complete already{adopted}")
+    if summary.verified:
+        lines.append(f"  compared with the source: {verified_text(summary.verified)}")
     if summary.changed:
         lines.append(f"  {summary.changed:,} pictures were changed on the way")
     if summary.dropped:
-        lines.append(f"  {summary.dropped:,} pictures cannot be decoded and were left out: {summary.dropped_names[0]}")
+        lines.append(
+            f"  {summary.dropped:,} pictures cannot be decoded and were left out: {one_line(summary.dropped_names[0])}"
+        )
     if summary.retries:
         lines.append(f"  {summary.retries:,} tries again, {summary.slow_downs:,} of them asked for by the store")
     if summary.refused:
-        lines.append(f"  {summary.refused:,} left out, such as {summary.refusals[0]}")
+        lines.append(f"  {summary.refused:,} left out, such as {one_line(summary.refusals[0])}")
     if summary.gone:
-        what = "removed" if summary.pruned else "still here: --prune removes them"
-        lines.append(f"  {summary.gone:,} no longer in the source ({what}), such as {summary.gone_names[0]}")
+        lines.append(_gone_line(summary))
+    if summary.not_pruned:
+        lines.append(f"  nothing was pruned: {one_line(summary.not_pruned)}")
     if summary.classes is not None:
         lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
     if summary.failed:
         lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
     return "\n".join([*lines, f"Check it later: flatout stage {summary.source} {summary.destination} --check"])
+
+
+def _gone_line(summary: Summary) -> str:
+    if summary.pruned:
+        what = "removed" if summary.pruned == summary.gone else f"{summary.pruned:,} removed"
+        if summary.gone_changed:
+            what += f", {summary.gone_changed:,} kept: changed here"
+    elif summary.gone_changed:
+        what = "kept: changed here"
+    else:
+        what = "still here" if summary.not_pruned else "still here: --prune removes them"
+    return f"  {summary.gone:,} no longer in the source ({what}), such as {one_line(summary.gone_names[0])}"
+
+
+def verified_text(verified: dict[str, int]) -> str:
+    """How many files were compared with what."""
+    return ", ".join(f"{count:,} by {what}" for what, count in verified.items())
 
 
 def packed_lines(packed: PackSummary) -> str:

@@ -21,6 +21,7 @@ from flatout.stage.failures import Failure
 from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Origin
+from flatout.stage.overlap import refuse_overlap
 from flatout.stage.packing_journal import FILES as JOURNAL
 from flatout.stage.packing_journal import plan_of
 from flatout.stage.packing_split import LAST, Image, Writer, write_split
@@ -98,6 +99,7 @@ def pack(
     if not entries:
         raise UsageError(f"{origin.address}: no images are selected there")
     destination.mkdir(parents=True, exist_ok=True)
+    refuse_overlap(origin, destination)
     progress = Progress(listed=len(entries), listed_bytes=sum(e.size for e in entries), listing_done=True)
     progress.width = options.jobs or AT_ONCE
     change = options.change or PictureChange()

@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flatout.errors import UsageError
-from flatout.stage.failures import failure_of
+from flatout.stage.failures import Failure, failure_of
 from flatout.stage.http_get import PlainGets
 from flatout.stage.origins import Entry, Origin, StoreOptions
+from flatout.stage.store_facts import Facts, facts_of
 
 PAGE = 1_000  # objects a listing request gives at most, on every store
 LIBRARY_BYTES = 4 << 20  # of a large object, given by the library
@@ -33,6 +34,7 @@ class StoreOrigin(Origin):
                 f"{parts.scheme}://…: credentials do not belong into an address: use --profile or the environment"
             )
         self.address = source.rstrip("/")
+        self.server = _server(options) if parts.scheme in ("s3", "s3a") else ""
         self._obstore = obstore
         self._store = _open_store(source, parts.scheme, options)
         self._gets = PlainGets()
@@ -73,6 +75,19 @@ class StoreOrigin(Origin):
         else:
             yield from self._gets.stream(url, buffer, read, where, start, length, entry.version)
 
+    def facts(self, entry: Entry, part: int | None = None) -> Facts | None:
+        """What the store says of an object; None where it does not speak S3, and of parts."""
+        if self._signer is None or part is not None:
+            return None
+        try:
+            url = str(self._obstore.sign(self._signer, "HEAD", entry.key, SIGNED_FOR))
+            answer = _heads().request("HEAD", url.partition("?")[0] if self._anonymous else url, redirect=False)
+        except Exception:  # what is asked for next says why
+            return None
+        if answer.status == 404:
+            raise Failure("gone", f"{self.address}/{entry.key}: no longer there")
+        return facts_of({"x-amz-request-id": "", **answer.headers}) if answer.status == 200 else None
+
     def _url(self, key: str) -> str | None:
         """Address of an object that can be asked for by anybody for a while; None: there is none."""
         if self._signer is None:
@@ -97,6 +112,19 @@ class StoreOrigin(Origin):
                 yield answer.bytes()
         except Exception as error:
             raise failure_of(error, where) from error
+
+
+@functools.cache
+def _heads() -> Any:
+    import urllib3
+
+    return urllib3.PoolManager(maxsize=256, retries=False, timeout=urllib3.Timeout(10, read=60))
+
+
+def _server(options: StoreOptions) -> str:
+    """Host and port of the endpoint; empty: the store's own."""
+    endpoint = options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    return urlsplit(endpoint).netloc.rpartition("@")[2].lower()
 
 
 def _version(meta: Any) -> str:

@@ -91,20 +91,21 @@ class Unpacker:
         unfinished = Unfinished(self.state.folder, entry.key)
         try:
             within = f"{_stem(entry.key).rpartition('/')[2]}/"
-            is_within = self._read(entry, unfinished, within)
-            files = self._name_all(entry, unfinished, within if is_within else "", listing)
+            is_within, verified = self._read(entry, unfinished, within)
+            files = self._name_all(entry, unfinished, within if is_within else "", verified, listing)
             self.state[f"unpacked {entry.key}"] = _noted(files, version_in(entry))
         except DiskFull as error:
             raise DiskFull(f"{entry.key}: {error}") from None
         finally:
             unfinished.close()
 
-    def _read(self, entry: Entry, unfinished: Unfinished, within: str) -> bool:
-        """Read all files; whether all of them lie in the folder ``within``."""
+    def _read(self, entry: Entry, unfinished: Unfinished, within: str) -> tuple[bool, str]:
+        """Read all files; whether all of them lie in the folder ``within``, and what they were compared with."""
         key, is_within = entry.key, True
         as_file = RangedFile if self.origin.has_ranges(entry) else StreamedFile
         with as_file(self.origin, entry) as raw:
-            for member in Members(entry, raw, self.refused):
+            members = Members(entry, self.origin, raw, self.refused)
+            for member in members:
                 name = member.name.removeprefix("./")
                 why = refusal(f"{_stem(key)}/{name}", len(str(self.target.destination)))
                 if why is not None:
@@ -114,7 +115,7 @@ class Unpacker:
                 self._see_room(member, unfinished.bytes, key)
                 if not unfinished.add(name, self._blocks(member, key)):
                     self.refused(f"{key}{MARK}{member.name[:80]!r}: is there several times: the last one is taken")
-        return is_within
+        return is_within, members.verified or self.origin.unverified
 
     def _see_room(self, member: Member, before: int, key: str) -> None:
         """Raise Failure where one file alone is larger than the room, DiskFull where all before it took it."""
@@ -144,7 +145,7 @@ class Unpacker:
         if received != member.size:
             raise Failure("never", f"{key}: {received} bytes came where the archive names {member.size}")
 
-    def _name_all(self, entry: Entry, unfinished: Unfinished, within: str, listing: int) -> int:
+    def _name_all(self, entry: Entry, unfinished: Unfinished, within: str, verified: str, listing: int) -> int:
         """Give all files their names, but for those that another object has; gives how many there are of both."""
         version, files = version_in(entry), 0
         for waiting in unfinished:
@@ -163,7 +164,7 @@ class Unpacker:
                     ):
                         self.state.saw(key, listing)
                     else:
-                        done = self.target.place(waiting.path, key, version, waiting.size, waiting.checksum, known)
+                        done = self.target.place(waiting.path, key, version, waiting.size, waiting.checksum, verified)
                         self.state.add(done, listing)
                 except Failure as failure:
                     self.failed(str(failure))

@@ -14,6 +14,7 @@ from flatout.errors import UsageError
 from flatout.stage.failures import Failure, failure_of
 from flatout.stage.http_get import PlainGets
 from flatout.stage.origins import LIST_SUFFIXES, Entry, Origin
+from flatout.stage.store_facts import Facts, facts_of
 
 ASKED_AT_ONCE = 32  # for sizes
 CONNECTIONS = 256
@@ -90,6 +91,16 @@ class WebOrigin(Origin):
         url = self._urls[entry.key]
         read = functools.partial(self._read, entry, start, length)
         yield from self._gets.stream(url, buffer, read, _shown(url), start, length, entry.version)
+
+    def facts(self, entry: Entry, part: int | None = None) -> Facts | None:
+        """What the server says of a file; None: it cannot be asked."""
+        if part is not None:
+            return None
+        try:
+            answer = self._pool.request("HEAD", self._urls[entry.key], headers={"Accept-Encoding": "identity"})
+        except Exception:  # what is asked for next says why
+            return None
+        return facts_of(answer.headers) if answer.status == 200 else None
 
     def has_ranges(self, entry: Entry) -> bool:
         """Whether the server gives a part of a file without all of it; each server is asked once."""
