@@ -14,14 +14,14 @@ import struct
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from flatout.stage.bringing import Options
 from flatout.stage.names import state_folder
-from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.origins import Entry, FolderOrigin, Origin
 from flatout.stage.progress import Summary
 from flatout.stage.selection import Selection
 from flatout.stage.space import DiskFull, free_bytes
@@ -114,18 +114,28 @@ def test_a_flipped_byte_in_a_gzip_file_is_found_by_its_checksum(tmp_path: Path) 
     failed_alone(tmp_path, unpacked(tmp_path, a_tar_gz=bytes(data)), "a.tar.gz", "CRC")
 
 
-class Tagged(FolderOrigin):
-    """Gives an MD5 as version, as stores do; ``wrong`` bytes are given for those that it was made of."""
+class Objects(Origin):
+    """Objects of a store, with their versions."""
 
-    def __init__(self, root: Path, wrong: bool) -> None:
-        super().__init__(root)
-        self.wrong = wrong
+    address = "objects:"
+
+    def __init__(self, **objects: tuple[bytes, str]) -> None:
+        self.objects = {name.replace("_", "."): found for name, found in objects.items()}
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        for entry in super().entries(prefix):
-            data = (self.root / entry.key).read_bytes()
-            digest = hashlib.md5(data + b"x" * self.wrong, usedforsecurity=False).hexdigest()
-            yield Entry(entry.key, entry.size, f'"{digest}"')
+        yield from (Entry(key, len(data), version) for key, (data, version) in self.objects.items())
+
+    def folders(self, prefix: str = "") -> list[str]:
+        return []
+
+    def stream(
+        self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+    ) -> Generator[memoryview, None, None]:
+        yield memoryview(self.objects[entry.key][0])[start : None if length is None else start + length]
+
+
+def etag(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
 def test_an_archive_that_differs_from_the_store_s_checksum_is_not_unpacked(
@@ -133,11 +143,10 @@ def test_an_archive_that_differs_from_the_store_s_checksum_is_not_unpacked(
 ) -> None:
     monkeypatch.setattr("flatout.stage.bringing.TRIES", 2)
     monkeypatch.setattr("flatout.stage.bringing.LONGEST_PAUSE_S", 0.0)
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source/a.tar").write_bytes(archive_of("tar"))
-    (tmp_path / "source/b.tar.xz").write_bytes(archive_of("tar.xz"))
+    archives = {"a_tar": archive_of("tar"), "b_tar_xz": archive_of("tar.xz")}
     for wrong in (True, False):
-        done = stage(Tagged(tmp_path / "source", wrong), tmp_path / "dest", Selection(), Options(unpack=True))
+        objects = Objects(**{name: (data, etag(data + b"x" * wrong)) for name, data in archives.items()})
+        done = stage(objects, tmp_path / "dest", Selection(), Options(unpack=True))
         assert done.failed == 2 * wrong and all("checksum" in failure for failure in done.failures)
         assert [there(tmp_path, name) for name in "ab"] == [{} if wrong else FILES] * 2
 
@@ -154,17 +163,8 @@ def test_a_damaged_archive_names_itself_and_others_come(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["flipped", "cut"])
 def test_whatever_is_damaged_in_an_archive_no_wrong_file_gets_a_name(tmp_path: Path, kind: str, way: str) -> None:
     whole, draw = archive_of(kind), random.Random(f"{kind} {way}")
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / f"a.{kind}").write_bytes(whole)
-    (entry,) = Tagged(source, False).entries()
-
-    class Damaged(FolderOrigin):
-        def entries(self, prefix: str = "") -> Iterator[Entry]:
-            size = (self.root / entry.key).stat().st_size
-            # A plain tar has no checksum of its own: the store's tells.
-            yield Entry(entry.key, size, entry.version if kind == "tar" and way == "flipped" else f"{number}")
-
+    # A plain tar has no checksum of its own: the store's tells.
+    version = etag(whole) if kind == "tar" and way == "flipped" else "1"
     for number in range(60):
         data = bytearray(whole)
         if way == "cut":
@@ -172,10 +172,10 @@ def test_whatever_is_damaged_in_an_archive_no_wrong_file_gets_a_name(tmp_path: P
             del data[draw.randrange(len(whole) - (10_240 if kind == "tar" else 20)) :]
         else:
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-        (source / entry.key).write_bytes(data)
+        objects = Objects(**{f"a_{kind.replace('.', '_')}": (bytes(data), version)})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("flatout.stage.bringing.TRIES", 1)
-            done = stage(Damaged(source), tmp_path / f"dest{number}", Selection(), Options(unpack=True))
+            done = stage(objects, tmp_path / f"dest{number}", Selection(), Options(unpack=True))
         files = {path.name: path.read_bytes() for path in (tmp_path / f"dest{number}").rglob("*") if path.is_file()}
         if way == "cut" or done.failed:
             assert (done.failed, files) == (1, {}), (number, done.failures)
@@ -314,8 +314,9 @@ def test_a_new_version_that_is_damaged_leaves_the_old_files_also_when_pruning(tm
     new[new.index(b"9.jpg\0") + 100] ^= 1
     done = unpacked(tmp_path, Options(unpack=True, prune=True), a_tar=bytes(new))
     assert (done.failed, done.gone) == (1, 0) and there(tmp_path) == FILES
-    fewer = unpacked(tmp_path, Options(unpack=True, prune=True), a_tar=tar_of([("0.jpg", FILES["0.jpg"])]))
-    assert (fewer.failed, fewer.gone) == (0, len(FILES) - 1) and there(tmp_path) == {"0.jpg": FILES["0.jpg"]}
+    fewer = {name: data for name, data in FILES.items() if name not in ("3.jpg", "7.jpg")}
+    done = unpacked(tmp_path, Options(unpack=True, prune=True), a_tar=tar_of(list(fewer.items())))
+    assert (done.failed, done.gone) == (0, 2) and there(tmp_path) == fewer
 
 
 @pytest.mark.parametrize("kind", ["one large", "many"])

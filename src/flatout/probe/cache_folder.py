@@ -154,15 +154,23 @@ def copy_named(name):
     return found and (found[1], int(found[2], 16), int(found[3], 16), int(found[4]))
 
 
-def linked_copy(link):
-    """The path of the copy that a link leads to; None where there is none."""
+def linked(link):
+    """The copy that a link leads to: its path, what its name says, and its status; None where there is none."""
     with contextlib.suppress(OSError):
         name = os.readlink(link)
         known = copy_named(name)
-        if known and known[0] == os.path.basename(link):
-            place = os.path.join(os.path.dirname(link), name)
-            return place if regular_size(place) is not None else None
+        if known and link.endswith(known[0]):
+            place = link[: -len(known[0])] + name
+            found = os.lstat(place)
+            if stat.S_ISREG(found.st_mode):
+                return place, known, found
     return None
+
+
+def linked_copy(link):
+    """The path of the copy that a link leads to; None where there is none."""
+    found = linked(link)
+    return found and found[0]
 
 
 def set_link(link, text):

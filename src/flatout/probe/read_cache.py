@@ -87,16 +87,16 @@ class ReadCache:
         name = _hash(path)
         link = self._folder.link(name)
         clock = self._counts.opened(name)
-        copy = self._current(link, path)
-        if copy is None:
+        found = self._current(link, path)
+        if found is None:
             self._counts.add("misses", 1)
             return self._fill(path, name, clock) or path
+        copy, _, held = found
+        stamp = self._stamp(clock, held.st_mtime_ns)
         with contextlib.suppress(OSError):
-            held = os.lstat(copy)
-            stamp = self._stamp(clock, held.st_mtime_ns)
-            os.utime(copy, ns=(stamp, stamp), follow_symlinks=False)
-            self._counts.add("hit_bytes", held.st_size)
+            os.utime(copy, ns=(stamp, stamp))
         self._counts.add("hits", 1)
+        self._counts.add("hit_bytes", held.st_size)
         return copy
 
     def written(self, path):
@@ -108,12 +108,11 @@ class ReadCache:
             cache_folder.set_link(self._folder.link(name), _WRITTEN)
 
     def _current(self, link, path):
-        """The copy of the file as it is now; None where there is none."""
-        copy = cache_folder.linked_copy(link)
-        if copy is None:
+        """The copy of the file as it is now, as ``linked`` gives it; None where there is none."""
+        found = cache_folder.linked(link)
+        if found is None:
             return None
-        _, size, checksum, mtime_ns = cache_folder.copy_named(os.path.basename(copy))
-        held = os.lstat(copy)
+        copy, (_, size, checksum, mtime_ns), held = found
         right = held.st_size == size
         if right and held.st_mtime_ns // 10**9 < self.token:
             # Asked once in a training: it costs a round trip to the slow place.
@@ -124,7 +123,7 @@ class ReadCache:
                 if cache_folder.linked_copy(link) == copy:
                     self._remove(link)
             return None
-        return copy
+        return found
 
     def _fill(self, path, name, clock):
         """Copy the file; gives the copy's path, or None where it has no room or another process is at it."""

@@ -22,7 +22,6 @@ from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Origin
 from flatout.stage.overlap import refuse_overlap
-from flatout.stage.packing_journal import FILES as JOURNAL
 from flatout.stage.packing_journal import plan_of
 from flatout.stage.packing_split import LAST, Image, Writer, write_split
 from flatout.stage.pictures import Corrupt, PictureChange
@@ -122,7 +121,7 @@ def pack(
             making = state_folder(destination) / f"packing-{number}"
             is_made = made[split] == plan and _is_whole(making)  # an interruption came while it was moved
             own_names = _OF_PACKED if shard_bytes is None else _OF_SHARDS
-            _see_free(target, frozenset(path.name for path in making.iterdir()) if is_made else own_names)
+            _see_free(target, [path.name for path in making.iterdir()] if is_made else own_names)
             try:
                 if not is_made:
                     written = sum(path.stat().st_size for path in making.glob("*"))
@@ -133,7 +132,7 @@ def pack(
                     writer = functools.partial(_writer, making, classes, shard_bytes)
                     write_split(origin, images, making, plan, writer, change, progress, watch)
                     made[split] = plan
-                _move(making, target)
+                _move(making, target, own_names)
             except (Failure, Corrupt) as error:
                 raise StagingFailed(f"{error}: nothing of {target} is there yet; run the same command again") from None
             except OSError as error:
@@ -192,22 +191,22 @@ def _is_whole(folder: Path) -> bool:
     return any((folder / name).exists() for name in LAST)
 
 
-def _see_free(target: Path, names: frozenset[str] | re.Pattern[str]) -> None:
+def _see_free(target: Path, names: list[str] | re.Pattern[str]) -> None:
     """See that nothing is overwritten.
 
     Raises:
         UsageError: a file is there that the set will have, too, by its name.
     """
     for path in sorted(target.iterdir()) if target.is_dir() else ():
-        if path.name in names if isinstance(names, frozenset) else names.fullmatch(path.name):
+        if path.name in names if isinstance(names, list) else names.fullmatch(path.name):
             raise UsageError(f"{path}: is there already, and would be overwritten: give another folder, or remove it")
 
 
-def _move(making: Path, target: Path) -> None:
-    """Bring the files to their place; the one that says that a set is there comes last."""
+def _move(making: Path, target: Path, names: re.Pattern[str]) -> None:
+    """Bring a set's files to their place; the one that says that a set is there comes last."""
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(making.iterdir(), key=lambda path: path.name in LAST):
-        if path.name not in JOURNAL:
+        if names.fullmatch(path.name):  # not the journal, nor what a kill left of it
             os.replace(path, target / path.name)
     shutil.rmtree(making)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flatout.atomic_file import write_atomically
 
-FILES = PLAN, LINES = "plan.txt", "journal.jsonl"
+PLAN, LINES = "plan.txt", "journal.jsonl"
 Line = int | str  # bytes as written, or why the image was left out
 
 

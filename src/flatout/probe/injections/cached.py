@@ -97,4 +97,4 @@ def install(injected, watch):
     )
     for name, paths in (("rename", 2), ("replace", 2), ("remove", 1), ("unlink", 1), ("truncate", 1)):
         setattr(os, name, changing(getattr(os, name), paths))
-    c_readers.install(mapped, watch, endings=False)
+    c_readers.install(mapped, watch, endings=False, changed=changed)
