@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -162,24 +163,46 @@ def command(endpoint: str, destination: Path) -> list[str]:
     ]  # fmt: skip
 
 
+KILLS = 50  # of each kind of source
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_at_random_moments_nothing_is_lost_wrong_or_fetched_twice(endpoint: str, tmp_path: Path) -> None:
-    faults, draw = Faults(delay_s=0.1), random.Random(3)
+@pytest.mark.parametrize("kind", ["store", "folder"])
+def test_killed_at_random_moments_nothing_is_lost_wrong_or_fetched_twice(
+    endpoint: str, tmp_path: Path, kind: str
+) -> None:
+    faults, draw = Faults(delay_s=0.05), random.Random(3)
     destination = tmp_path / "dest"
+    if kind == "folder":
+        for number in range(FILES):
+            path = tmp_path / "source" / f"c{number % 10}" / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content(number))
     with proxy(endpoint, faults) as slow:
-        for _ in range(20):
-            with subprocess.Popen(command(slow, destination), stdout=subprocess.DEVNULL) as child:
-                time.sleep(draw.uniform(0.3, 1.2))
+        words = command(slow, destination)
+        if kind == "folder":
+            words[4] = str(tmp_path / "source")
+        began = time.monotonic()
+        subprocess.run([*words[:5], str(tmp_path / "timed"), *words[6:]], check=True, capture_output=True)
+        whole_s = time.monotonic() - began
+        faults.gets.clear()
+        for kill in range(KILLS):
+            if kind == "folder" and kill % 10 == 0 and destination.exists():  # else it is complete at once
+                shutil.rmtree(destination)
+                shutil.rmtree(state_folder(destination))
+            with subprocess.Popen(words, stdout=subprocess.DEVNULL) as child:
+                time.sleep(draw.uniform(0.3, 1.0) * whole_s)
                 child.send_signal(signal.SIGKILL)
             right(destination)  # never a partial file under its final name
-        done = json.loads(subprocess.run(command(slow, destination), check=True, capture_output=True).stdout)
+        done = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
     assert right(destination) == done["total_files"] == FILES
-    assert list((state_folder(destination) / "partial").iterdir()) == []
+    assert (done["failed"], list((state_folder(destination) / "partial").iterdir())) == (0, [])
+    assert check(destination).changed == ()
     twice = sum(count - 1 for count in faults.gets.values())
-    # In flight are the objects that are being copied, and those that are whole and not noted yet.
-    assert twice <= 20 * 2 * JOBS < 20 * FILES
-    print(f"fetched again in 20 kills: {twice} of {FILES}")
+    # In flight are the objects that are being copied; those that are whole and not noted yet are taken over.
+    assert twice <= KILLS * JOBS
+    print(f"fetched again in {KILLS} kills: {twice} of {FILES}")
 
 
 def test_ctrl_c_leaves_no_partial_file_and_no_process(endpoint: str, tmp_path: Path) -> None:
@@ -194,7 +217,8 @@ def test_ctrl_c_leaves_no_partial_file_and_no_process(endpoint: str, tmp_path: P
             assert child.poll() is None, child.communicate()
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
-        assert child.wait() == 130
+        said = child.communicate()[1].decode()
+        assert (child.returncode, said) == (130, "stopped: what is complete is kept; the same command goes on\n")
     assert list((state_folder(destination) / "partial").iterdir()) == []
     assert 0 < right(destination) < FILES
 
