@@ -177,7 +177,7 @@ def stage(
     if pack or tar:
         from flatout.stage.packing import pack as bring_packed
 
-        try:
+        with show:
             packed = bring_packed(
                 origin,
                 destination,
@@ -187,14 +187,10 @@ def stage(
                 show.line,
                 parse_size(shard_size, option="--shard-size") if tar else None,
             )
-        finally:
-            show.close()
         print(json_format.dumps(packed.as_json()) if json else packed_lines(packed))
         return
-    try:
+    with show:
         summary = bring(origin, destination, selection, options, show.progress, show.line)
-    finally:
-        show.close()
     print(json_format.dumps(summary.as_json()) if json else summary_lines(summary))
     for failure in summary.failures:
         print(f"failed: {one_line(failure)}", file=sys.stderr)

@@ -35,7 +35,7 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
     ]
     if outlook["refused"]:
         lines.append(f"  {number('refused'):,} keys cannot be file names there and would be left out")
-    if isinstance(seconds, float):
+    if isinstance(seconds, float) and missing:
         lines.append(
             f"  about {duration(seconds)} to read them: a prediction from reading {number('tried_files'):,} of the "
             f"files, {number('tried_at_once')} at once; writing many small files may take longer"

@@ -27,6 +27,16 @@ class Show:
         self._live: Live | None = None
         self._shown = time.monotonic()
 
+    def __enter__(self) -> Show:
+        """Nothing is shown yet."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the moving line; after Ctrl-C say in one line what that means."""
+        self.close()
+        if kind is KeyboardInterrupt:
+            print("stopped: what is complete is kept; the same command goes on", file=self._stream)
+
     def line(self, text: str) -> None:
         """Say something that stays."""
         if not self._quiet:

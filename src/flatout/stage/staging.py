@@ -125,7 +125,7 @@ class _Staging:
         try:
             copiers.run(self._listed(classes), self._look)
         except (Failure, OSError) as error:
-            raise _as_staging_failure(error) from error
+            raise _as_staging_failure(error, self.destination) from error
         finally:
             remove_partial(self.destination)
         return self._finish(listing, classes)
@@ -211,8 +211,9 @@ class _Staging:
         return self.selection.per_class is None and (classes is None or (bool(parts) and parts[0] in classes))
 
 
-def _as_staging_failure(error: Failure | OSError) -> StagingFailed:
+def _as_staging_failure(error: Failure | OSError, destination: Path) -> StagingFailed:
     if isinstance(error, Failure):
         return StagingFailed(f"{error}: run the same command again to go on")
-    place = f"{error.filename}: " if error.filename else ""
-    return StagingFailed(f"{place}{error.strerror or error}: what is complete is kept; run the same command again")
+    place = error.filename if isinstance(error.filename, str) else destination
+    why = error.strerror or error
+    return StagingFailed(f"{place}: {why}: what is complete is kept; run the same command again")
