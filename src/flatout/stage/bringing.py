@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -104,12 +105,15 @@ class Bringer:
         if self.state.is_new:
             return False
         if archive:
-            return is_unpacked(entry, self.state, self.target, listing)
+            with self.claims.lock:
+                return is_unpacked(entry, self.state, self.target, listing)
         version = version_of(entry, self.options.change)
-        known = self.state.known(entry.key)
-        if known is not None and is_complete(known, version, self.target.path(entry.key)):
-            self.state.saw(entry.key, listing)
-            return True
+        # Where archives are unpacked, none may take the name between the look and the note.
+        with self.claims.lock if self.options.unpack else contextlib.nullcontext():
+            known = self.state.known(entry.key)
+            if known is not None and is_complete(known, version, self.target.path(entry.key)):
+                self.state.saw(entry.key, listing)
+                return True
         if self.state.dropped(entry.key) == version:
             self.progress.drop(entry.key)
             return True
