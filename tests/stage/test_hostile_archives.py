@@ -26,6 +26,7 @@ from flatout.stage.progress import Summary
 from flatout.stage.selection import Selection
 from flatout.stage.space import DiskFull, free_bytes
 from flatout.stage.staging import stage
+from flatout.stage.state import Complete, is_complete
 
 FILES = {f"{number}.jpg": random.Random(number).randbytes(300 + 37 * number) for number in range(12)}
 Member = tuple[str | tarfile.TarInfo, bytes]
@@ -292,6 +293,23 @@ def test_members_of_two_archives_and_a_folder_that_meet_are_named_each_time(tmp_
     del archives["a_zip"]
     done = unpacked(tmp_path, Options(unpack=True, prune=True), **archives)
     assert done.failed == 0 and there(tmp_path) == {"1.jpg": b"tar", "2.jpg": b"tar"}
+
+
+def test_a_file_that_is_kept_is_not_replaced_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source/a").mkdir(parents=True)
+    (tmp_path / "source/a/1.jpg").write_bytes(b"folder")
+    unpacked(tmp_path)
+
+    def slowly(done: Complete, version: str, path: Path) -> bool:
+        found = is_complete(done, version, path)
+        time.sleep(0.3)  # in which the archive would take the name
+        return found
+
+    monkeypatch.setattr("flatout.stage.bringing.is_complete", slowly)
+    done = unpacked(tmp_path, a_tar=tar_of([("1.jpg", b"tar")]))
+    assert done.failed == 1 and done.failures[0].startswith("a/1.jpg: ")
 
 
 def test_files_that_staging_did_not_make_are_kept_and_named(tmp_path: Path) -> None:

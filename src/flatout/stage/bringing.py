@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import os
+=======
+import contextlib
+>>>>>>> u3
 import random
 import stat
 import time
@@ -125,13 +129,20 @@ class Bringer:
         if not self.looks_first:
             return False
         if archive:
+<<<<<<< HEAD
             self.state.saw(entry.key, listing)
             return is_unpacked(entry, self.state, self.target, listing)
+=======
+            with self.claims.lock:
+                return is_unpacked(entry, self.state, self.target, listing)
+>>>>>>> u3
         version = version_of(entry, self.options.change)
-        known = self.state.known(entry.key)
-        if known is not None and is_complete(known, version, self.target.path(entry.key)):
-            self.state.saw(entry.key, listing)
-            return True
+        # Where archives are unpacked, none may take the name between the look and the note.
+        with self.claims.lock if self.options.unpack else contextlib.nullcontext():
+            known = self.state.known(entry.key)
+            if known is not None and is_complete(known, version, self.target.path(entry.key)):
+                self.state.saw(entry.key, listing)
+                return True
         if self.state.dropped(entry.key) == version:
             self.progress.drop(entry.key)
             return True
