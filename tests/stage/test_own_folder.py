@@ -113,6 +113,12 @@ def test_the_state_of_a_destination_that_was_renamed_comes_along(source: Path, t
 
 def test_another_folder_does_not_get_the_state_of_one_that_is_still_there(source: Path, tmp_path: Path) -> None:
     stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    (tmp_path / ".empty.flatout-stage").mkdir()
+    stage(FolderOrigin(source), tmp_path / "nameless", Selection())
+    base = sqlite3.connect(state_folder(tmp_path / "nameless") / "state.sqlite")
+    base.execute("DELETE FROM about")
+    base.commit()
+    base.close()
     assert stage(FolderOrigin(source), tmp_path / "other", Selection()).copied == 6
     assert stage(FolderOrigin(source), tmp_path / "dest", Selection()).kept == 6
 

@@ -198,6 +198,12 @@ def test_the_crcs_of_parts_combine_to_that_of_the_file(kind: str, tmp_path: Path
     assert how.of(parts, len(data)) == checksum_of(tmp_path / "file", kind)
 
 
+@pytest.mark.parametrize("like", ["", "md4:00", "crc32-of-parts-0:00", "crc32-of-parts-x:00", "crc32-of-parts-:00"])
+def test_a_noted_checksum_of_no_known_kind_matches_nothing(like: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    assert checksum_of(tmp_path / "file", like) != like or not like
+
+
 def test_the_size_of_parts_is_guessed_from_their_number() -> None:
     assert usual_part(40_000_000, 5) == 8 << 20
     assert usual_part(40_000_000, 8) == 5 << 20

@@ -50,6 +50,32 @@ def running(kind: str) -> Running:
     raise ValueError(f"unknown checksum {kind!r}")
 
 
+class _OfParts:
+    """The checksums of parts that come one after another."""
+
+    def __init__(self, kind: str, part_bytes: int) -> None:
+        if part_bytes < 1:
+            raise ValueError(f"parts of {part_bytes} bytes")
+        self._kind, self._part_bytes = kind, part_bytes
+        self._ended: list[bytes] = []
+        self._part, self._left = running(kind), part_bytes
+
+    def update(self, data: Any, /) -> None:
+        view = memoryview(data)
+        while len(view) >= self._left:
+            self._part.update(view[: self._left])
+            self._ended.append(self._part.digest())
+            view = view[self._left :]
+            self._part, self._left = running(self._kind), self._part_bytes
+        if view:
+            self._part.update(view)
+            self._left -= len(view)
+
+    def digest(self) -> bytes:
+        last = [self._part.digest()] if self._left < self._part_bytes else []
+        return b"".join([*self._ended, *last])
+
+
 class Checksum(NamedTuple):
     """How a checksum of a file is made from those of its parts, which may be computed in any order.
 
@@ -65,9 +91,14 @@ class Checksum(NamedTuple):
         """What stands before the colon."""
         return self.kind if self.whole else f"{self.kind}-of-parts-{self.part_bytes}"
 
+    @property
+    def range_bytes(self) -> int:
+        """How much to read at once: several parts where they are small."""
+        return self.part_bytes if self.whole else self.part_bytes * max(PART_BYTES // self.part_bytes, 1)
+
     def part(self) -> Running:
-        """The checksum of one part."""
-        return running(self.kind)
+        """The checksum of what is read at once: those of its parts, one after another."""
+        return running(self.kind) if self.whole else _OfParts(self.kind, self.part_bytes)
 
     def of(self, parts: list[bytes], size: int) -> str:
         """The noted checksum of a file of ``size`` bytes, from its parts' in order."""
@@ -97,26 +128,13 @@ def checksum_of(path: Path | str, like: str) -> str:
     kind, _, part_bytes = name.partition("-of-parts-")
     try:
         if part_bytes:
-            how = Checksum(kind, int(part_bytes))
-            return how.of(_of_parts(path, how), 0)
-        whole = running(kind)
+            how: Checksum | None = Checksum(kind, int(part_bytes))
+            found: Running = _OfParts(kind, int(part_bytes))
+        else:
+            how, found = None, running(kind)
     except ValueError:
         return ""
     with open(path, "rb", buffering=0) as file:
         while block := file.read(_BLOCK_BYTES):
-            whole.update(block)
-    return f"{kind}:{whole.digest().hex()}"
-
-
-def _of_parts(path: Path | str, how: Checksum) -> list[bytes]:
-    parts = []
-    with open(path, "rb", buffering=0) as file:
-        while True:
-            part, left = how.part(), how.part_bytes
-            while left and (block := file.read(min(left, _BLOCK_BYTES))):
-                part.update(block)
-                left -= len(block)
-            if left < how.part_bytes:
-                parts.append(part.digest())
-            if left:
-                return parts
+            found.update(block)
+    return how.of([found.digest()], 0) if how else f"{kind}:{found.digest().hex()}"

@@ -67,7 +67,7 @@ class LargeFiles:
                 stack.callback(os.close, beside)
 
             def one(start: int) -> bytes:
-                wanted = min(checksum.part_bytes, size - start)
+                wanted = min(checksum.range_bytes, size - start)
                 at, part = start, checksum.part()
                 for piece in stream(start, wanted):
                     part.update(piece)
@@ -81,7 +81,7 @@ class LargeFiles:
                 attend(None)
                 return patiently(functools.partial(one, start), attend)
 
-            parts = [self._pool.submit(patient, start) for start in range(0, size, checksum.part_bytes)]
+            parts = [self._pool.submit(patient, start) for start in range(0, size, checksum.range_bytes)]
             try:
                 return checksum.of([part.result() for part in parts], size)
             except BaseException:

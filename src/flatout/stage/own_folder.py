@@ -96,7 +96,7 @@ def _noted(folder: Path) -> tuple[str, str] | None:
         see_plain(folder)
         with reading(folder / DATABASE) as base:
             about = dict(base.execute("SELECT name, value FROM about WHERE name IN ('destination', 'inode')"))
-        return str(about["destination"]), str(about["inode"])
+        return str(about.get("destination", "")), str(about.get("inode", ""))
     return None
 
 
