@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import os
-=======
 import contextlib
->>>>>>> u3
+import os
 import random
 import stat
 import time
@@ -129,13 +126,9 @@ class Bringer:
         if not self.looks_first:
             return False
         if archive:
-<<<<<<< HEAD
             self.state.saw(entry.key, listing)
-            return is_unpacked(entry, self.state, self.target, listing)
-=======
             with self.claims.lock:
                 return is_unpacked(entry, self.state, self.target, listing)
->>>>>>> u3
         version = version_of(entry, self.options.change)
         # Where archives are unpacked, none may take the name between the look and the note.
         with self.claims.lock if self.options.unpack else contextlib.nullcontext():
