@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow.parquet as parquet
 import pytest
@@ -278,3 +280,46 @@ def test_what_a_killed_staging_left_half_done_is_removed(source: Path, tmp_path:
     stage(FolderOrigin(source), destination, Selection(), report=said.append)
     assert said == ["1 unfinished file(s) of an interrupted staging removed"]
     assert remove_partial(destination) == 0
+
+
+def test_a_file_that_is_rewritten_while_it_is_copied_comes_in_one_version(tmp_path: Path) -> None:
+    """Both for files in one piece and for those in parts, whose parts would be of two versions."""
+    (tmp_path / "source").mkdir()
+    for name, size in (("small.bin", 5_000_000), ("large.bin", 40_000_000)):
+        (tmp_path / "source" / name).write_bytes(b"a" * size)
+
+    class Rewritten(FolderOrigin):
+        rewritten: ClassVar[set[str]] = set()
+
+        def stream(
+            self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+        ) -> Iterator[memoryview]:  # type: ignore[override]
+            for piece in super().stream(entry, buffer, start, length):
+                yield piece
+                if entry.key not in self.rewritten:
+                    self.rewritten.add(entry.key)
+                    time.sleep(0.02)  # a clock tick of the kernel's, by which it stamps files
+                    (self.root / entry.key).write_bytes(b"b" * entry.size)
+
+    summary = stage(Rewritten(tmp_path / "source"), tmp_path / "dest", Selection())
+    assert (summary.copied, summary.failed) == (2, 0) and summary.retries >= 2
+    for name in ("small.bin", "large.bin"):
+        assert set((tmp_path / "dest" / name).read_bytes()) == {ord("b")}
+    assert stage(FolderOrigin(tmp_path / "source"), tmp_path / "dest", Selection()).kept == 2
+
+
+def test_a_file_that_changes_whenever_it_is_copied_fails_and_keeps_no_name(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/log.bin").write_bytes(b"a")
+
+    class Growing(FolderOrigin):
+        def stream(
+            self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+        ) -> Iterator[memoryview]:  # type: ignore[override]
+            with (self.root / entry.key).open("ab") as file:
+                file.write(b"more")
+            yield from super().stream(entry, buffer, start, length)
+
+    summary = stage(Growing(tmp_path / "source"), tmp_path / "dest", Selection())
+    assert (summary.failed, summary.copied) == (1, 0) and "changed at the source" in summary.failures[0]
+    assert list((tmp_path / "dest").iterdir()) == []

@@ -26,7 +26,8 @@ from flatout.stage.unpacking import Unpacker, is_archive, is_unpacked
 from flatout.stage.verifying import md5_in
 
 TRIES = 8
-TRIES_OF_CHANGED = 3  # of an object that is not what was listed: it is looked at again before
+VERSIONS = 3  # of an object that changes each time it is copied
+AGAIN = ("busy", "again", "changed")
 LONGEST_PAUSE_S = 20.0
 CHECK_SPACE_EVERY = 256  # files
 
@@ -172,28 +173,36 @@ class Bringer:
         return Complete(entry.key, size, version, like, found.st_mtime_ns, verified)
 
     def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
-        changed = False
+        versions = 1
         for attempt in range(TRIES):
             if self.stopped():
                 return False
             try:
-                if changed:
-                    entry = self.origin.look_again(entry)
                 self._once(entry, archive, listing)
                 return True
             except Failure as failure:
                 if self.stopped():
                     return False
-                tries = {"busy": TRIES, "again": TRIES, "changed": TRIES_OF_CHANGED}.get(failure.kind, 0)
-                if attempt >= tries - 1:
+                now, failure = self._now(entry, failure)
+                versions += now != entry
+                entry = now
+                if failure.kind not in AGAIN or attempt == TRIES - 1 or versions > VERSIONS:
                     self._slower(failure)
                     self.progress.fail(str(failure))
                     return False
-                changed = failure.kind == "changed"
                 self._attend(failure)
             # Full jitter: many clients that were turned away together do not come back together.
             time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.2 * 2**attempt)))
         return False
+
+    def _now(self, entry: Entry, failure: Failure) -> tuple[Entry, Failure]:
+        """The object to try next, and what to do about a failure: one that changed is looked at again."""
+        if failure.kind != "changed":
+            return entry, failure
+        try:
+            return self.origin.look_again(entry), failure
+        except Failure as worse:
+            return entry, worse
 
     def _attend(self, failure: Failure | None) -> None:
         if self.stopped():

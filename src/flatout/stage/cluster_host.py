@@ -138,7 +138,7 @@ class ClusterHost:
             if checksum_of(self.target.path(done.key), piece.done.checksum) != piece.done.checksum:
                 self.target.path(done.key).unlink(missing_ok=True)
                 continue
-            self.state.add(done, self.listing)
+            self.state.add(piece.done._replace(mtime_ns=done.mtime_ns), self.listing)
             self.taken += 1
             self.taken_bytes += done.size
             right.append(done.key)

@@ -14,6 +14,7 @@ from flatout.report.quantities import duration, size
 from flatout.stage.progress import Progress
 
 LINE_EVERY_S = 10.0
+LEAST_SHARE = 0.01  # of what is to be copied, before the time that is left can be said
 
 
 class Show:
@@ -73,6 +74,6 @@ def state_line(progress: Progress) -> str:
     if progress.failures:
         text += f"  {progress.failures:,} failed"
     left = progress.listed_bytes - progress.copied_bytes - progress.kept_bytes
-    if progress.listing_done and progress.copied_bytes:
+    if progress.listing_done and progress.copied_bytes >= LEAST_SHARE * (left + progress.copied_bytes) > 0:
         text += f"  {duration(left * seconds / progress.copied_bytes)} left"
     return text

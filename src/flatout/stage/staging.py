@@ -110,7 +110,10 @@ class _Staging:
         target = Target(destination, state, options.overwrite)
         self.bringer = Bringer(origin, target, state, options, self.progress, self.width)
         with os.scandir(destination) as found:
-            self.bringer.looks_first = not state.is_new or any(item.name != STATE_FOLDER for item in found)
+            holds = any(item.name != STATE_FOLDER for item in found)
+        self.bringer.looks_first = holds or not state.is_new
+        if holds and state.is_new:
+            report(f"{destination}: holds files that are not noted as staged: right ones are taken over")
         self.folder_bytes = len(os.fsencode(destination))
 
     def run(self) -> Summary:
