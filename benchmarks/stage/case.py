@@ -22,13 +22,13 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "shared")]
 
 from conditions import head  # noqa: E402
-from servers import BUCKET, ROOT, delayed, filled_server  # noqa: E402
+from servers import ROOT, delayed, filled_server  # noqa: E402
 
 from flatout.diagnose.result import Gain  # noqa: E402
 from flatout.report.quantities import duration, interval, size  # noqa: E402
 from flatout.stage.mounting import mount, unmount  # noqa: E402
 from flatout.stage.origins import StoreOptions  # noqa: E402
-from flatout.stage.store import StoreOrigin  # noqa: E402
+from tests.stage.server import BUCKET, bucket_store  # noqa: E402
 
 DATA = ROOT / "build" / "stage"
 TRAIN = """
@@ -74,7 +74,7 @@ def main() -> None:
         import obstore
 
         folder = Path(name)
-        store = StoreOrigin(f"s3://{BUCKET}", StoreOptions(endpoint=endpoint))._store
+        store = bucket_store(endpoint)
         with ThreadPoolExecutor(4) as pool:
             keys = [f"set/c{n % 10}/{n}.jpg" for n in range(given.images)]
             list(pool.map(lambda n: obstore.put(store, keys[n], photograph(n)), range(given.images)))

@@ -17,9 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from flatout.stage.origins import StoreOptions  # noqa: E402
-from flatout.stage.store import StoreOrigin  # noqa: E402
-from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server  # noqa: E402
+from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server  # noqa: E402, F401
 
 MEAN_BYTES = 110_000
 NGINX = """
@@ -51,7 +49,7 @@ def filled_server(folder: Path, files: int, large_bytes: int) -> Iterator[str]:
 
     os.environ.update(AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION="us-east-1")
     with s3_server(folder) as endpoint:
-        store = StoreOrigin(f"s3://{BUCKET}", StoreOptions(endpoint=endpoint))._store
+        store = bucket_store(endpoint)
         block = random.Random(0).randbytes(2 * MEAN_BYTES)
 
         def put(number: int) -> None:

@@ -105,7 +105,7 @@ def flatout_loop(recipe: Recipe, warm_up: int, steps: int, loader: Any = None) -
         books = Books(loader, Path(name), [], lambda line: None, CLASSES)
         trainer = build_trainer(recipe, Path(name), books, False, 1)
         clock = _Clock(warm_up, steps)
-        trainer.callbacks = [books, clock]
+        trainer.callbacks = [books, clock]  # pyright: ignore[reportAttributeAccessIssue]
         trainer.fit(ImageTask(recipe, model, CLASSES, 0.01, warm_up + steps), loader)
     return (clock.end - clock.begin) / steps
 
@@ -113,7 +113,7 @@ def flatout_loop(recipe: Recipe, warm_up: int, steps: int, loader: Any = None) -
 def _prepared(recipe: Recipe) -> tuple[nn.Module, Any, Any, Any, nn.Module]:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    model = build_model(recipe, CLASSES).to(device(), memory_format=torch.channels_last).train()
+    model = build_model(recipe, CLASSES).to(device()).to(memory_format=torch.channels_last).train()
     optimizer = build_optimizer(recipe, model, 0.01)
     if recipe.training.compile != "off":
         model.compile(mode=None if recipe.training.compile == "default" else recipe.training.compile)

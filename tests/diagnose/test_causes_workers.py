@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
+from flatout.diagnose.ranking import judge
 from flatout.diagnose.result import Cause, NotMeasured
 from flatout.diagnose.view import View
+from flatout.remedies import propose
 from tests.diagnose.views import (
     COMPUTE,
     crowded,
@@ -145,7 +149,28 @@ def test_restarts_without_measured_boundaries_are_not_judged() -> None:
 
 @pytest.mark.parametrize("cause", [no_workers, too_few_workers, too_many_workers, worker_restart])
 def test_without_a_loader_nothing_is_said_about_workers(cause: object) -> None:
-    view = View(ledger=make_ledger({"forward": 1.0}), loading=None, cores=4)
+    view = View(ledger=make_ledger({"forward": 0.5, "batch_wait": 0.5}), loading=None, cores=4)
     answer = cause(view)  # type: ignore[operator]
     assert isinstance(answer, NotMeasured)
     assert "no DataLoader" in answer.because
+
+
+def test_a_training_without_a_loader_that_waits_for_no_input_has_no_unmeasured_data_causes() -> None:
+    view = View(ledger=make_ledger({"forward": 1.0}), loading=None, cores=4)
+    assert not [missing for missing in judge(view)[1] if "DataLoader" in missing.because]
+
+
+def test_input_that_comes_from_no_loader_is_a_cause_with_its_share() -> None:
+    view = View(ledger=make_ledger({"forward": 0.6, "batch_wait": 0.4}), loading=None, cores=4)
+    cause = judge(view)[0][0]
+    assert (cause.id, round(cause.share, 2)) == ("own_input", 0.4)
+
+
+def test_a_loader_that_is_built_anew_keeps_no_workers_by_a_setting() -> None:
+    view = restarting()
+    assert view.loading is not None
+    anew = replace(view, loading=replace(view.loading, rebuilt=True))
+    usual, moved = ({r.id: r for r in propose(v, judge(v)[0])[0]}["persistent_workers"] for v in (view, anew))
+    assert usual.settings == {"persistent_workers": True}
+    assert not moved.settings
+    assert "before the loop" in moved.how

@@ -46,6 +46,9 @@ def test_a_line_that_calls_into_c_is_known_by_its_text(group, source):
         ("network", "urllib3/connectionpool.py", "HTTPConnectionPool.urlopen"),
         ("decompress", "numcodecs/blosc.py", "decompress"),
         ("read", "h5py/_hl/dataset.py", "Dataset.__getitem__"),
+        ("decode", "pandas/io/parsers/readers.py", "read_csv"),
+        ("transform", "pandas/core/frame.py", "DataFrame.merge"),
+        ("decode", "pyarrow/parquet/core.py", "read_table"),
     ],
 )
 def test_a_library_frame_is_known_by_its_module(group, path, function):

@@ -250,9 +250,49 @@ def test_a_loop_without_a_loader_steps_by_its_optimizer(tmp_path):
     ledger = ledger_of(run)
     check_sums(ledger)
     assert ledger.steps.count == 3 and ledger.steps.median_s == pytest.approx(1.0)
-    assert ledger.account("batch_wait") is None and ledger.epochs == ()
-    assert ledger.account("host_other").seconds == pytest.approx(1.8)
+    assert ledger.epochs == () and ledger.account("host_other") is None
+    assert ledger.account("batch_wait").seconds == pytest.approx(1.8)
+    assert ledger.account("batch_wait").lines[0].source == "x = make_batch()"
     assert any("samples/s: not measured, because no DataLoader was seen" in note for note in ledger.notes)
+
+
+def test_of_a_gap_without_a_loader_only_what_makes_batches_is_input(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(4):
+        main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
+    for time_s, source in ((0.7, "x = make_batch()"), (0.8, "board.draw(loss)"), (1.7, "board.draw(loss)")):
+        main.sample(time_s, source)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.account("batch_wait").seconds == pytest.approx(0.6)
+    assert ledger.account("host_other").seconds == pytest.approx(1.2)
+    assert [line.source for line in ledger.account("host_other").lines] == ["board.draw(loss)"]
+
+
+def test_input_between_forward_and_backward_pass_is_no_loss(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(4):
+        main.step(forward_s=0.1, loss_s=0.5, backward_s=0.2, optimizer_s=0.1)
+    main.sample(0.3, "x, y = get_batch('train')")
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert ledger.account("batch_wait").seconds == pytest.approx(1.5) and ledger.account("loss") is None
+
+
+def test_samples_without_a_loader_are_those_of_the_largest_module(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    net, loss = main.text("Net"), main.text("Loss")
+    for _ in range(4):
+        main.emit(kinds.INPUT, main.now_s, main.now_s, net, 8)
+        main.spend(kinds.FORWARD, 0.1, net, 1, 1)
+        main.emit(kinds.INPUT, main.now_s, main.now_s, loss, 64)
+        main.spend(kinds.FORWARD, 0.01, loss, 1, 1)
+        main.spend(kinds.BACKWARD, 0.2)
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+    assert ledger_of(run).steps.samples == 3 * 8
 
 
 def test_two_optimizers_after_two_backward_passes_are_told_as_recorded(tmp_path):

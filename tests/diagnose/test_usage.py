@@ -75,3 +75,14 @@ def test_waiting_for_a_core_is_a_share_of_the_time_between_its_samples() -> None
     assert usage.main_runqueue_share == pytest.approx(0.4)
     older = summarize([sample(0, None), sample(1, None)], 0, 10**9, 7, [], None)
     assert older.main_runqueue_share is None
+
+
+def test_workers_that_start_are_no_growing_memory() -> None:
+    def sample(second: int) -> dict[str, object]:
+        processes = [{"pid": 7, "cpu_s": 0.0, "rss": 10**9, "pss": None}]
+        if second >= 12:
+            processes.append({"pid": 8, "cpu_s": 0.0, "rss": second * 10**8, "pss": None})
+        return {"t": second * 10**9, "processes": processes}
+
+    usage = summarize([sample(second) for second in range(20)], 0, 20 * 10**9, 7, [8], None)
+    assert usage.memory_growth_bps == 0.0

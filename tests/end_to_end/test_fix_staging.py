@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from flatout.stage.mounting import mount, unmount
-from flatout.stage.origins import StoreOptions, open_origin
+from flatout.stage.origins import StoreOptions
 from tests.stage.proxy import Faults, proxy
-from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server
+from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server
 from tests.stage.test_mounting import why_not
 
 IMAGES = 400
@@ -56,9 +56,8 @@ def slow_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with s3_server(tmp_path / "server") as endpoint, proxy(endpoint, Faults(delay_s=0.01)) as slow:
-        origin = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=endpoint))
         with ThreadPoolExecutor(8) as pool:
-            store = origin._store  # type: ignore[attr-defined]
+            store = bucket_store(endpoint)
             list(pool.map(lambda n: obstore.put(store, f"set/c{n % 4}/{n}.jpg", photograph(n)), range(IMAGES)))
         mount(f"s3://{BUCKET}/set", tmp_path / "bucket", StoreOptions(slow), "rclone")
         try:

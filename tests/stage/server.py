@@ -11,6 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
 
 ACCESS, SECRET, BUCKET = "flatout-test", "flatout-secret-key", "data"
 
@@ -45,17 +49,23 @@ def s3_server(folder: Path) -> Iterator[str]:
         server.wait()
 
 
-def _wait_for(endpoint: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    import obstore
+def bucket_store(endpoint: str) -> S3Store:
+    """The bucket, by a client that is not flatout's: what tests put there does not depend on what they test."""
     from obstore.store import S3Store
 
-    store = S3Store(
+    return S3Store(
         BUCKET,
         config={
             "endpoint": endpoint, "region": "us-east-1", "access_key_id": ACCESS, "secret_access_key": SECRET
         },
         client_options={"allow_http": True}, retry_config={"max_retries": 0},
     )  # fmt: skip
+
+
+def _wait_for(endpoint: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    import obstore
+
+    store = bucket_store(endpoint)
     until = time.monotonic() + 60
     while True:
         try:

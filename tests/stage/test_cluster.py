@@ -15,8 +15,9 @@ import pytest
 from flatout import cli
 from flatout.stage.cluster import owner
 from flatout.stage.names import state_folder
+from tests.stage.fake_s3 import fake_s3
 from tests.stage.proxy import Faults, proxy
-from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server, weed
+from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 
 FILES = {f"c{n % 4}/{n}.jpg": os.urandom(1_000 + n) for n in range(240)}
 
@@ -87,10 +88,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def endpoint(tmp_path: Path, cluster: Any) -> Iterator[str]:
     import obstore
 
-    from flatout.stage.origins import StoreOptions, open_origin
-
     with s3_server(tmp_path / "server") as where:
-        store = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=where))._store  # type: ignore[attr-defined]
+        store = bucket_store(where)
         for key, data in FILES.items():
             obstore.put(store, f"set/{key}", data)
         yield where
@@ -159,6 +158,22 @@ def test_shards_full_copies_and_a_lost_host(
         assert count == 1 or owner(key, names) == done["lost"][0]  # what the others have is not fetched again
     left = [content(tmp_path / f"lost/node{number}") for number in range(3) if number != lost]
     assert {key: data for part in left for key, data in part.items()} == FILES
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_denied_object_is_counted_once_and_a_marker_is_no_file(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_s3({f"set/c0/{n}.jpg": bytes(n) for n in range(8)} | {"set/c0/": b"", "set/a//b": b"bad"}) as bucket:
+        bucket.answer = lambda method, path, query: (403, {}, b"") if path.endswith("/1.jpg") else None
+        for each in ("shard", "full"):
+            code = cli.main(
+                ["stage", f"s3://{BUCKET}/set", str(tmp_path / each / "node{node}"), "--cluster", cluster.address,
+                 "--each", each, "--endpoint", bucket.endpoint, "--json", "--quiet"]
+            )  # fmt: skip
+            found = json.loads(capsys.readouterr().out)
+            assert (code, found["failed"], found["listed"], found["refused"]) == (1, 1, 8, 1)
 
 
 def test_a_cluster_that_is_not_there_and_what_cannot_be_done_are_one_line(

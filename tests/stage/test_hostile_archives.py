@@ -142,8 +142,7 @@ def etag(data: bytes) -> str:
 def test_an_archive_that_differs_from_the_store_s_checksum_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flatout.stage.bringing.TRIES", 2)
-    monkeypatch.setattr("flatout.stage.bringing.LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("flatout.stage.patience._pause", lambda tries, failure: 0.0)
     archives = {"a_tar": archive_of("tar"), "b_tar_xz": archive_of("tar.xz")}
     for wrong in (True, False):
         objects = Objects(**{name: (data, etag(data + b"x" * wrong)) for name, data in archives.items()})
@@ -175,7 +174,7 @@ def test_whatever_is_damaged_in_an_archive_no_wrong_file_gets_a_name(tmp_path: P
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
         objects = Objects(**{f"a_{kind.replace('.', '_')}": (bytes(data), version)})
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("flatout.stage.bringing.TRIES", 1)
+            patch.setattr("flatout.stage.patience.WRONG_TRIES", 1)
             done = stage(objects, tmp_path / f"dest{number}", Selection(), Options(unpack=True))
         files = {path.name: path.read_bytes() for path in (tmp_path / f"dest{number}").rglob("*") if path.is_file()}
         if way == "cut" or done.failed:

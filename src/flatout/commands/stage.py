@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
     from flatout.stage.bringing import Options
@@ -85,7 +88,7 @@ def stage(
         typer.Option("--overwrite", help="Replace files at DEST that staging did not make, or that changed."),
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="So many at once; default: found by measuring.")
+        int | None, typer.Option("--jobs", "-j", min=1, max=1024, help="So many at once; default: found by measuring.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for another staging to DEST to end.")] = False,
     watch_space: Annotated[
@@ -115,15 +118,13 @@ def stage(
     from flatout import extras
     from flatout.errors import UsageError
     from flatout.report.quantities import parse_size
-    from flatout.terminal_text import one_line
 
     extras.require("stage")
     if check:
         raise typer.Exit(_check(destination, json))
     from flatout.stage.bringing import Options
-    from flatout.stage.describing import outlook_lines, packed_lines, summary_lines
+    from flatout.stage.describing import packed_lines, summary_lines
     from flatout.stage.origins import StoreOptions, open_origin
-    from flatout.stage.outlook import look_ahead
     from flatout.stage.overlap import refuse_overlap
     from flatout.stage.pictures import PictureChange
     from flatout.stage.selection import Selection, read_class_list
@@ -167,10 +168,7 @@ def stage(
             )
         )
     if dry_run:
-        outlook = look_ahead(origin, destination, selection, keep_free, options.change)
-        assert outlook is not None, "the listing has no limit"
-        print(json_format.dumps(outlook.as_json()) if json else outlook_lines(origin.address, outlook.as_json()))
-        return
+        raise typer.Exit(_look_ahead(origin, destination, selection, options, json))
     from flatout.stage.showing import Show
 
     show = Show(quiet=quiet)
@@ -192,9 +190,32 @@ def stage(
     with show:
         summary = bring(origin, destination, selection, options, show.progress, show.line)
     print(json_format.dumps(summary.as_json()) if json else summary_lines(summary))
-    for failure in summary.failures:
-        print(f"failed: {one_line(failure)}", file=sys.stderr)
+    _print_failures(summary.failures)
     raise typer.Exit(1 if summary.failed or summary.not_pruned else 0)
+
+
+def _look_ahead(origin: Origin, destination: Path, selection: Selection, options: Options, json: bool) -> int:
+    from flatout.errors import UsageError
+    from flatout.stage.describing import outlook_lines
+    from flatout.stage.failures import Failure
+    from flatout.stage.outlook import look_ahead
+    from flatout.stage.staging import StagingFailed
+
+    origin.tell = lambda line: print(one_line(line), file=sys.stderr)
+    try:
+        outlook = look_ahead(origin, destination, selection, options.keep_free, options.change)
+    except Failure as failure:
+        raise StagingFailed(f"{failure}: nothing was copied") from None
+    assert outlook is not None, "the listing has no limit"
+    if not outlook.files and not outlook.refused and not outlook.unlisted:
+        raise UsageError(origin.nothing_found())
+    print(json_format.dumps(outlook.as_json()) if json else outlook_lines(origin.address, outlook.as_json()))
+    return 1 if outlook.unlisted else 0
+
+
+def _print_failures(failures: Iterable[str]) -> None:
+    for failure in failures:
+        print(f"failed: {one_line(failure)}", file=sys.stderr)
 
 
 def _on_cluster(
@@ -223,9 +244,9 @@ def _on_cluster(
     where = str(destination.absolute())
     summary = stage_on_cluster(source, stores, origin, where, selection, options, each, address, Show(quiet=quiet).line)
     print(json_format.dumps(summary.as_json()) if json else cluster_lines(summary))
+    _print_failures(origin.unlisted)
     for host in summary.hosts:
-        for failure in host["failures"]:
-            print(f"failed: {failure}", file=sys.stderr)
+        _print_failures(host["failures"])
     return 1 if summary.failed else 0
 
 

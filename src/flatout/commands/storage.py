@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flatout.terminal_text import one_line
+
 if TYPE_CHECKING:
     from flatout.machine.mounts import Mount
     from flatout.stage.storage_rates import Storage
@@ -48,11 +50,13 @@ def storage(
 
     sample = parse_size(image_size, option="--image-size") if image_size else None
     if write and "://" in place:
-        raise UsageError(f"--write writes into a folder, and {place} is none")
+        raise UsageError("--write writes into a folder, and an address is none")
     if "://" in place:
         require("stage")
     elif (kind := _mount(place)).kind == "kernel":
         raise UsageError(f"{place}: a file system of the kernel's own ({kind.fs_type}): no data lie there")
+    if not place:
+        raise UsageError("the place is empty: give a folder (. for this one), or s3://…")
     with written_files(Path(place)) if write else nullcontext() as own:
         origin: Origin = (
             FolderOrigin(own) if own else open_origin(place, StoreOptions(endpoint, region, profile, anonymous))
@@ -67,10 +71,9 @@ def storage(
 def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
     from flatout.report.layout import shorten_middle
     from flatout.report.quantities import duration, size
-    from flatout.terminal_text import one_line
 
     kind = _kind(place)
-    name = shorten_middle(one_line(place), 60, "…")
+    name = shorten_middle(one_line(found.place if "://" in place else place), 60, "…")
     lines = [
         f"{name}{kind}",
         f"  {found.files:,} files listed; the small ones have {size(found.mean_bytes)} in the mean",

@@ -59,12 +59,14 @@ def explain(window: Window, id: str, seconds: float, imports_s: float = 0.0) -> 
     note = None
     if id == "batch_wait":
         children, note = _batch_wait(window, rows)
+        if window.training.loader is None:
+            lines = _sampled(window, rows, seconds)
     elif id == "host_other":
         children, lines = _host_other(window, rows, imports_s)
     elif id in ("device_sync", "h2d"):
         lines = _sites(window, rows)
     elif id in SAMPLED:
-        lines = top_lines(weigh_lines(window.charged.samples.take(np.isin(window.charged.sample_piece, rows))), seconds)
+        lines = _sampled(window, rows, seconds)
     if id == "logging":
         children = _by_name(window, rows, id)
     elif id == "checkpoint":
@@ -72,6 +74,11 @@ def explain(window: Window, id: str, seconds: float, imports_s: float = 0.0) -> 
     elif id == "epoch_boundary":
         children = _boundaries(window, rows)
     return Account(id, LABELS[id], seconds, window.share(seconds), children, lines, note)
+
+
+def _sampled(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...]:
+    """The hottest lines of the stack samples in some pieces."""
+    return top_lines(weigh_lines(window.charged.samples.take(np.isin(window.charged.sample_piece, rows))), seconds)
 
 
 def _lengths(window: Window, rows: Ints) -> Ints:

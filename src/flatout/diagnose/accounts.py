@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flatout.diagnose.device_time import charge_device, device_busy
+from flatout.diagnose.own_input import divide_input
 from flatout.diagnose.samples import Samples, source_of, stack_samples
 from flatout.diagnose.thresholds import DOMINANT_SHARE
 from flatout.diagnose.timeline import GAP, Flags, Floats, Ints, Pieces, exclusive_pieces
@@ -122,7 +123,19 @@ def charge(training: Training, teams: tuple[Team, ...]) -> Charged:
         pieces, account, device = charge_device(pieces, account, busy, ACCOUNT_OF_KIND, account == CODE["validation"])
         gap_class = gap_class[before.at(pieces.start)]
         notes.append("device time is charged to its phase, so the host's accounts hold only time with an idle device")
-    return Charged(pieces, account, spans, samples, pieces.at(samples.time_ns), device, gap_class, tuple(notes))
+    sample_piece = pieces.at(samples.time_ns)
+    if training.loader is None:
+        divided = divide_input(
+            pieces, np.isin(account, (CODE["host_other"], CODE["loss"])), account, gap_class, samples
+        )
+        account = np.where(divided.is_input, CODE["batch_wait"], account[divided.before])
+        pieces, sample_piece = divided.pieces, divided.sample_piece
+        device, gap_class = device[divided.before], gap_class[divided.before]
+        if divided.is_input.any():
+            notes.append(
+                "no DataLoader was seen: waiting for batches is what the stack samples show of making or awaiting them"
+            )
+    return Charged(pieces, account, spans, samples, sample_piece, device, gap_class, tuple(notes))
 
 
 def _spans(training: Training, teams: tuple[Team, ...]) -> tuple[Events, Ints]:

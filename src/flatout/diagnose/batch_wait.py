@@ -156,7 +156,10 @@ def divide_waits(training: Training, wait: Wait, teams: tuple[Team, ...]) -> dic
             # It is not known which worker was waited for: each counts for its part.
             _add(totals, activity.during(start[unknown], end[unknown]).items(), 1.0 / len(team.members))
     whole = float((wait.end_ns - wait.start_ns).sum())
-    totals["other"] = max(whole - sum(totals.values()), 0.0)
+    found = sum(totals.values())
+    if found > whole:
+        totals = {id: part * whole / found for id, part in totals.items()}
+    totals["other"] = max(whole - found, 0.0)
     return {id: nanoseconds / 1e9 for id, nanoseconds in totals.items()}
 
 

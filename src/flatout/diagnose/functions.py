@@ -64,7 +64,9 @@ RULES: tuple[Rule, ...] = (
         "decode",
         source=r"\bImage\.open\(|\.decode\(|\bsf\.read\(|\b(torchaudio|librosa|nib|json|msgpack|pickle)\.loads?\(",
     ),
-    Rule("decode", r"/(json|csv|pickle|msgpack|xml|pyarrow|pandas)(/|\.py$)"),
+    Rule("decode", r"/(json|csv|pickle|msgpack|xml)(/|\.py$)"),
+    Rule("decode", r"/(pandas/io|pyarrow/(parquet|csv|json|feather|orc|ipc|dataset))(/|\.py$)"),
+    Rule("transform", r"/(pandas|pyarrow)/"),
     # Changing the values or the shape of a decoded sample.
     Rule("convert", r"/torchvision/transforms/", r"\b(to_tensor|pil_to_tensor|to_image|to_dtype\w*|convert_\w+)$"),
     Rule("transform", r"/(torchvision/transforms|albumentations|albucore|kornia|monai/transforms|torchio|imgaug)/"),

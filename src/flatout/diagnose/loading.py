@@ -80,3 +80,4 @@ class Loading:
     dataset_len: int | None = None  # samples of a pass
     file_cold_s: float | None = None  # a file is waited for in passes that storage delivered
     file_warm_s: float | None = None  # and in those that memory delivered
+    rebuilt: bool = False  # the DataLoader itself is made anew, usually for each pass

@@ -19,6 +19,9 @@ TOP_LINES = 5
 # Functions by which a part of a pipeline is called, and frameworks that own the training loop.
 _PART = re.compile(r"(^|\.)(__getitem__|__call__|forward|transform)$")
 _FRAMEWORK = re.compile(r"/(pytorch_lightning|lightning|transformers|accelerate|fastai|ignite|composer)/")
+# What pip puts into bin/ for a package's command only calls that package.
+_STARTER = re.compile(r"/bin/[^/.]+$")
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 # A sample stands for the time since the one before it, but not for a pause of the sampler.
 LONGEST_PAUSE = 2.0  # times the median
 
@@ -80,15 +83,24 @@ def line_of(names: Names, stack: int) -> Line | None:
     frames = frames_of(names, stack)
     if not frames:
         return None
-    own = next((place for place, frame in enumerate(frames) if frame[4]), None)
+    own = next((place for place, frame in enumerate(frames) if frame[4] and not _STARTER.search(str(frame[0]))), None)
     if own is None:
-        chosen = next((frame for frame in frames if _PART.search(str(frame[2]))), frames[0])
+        chosen = next((frame for frame in frames if _PART.search(str(frame[2]))), None) or _of_program(frames)
     elif own > 0 and _FRAMEWORK.search(str(frames[own - 1][0])):
         chosen = next(frame for frame in frames if _FRAMEWORK.search(str(frame[0])))
     else:
         chosen = frames[own]
     file, line, function, source, _ = chosen
     return Line(str(file), int(line), str(function), str(source), 0.0)
+
+
+def _of_program(frames: list[list[Any]]) -> list[Any]:
+    """Of a program that is an installed package itself: its own innermost line, not that of a library it calls."""
+    packages = [_PACKAGE.search(str(frame[0])) for frame in frames]
+    program = next((found[1] for found in reversed(packages) if found), None)
+    return next(
+        (frame for frame, found in zip(frames, packages, strict=True) if found and found[1] == program), frames[0]
+    )
 
 
 def weigh_lines(samples: Samples, weight: Floats | None = None) -> dict[Line, float]:

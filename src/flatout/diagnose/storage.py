@@ -15,7 +15,11 @@ from flatout.record import ProcessRecord, Run
 
 COLD_SHARE = 0.5  # of the bytes read: storage delivered at least this much
 WARM_SHARE = 0.05  # and at most this much where memory delivered the pass
-_PROGRAM = re.compile(r"/(site|dist)-packages\b|/lib/python\d|^/(proc|sys|dev)\b")  # no samples lie there
+# No samples lie there: libraries, their sources, flatout's own files, what the kernel shows as files.
+_PROGRAM = re.compile(
+    r"/(site|dist)-packages\b|/lib(64)?/python\d|/__pycache__\b|/flatout/probe\b|/\.flatout\b|"
+    r"^/(proc|sys|dev|etc)\b|^/usr/(lib|share|bin)\b"
+)
 _NEARLY_ALL = 0.99
 PAGE_BYTES = 4096  # the least that a major fault reads
 # Kinds of file systems that are known to be a block device or memory: the kernel counts what these read.
@@ -72,11 +76,12 @@ def data_folder(run: Run, processes: Iterable[ProcessRecord]) -> str | None:
     opened: dict[str, Counter[str]] = {}
     for process in processes:
         here = str(process.info.get("cwd") or "/")
+        library = _library(process)
         for field in ("dirs", "sampled"):
             counts = process.names.files.get(field)
             for named, count in counts.items() if isinstance(counts, dict) else ():
                 folder = os.path.normpath(os.path.join(here, named))
-                if isinstance(count, int) and not _PROGRAM.search(folder):
+                if isinstance(count, int) and not _PROGRAM.search(folder) and not folder.startswith(library):
                     opened.setdefault(_mount_of(run, folder), Counter())[folder] += count
     if not opened:
         return None
@@ -92,6 +97,13 @@ def data_folder(run: Run, processes: Iterable[ProcessRecord]) -> str | None:
         if count < _NEARLY_ALL * counts.total():
             return found
         found = deeper
+
+
+def _library(process: ProcessRecord) -> str:
+    """The folder that the interpreter lies in: ``/opt/python`` of ``/opt/python/bin/python3``, with a slash behind."""
+    executable = str(process.info.get("executable") or "")
+    prefix = os.path.dirname(os.path.dirname(executable)) if os.path.isabs(executable) else ""
+    return os.path.join(prefix, "lib", "") if prefix else "//"
 
 
 def storage_is_counted(mounts: dict[str, float]) -> bool:

@@ -239,10 +239,23 @@ def _steps_of_updates(events: Events, marks: Events) -> tuple[Ints, StepTable]:
         work_end_ns=finished,
         duration_s=(finished - start) / 1e9,
         wait_s=zeros.astype(float),
-        samples=zeros,
+        samples=_model_inputs(events, start, finished),
         epoch=zeros,
         updates=zeros + 1,
     )
+
+
+def _model_inputs(events: Events, begin: Ints, finish: Ints) -> Ints:
+    """Samples that the training's largest module was given in each step; 0: not known."""
+    inputs, forwards = of_kinds(events, kinds.INPUT), of_kinds(events, kinds.FORWARD)
+    if not len(inputs):
+        return np.zeros(len(begin), np.int64)
+    # A loss is a module too, and what is nested in none: the network is the one that takes longest.
+    module = max(set(inputs["arg"].tolist()), key=lambda id: int(forwards["duration"][forwards["arg"] == id].sum()))
+    inputs = inputs[inputs["arg"] == module]
+    sums = np.concatenate(([0], np.cumsum(inputs["a"])))
+    at = np.sort(inputs["start"])
+    return np.asarray(sums[np.searchsorted(at, finish)] - sums[np.searchsorted(at, begin)], np.int64)
 
 
 def _first_step_end(process: ProcessRecord, events: Events, marks: Events, loaders: tuple[int, ...]) -> int:

@@ -165,12 +165,14 @@ def _growth_bps(times_s: Sequence[float], processes: Sequence[dict[int, Sample]]
     """Slope of the training's memory over the second half of the window, bytes a second.
 
     The first half fills caches and queues. The median of slopes between pairs of samples (Theil 1950, Sen 1968) does
-    not follow single jumps. Only samples with all processes of the last one count: workers that end are no shrinking.
+    not follow single jumps. Only processes that were there through all of the second half count: workers that end are
+    no shrinking, and those that start are no leak.
     """
     if not processes:
         return None
-    wanted = pids & set(processes[-1])
     half = times_s[0] + (times_s[-1] - times_s[0]) / 2
+    earlier = [set(entry) for time, entry in zip(times_s, processes, strict=True) if time <= half]
+    wanted = pids & set(processes[-1]) & set().union(*earlier)
     seen = [
         (time, sum(entry[pid]["rss"] for pid in wanted))
         for time, entry in zip(times_s, processes, strict=True)

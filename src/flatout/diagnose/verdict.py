@@ -54,6 +54,9 @@ def verdict(view: View | None, causes: Sequence[Cause]) -> str:
             return f"{_waiting(view)}: the workers' threads take turns on {_cores(view)}."
         case "worker_restart":
             return f"Starting workers anew for every epoch takes {share} of the time."
+        case "own_input":
+            where = _where(view, "batch_wait")
+            return f"The training waits {wait} of the time for input that comes from no DataLoader{where}."
         case "main_process_work":
             return f"Code of the training loop outside the model takes {share} of the time{_where(view, 'host_other')}."
         case "logging":

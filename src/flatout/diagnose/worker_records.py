@@ -72,7 +72,7 @@ def worker_teams(run: Run, training: Training, loader: int) -> tuple[Team, ...]:
             continue
         begin = starts["start"][starts["a"] == entry.get("iteration")]
         near = int(begin[0]) if len(begin) else None
-        members = tuple(_record(run, int(pid), near) for pid in entry.get("pids") or ())
+        members = tuple(_record(run, pid, near) for pid in entry.get("pids") or ())
         known = [member.start_ns for member in members if member is not None]
         teams.append(Team(near if near is not None else min(known, default=0), members))
     if not teams and worker_count(training, loader):
@@ -165,3 +165,17 @@ def fetch_table(events: Events) -> Fetches:
         process_cpu_s=process_cpu / 1e9,
         major_faults=faults,
     )
+
+
+def divide_time(wall_s: Floats, cpu_s: Floats, runqueue_s: Floats) -> tuple[Floats, Floats, Floats]:
+    """On a core, waiting for one, and blocked: parts of each interval that together add up to the wall time.
+
+    The kernel brings its counters up to date at its ticks, so that one interval shows what belongs to its neighbour:
+    single values may exceed their interval. Sums are kept; where even they exceed the wall time, all shrink alike.
+    """
+    wall, used = float(wall_s.sum()), float((cpu_s + runqueue_s).sum())
+    scale = wall / used if used > wall else 1.0
+    cpu_s, runqueue_s = cpu_s * scale, runqueue_s * scale
+    blocked_s = np.maximum(wall_s - cpu_s - runqueue_s, 0.0)
+    left, found = max(wall - used * scale, 0.0), float(blocked_s.sum())
+    return cpu_s, runqueue_s, blocked_s * (left / found if found > 0 else 0.0)

@@ -26,7 +26,15 @@ from flatout.diagnose.storage import (
 from flatout.diagnose.timeline import Floats, Ints, intervals
 from flatout.diagnose.training import Training
 from flatout.diagnose.transform_costs import transform_costs
-from flatout.diagnose.worker_records import Fetches, Team, fetch_events, loader_settings, worker_count, worker_teams
+from flatout.diagnose.worker_records import (
+    Fetches,
+    Team,
+    divide_time,
+    fetch_events,
+    loader_settings,
+    worker_count,
+    worker_teams,
+)
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, no_events, of_kinds
 
@@ -94,7 +102,7 @@ class LoaderSide:
     def reading_s(self, begin_ns: int, finish_ns: int) -> float | None:
         """Seconds that a sample waits in reads, of those fetched inside [begin_ns, finish_ns); None: not measured."""
         fetches = self.fetches(begin_ns, finish_ns)
-        blocked_s = sum(float(np.maximum(t.wall_s - t.cpu_s - t.runqueue_s, 0.0).sum()) for t in fetches)
+        blocked_s = sum(float(divide_time(t.wall_s, t.cpu_s, t.runqueue_s)[2].sum()) for t in fetches)
         samples = sum(float(table.samples.sum()) for table in fetches)
         if not samples or np.isnan(blocked_s):
             return None
@@ -141,6 +149,9 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
     starts = np.concatenate([[], *(process.of_kinds(kinds.WORKER_START)["duration"] for process in side.processes)])
     cpu, runqueue = _joined(fetches, "cpu_s", order), _joined(fetches, "runqueue_s", order)
     fetch = np.concatenate([table.wall_s for table in fetches] or [np.zeros(0)])[order]
+    blocked: Floats | None = None
+    if cpu is not None and runqueue is not None:
+        cpu, runqueue, blocked = divide_time(fetch, cpu, runqueue)
     functions = side.functions
     step = training.in_window
     return Loading(
@@ -163,8 +174,7 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         fetch_s=fetch,
         fetch_cpu_s=cpu,
         fetch_runqueue_s=runqueue,
-        # The counters may run a tick ahead of the clock.
-        fetch_blocked_s=None if cpu is None or runqueue is None else np.maximum(fetch - cpu - runqueue, 0.0),
+        fetch_blocked_s=blocked,
         fetch_process_cpu_s=_joined(fetches, "process_cpu_s", order),
         collate_s=_seconds(side.spans(kinds.COLLATE)),
         serialize_s=_seconds(side.spans(kinds.SERIALIZE)),
@@ -179,10 +189,7 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         cpu_groups=functions.cpu_groups,
         blocked_groups=functions.blocked_groups,
         cpu_lines=top_lines(functions.cpu_lines, float(cpu.sum()) if cpu is not None else 0.0),
-        blocked_lines=top_lines(
-            functions.blocked_lines,
-            float(np.maximum(fetch - cpu - runqueue, 0.0).sum()) if cpu is not None and runqueue is not None else 0.0,
-        ),
+        blocked_lines=top_lines(functions.blocked_lines, float(blocked.sum()) if blocked is not None else 0.0),
         mounts=side.mounts,
         data_folder=data_folder(side.run, side.processes),
         peers=peers_of(side.processes),
@@ -196,6 +203,7 @@ def build_loading(run: Run, training: Training, side: LoaderSide | None = None) 
         in_order=settings.get("in_order") is not False,
         pickled_bytes=_mean_bytes(side.spans(kinds.SERIALIZE)),
         client=max(functions.clients, key=functions.clients.__getitem__, default=None),
+        rebuilt=bool(settings.get("rebuilt")),
         file_cold_s=_file_wait_s(side, cold=True),
         file_warm_s=_file_wait_s(side, cold=False),
     )
@@ -212,7 +220,7 @@ def _file_wait_s(side: LoaderSide, cold: bool) -> float | None:
         if side.cold(begin, finish) is not cold:
             continue
         for table in side.fetches(begin, finish):
-            blocked_s += float(np.maximum(table.wall_s - table.cpu_s - table.runqueue_s, 0.0).sum())
+            blocked_s += float(divide_time(table.wall_s, table.cpu_s, table.runqueue_s)[2].sum())
             samples += float(table.samples.sum())
     if not samples or np.isnan(blocked_s):
         return None

@@ -24,17 +24,23 @@ def shm_names(shm: Path = SHM) -> set[str]:
         return set()
 
 
-def left_in_shm(before: set[str], shm: Path = SHM) -> list[str]:
+def left_in_shm(before: set[str], shm: Path = SHM, of: set[int] | None = None) -> list[str]:
     """Files of this user that are new since ``before`` and whose processes are gone.
 
     A name that holds a pid belongs to that process. Any other (``psm_…`` of multiprocessing, semaphores)
-    counts as left when no process of this user has it open or mapped.
+    counts as left when no process of this user has it open or mapped; whose it was cannot be told.
+
+    Args:
+        before: names to leave out.
+        shm: the folder.
+        of: of names that hold a pid, only those of these processes; None: of any.
     """
     new = {name for name in shm_names(shm) - before if _is_ours(shm / name)}
     if not new:
         return []
     owners = {name: int(match[1]) for name in new if (match := _OWNER.match(name))}
-    left = [name for name, pid in owners.items() if (stat := read_stat(pid)) is None or stat.ended]
+    ours = [(name, pid) for name, pid in owners.items() if of is None or pid in of]
+    left = [name for name, pid in ours if (stat := read_stat(pid)) is None or stat.ended]
     unowned = new - owners.keys()
     if unowned:
         used: set[str] = set()

@@ -170,7 +170,7 @@ class _Run:
         self.now += 0.0 if first else self.costs.epoch_s
         self.epoch_end = min(self.next + (settings.epoch_batches or len(self.cpu)), len(self.cpu))
         new = not first and not settings.persistent_workers
-        for number in range(settings.num_workers * settings.prefetch_factor):
+        for number in range(min(settings.num_workers * settings.prefetch_factor, self.epoch_end - self.next)):
             self._give(number % settings.num_workers)
         for worker in range(settings.num_workers):
             if new:

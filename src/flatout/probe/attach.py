@@ -79,7 +79,9 @@ def _not_patched(name, error):
 @quietly
 def _torch_imported(watcher):
     REC.open()
-    redirect.torch_imported(sys.modules["torch"])
+    import torch  # it was imported just now
+
+    redirect.torch_imported(torch)
     if injections.INJECTED.wanted:
         injections.INJECTED.changed = _injected_changed
         # Before: what the probe times is the training as it is set.
@@ -89,7 +91,6 @@ def _torch_imported(watcher):
     patches = importlib.import_module(__package__ + ".patches")
     missing = patches.install(watcher.watch)
     sys.addaudithook(open_files.OPENED.audit)
-    torch = sys.modules["torch"]
     REC.save_process(
         torch=str(torch.__version__),
         cuda=torch.version.cuda,

@@ -18,19 +18,19 @@ MAX_PENDING = 8192
 ANCHOR_EVERY_NS = 20_000_000_000  # elapsed_time is a float32 of milliseconds: keep spans of it short
 
 present = False  # looked at before any call into here: without a device, phases cost nothing more
-_cuda: Any = None
-_pending: Any = deque()  # (kind, start event, end event)
-_spare: Any = []
+_cuda = torch.cuda
+Recorded = tuple["torch.cuda.Event", int]  # an event, and the host's time when it was recorded
+_pending: deque[tuple[int, Recorded, Recorded]] = deque()  # kind, start, end
+_spare: list["torch.cuda.Event"] = []
 _anchor: Any = [None, 0, 0]  # reference event, its place on the host's clock (ns), host time of recording
 
 
 def install():
     """Use CUDA events where this torch was built with CUDA or ROCm."""
-    global _cuda, present
+    global present
     if not device_present():
         return
     if torch.version.cuda or getattr(torch.version, "hip", None):
-        _cuda = torch.cuda
         present = True
 
 

@@ -39,6 +39,7 @@ MODE = 15  # instant; arg 1 for train(), 0 for eval(); a module name id
 DESERIALIZE = 16  # unpickling one batch from a worker, inside BATCH_WAIT; a bytes
 COLLECTIVE = 17  # arg operation
 METRIC = 18  # instant; arg name; a the bits of a float64
+INPUT = 19  # instant, at the start of a training FORWARD before any DataLoader gave a batch; arg module; a samples
 DEVICE_SPAN = 20  # arg one of the kinds above; device time mapped to the host's clock
 STACK = 30  # instant; arg stack; thread is the sampled one; a ns since its previous sample;
 # b the kernel's state letter of that thread as a number (ord('R') on a core or ready, 'S' and

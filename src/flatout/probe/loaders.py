@@ -4,9 +4,10 @@ import functools
 import weakref
 from typing import Any
 
-from torch import Tensor, is_grad_enabled
+from torch import is_grad_enabled
 
 from . import ceilings, events, modules
+from .batches import samples_in, weigh
 from .patching import is_compiling
 from .recorder import REC, now, quietly, report_fault
 from .sites import user_line
@@ -14,6 +15,7 @@ from .sites import user_line
 _loaders: Any = weakref.WeakKeyDictionary()  # DataLoader -> [names id, how often iterated]
 _built_before: Any = {}  # what describes a loader -> (its entry, weak reference to the last one)
 _STATE = "_flatout_state"  # of an iterator: [names id of its loader, worker pids, batches delivered]
+_LOADER = "_flatout_loader"  # of an iterator: weak reference to the loader it was made for
 MEASURE_BYTES_EVERY = 256
 _SETTINGS = (
     "num_workers",
@@ -35,12 +37,43 @@ def install(dataloader):
             report_fault("no %s in this torch" % name)
             return
     base = dataloader._BaseDataLoaderIter
+    base.__init__ = _remembering(base.__init__)
     base.__next__ = _timed_next(base.__next__)
     # DataLoader iterators offer ``next`` under a second name in some versions.
     if "next" in vars(base):
         base.next = base.__next__
     workers = dataloader._MultiProcessingDataLoaderIter
     workers._shutdown_workers = _timed_shutdown(workers._shutdown_workers)
+
+
+def _remembering(original):
+    """Keep which loader an iterator belongs to: not every subclass makes its iterators in ``DataLoader.__iter__``."""
+
+    @functools.wraps(original)
+    def __init__(self, loader, *args, **kwargs):
+        original(self, loader, *args, **kwargs)
+        try:
+            self.__dict__[_LOADER] = weakref.ref(loader)
+        except Exception:
+            report_fault("loader")
+
+    return __init__
+
+
+@quietly
+def _found_late(iterator):
+    """An iterator whose start was not seen: made past ``DataLoader.__iter__``, or before the recording began."""
+    loader = iterator.__dict__.get(_LOADER, _nothing)()
+    if loader is None:
+        iterator.__dict__[_STATE] = None
+        return
+    at = now()
+    _iteration_started(loader, iterator, at, at)
+    iterator.__dict__[_STATE][2] = getattr(iterator, "_num_yielded", 0)
+
+
+def _nothing():
+    return None
 
 
 def _timed_iter(original):
@@ -85,6 +118,8 @@ def _known_again(loader):
     # Two loaders that live at the same time (training and validation through one function) stay two.
     if entry is None or before() is not None:
         entry = [REC.names.add("loader", **fields), 0]
+    else:
+        REC.names.write(entry[0], "loader", {"rebuilt": True})
     _built_before[key] = (entry, weakref.ref(loader))
     return entry
 
@@ -122,8 +157,10 @@ def _timed_next(original):
     def __next__(self):
         if not REC.on or is_compiling():
             return original(self)
+        if _STATE not in self.__dict__:
+            _found_late(self)
         state = self.__dict__.get(_STATE)
-        if state is None:  # recording began in the middle of an iteration
+        if state is None:  # its loader is not known, or gone
             return original(self)
         worker, ready = _outlook(self) if state[1] else (-1, 0)
         before = modules.hold(True)
@@ -144,7 +181,7 @@ def _timed_next(original):
             REC.iterations += 1
             REC.wait_ns += end - start
             if index % MEASURE_BYTES_EVERY == 0:
-                size, layout = _weigh(batch)
+                size, layout = weigh(batch)
                 REC.names.write(state[0], "loader", {"batch_bytes": size, "batch_layout": layout[:8]})
         except Exception:
             report_fault("batch")
@@ -187,50 +224,3 @@ def _timed_shutdown(original):
             _iteration_ended(self, start, now())
 
     return _shutdown_workers
-
-
-def samples_in(batch):
-    """Samples of a batch: the first dimension of the first tensor in it; 0 when it has none."""
-    if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and batch[0].dim():
-        return len(batch[0])
-    for _ in range(6):
-        if isinstance(batch, Tensor):
-            return batch.shape[0] if batch.dim() else 1
-        if isinstance(batch, (list, tuple)):
-            if not batch:
-                return 0
-            if isinstance(batch[0], (str, bytes, int, float)):
-                return len(batch)
-            batch = batch[0]
-        elif hasattr(batch, "values") and hasattr(batch, "keys"):
-            values = list(batch.values())
-            tensors = [value for value in values if isinstance(value, Tensor)]
-            if not values:
-                return 0
-            batch = (tensors or values)[0]
-        elif hasattr(batch, "num_graphs"):
-            return int(batch.num_graphs)
-        else:
-            return 0
-    return 0
-
-
-def _weigh(batch, depth=0):
-    """Bytes of all tensors of a batch, and how each is laid out."""
-    if isinstance(batch, Tensor):
-        size = batch.numel() * batch.element_size()
-        return size, ["%s %s" % (str(batch.dtype).replace("torch.", ""), list(batch.shape))]
-    if depth > 4:
-        return 0, []
-    parts: Any = ()
-    if isinstance(batch, (list, tuple)):
-        parts = batch[:64]
-    elif hasattr(batch, "values") and hasattr(batch, "keys"):
-        parts = list(batch.values())[:64]
-    total = 0
-    layout: Any = []
-    for part in parts:
-        size, described = _weigh(part, depth + 1)
-        total += size
-        layout += described
-    return total, layout

@@ -3,7 +3,6 @@
 import collections
 import functools
 import os
-from typing import Any
 
 import torch
 
@@ -14,8 +13,8 @@ NAME = "flatout/loss"
 wanted = os.environ.get("FLATOUT_LOSSES") == "1"
 MOST_PENDING = 256
 
-_pending: Any = collections.deque()  # (event on the GPU, copy in pinned memory)
-_unscaled: list[Any] = []  # the last loss that was given to a gradient scaler
+_pending: collections.deque[tuple["torch.cuda.Event", torch.Tensor]] = collections.deque()  # the copy is pinned
+_unscaled: list[torch.Tensor] = []  # the last loss that was given to a gradient scaler
 
 
 def install():

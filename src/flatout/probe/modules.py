@@ -12,6 +12,7 @@ from torch import is_grad_enabled
 from torch.nn import Module
 
 from . import device, events, settings
+from .batches import samples_in
 from .patching import is_compiling
 from .recorder import REC, now, quietly, report_fault
 
@@ -76,6 +77,8 @@ def _timed_call(original, discovering=False):
                     settings.model_seen(self)
                 name = REC.names.text(kind.__name__)
                 REC.emit(events.FORWARD, start, end, name, int(is_grad_enabled()), int(self.training))
+                if not REC.iterations and self.training and is_grad_enabled():
+                    REC.emit(events.INPUT, start, start, name, samples_in(args or kwargs))
             except Exception:
                 report_fault("forward")
 

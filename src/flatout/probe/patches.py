@@ -1,6 +1,7 @@
 """Everything that is patched once torch is imported. Importing this module imports torch."""
 
-import torch.utils.data
+import torch.utils.data._utils
+import torch.utils.data.dataloader
 
 from . import (
     blocking,

@@ -3,7 +3,8 @@
 import functools
 import sys
 
-import torch
+import torch._utils
+import torch.compiler
 
 from .recorder import REC, now, report_fault
 
@@ -46,7 +47,7 @@ def patch(owner, name, kind, arg=None):
     original = getattr(owner, name, None)
     if callable(original) and not getattr(original, "_flatout", False):
         wrapper = timed(original, kind, arg)
-        wrapper._flatout = True
+        setattr(wrapper, "_flatout", True)  # noqa: B010 - type checkers know no attributes of functions
         setattr(owner, name, wrapper)
         # Where it was defined too: pickle finds a function by that place, and refuses any other object.
         home = sys.modules.get(getattr(original, "__module__", None) or "")

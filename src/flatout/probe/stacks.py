@@ -14,9 +14,10 @@ from . import events
 from .descriptors import close_own
 from .open_files import OpenFiles
 from .recorder import REC, now, report_fault
-from .sites import MAX_FRAMES, describe_frame
+from .sites import MAX_FRAMES, describe_frame, is_user_file
 
 INTERVAL_S = 0.05
+DEEPEST = 200  # frames that are looked through for one of the user's own
 FILES_EVERY = 8  # samples between two looks at the open files
 
 _PROBE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -115,12 +116,7 @@ class _Sampler:
             REC.fetchers.pop(ident, None)  # the thread has ended
             return
         taken = now()
-        frames_now: Any = []
-        while frame is not None and len(frames_now) < MAX_FRAMES and frame.f_code.co_name != _WORKER_ENTRY:
-            if not frame.f_code.co_filename.startswith(_PROBE_FOLDER):
-                frames_now.append((frame.f_code, frame.f_lineno or 0))
-            frame = frame.f_back
-        key = tuple(frames_now)
+        key = _frames(frame)
         number = self.stacks.get(key)
         if number is None:
             frames = [describe_frame(code, line) for code, line in key]
@@ -147,3 +143,21 @@ class _Sampler:
             return os.pread(fd, 128, 0).rpartition(b")")[2].lstrip()[0]
         except (OSError, IndexError):
             return 0
+
+
+def _frames(frame):
+    """The innermost frames, and the first one of the user's own where it lies further out: it is the one to name."""
+    found: Any = []
+    own = False
+    for _ in range(DEEPEST):
+        if frame is None or frame.f_code.co_name == _WORKER_ENTRY:
+            break
+        path = frame.f_code.co_filename
+        if not path.startswith(_PROBE_FOLDER):
+            own = own or is_user_file(path)
+            if len(found) < MAX_FRAMES or (own and is_user_file(path)):
+                found.append((frame.f_code, frame.f_lineno or 0))
+            if own and len(found) >= MAX_FRAMES:
+                break
+        frame = frame.f_back
+    return tuple(found)

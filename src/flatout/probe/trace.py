@@ -5,32 +5,48 @@ from typing import Any
 
 import torch
 
-from .recorder import REC, quietly
+from .recorder import REC, now, quietly
 
 STEPS = 3
+# Where a step has many backward passes, or is one long update: what has been traced by then is enough.
+LONGEST_NS = 4_000_000_000
+MOST_BACKWARDS = 64
 
 _running: Any = None
 _left = 0
+_backwards = 0
+_started_ns = 0
 
 
 @quietly
 def start():
     """Begin the trace; recording has stopped by now."""
-    global _running, _left
+    global _running, _left, _backwards, _started_ns
     if _running is not None or REC.traced:
         return
     _running = torch.profiler.profile(record_shapes=False, with_stack=False)
     _running.__enter__()
-    _left = STEPS
+    _left, _backwards, _started_ns = STEPS, 0, now()
 
 
-def step_ended():
-    """Count one traced step; ends the trace when enough were seen."""
+def step_begins():
+    """Count one optimizer step; ends the trace when enough were seen."""
     global _left
     if _running is not None:
         _left -= 1
         if _left < 0:
             _finish()
+
+
+def backward_ended():
+    """Count one backward pass: it ends the trace of a training that never calls an optimizer, or not for long."""
+    global _backwards
+    if _running is None:
+        return
+    _backwards += 1
+    enough = MOST_BACKWARDS if REC.optimizer_steps else STEPS
+    if _backwards >= enough or now() - _started_ns > LONGEST_NS:
+        _finish()
 
 
 @quietly

@@ -20,7 +20,8 @@ def install():
     torch.autograd.backward = _timed_backward(torch.autograd.backward)
     losses.install()
     optimizer = torch.optim.Optimizer
-    optimizer.profile_hook_step = staticmethod(_timing_decorator(optimizer.profile_hook_step))
+    decorator = staticmethod(_timing_decorator(optimizer.profile_hook_step))
+    setattr(optimizer, "profile_hook_step", decorator)  # noqa: B010 - its declared type names the argument
     for kind in _classes_already_hooked(optimizer):
         kind.step = _timed_step(kind.step)
     patch(optimizer, "zero_grad", events.ZERO_GRAD)
@@ -49,8 +50,12 @@ def _clip_name(name, *args, **kwargs):
 def _timed_backward(original):
     @functools.wraps(original)
     def backward(*args, **kwargs):
-        if is_compiling() or not REC.on or _depth[0]:
+        if is_compiling() or _depth[0]:
             return original(*args, **kwargs)
+        if not REC.on:
+            result = original(*args, **kwargs)
+            trace.backward_ended()
+            return result
         _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
         mark = device.mark() if device.present else None
         start = now()
@@ -103,7 +108,7 @@ def _timed_step(original):
     @functools.wraps(original)
     def step(self, *args, **kwargs):
         if is_compiling() or not REC.on:
-            trace.step_ended()
+            trace.step_begins()
             return original(self, *args, **kwargs)
         mark = device.mark() if device.present else None
         start = now()

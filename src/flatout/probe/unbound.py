@@ -16,7 +16,7 @@ class Unbound:
         # Without the attributes of what it wraps: one of these, wrapped again, would bring its own function.
         functools.update_wrapper(self, function, updated=())
         self._function = function
-        self.__module__ = module or _SHOWN.get(function.__module__, function.__module__)
+        self.__module__ = module or _SHOWN.get(function.__module__) or function.__module__
 
     def __reduce__(self):
         """By its name: another process finds its own function there, wrapped or not."""

@@ -143,7 +143,7 @@ class Books(pl.Callback):  # type: ignore[misc]
             values = trainer.strategy.reduce(values, reduce_op="mean")
         first = len(task.losses) - len(new)
         before = trainer.current_epoch * trainer.num_training_batches + self._before
-        rate = task.optimizers().param_groups[0]["lr"]
+        rate = task.stepping().param_groups[0]["lr"]
         for place, loss in enumerate(values.tolist()):
             self.steps.append((before + first + place, trainer.current_epoch, loss, rate))
             if not math.isfinite(loss):
@@ -173,7 +173,7 @@ class Books(pl.Callback):  # type: ignore[misc]
         self.read_losses(trainer, task)
         epoch = trainer.current_epoch
         own = [loss for _, at, loss, _ in self.steps if at == epoch]
-        metrics = {"train/loss": sum(own) / len(own), "lr": task.optimizers().param_groups[0]["lr"]}
+        metrics = {"train/loss": sum(own) / len(own), "lr": task.stepping().param_groups[0]["lr"]}
         if self._validation_s:
             metrics.update(task.scores())
         record = EpochRecord(

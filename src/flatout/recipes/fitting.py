@@ -133,7 +133,7 @@ def _fit_once(
         task = ImageTask(recipe, model, len(data.classes), lr, steps, fell_back)
         trainer = build_trainer(recipe, folder, books, show_progress and rank == 0, world)
         interrupt = Interrupt()
-        trainer.callbacks.append(interrupt)
+        trainer.callbacks.append(interrupt)  # pyright: ignore[reportAttributeAccessIssue]
         with warnings.catch_warnings(), interrupt.listening():
             # Meant for other loaders: ours has no num_workers, and logs by itself.
             warnings.filterwarnings("ignore", module="pytorch_lightning.*")

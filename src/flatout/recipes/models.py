@@ -50,9 +50,10 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
     if wanted.weights not in ("random", "hub"):
         _load(model, Path(wanted.weights))
     if wanted.gradient_checkpointing:
-        if not hasattr(model, "set_grad_checkpointing"):
+        switch: Any = getattr(model, "set_grad_checkpointing", None)
+        if switch is None:
             raise UsageError(f"model.gradient_checkpointing: {wanted.name} cannot")
-        model.set_grad_checkpointing(True)
+        switch(True)
     return model
 
 

@@ -40,7 +40,7 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
         self._shown = now
         steps, all_steps = batch_idx + 1, trainer.num_training_batches
         rate = steps / (now - self._began)
-        books = next((c for c in trainer.callbacks if hasattr(c, "loader")), None)
+        books = next((c for c in _callbacks(trainer) if hasattr(c, "loader")), None)
         waited = (books.loader.stats.wait_s - books._wait_before) / (now - self._began) if books else 0.0
         left = (all_steps - steps + (task.planned_epochs - trainer.current_epoch - 1) * all_steps) / rate
         self._live.update(
@@ -56,7 +56,7 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         """One line that stays."""
-        books = next(c for c in trainer.callbacks if hasattr(c, "records"))
+        books = next(c for c in _callbacks(trainer) if hasattr(c, "records"))
         record = books.records[-1]
         scores = "  ".join(
             f"{name} {100 * value:.1f}%" if "acc" in name else f"{name} {value:.3f}"
@@ -77,3 +77,8 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+
+def _callbacks(trainer: pl.Trainer) -> list[Any]:
+    """All callbacks of a trainer; a part of Lightning sets that attribute, and no class declares it."""
+    return list(trainer.callbacks)  # pyright: ignore[reportAttributeAccessIssue]

@@ -82,6 +82,12 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         """The recipe's optimizer; its rate is set before each step."""
         return build_optimizer(self.recipe, self.model, self.lr)
 
+    def stepping(self) -> torch.optim.Optimizer:
+        """The one optimizer of this training."""
+        found = self.optimizers()
+        assert not isinstance(found, list)  # of several optimizers
+        return found
+
     def current_lr(self) -> float:
         """The rate of the next step."""
         schedule = self.recipe.schedule
@@ -91,7 +97,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Set the learning rate."""
         rate = self.current_lr()
-        for group in self.optimizers().param_groups:
+        for group in self.stepping().param_groups:
             group["lr"] = rate
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -48,7 +48,7 @@ def build_trainer(recipe: Recipe, folder: Path, books: Books, show_progress: boo
     )
     callbacks.append(Last(books, folder / LAST, kept.every_steps * training.accumulate))
     if torch.cuda.is_available():
-        torch.set_float32_matmullightning_precision("high" if training.tf32 else "highest")
+        torch.set_float32_matmul_precision("high" if training.tf32 else "highest")
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     try:
         found = _loggers(recipe, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from flatout.errors import RecordError
 from flatout.probe import events as layout
+from flatout.record.json_files import open_regular
+from flatout.terminal_text import one_line
 
 EVENT_DTYPE = np.dtype(
     [
@@ -26,6 +29,9 @@ EVENT_DTYPE = np.dtype(
 Events = NDArray[np.void]
 # Events looked at together when searching for the end: a preallocated file is never read beyond it.
 SCAN_EVENTS = 1 << 16
+COPIED_EVENTS = 1 << 15
+_MOST_SAID = 40
+LONGEST_RUN_NS = 366 * 86_400 * 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -63,8 +69,12 @@ def read_events(path: Path) -> EventsFile:
     Raises:
         RecordError: the file was written in a format that this version does not know.
     """
-    with path.open("rb") as file:
-        header = file.read(layout.HEADER_BYTES)
+    try:
+        with open_regular(path) as file:
+            header = file.read(layout.HEADER_BYTES)
+            body_bytes = os.fstat(file.fileno()).st_size - layout.HEADER_BYTES
+    except (OSError, ValueError) as error:
+        return _unreadable(path, f"of an error ({error})")
     if len(header) < layout.LIVE_OFFSET + layout.LIVE.size:
         return _unreadable(path, f"its header is cut off after {len(header)} bytes")
     magic, version, event_bytes, pid, clock_ns, wall_ns = layout.HEADER.unpack_from(header)
@@ -75,16 +85,26 @@ def read_events(path: Path) -> EventsFile:
         return _unreadable(path, f"its events have {event_bytes} bytes instead of {EVENT_DTYPE.itemsize}")
     lost = int(layout.LIVE.unpack_from(header, layout.LIVE_OFFSET)[6])
     problems = []
-    body_bytes = path.stat().st_size - layout.HEADER_BYTES
     count = max(body_bytes, 0) // EVENT_DTYPE.itemsize
     events = no_events()
     if count:
-        mapped = np.memmap(path, EVENT_DTYPE, mode="r", offset=layout.HEADER_BYTES, shape=(count,))
+        try:
+            mapped = _mapped(path, count)
+        except (OSError, ValueError) as error:
+            return _unreadable(path, f"of an error ({error})")
         used = _used(mapped)
         # A preallocated file ends in zeros at any length; only a cut inside written events is damage.
         if used == count and body_bytes % EVENT_DTYPE.itemsize:
             problems.append(f"{path.name} was cut inside its last event: it counts up to there")
         events = np.asarray(mapped[:used])
+        if used <= COPIED_EVENTS:
+            # A mapping holds a descriptor before Python 3.13, of which there are fewer than a run may have processes.
+            events = events.copy()
+        del mapped
+        believed = _believable(events)
+        if believed is not None:
+            problems.append(f"{path.name}: {len(events) - len(believed)} events with impossible times left out")
+            events = believed
     if lost:
         problems.append(f"{path.name}: {lost} events could not be written (disk full)")
     return EventsFile(events, pid, clock_ns, wall_ns, lost, tuple(problems))
@@ -103,7 +123,18 @@ def check_format(version: object, path: Path) -> None:
         if isinstance(version, int) and version > layout.FORMAT_VERSION
         else "record the run again"
     )
-    raise RecordError(f"{path}: record format {version}, this flatout reads format {layout.FORMAT_VERSION}; {fix}")
+    said = one_line(str(version))[:_MOST_SAID]
+    raise RecordError(f"{path}: record format {said}, this flatout reads format {layout.FORMAT_VERSION}; {fix}")
+
+
+def _mapped(path: Path, count: int) -> Events:
+    """All that the file has room for, mapped.
+
+    Raises:
+        OSError: the file cannot be mapped.
+        ValueError: it has been cut off meanwhile.
+    """
+    return np.memmap(path, EVENT_DTYPE, mode="r", offset=layout.HEADER_BYTES, shape=(count,))
 
 
 def _used(mapped: Events) -> int:
@@ -113,6 +144,23 @@ def _used(mapped: Events) -> int:
         if len(empty):
             return int(first + empty[0])
     return len(mapped)
+
+
+def _believable(events: Events) -> Events | None:
+    """Without those that cannot have happened; None when all can.
+
+    A flipped bit makes a time that lies years away, and sums of such times do not fit into 64 bits. The median stays
+    where most events are.
+    """
+    if not len(events):
+        return None
+    start, duration = events["start"], events["duration"]
+    typical = int(np.median(start))
+    low, high = max(typical - LONGEST_RUN_NS, 0), typical + LONGEST_RUN_NS
+    if low <= start.min() and start.max() <= high and duration.min() >= 0 and duration.max() <= LONGEST_RUN_NS:
+        return None
+    kept = (start >= low) & (start <= high) & (duration >= 0) & (duration <= LONGEST_RUN_NS)
+    return np.asarray(events[kept])
 
 
 def _unreadable(path: Path, because: str) -> EventsFile:

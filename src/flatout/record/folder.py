@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.errors import RecordError
-from flatout.record.run import is_run
+from flatout.record.fields import RUN
+from flatout.record.json_files import read_json
+from flatout.record.run import exists, is_run
+from flatout.terminal_text import one_line
 
 RUNS_FOLDER = Path(".flatout/runs")
 LATEST = "latest"
+_MOST_SAID = 80
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,19 @@ class RunEntry:
 
 
 def list_runs(folder: Path = RUNS_FOLDER) -> tuple[RunEntry, ...]:
-    """The runs in ``folder``, oldest first; an absent folder has none."""
-    if not folder.is_dir():
+    """The runs in ``folder``, oldest first; an absent folder has none.
+
+    Raises:
+        RecordError: it is no folder, or cannot be read.
+    """
+    try:
+        entries = [_entry(path) for path in folder.iterdir() if path.is_dir() and is_run(path)]
+    except FileNotFoundError:
         return ()
-    entries = [_entry(path) for path in folder.iterdir() if path.is_dir() and is_run(path)]
+    except OSError as error:
+        raise RecordError(
+            f"{folder} cannot be listed ({error.strerror}): name a folder of runs with --runs-dir"
+        ) from None
     return tuple(sorted(entries, key=lambda entry: (entry.started, entry.id)))
 
 
@@ -47,14 +59,14 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
         RecordError: there is no such run; the message names the nearest ids.
     """
     wanted = str(name or LATEST)
-    if (folder / wanted).is_dir() and is_run(folder / wanted):
+    if is_run(folder / wanted):
         return folder / wanted
     runs = list_runs(folder)
     by_id = {entry.id: entry.path for entry in runs}
     if wanted in by_id:
         return by_id[wanted]
     # An id or "latest" is no place on the disk; anything that exists was meant as a path.
-    if wanted != LATEST and Path(wanted).exists():
+    if wanted != LATEST and exists(Path(wanted)):
         if is_run(Path(wanted)):
             return Path(wanted)
         raise RecordError(
@@ -65,26 +77,24 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
     if wanted == LATEST:
         return runs[-1].path
     near = difflib.get_close_matches(wanted, by_id, n=3, cutoff=0.5) or [entry.id for entry in runs[-3:]]
-    raise RecordError(f"no run {wanted!r} in {folder}: the nearest are {', '.join(near)}")
+    said = wanted if len(wanted) <= _MOST_SAID else f"{wanted[:_MOST_SAID]}…"
+    nearest = ", ".join(one_line(id)[:_MOST_SAID] for id in near)
+    raise RecordError(f"no run {said!r} in {folder}: the nearest are {nearest}")
 
 
 def _entry(path: Path) -> RunEntry:
     try:
-        info = json.loads((path / "run.json").read_bytes())
+        info = RUN(read_json(path / "run.json"), [])
     except (OSError, ValueError):
-        info = None
-    if not isinstance(info, dict):
         return RunEntry(path.name, path, "", (), None, None, None, False)
     start_ns, end_ns = info.get("start_ns"), info.get("end_ns")
-    recorded_s = (end_ns - start_ns) / 1e9 if isinstance(start_ns, int) and isinstance(end_ns, int) else None
-    command = tuple(str(word) for word in info.get("command") or ())
     return RunEntry(
-        str(info.get("id") or path.name),
+        info.get("id") or path.name,
         path,
-        str(info.get("started") or ""),
-        command,
+        info.get("started") or "",
+        tuple(info.get("command") or ()),
         info.get("stop"),
         info.get("exit_code"),
-        recorded_s,
+        (end_ns - start_ns) / 1e9 if start_ns is not None and end_ns is not None else None,
         True,
     )

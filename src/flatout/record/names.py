@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from flatout.record.fields import names_entry
+from flatout.record.json_files import parse, read_lines
+
+_MOST_NAMED = 5
+_MOST_NAME = 40
 
 
 @dataclass(frozen=True)
@@ -32,29 +37,43 @@ class Names:
 
 
 def read_names(path: Path) -> Names:
-    """Read a names file; lines that are not JSON objects are left out and said in ``problems``."""
+    """Read a names file; damaged lines and fields are left out and said in ``problems``."""
     entries: dict[int, dict[str, Any]] = {}
     workers: list[dict[str, Any]] = []
     files: dict[str, Any] = {}
     damaged = 0
-    for line in path.read_bytes().splitlines():
-        entry = _entry(line)
-        if entry is None:
-            damaged += bool(line.strip())
-            continue
-        merged = entries.setdefault(entry["id"], {})
-        merged.update(entry)
-        if merged.get("type") == "workers":
-            workers.append(dict(merged))
-        elif merged.get("type") == "files":
-            files = dict(merged)
-    problems = (f"{path.name}: {damaged} damaged line(s) left out, some names are missing",) if damaged else ()
-    return Names(entries, tuple(workers), files, problems)
-
-
-def _entry(line: bytes) -> dict[str, Any] | None:
+    fields: list[str] = []
     try:
-        entry = json.loads(line)
-    except ValueError:  # also what UnicodeDecodeError is
+        for line in read_lines(path):
+            entry = _entry(line, fields)
+            if entry is None:
+                damaged += bool(line.strip())
+                continue
+            merged = entries.setdefault(entry["id"], {})
+            merged.update(entry)
+            if merged.get("type") == "workers":
+                workers.append(dict(merged))
+            elif merged.get("type") == "files":
+                files = dict(merged)
+    except (OSError, ValueError) as error:
+        return Names(problems=(f"{path.name} cannot be read ({error}): names are missing",))
+    problems = []
+    if damaged:
+        problems.append(f"{path.name}: {damaged} damaged line(s) left out, some names are missing")
+    if fields:
+        problems.append(f"{path.name}: {listed(fields)}")
+    return Names(entries, tuple(workers), files, tuple(problems))
+
+
+def listed(fields: list[str]) -> str:
+    """Say which fields were left out."""
+    named = sorted(set(fields))
+    shown = ", ".join(name[:_MOST_NAME] for name in named[:_MOST_NAMED]) + (", …" if len(named) > _MOST_NAMED else "")
+    return f"{len(fields)} damaged value(s) left out ({shown})"
+
+
+def _entry(line: bytes, damage: list[str]) -> dict[str, Any] | None:
+    try:
+        return names_entry(parse(line), damage)
+    except ValueError:  # not JSON, not UTF-8, or no entry
         return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("id"), int) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,13 +13,19 @@ import numpy as np
 
 from flatout.errors import RecordError
 from flatout.probe import events as kinds
+from flatout.record import fields
+from flatout.record.decoding import Decoder
 from flatout.record.events import Events, EventsFile, check_format, ends, no_events, of_kinds, read_events
-from flatout.record.names import Names, read_names
+from flatout.record.json_files import is_regular, parse, read_json, read_lines
+from flatout.record.names import Names, listed, read_names
+
+_STEM = re.compile(r"([0-9]{1,9})-([0-9]{1,18})")
+_SUFFIXES = (".json", ".events", ".names")
 
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """One Python process of the run. ``info`` is its JSON file as it was written."""
+    """One Python process of the run. ``info`` is its JSON file, without fields of a wrong type."""
 
     key: str  # file stem, "pid-startns"
     info: dict[str, Any]
@@ -36,7 +42,7 @@ class ProcessRecord:
     @property
     def ppid(self) -> int | None:
         """Process id of the parent."""
-        return _whole(self.info.get("ppid"))
+        return self.info.get("ppid")
 
     @property
     def start_ns(self) -> int:
@@ -46,17 +52,17 @@ class ProcessRecord:
     @property
     def end_ns(self) -> int | None:
         """End of the process; None when it was killed or still runs."""
-        return _whole(self.info.get("end_ns"))
+        return self.info.get("end_ns")
 
     @property
     def rank(self) -> int | None:
         """Rank of a distributed training, from the environment."""
-        return _whole(self.info.get("rank"))
+        return self.info.get("rank")
 
     @property
     def worker(self) -> int | None:
         """Worker id when this is a DataLoader worker."""
-        return _whole(self.info.get("worker"))
+        return self.info.get("worker")
 
     @cached_property
     def last_ns(self) -> int:
@@ -80,7 +86,7 @@ class ProcessRecord:
 
 @dataclass(frozen=True)
 class Run:
-    """A recorded run, whole or in part. ``info`` and ``machine`` are the JSON files as written."""
+    """A recorded run, whole or in part. ``info`` and ``machine`` are the JSON files, without fields of a wrong type."""
 
     path: Path
     info: dict[str, Any]
@@ -96,32 +102,30 @@ class Run:
     @property
     def command(self) -> tuple[str, ...]:
         """The recorded command."""
-        return tuple(str(word) for word in self.info.get("command") or ())
+        return tuple(self.info.get("command") or ())
 
     @property
     def window_end_ns(self) -> int | None:
         """When a bound closed the measured window."""
-        return _whole(self.info.get("window_end_ns"))
+        return self.info.get("window_end_ns")
 
     @cached_property
     def end_ns(self) -> int:
         """End of the record: as written, or else the last moment that any process was seen."""
-        written = _whole(self.info.get("end_ns"))
+        written: int | None = self.info.get("end_ns")
         return written if written is not None else max((p.last_ns for p in self.processes), default=0)
 
     def system(self) -> Iterator[dict[str, Any]]:
-        """The machine samples of system.jsonl, oldest first; damaged lines are skipped."""
-        path = self.path / "system.jsonl"
-        if not path.is_file():
-            return
-        with path.open("rb") as lines:
-            for line in lines:
+        """The machine samples of system.jsonl, oldest first; damaged lines and fields are skipped."""
+        try:
+            for line in read_lines(self.path / "system.jsonl"):
                 try:
-                    sample = json.loads(line)
+                    sample: dict[str, Any] = fields.SAMPLE(parse(line), [])
                 except ValueError:
                     continue
-                if isinstance(sample, dict) and "t" in sample:
-                    yield sample
+                yield sample
+        except (OSError, ValueError):
+            return
 
 
 def load_run(path: Path | str) -> Run:
@@ -131,19 +135,20 @@ def load_run(path: Path | str) -> Run:
         RecordError: there is no run folder, it holds nothing, or its format is another one.
     """
     path = Path(path)
-    if not path.exists():
+    if not exists(path):
         raise RecordError(f"no run at {path}: list the recorded runs with `flatout runs`")
     if not is_run(path):
         raise RecordError(f"{path} is not a run folder (no run.json in it): list the recorded runs with `flatout runs`")
     problems: list[str] = []
-    info = _json(path / "run.json", problems)
-    if info:
+    info = _json(path / "run.json", fields.RUN, problems)
+    if info is None:
+        info = {}
+    else:
         check_format(info.get("format"), path / "run.json")
         if info.get("end_ns") is None:
             problems.append("the recording was not closed: it is still going on, or flatout was killed")
-    stored = info.get("problems")
-    problems += [str(problem) for problem in stored] if isinstance(stored, list) else []
-    machine = _json(path / "machine.json", problems)
+    problems += info.get("problems") or []
+    machine = _json(path / "machine.json", fields.MACHINE, problems) or {}
     processes = _processes(path / "processes", problems)
     if not processes:
         problems.append("no Python process was recorded")
@@ -152,29 +157,46 @@ def load_run(path: Path | str) -> Run:
 
 def is_run(path: Path) -> bool:
     """Whether ``path`` looks like a run folder, damaged or not."""
-    return (path / "run.json").is_file() or any((path / "processes").glob("*.json"))
+    try:
+        return is_regular(path / "run.json") or any((path / "processes").glob("*.json"))
+    except (OSError, ValueError):
+        return False
+
+
+def exists(path: Path) -> bool:
+    """Whether something is there; False too for a name that nothing can have."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _processes(folder: Path, problems: list[str]) -> tuple[ProcessRecord, ...]:
-    stems = {file.stem for file in folder.glob("*") if file.suffix in (".json", ".events", ".names")}
-    found = [_process(folder, stem, problems) for stem in sorted(stems)]
+    try:
+        present = {file.name for file in folder.iterdir() if file.suffix in _SUFFIXES}
+    except OSError as error:
+        problems.append(f"processes cannot be read ({error.strerror})")
+        return ()
+    stems = sorted({Path(name).stem for name in present})
+    found = [_process(folder, stem, present, problems) for stem in stems]
     return tuple(sorted((p for p in found if p is not None), key=lambda p: (p.start_ns, p.pid)))
 
 
-def _process(folder: Path, stem: str, problems: list[str]) -> ProcessRecord | None:
-    """One process from its files, whichever of them exist."""
-    pid, _, start_ns = stem.partition("-")
-    if not (pid.isdigit() and start_ns.isdigit()):
+def _process(folder: Path, stem: str, present: set[str], problems: list[str]) -> ProcessRecord | None:
+    """One process from its files, whichever of them are present."""
+    named = _STEM.fullmatch(stem)
+    if named is None:
         problems.append(f"processes/{stem}.*: not named pid-start, left out")
         return None
-    info = _json(folder / f"{stem}.json", problems)
+    pid, start_ns = int(named[1]), int(named[2])
+    info = _json(folder / f"{stem}.json", fields.PROCESS, problems) or {}
     # The file name alone says enough to use the events of a process whose JSON file is gone.
-    info = {**info, "pid": int(pid), "start_ns": _whole(info.get("start_ns")) or int(start_ns)}
-    file = EventsFile(no_events(), int(pid), 0, 0, 0)
-    if (folder / f"{stem}.events").is_file():
+    info = {**info, "pid": pid, "start_ns": info.get("start_ns") or start_ns}
+    file = EventsFile(no_events(), pid, 0, 0, 0)
+    if f"{stem}.events" in present:
         file = read_events(folder / f"{stem}.events")
     names = Names()
-    if (folder / f"{stem}.names").is_file():
+    if f"{stem}.names" in present:
         names = read_names(folder / f"{stem}.names")
     elif len(file.events):
         problems.append(f"processes/{stem}.names is missing: what the events refer to has no names")
@@ -182,22 +204,23 @@ def _process(folder: Path, stem: str, problems: list[str]) -> ProcessRecord | No
     return ProcessRecord(stem, info, file.events, names, file.clock_ns, file.wall_ns)
 
 
-def _json(path: Path, problems: list[str]) -> dict[str, Any]:
-    """A JSON object, or an empty one and a sentence about it."""
+def _json(path: Path, decode: Decoder, problems: list[str]) -> dict[str, Any] | None:
+    """A JSON object without its damaged fields; None when there is none. Says what is missing."""
     name = f"{path.parent.name}/{path.name}" if path.parent.name == "processes" else path.name
+    damage: list[str] = []
     try:
-        loaded = json.loads(path.read_bytes())
+        value = read_json(path)
     except FileNotFoundError:
         problems.append(f"{name} is missing")
-        return {}
+        return None
     except (OSError, ValueError) as error:
         problems.append(f"{name} cannot be read ({error})")
-        return {}
-    if not isinstance(loaded, dict):
+        return None
+    try:
+        found: dict[str, Any] = decode(value, damage)
+    except ValueError:
         problems.append(f"{name} does not hold a JSON object")
-        return {}
-    return loaded
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        return None
+    if damage:
+        problems.append(f"{name}: {listed(damage)}")
+    return found

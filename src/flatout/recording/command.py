@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Sequence
@@ -52,3 +53,32 @@ def injecting_environment() -> dict[str, str]:
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = inject + (os.pathsep + before if before else "")
     return environment
+
+
+@functools.cache
+def _given_descriptors() -> tuple[tuple[int, int], ...]:
+    """Descriptors above standard error that this process was started with, and what each was: its inode."""
+    found = []
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        number = int(name)
+        try:
+            if number > 2 and os.get_inheritable(number):
+                found.append((number, os.fstat(number).st_ino))
+        except OSError:  # the one that listed the folder
+            continue
+    return tuple(sorted(found))
+
+
+def inherited_descriptors() -> tuple[int, ...]:
+    """Descriptors for the command besides the standard three: those that the user's shell gave, as ``<(command)`` does.
+
+    Python's own are never inherited. Asked first before any library opens one without saying so.
+    """
+    kept = []
+    for number, inode in _given_descriptors():
+        try:
+            if os.fstat(number).st_ino == inode and os.get_inheritable(number):
+                kept.append(number)
+        except OSError:
+            continue
+    return tuple(kept)

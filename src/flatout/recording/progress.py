@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TextIO
 
 from flatout.recording.bounds import Bounds
 from flatout.recording.live import Live
+from flatout.terminal_text import one_line
 
 # The script's output goes to the same terminal: a few whole lines, further and further apart.
 FIRST_LINE_S = 5.0
@@ -35,7 +37,9 @@ class Progress:
     def say(self, text: str) -> None:
         """Print one line at once."""
         if not self._quiet:
-            print(f"flatout: {text}", file=self._stream, flush=True)
+            # The reader of the lines may be gone: that is no reason to lose the recording.
+            with contextlib.suppress(OSError, ValueError):
+                print(f"flatout: {one_line(text)}", file=self._stream, flush=True)
 
     def look(self, live: Live) -> None:
         """Print a line when it is time for one."""

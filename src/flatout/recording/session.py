@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
+
+import psutil
 
 import flatout
 from flatout.errors import CommandError
@@ -25,14 +25,17 @@ from flatout.machine.tree import become_subreaper, descendants, end_tree
 from flatout.probe.events import FORMAT_VERSION
 from flatout.probe.recorder import COMMAND_STOP, COMMAND_TRACE
 from flatout.recording.bounds import Bounds
-from flatout.recording.command import check_command, probed_environment
+from flatout.recording.command import check_command, inherited_descriptors, probed_environment
 from flatout.recording.folder import exclusive, free_reserve, new_run, trim, write_run_json
+from flatout.recording.guardian import Guardian
 from flatout.recording.leftovers import multiprocessing_folders, remove
 from flatout.recording.live import Live, LiveReader
 from flatout.recording.progress import Progress
+from flatout.recording.signals import EndingSignals
 from flatout.recording.sources import add_sources
 
 LOOK_EVERY_S = 0.05
+EXIT_CODES = {"interrupted": 130, "terminated": 143}  # as shells count
 GRACE_S = 5.0
 TRACE_WITHIN_S = 30.0
 # What a command leaves running after it has ended (a tracker's service, say) is given this long.
@@ -56,14 +59,6 @@ class Outcome:
     exit_code: int | None
     live: Live
     guarded: str | None = None
-
-
-class _Ended(Exception):
-    """The user wants the recording to end: Ctrl-C or a signal."""
-
-    def __init__(self, stop: str) -> None:
-        super().__init__(stop)
-        self.stop = stop
 
 
 def record(
@@ -147,6 +142,7 @@ class _Session:
         self.environment = environment
         self.guard: Callable[[], str | None] | None = None
         self.guarded: str | None = None
+        self.ended: set[int] = set()  # pids of what was ended
         self.output: IO[bytes] | None = None
         self.command = list(command)
         self.run = run
@@ -158,26 +154,43 @@ class _Session:
         self.reader = LiveReader(run)
         self.info = run_info(run, self.command, bounds)
         self.shm_before = shm_names()
+        self.signals = EndingSignals()
+        self.descriptors = inherited_descriptors()
 
     def run_to_end(self) -> Outcome:
-        write_run_json(self.run, self.info)
-        write_machine(self.run)
-        if not become_subreaper():
-            self.info["problems"].append("a process that makes itself a daemon could escape: no subreaper here")
-        with _signals():
-            child = self._start()
-            sampler = SystemSampler(self.run / "system.jsonl", child.pid, adopter_pid=os.getpid())
-            sampler.start()
+        with self.signals:
+            write_run_json(self.run, self.info)
+            write_machine(self.run)
+            if self.signals.stop:
+                shutil.rmtree(self.run, ignore_errors=True)
+                raise CommandError("ended before the command was started", EXIT_CODES[self.signals.stop])
+            if not become_subreaper():
+                self.info["problems"].append("a process that makes itself a daemon could escape: no subreaper here")
+            self.guardian = Guardian(str(self.run))
             try:
-                stop = self._watch(child)
-            except _Ended as ended:
-                stop = ended.stop
-        with _signals_ignored():
-            survivors = self._end(child, stop)
+                return self._record()
+            finally:
+                self.guardian.release()
+
+    def _record(self) -> Outcome:
+        child = self._start()
+        sampler = SystemSampler(self.run / "system.jsonl", child.pid, adopter_pid=os.getpid())
+        try:
+            sampler.start()
+            stop = self._watch(child)
+        except BaseException:
+            # Whatever went wrong here, nothing is left running.
+            self._end(child, "failed")
+            raise
+        finally:
             sampler.stop()
-            self.live = self.reader.read()
-            self.reader.close()
-            return self._close(child, stop, survivors, sampler.problem)
+        survivors = self._end(child, stop)
+        self.live = self.reader.read()
+        return self._close(child, stop, survivors, sampler.problem)
+
+    def _tree(self) -> list[psutil.Process]:
+        """What the command started and still lives."""
+        return [process for process in descendants(os.getpid()) if process.pid not in self.guardian.pids]
 
     def _start(self) -> subprocess.Popen[bytes]:
         try:
@@ -186,8 +199,10 @@ class _Session:
                 env=probed_environment(self.run) | self.environment,
                 stdout=self.output or (sys.stderr.fileno() if self.stdout_to_stderr else None),
                 stderr=self.output,
+                pass_fds=self.descriptors,
             )
         except OSError as error:
+            shutil.rmtree(self.run, ignore_errors=True)
             raise CommandError(f"cannot start {self.command[0]!r}: {error.strerror}", 126) from None
         self.progress.say(f"recording into {self.run}")
         return child
@@ -200,19 +215,21 @@ class _Session:
             time.sleep(LOOK_EVERY_S)
             self.live = live = self.reader.read()
             self.progress.look(live)
+            if self.signals.stop:
+                return self.signals.stop
             self.guarded = self.guard() if self.guard is not None else None
             if self.guarded:
                 return "guarded"
             reached = self._reached(live)
             if reached:
                 self._close_window(live)
-                return reached
+                return self.signals.stop or reached
             if not live.first_step_ns and time.monotonic() - started_s > self.bounds.first_step_within_s:
                 return "no_steps"
             if child.poll() is not None:
                 ended_s = ended_s or time.monotonic()
                 if not self._training_goes_on(live, child.returncode) and (
-                    time.monotonic() - ended_s > LEFTOVER_GRACE_S or not descendants(os.getpid())
+                    time.monotonic() - ended_s > LEFTOVER_GRACE_S or not self._tree()
                 ):
                     break
         if child.returncode:
@@ -229,7 +246,7 @@ class _Session:
         # After a failure, what is still there was left behind; a daemon's parent ends with 0.
         untrained = self.reader.pids() if code == 0 else set()
         awaited = {live.training_pid} if live.first_step_ns else untrained
-        return any(process.pid in awaited for process in descendants(os.getpid()))
+        return any(process.pid in awaited for process in self._tree())
 
     def _close_window(self, live: Live) -> None:
         """End the measured window; then a trace, when one is wanted and the training still steps."""
@@ -244,7 +261,7 @@ class _Session:
             return
         self.progress.say("measured; three more steps for the kernel trace")
         while time.monotonic() < deadline_s and not self.reader.read().traced:
-            if not descendants(os.getpid()):
+            if self.signals.stop or not self._tree():
                 break
             time.sleep(LOOK_EVERY_S)
         else:
@@ -264,12 +281,15 @@ class _Session:
         folders = multiprocessing_folders()
         while (found := multiprocessing_folders() | folders) != folders:
             folders = found
-        pids = {process.pid for process in descendants(os.getpid())}
-        survivors = end_tree([child.pid, os.getpid()], GRACE_S)
+        tree = self._tree()
+        if tree and stop not in ("finished", "failed"):
+            self.progress.say("ending the training; what it prints about that is no fault of its own")
+        self.ended = {process.pid for process in tree} | {child.pid}
+        survivors = end_tree([child.pid, os.getpid()], GRACE_S, spared=self.guardian.pids)
         _wait(child, 1.0)
         if not survivors:
             remove(folders)
-            remove_left(self.shm_before, pids)
+            remove_left(self.shm_before, self.ended)
         return survivors
 
     def _close(
@@ -284,12 +304,12 @@ class _Session:
             problems.append(sampling_problem)
         if survivors:
             problems.append(f"processes that could not be ended: {', '.join(map(str, survivors))}")
-        left = left_in_shm(self.shm_before)
+        left = self._left()
         if left:  # somebody else's tracker may only be about to clean up: look twice
             time.sleep(0.5)
-            left = left_in_shm(self.shm_before)
+            left = self._left()
         if left:
-            problems.append(f"left in /dev/shm by processes that are gone: {', '.join(left)}")
+            problems.append(f"new in /dev/shm and used by no process, of this run or of another: {', '.join(left)}")
         if self.live.lost:
             problems.append(f"{self.live.lost} events could not be written: the disk was full")
         self.info.update(
@@ -304,35 +324,13 @@ class _Session:
         write_run_json(self.run, self.info)
         return Outcome(self.run, stop, exit_code, self.live, self.guarded)
 
+    def _left(self) -> list[str]:
+        """Shared memory that may be this run's; names with the pid of a process that was not in it are not."""
+        return left_in_shm(self.shm_before, of=self.ended | self.reader.pids())
+
 
 def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:
         return
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and SIGHUP into an orderly end of the recording."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise _Ended("interrupted" if number == signal.SIGINT else "terminated")
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """Finish closing the record, whatever else is pressed."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

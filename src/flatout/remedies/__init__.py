@@ -10,6 +10,7 @@ from flatout.diagnose.view import View
 from flatout.predict.memory_costs import memory_costs
 from flatout.predict.rate_model import fit
 from flatout.remedies import (
+    batches_ahead,
     bigger_batch,
     cache_files,
     channels_last,
@@ -62,6 +63,7 @@ REMEDIES: tuple[Entry, ...] = (
     faster_decode.ENTRY,
     crop_first.ENTRY,
     cheaper_transform.ENTRY,
+    batches_ahead.ENTRY,
     work_to_workers.ENTRY,
     log_less.ENTRY,
     checkpoint_less.ENTRY,

@@ -64,7 +64,7 @@ class HashedFile(io.RawIOBase):
         if self._digest.digest().hex() == self._expected.value:
             return self._expected.kind
         if self._expected.is_certain:
-            raise Failure("again", f"{key}: the bytes do not match the store's checksum")
+            raise Failure("mismatch", f"{key}: the bytes do not match the store's checksum")
         return ""
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import stat
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +14,7 @@ from flatout.stage.concurrency import Width
 from flatout.stage.copying import copy, version_of
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, Origin
+from flatout.stage.patience import retry
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.pruning import remove
@@ -25,10 +24,6 @@ from flatout.stage.target import Target, in_the_way
 from flatout.stage.unpacking import Unpacker, is_archive, is_unpacked
 from flatout.stage.verifying import md5_in
 
-TRIES = 8
-VERSIONS = 3  # of an object that changes each time it is copied
-AGAIN = ("busy", "again", "changed")
-LONGEST_PAUSE_S = 20.0
 CHECK_SPACE_EVERY = 256  # files
 
 
@@ -173,36 +168,22 @@ class Bringer:
         return Complete(entry.key, size, version, like, found.st_mtime_ns, verified)
 
     def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
-        versions = 1
-        for attempt in range(TRIES):
-            if self.stopped():
-                return False
-            try:
-                self._once(entry, archive, listing)
-                return True
-            except Failure as failure:
-                if self.stopped():
-                    return False
-                now, failure = self._now(entry, failure)
-                versions += now != entry
-                entry = now
-                if failure.kind not in AGAIN or attempt == TRIES - 1 or versions > VERSIONS:
-                    self._slower(failure)
-                    self.progress.fail(str(failure))
-                    return False
-                self._attend(failure)
-            # Full jitter: many clients that were turned away together do not come back together.
-            time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, 0.2 * 2**attempt)))
-        return False
+        now = entry
 
-    def _now(self, entry: Entry, failure: Failure) -> tuple[Entry, Failure]:
-        """The object to try next, and what to do about a failure: one that changed is looked at again."""
-        if failure.kind != "changed":
-            return entry, failure
+        def look_again(failure: Failure) -> None:
+            nonlocal now
+            self._attend(failure)
+            if failure.kind == "changed":
+                now = self.origin.look_again(now)
+
         try:
-            return self.origin.look_again(entry), failure
-        except Failure as worse:
-            return entry, worse
+            retry(lambda: self._once(now, archive, listing), look_again, self.stopped, wrong=("mismatch", "changed"))
+        except Failure as failure:
+            if not self.stopped():
+                self._slower(failure)
+                self.progress.fail(str(failure))
+            return False
+        return True
 
     def _attend(self, failure: Failure | None) -> None:
         if self.stopped():

@@ -18,6 +18,7 @@ from flatout.errors import UsageError
 from flatout.report.quantities import size
 from flatout.stage.bringing import Options
 from flatout.stage.cluster_host import ClusterHost, HostCounts
+from flatout.stage.failures import Failure
 from flatout.stage.names import refusal
 from flatout.stage.origins import Entry, Origin, StoreOptions
 from flatout.stage.selection import Selection, chosen_classes, selected
@@ -108,6 +109,8 @@ def stage_on_cluster(
             ) from None
         try:
             return _Cluster(source, store, origin, destination, selection, options, each, report).run()
+        except Failure as failure:
+            raise StagingFailed(f"{failure}: what is complete is kept; run the same command again") from None
         finally:
             ray.shutdown()
 
@@ -149,6 +152,7 @@ class _Cluster:
         self.everyone = list(self.hosts)
         self.lost: list[str] = []
         self.listed = self.listed_bytes = self.moved = self.refused = 0
+        self.failed: set[str] = set()  # keys; each host that tried one counts it too
 
     def _start(self, source: str, store: StoreOptions, destination: str, options: Options) -> dict[str, Any]:
         """One actor a living node, by "node number: address"."""
@@ -207,13 +211,15 @@ class _Cluster:
             listed_bytes=self.listed_bytes,
             moved=self.moved,
             refused=self.refused,
-            failed=sum(count.failed for count in counts),
+            failed=len(self.failed) + len(self.origin.unlisted),
             seconds=time.monotonic() - self.began,
         )
 
     def _pass(self) -> None:
         """Go through the listing once."""
         self.listed = self.listed_bytes = self.refused = self.moved = 0
+        self.failed.clear()
+        self.origin.skipped.clear()
         told = time.monotonic()
         entries = self._listed()
         while chunk := list(islice(entries, CHUNK_FILES * len(self._living()) * UNDER_WAY)):
@@ -232,6 +238,9 @@ class _Cluster:
             self.listed += 1
             self.listed_bytes += entry.size
             yield entry
+        self.refused += self.origin.skipped.count
+        if not self.listed and not self.refused and not self.origin.unlisted:
+            raise UsageError(self.origin.nothing_found())
 
     def _bring(self, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
         """From the source, each by its owner; where that is lost, by the next one. Gives who has what now."""
@@ -256,6 +265,8 @@ class _Cluster:
                     waiting += shares[name]
                 else:
                     has[name] += [Entry(*entry) for part in found for entry in part]
+        brought = {entry.key for found in has.values() for entry in found}
+        self.failed |= {entry.key for entry in entries if entry.key not in brought}
         if self.lost:
             self.moved += sum(owner(entry.key, self.everyone) in self.lost for entry in entries)
         return has
@@ -279,7 +290,12 @@ class _Cluster:
                 for name, answer in answers.items():
                     arrived = self._answer(name, answer, part_of=giver)
                     missing[name] -= set(arrived or ())
-        left = [entry for entry in entries if any(entry.key in missing[name] for name in self._living())]
+        # What its owner could not have from the source is not asked for once more by every other host.
+        left = [
+            entry
+            for entry in entries
+            if entry.key not in self.failed and any(entry.key in missing[name] for name in self._living())
+        ]
         if left:
             self._again(left, missing)
 
@@ -288,8 +304,10 @@ class _Cluster:
         for name in self._living():
             lacking = [tuple(e) for e in entries if missing is None or e.key in missing[name]]
             if lacking:
-                self._answer(name, self.hosts[name].bring.remote(lacking))
+                found = self._answer(name, self.hosts[name].bring.remote(lacking))
                 self.moved += len(lacking)
+                if found is not None:
+                    self.failed |= {str(entry[0]) for entry in lacking} - {str(entry[0]) for entry in found}
 
     def _ask(self, name: str, method: str) -> Any:
         return self._answer(name, getattr(self.hosts[name], method).remote())

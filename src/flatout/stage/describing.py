@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from flatout.stage.packing import PackSummary
     from flatout.stage.progress import Summary
 
+NAMED = 5
+
 
 def outlook_lines(address: str, outlook: dict[str, object]) -> str:
     """What a staging would do."""
@@ -23,7 +25,7 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
 
     seconds = outlook["predicted_s"]
     lines = [
-        f"{address}",
+        one_line(address),
         f"  {number('files'):,} files, {size(number('bytes'))}"
         + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
     ]
@@ -34,7 +36,12 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
         f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
     ]
     if outlook["refused"]:
-        lines.append(f"  {number('refused'):,} keys cannot be file names there and would be left out")
+        lines.append(
+            f"  {number('refused'):,} would be left out: keys that cannot be file names, links that lead nowhere"
+        )
+    unlisted = outlook["unlisted"]
+    assert isinstance(unlisted, tuple)
+    lines += [f"  not listed: {one_line(why)}" for why in unlisted[:NAMED]]
     if isinstance(seconds, float) and missing:
         lines.append(
             f"  about {duration(seconds)} to read them: a prediction from reading {number('tried_files'):,} of the "
@@ -73,7 +80,8 @@ def summary_lines(summary: Summary) -> str:
         lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
     if summary.failed:
         lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
-    return "\n".join([*lines, f"Check it later: flatout stage {summary.source} {summary.destination} --check"])
+    again = f"Check it later: flatout stage {summary.source} {summary.destination} --check"
+    return "\n".join([*lines, one_line(again)])
 
 
 def _gone_line(summary: Summary) -> str:
@@ -105,7 +113,9 @@ def packed_lines(packed: PackSummary) -> str:
     if packed.changed:
         lines.append(f"  {packed.changed:,} were changed on the way")
     if packed.dropped:
-        lines.append(f"  {packed.dropped:,} cannot be decoded and were left out, such as {packed.dropped_names[0]}")
+        lines.append(
+            f"  {packed.dropped:,} cannot be decoded and were left out, such as {one_line(packed.dropped_names[0])}"
+        )
     if packed.shards:
         lines.append("Read the shards with webdataset; index.json names them, and its indexed reader takes it.")
     else:
@@ -130,7 +140,7 @@ def cluster_lines(summary: ClusterSummary) -> str:
     if summary.lost:
         lines.append(f"  lost on the way: {', '.join(summary.lost)}; others brought {summary.moved:,} files for it")
     if summary.refused:
-        lines.append(f"  {summary.refused:,} left out: their keys cannot be file names")
+        lines.append(f"  {summary.refused:,} left out: keys that cannot be file names, links that lead nowhere")
     if summary.failed:
         lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
     return "\n".join(lines)

@@ -2,63 +2,110 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import socket
+import ssl
 from typing import Literal
 
-Kind = Literal["busy", "again", "gone", "denied", "changed", "never"]
-# obstore words a server's answer as "status 503 …" or "503 Service Unavailable"; the numbers are HTTP's.
-_STATUS = re.compile(r"\b(?:status(?: code)?:? ?|HTTP/?[0-9.]* ?|error \()?(40[0-9]|41[26]|429|50[0-4])\b")
-_SECRET = re.compile(r"(X-Amz-(?:Signature|Credential|Security-Token)|sig|AWSAccessKeyId|Signature)=[^&\s\"']+", re.I)
+Kind = Literal["busy", "again", "mismatch", "gone", "denied", "changed", "never"]
+LONGEST_TEXT = 400  # characters of what a server or a library says
+_SECRET = re.compile(
+    r"(X-Amz-(?:Signature|Credential|Security-Token)|sig|AWSAccessKeyId|Signature|X-Goog-(?:Signature|Credential))"
+    r"=[^&\s\"'<>]+",
+    re.I,
+)
+_BY_ERRNO: dict[int, Kind] = {
+    errno.ENOENT: "gone",
+    errno.ENOTDIR: "gone",
+    errno.EACCES: "denied",
+    errno.EPERM: "denied",
+    errno.EISDIR: "never",
+    errno.ELOOP: "never",
+    errno.ENAMETOOLONG: "never",
+    errno.EINVAL: "never",
+}
 
 
 class Failure(Exception):
     """One object, or the listing, could not be read.
 
     Attributes:
-        kind: ``busy`` (the store asks to go slower), ``again`` (worth another try), ``gone``, ``denied``,
-            ``changed`` (another version than the one listed) or ``never``.
+        kind: ``busy`` (the store asks to go slower), ``again`` (worth another try), ``mismatch`` (bytes that are
+            not what the store said), ``gone``, ``denied``, ``changed`` (another version than the one listed) or
+            ``never``.
+        status: of the HTTP answer that said so; None: there was none.
+        retry_after_s: seconds that the server asked to wait; None: it did not ask.
+        given_up: it was tried for as long as is worth it.
     """
 
-    def __init__(self, kind: Kind, text: str) -> None:
+    given_up = False
+
+    def __init__(self, kind: Kind, text: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
         """Make a failure that says ``text``, without credentials."""
-        super().__init__(_SECRET.sub(r"\1=…", text))
+        super().__init__(without_secrets(text))
         self.kind = kind
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+def without_secrets(text: str) -> str:
+    """``text`` with the values of signatures in addresses cut out."""
+    return _SECRET.sub(r"\1=…", text)
 
 
 def failure_of(error: BaseException, where: str) -> Failure:
-    """Sort an exception of obstore or of the file system; ``where`` names the object."""
-    text = " ".join(str(error).split())[:400] or type(error).__name__
-    return Failure(_kind(error, text), f"{where}: {text}")
-
-
-def _kind(error: BaseException, text: str) -> Kind:
+    """Sort an exception of the file system or of a connection by its type and ``errno``; ``where`` names the object."""
     if isinstance(error, Failure):
-        return error.kind
-    name = type(error).__name__
-    by_name: dict[str, Kind] = {
-        "NotFoundError": "gone",
-        "FileNotFoundError": "gone",
-        "PermissionDeniedError": "denied",
-        "UnauthenticatedError": "denied",
-        "PermissionError": "denied",
-        "PreconditionError": "changed",
-        "IsADirectoryError": "never",
-        "InvalidPathError": "never",
-    }
-    if name in by_name:
-        return by_name[name]
-    if "SlowDown" in text or "Too Many Requests" in text:
+        text = f"{where}: {error}"
+        return Failure(error.kind, text, status=error.status, retry_after_s=error.retry_after_s)
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Failure(_kind(error), f"{where}: {short(text) or type(error).__name__}")
+
+
+def status_failure(status: int, where: str, said: str = "", retry_after: str | None = None) -> Failure:
+    """The failure that an HTTP status means.
+
+    Args:
+        status: of the answer.
+        where: names the object.
+        said: what the server says of it.
+        retry_after: value of its ``Retry-After`` header; None: it has none.
+    """
+    text = f"{where}: HTTP status {status}" + (f": {short(said)}" if said else "")
+    wait = float(retry_after) if retry_after and retry_after.strip().isdecimal() else None
+    return Failure(kind_of_status(status), text, status=status, retry_after_s=wait)
+
+
+def kind_of_status(status: int) -> Kind:
+    """What an HTTP status means for another try."""
+    if status in (429, 503):
         return "busy"
-    status = _STATUS.search(text)
-    if status:
-        code = int(status[1])
-        if code in (429, 503):
-            return "busy"
-        if code in (401, 403):
-            return "denied"
-        if code == 404:
-            return "gone"
-        if code == 412:
-            return "changed"
-        return "again" if code >= 500 or code == 408 else "never"
-    return "again"
+    if status in (401, 403):
+        return "denied"
+    if status in (404, 410):
+        return "gone"
+    if status == 412:
+        return "changed"
+    return "again" if status in (408, 425) or (status >= 500 and status not in (501, 505)) else "never"
+
+
+def short(text: str) -> str:
+    """``text`` on one line, cut to a length for messages."""
+    return " ".join(text.split())[:LONGEST_TEXT]
+
+
+def _kind(error: BaseException) -> Kind:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "never"
+    if isinstance(error, socket.gaierror):  # its numbers are not those of errno
+        return "never" if error.errno == socket.EAI_NONAME else "again"
+    if isinstance(error, ssl.SSLError):
+        return "again"
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return "gone"
+    if isinstance(error, PermissionError):
+        return "denied"
+    if isinstance(error, OSError) and error.errno is not None:
+        return _BY_ERRNO.get(error.errno, "again")
+    return "never" if isinstance(error, ValueError) else "again"

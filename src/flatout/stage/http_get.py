@@ -20,15 +20,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from flatout.stage.failures import failure_of
+from flatout.stage.failures import failure_of, status_failure
+from flatout.stage.http_requests import trusted
 
 CONNECT_S = 10.0
 SILENT_S = 60  # a server that sends nothing for so long is given up
 LEAST_BYTES_PER_S = 4096  # of a body, once SILENT_S have passed: a connection that stalls is worth another one
 HEAD_BYTES = 64 << 10
-TELLING = (404, 408, 412, 429, *range(500, 600))  # statuses that say enough without a library
+TELLING = (404, 408, 410, 412, 429, *range(500, 600))  # statuses that say enough without a library
 _PLAIN = re.compile(r"[!-~]+")  # what may stand in a request line
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*(?=\r|$)")
+_RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,6})[ \t]*(?=\r|$)")
 _CLOSE = re.compile(rb"\r\nconnection:[^\r]*close")
 
 
@@ -50,7 +52,7 @@ class PlainGets:
         """Nothing is connected yet."""
         self._idle: dict[Server, deque[_Connection]] = defaultdict(deque)
         self._process = os.getpid()
-        self._usable = True
+        self._unusual: set[str] = set()  # servers that only the library can talk to
 
     def stream(
         self,
@@ -70,7 +72,7 @@ class PlainGets:
             url: ``http`` or ``https``; may be signed.
             buffer: the pieces lie in it.
             otherwise: gives the bytes in pieces of any length, by a library, where the answer is not the plain one.
-                Where it succeeds, only the library is asked from then on.
+                Where it succeeds, only the library asks this server from then on.
             where: names the object in errors.
             start: of the range.
             length: of the range; None: the whole object.
@@ -79,12 +81,13 @@ class PlainGets:
         Raises:
             Failure: it could not be read.
         """
-        if self._usable:
+        server = url.partition("://")[2].partition("/")[0]
+        if server not in self._unusual:
             with contextlib.suppress(Unusual):
                 yield from self._plain(url, buffer, where, start, length, version)
                 return
         for piece in otherwise():
-            self._usable = False
+            self._unusual.add(server)
             yield memoryview(piece)
 
     def _plain(
@@ -166,7 +169,7 @@ class _Connection:
         try:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if parts.scheme == "https":
-                self.socket = _trust().wrap_socket(self.socket, server_hostname=host)
+                self.socket = trusted().wrap_socket(self.socket, server_hostname=host)
                 self.socket.settimeout(SILENT_S)
             else:
                 # The kernel's own limits: with Python's, the kernel is asked twice for each piece.
@@ -214,11 +217,6 @@ class _Connection:
 
 
 @functools.cache
-def _trust() -> ssl.SSLContext:
-    return ssl.create_default_context()
-
-
-@functools.cache
 def _is_plain(server: Server) -> bool:
     """Whether requests go to the server itself, and its name can stand in them."""
     if server.scheme not in ("http", "https") or not _PLAIN.fullmatch(server.netloc) or "@" in server.netloc:
@@ -258,7 +256,8 @@ def _size(connection: _Connection, head: bytes, length: int | None, where: str) 
         raise Unusual
     status = int(head[9:12])
     if status in TELLING:
-        raise failure_of(Exception(f"status {status}"), where)
+        wait = _RETRY_AFTER.search(head)
+        raise status_failure(status, where, retry_after=wait[1].decode() if wait else None)
     sizes = _LENGTH.findall(head)
     if status != (200 if length is None else 206) or len(sizes) != 1 or b"\r\ntransfer-encoding:" in head:
         raise Unusual

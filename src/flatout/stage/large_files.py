@@ -14,7 +14,7 @@ from typing import Any
 
 from flatout.stage.checksums import CRC_OF_PARTS, Checksum
 from flatout.stage.failures import Failure
-from flatout.stage.patience import patiently
+from flatout.stage.patience import retry
 
 PARTS_AT_ONCE = 32  # of all large files of a destination together
 BLOCK = 4096  # what goes past the page cache is a multiple of it
@@ -79,7 +79,7 @@ class LargeFiles:
 
             def patient(start: int) -> bytes:
                 attend(None)
-                return patiently(functools.partial(one, start), attend)
+                return retry(functools.partial(one, start), attend)
 
             parts = [self._pool.submit(patient, start) for start in range(0, size, checksum.range_bytes)]
             try:

@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 from flatout.errors import CommandError, UsageError
 from flatout.machine.mounts import Mount, read_mounts
+from flatout.stage.aws_credentials import profile_credentials
 from flatout.stage.failures import Failure
 from flatout.stage.mount_tools import TOOLS, Bucket, Tool, environment
 from flatout.stage.origins import Entry, StoreOptions
-from flatout.stage.store import StoreOrigin, profile_credentials
+from flatout.stage.s3 import S3Origin
 
 WITHIN_S = 60.0
 COMPARED_BYTES = 64 << 10
@@ -63,8 +64,8 @@ def mount(source: str, folder: Path, options: StoreOptions, only: str | None = N
     """
     tools = _tools(only)
     _see_no_credentials(options.endpoint)
-    origin = StoreOrigin(source, options)
     bucket = _bucket(source, options)
+    origin = S3Origin(source, options)
     keys = profile_credentials(options.profile)
     _see_no_credentials(bucket.options.endpoint or keys.get("endpoint"))
     if bucket.options.endpoint is None and "endpoint" in keys:
@@ -161,7 +162,7 @@ def _prepare(folder: Path) -> bool:
         raise UsageError(f"{folder}: {error.strerror or error}") from None
 
 
-def _first(origin: StoreOrigin) -> Entry | None:
+def _first(origin: S3Origin) -> Entry | None:
     """An object to compare; also shows that the bucket can be listed and that the keys are right."""
     try:
         found = None
@@ -197,7 +198,7 @@ def _run(tool: Tool, bucket: Bucket, folder: Path, variables: dict[str, str]) ->
     return None
 
 
-def _compare(origin: StoreOrigin, first: Entry | None, folder: Path) -> float | None:
+def _compare(origin: S3Origin, first: Entry | None, folder: Path) -> float | None:
     """Read the beginning of an object both ways; gives how long the mount took.
 
     Raises:

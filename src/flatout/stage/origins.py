@@ -1,22 +1,25 @@
-"""Where data come from: object stores and HTTP through one library, folders and mounts through the file system."""
+"""Where data come from: object stores, web servers, and folders, which may be mounts."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from flatout.errors import UsageError
 from flatout.stage.buffers import thread_buffer
-from flatout.stage.failures import Failure, failure_of
+from flatout.stage.failures import Failure, failure_of, without_secrets
+from flatout.stage.folder_walk import FolderWalk
+from flatout.stage.skipped import Skipped
 from flatout.stage.store_facts import Facts
 
-STORE_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "memory")
+S3_SCHEMES = ("s3", "s3a")
+STORE_SCHEMES = (*S3_SCHEMES, "gs", "az", "azure", "abfs", "abfss", "adl", "memory")
 LIST_SUFFIXES = (".txt", ".lst")  # of lists of web addresses, one a line
 
 
@@ -36,16 +39,40 @@ class Entry(NamedTuple):
 
 
 class Origin(ABC):
-    """Objects that can be listed and read, from several threads at once."""
+    """Objects that can be listed and read, from several threads at once.
 
-    address: str  # for people and the manifest; never holds credentials
-    server: str = ""  # another server with the same address is another source; empty: the address says all
-    unverified: str = "size only"  # what is said of a file whose bytes were compared with nothing
+    Attributes:
+        address: for people and the manifest; never holds credentials.
+        server: host and port; another server with the same address is another source. Empty: the address says all.
+        unverified: what is said of a file whose bytes were compared with nothing.
+        stopped: set by who lists: True ends pauses and tries of a listing.
+        tell: set by who lists: called with a line about a listing that has to wait.
+    """
+
+    address: str
+    server: str = ""
+    unverified: str = "size only"
+    stopped: Callable[[], bool] = staticmethod(lambda: False)
+    tell: Callable[[str], None] = staticmethod(lambda line: None)
+
+    @functools.cached_property
+    def skipped(self) -> Skipped:
+        """What listings passed over."""
+        return Skipped()
 
     @property
     def unlisted(self) -> Sequence[str]:
         """What the listings could not read, each with the reason; empty: they were complete."""
-        return ()
+        return tuple(self.skipped.unreadable.values())
+
+    def nothing_found(self) -> str:
+        """What to say where a listing gave nothing."""
+        left = f" ({self.skipped.count:,} left out, such as {self.skipped.names[0]})" if self.skipped.count else ""
+        return f"{self.address}: nothing there that is selected{left}: see that the address and the options are right"
+
+    def tell_failure(self, failure: Failure) -> None:
+        """Say that a listing is tried again."""
+        self.tell(f"{failure}: trying again")
 
     @abstractmethod
     def entries(self, prefix: str = "") -> Iterator[Entry]:
@@ -117,7 +144,14 @@ def open_origin(source: str, options: StoreOptions = StoreOptions()) -> Origin:
     Raises:
         UsageError: no such folder, or an address that no library here knows.
     """
-    scheme = urlsplit(source).scheme if re.match(r"[a-z][a-z0-9+.-]+://", source) else ""
+    if not source:
+        raise UsageError("the source is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
+    begins = re.match(r"([a-z][a-z0-9+.-]+)://", source)
+    scheme = begins[1] if begins else ""
+    if scheme in S3_SCHEMES:
+        from flatout.stage.s3 import S3Origin
+
+        return S3Origin(source, options)
     if scheme in STORE_SCHEMES:
         from flatout.stage.store import StoreOrigin
 
@@ -128,7 +162,8 @@ def open_origin(source: str, options: StoreOptions = StoreOptions()) -> Origin:
         return WebOrigin(source)
     if scheme not in ("", "file"):
         known = ", ".join((*STORE_SCHEMES[:4], "file"))
-        raise UsageError(f"{source}: unknown kind of address {scheme!r}: known are {known}, or a folder")
+        shown = without_secrets(re.sub(r"//[^/@]*@", "//…@", source))
+        raise UsageError(f"{shown}: unknown kind of address {scheme!r}: known are {known}, or a folder")
     return FolderOrigin(Path(source.removeprefix("file://")))
 
 
@@ -151,34 +186,16 @@ class FolderOrigin(Origin):
             raise UsageError(f"{root}: not readable")
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """All files below ``prefix``; links to folders are not followed."""
-        pending = [self.root / prefix] if prefix else [self.root]
-        while pending:
-            folder = pending.pop()
-            try:
-                with os.scandir(folder) as found:
-                    files = []
-                    for item in found:
-                        if item.is_dir(follow_symlinks=False):
-                            pending.append(Path(item.path))
-                        elif item.is_file():
-                            files.append(item)
-                    for item in files:
-                        stat = item.stat()
-                        key = os.path.relpath(item.path, self.root)
-                        yield Entry(key, stat.st_size, _version(stat))
-            except OSError as error:
-                raise failure_of(error, str(folder)) from error
+        """All files below ``prefix``; links are followed. What is no file, or cannot be listed, is in ``skipped``."""
+        for key, found in self._walk().files(prefix):
+            yield Entry(key, found.st_size, f"{found.st_size}:{found.st_mtime_ns}")
 
     def folders(self, prefix: str = "") -> list[str]:
-        """Names of the folders directly below ``prefix``, sorted."""
-        try:
-            with os.scandir(self.root / prefix) as found:
-                return sorted(item.name for item in found if item.is_dir())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise failure_of(error, str(self.root / prefix)) from error
+        """Names of the folders directly below ``prefix``, sorted; links are followed."""
+        return self._walk().folders(prefix)
+
+    def _walk(self) -> FolderWalk:
+        return FolderWalk(str(self.root), self.skipped, self.stopped)
 
     def stream(
         self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None

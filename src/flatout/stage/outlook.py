@@ -33,7 +33,8 @@ class Outlook:
     bytes: int
     missing_files: int  # of those: not at the destination yet, or not as they are now
     missing_bytes: int
-    refused: int  # keys that cannot be files
+    refused: int  # keys that cannot be files, links that lead nowhere, and the like
+    unlisted: tuple[str, ...]  # folders that could not be read, with the reason
     free_bytes: int
     fits: bool
     classes: int | None
@@ -104,7 +105,8 @@ def look_ahead(
         bytes=total,
         missing_files=missing,
         missing_bytes=missing_bytes,
-        refused=refused,
+        refused=refused + origin.skipped.count,
+        unlisted=tuple(origin.unlisted),
         free_bytes=free,
         fits=missing_bytes <= free,
         classes=None if classes is None else len(classes),

@@ -95,8 +95,12 @@ def pack(
         entries = [entry for entry in selected(origin, selection, names) if entry.key.lower().endswith(EXTENSIONS)]
     except Failure as error:
         raise StagingFailed(f"{origin.address}: cannot be listed: {error}") from None
+    if origin.unlisted:
+        raise StagingFailed(f"{origin.unlisted[0]}: nothing is packed while a folder of the set cannot be read")
     if not entries:
         raise UsageError(f"{origin.address}: no images are selected there")
+    if origin.skipped.count:
+        report(f"{origin.skipped.count:,} left out, such as {origin.skipped.names[0]}")
     destination.mkdir(parents=True, exist_ok=True)
     refuse_overlap(origin, destination)
     progress = Progress(listed=len(entries), listed_bytes=sum(e.size for e in entries), listing_done=True)

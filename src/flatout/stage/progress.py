@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 NAMED_AT_MOST = 20  # failures and the like that are named; all are counted
@@ -73,6 +74,13 @@ class Progress:
         with self._count:
             self.refusals += 1
             _name(self.refused, text)
+
+    def leave_out(self, count: int, names: Sequence[str]) -> None:
+        """Count what a listing passed over, and name what there is room for."""
+        with self._count:
+            self.refusals += count
+            for name in names:
+                _name(self.refused, name)
 
     def drop(self, text: str) -> None:
         """Count a picture that cannot be decoded."""

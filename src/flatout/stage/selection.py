@@ -121,7 +121,14 @@ def read_class_list(path: Path) -> tuple[str, ...]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--classes-from {path}: {error}") from None
-    names = json.loads(text) if text.lstrip().startswith("[") else text.splitlines()
+    names: object = text.splitlines()
+    if text.lstrip().startswith(("[", "{")):
+        try:
+            names = json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"--classes-from {path}: no valid JSON: {error}") from None
+    if not isinstance(names, list) or not all(isinstance(name, str | int) for name in names):
+        raise UsageError(f"--classes-from {path}: give a JSON list of class names, or one name a line")
     found = tuple(str(name).strip() for name in names if str(name).strip())
     if not found:
         raise UsageError(f"--classes-from {path}: no class names in it")

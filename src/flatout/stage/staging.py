@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from flatout.stage.concurrency import Width
 from flatout.stage.copiers import Copiers
 from flatout.stage.failures import Failure
 from flatout.stage.manifest import write_manifest
-from flatout.stage.names import STATE_FOLDER, refusal
+from flatout.stage.names import STATE_FOLDER, refusal, state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.overlap import refuse_overlap
@@ -59,8 +60,33 @@ def stage(
         UsageError: the destination cannot be used, holds another source, or is too small.
         StagingFailed: the listing failed, or the disk became full.
     """
+    made = not destination.exists()
     destination = begin_destination(destination, origin)
     adopt_moved(destination, report)
+    try:
+        return _stage_alone(origin, destination, selection, options, watch, report)
+    except UsageError:
+        if made:
+            _remove_empty(destination)
+        raise
+
+
+def _remove_empty(destination: Path) -> None:
+    """Remove a folder that was made for a staging that brought nothing, and what staging keeps of it."""
+    own = state_folder(destination)
+    if {path.name for path in destination.iterdir()} <= {own.name, CLASS_LIST}:
+        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(destination, ignore_errors=True)
+
+
+def _stage_alone(
+    origin: Origin,
+    destination: Path,
+    selection: Selection,
+    options: Options | None,
+    watch: Callable[[Progress], None],
+    report: Callable[[str], None],
+) -> Summary:
     with alone(destination, options.wait if options else False, report):
         state = State(destination)
         try:
@@ -120,11 +146,15 @@ class _Staging:
         """Copy, and say how it went."""
         check_room(self.destination, 1, self.options.keep_free)
         listing = self.state.begin()
-        classes = chosen_classes(self.origin, self.selection)
+        self.origin.tell = self.report
+        try:
+            classes = chosen_classes(self.origin, self.selection)
+        except Failure as error:
+            raise _as_staging_failure(error, self.destination) from error
         if classes is not None:
             write_class_list(self.destination / CLASS_LIST, classes, self.state)
         copiers = Copiers(lambda entry: self.bringer.bring(entry, listing), self.width)
-        self.bringer.stopped = lambda: copiers.stopped is not None
+        self.bringer.stopped = self.origin.stopped = lambda: copiers.stopped is not None
         try:
             copiers.run(self._listed(classes), self._look)
         except (Failure, OSError) as error:
@@ -147,7 +177,17 @@ class _Staging:
             self.progress.listed += 1
             self.progress.listed_bytes += entry.size
             yield entry
-        self.progress.listing_done = True
+        self._listing_ends()
+
+    def _listing_ends(self) -> None:
+        skipped, progress = self.origin.skipped, self.progress
+        # Where something was staged before, it is gone from the source: the summary says so.
+        if self.state.is_new and not progress.listed and not progress.refusals and not skipped.unreadable:
+            raise UsageError(self.origin.nothing_found())
+        progress.leave_out(skipped.count, skipped.names)
+        for why in skipped.unreadable.values():
+            progress.fail(why)
+        progress.listing_done = True
 
     def _finish(self, listing: int, classes: list[str] | None) -> Summary:
         progress = self.progress

@@ -80,7 +80,7 @@ class TarWriter:
         info = tarfile.TarInfo(name)
         info.size, info.mode = len(data), 0o444
         self._tar.addfile(info, io.BytesIO(data))
-        self._tar.members.clear()  # type: ignore[attr-defined]  # else all stay in memory
+        self._tar.members.clear()  # type: ignore[attr-defined]  # pyright: ignore  # else all stay in memory
 
     def _end_shard(self) -> None:
         if self._tar is not None:

@@ -108,7 +108,7 @@ def same_version(entry: Entry, origin: Origin) -> Facts | None:
 
 
 def _differs(entry: Entry) -> Failure:
-    return Failure("again", f"{entry.key}: the bytes do not match the store's checksum")
+    return Failure("mismatch", f"{entry.key}: the bytes do not match the store's checksum")
 
 
 def _sum(kind: str, file: str | bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
-from flatout.diagnose.causes.host import checkpoint, epoch_start, logging, main_process_work, validation
+from flatout.diagnose.causes.host import checkpoint, epoch_start, logging, main_process_work, own_input, validation
 from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
 from flatout.diagnose.causes.queue import (
@@ -42,6 +42,7 @@ CAUSES: tuple[CauseFunction, ...] = (
     shallow_prefetch,
     worker_restart,
     epoch_start,
+    own_input,
     main_process_work,
     logging,
     checkpoint,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Evidence, Line, NotMeasured
-from flatout.diagnose.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
+from flatout.diagnose.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent
 from flatout.predict.pipeline import Change
@@ -51,9 +51,14 @@ class Split:
         return Evidence(text, values)
 
 
-def data_of(view: View, id: str) -> tuple[Loading, RateModel] | NotMeasured:
-    """The loader and the fitted model, or why a cause in the data path cannot be judged."""
+def data_of(view: View, id: str) -> tuple[Loading, RateModel] | NotMeasured | None:
+    """The loader and the fitted model, or why a cause in the data path cannot be judged.
+
+    None: it cannot apply, because input that comes from no DataLoader holds nothing up.
+    """
     if view.loading is None:
+        if view.ledger.share("batch_wait") < NOISE_SHARE:
+            return None
         return NotMeasured(id, "no DataLoader was iterated between the first and the last training step")
     model = fit(view)
     if model is None:

@@ -23,6 +23,13 @@ def main_process_work(view: View) -> Cause | NotMeasured | None:
     return _in_step(view, "main_process_work", "host_other", "other code in the training process", 0.8)
 
 
+def own_input(view: View) -> Cause | NotMeasured | None:
+    """Batches that come from no DataLoader: the training makes them itself, or waits for what makes them."""
+    if view.loading is not None:
+        return None
+    return _in_step(view, "own_input", "batch_wait", "input that comes from no DataLoader", 0.8)
+
+
 def logging(view: View) -> Cause | NotMeasured | None:
     """Writing logs and metrics from the training loop."""
     return _in_step(view, "logging", "logging", "writing logs and metrics", 0.9)

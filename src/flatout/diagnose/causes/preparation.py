@@ -56,7 +56,7 @@ def _slowest_part(loading: Loading, id: str) -> tuple[Evidence, ...]:
 
 def _preparation(view: View, id: str, groups: tuple[str, ...], title: str) -> Cause | NotMeasured | None:
     data = data_of(view, id)
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     wait = view.ledger.share("batch_wait")

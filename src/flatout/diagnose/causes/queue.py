@@ -26,7 +26,7 @@ _LARGE_BATCH = 1 << 20
 def sample_skew(view: View) -> Cause | NotMeasured | None:
     """Slow samples hold up batches behind them that are made already, since batches are delivered in order."""
     data = data_of(view, "sample_skew")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, _ = data
     if loading.head_of_line_s is None or not loading.in_order:
@@ -63,7 +63,7 @@ def sample_skew(view: View) -> Cause | NotMeasured | None:
 def shallow_prefetch(view: View) -> Cause | NotMeasured | None:
     """Workers make batches fast enough on average, but too few are made ahead to carry a slow spell."""
     data = data_of(view, "shallow_prefetch")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     if loading.num_workers == 0 or loading.prefetch_factor is None:
@@ -99,7 +99,7 @@ def shallow_prefetch(view: View) -> Cause | NotMeasured | None:
 def fat_samples(view: View) -> Cause | NotMeasured | None:
     """Handing batches from the workers to the training takes long, since they are large."""
     data = data_of(view, "fat_samples")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     if loading.num_workers == 0 or (loading.batch_bytes or 0) < _LARGE_BATCH:
@@ -172,7 +172,7 @@ def freeing_s(view: View) -> float:
 def slow_collate(view: View) -> Cause | NotMeasured | None:
     """Putting samples together into a batch takes longer than copying them."""
     data = data_of(view, "slow_collate")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     part = collate_share(loading)
@@ -203,7 +203,7 @@ def slow_collate(view: View) -> Cause | NotMeasured | None:
 def serialized_workers(view: View) -> Cause | NotMeasured | None:
     """Workers wait for each other at a lock, or for one thing that only one of them can use."""
     data = data_of(view, "serialized_workers")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, _ = data
     parts = split(loading)

@@ -35,7 +35,7 @@ UNPACKING_GROUPS = ("read", "decompress")
 def read_amplification(view: View) -> Cause | NotMeasured | None:
     """Far more bytes are read, or unpacked, than the samples keep."""
     data = data_of(view, "read_amplification")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     used, read = sample_bytes(loading), read_bytes(view)
@@ -108,7 +108,7 @@ def small_files(view: View) -> Cause | NotMeasured | None:
 
 def _reading(view: View, id: str, title: str, applies: Callable[[Loading], bool]) -> Cause | NotMeasured | None:
     data = data_of(view, id)
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     parts = split(loading)

@@ -31,7 +31,7 @@ def source_evidence(loading: Loading) -> tuple[Evidence, ...]:
 def storage_latency(view: View) -> Cause | NotMeasured | None:
     """Fetches are blocked in reads of a disk or a network, and the training waits for them."""
     data = data_of(view, "storage_latency")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     if view.ledger.share("batch_wait") < NOISE_SHARE:

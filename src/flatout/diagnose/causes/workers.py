@@ -25,7 +25,7 @@ _MORE_THAN_ONE_THREAD = 1.5
 def no_workers(view: View) -> Cause | NotMeasured | None:
     """Fetching in the training process, one batch after the other, though workers could do it meanwhile."""
     data = data_of(view, "no_workers")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     if loading.num_workers > 0 or view.ledger.share("batch_wait") < NOISE_SHARE:
@@ -58,7 +58,7 @@ def no_workers(view: View) -> Cause | NotMeasured | None:
 def too_few_workers(view: View) -> Cause | NotMeasured | None:
     """Batches arrive at W / (time of a fetch), while cores or latency leave room for more at once."""
     data = data_of(view, "too_few_workers")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     if loading.num_workers == 0 or not model.now.starved:
@@ -104,7 +104,7 @@ def too_few_workers(view: View) -> Cause | NotMeasured | None:
 def too_many_workers(view: View) -> Cause | NotMeasured | None:
     """More runnable threads than cores: they take turns, and disturb each other and the training process."""
     data = data_of(view, "too_many_workers")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, model = data
     # Workers that find no core hand out late what they have made: that is waiting for cores too.
@@ -151,7 +151,7 @@ def too_many_workers(view: View) -> Cause | NotMeasured | None:
 def worker_restart(view: View) -> Cause | NotMeasured | None:
     """Workers are started anew for every epoch, and the training waits for them."""
     data = data_of(view, "worker_restart")
-    if isinstance(data, NotMeasured):
+    if not isinstance(data, tuple):
         return data
     loading, _ = data
     if loading.num_workers == 0 or loading.persistent_workers or loading.worker_starts_in_window == 0:
@@ -173,6 +173,9 @@ def worker_restart(view: View) -> Cause | NotMeasured | None:
         start_s = float(np.median(loading.worker_start_s))
         method = f" ({loading.start_method})" if loading.start_method else ""
         evidence.append(Evidence(f"a worker takes {duration(start_s)} to start{method}", {"worker_start_s": start_s}))
+    if loading.rebuilt:
+        text = "the DataLoader itself is built anew: persistent_workers=True alone would keep nothing"
+        evidence.append(Evidence(text, {"rebuilt": 1}))
     return Cause(
         id="worker_restart",
         title="workers are started anew for every epoch",

@@ -46,6 +46,7 @@ class NvjpegDecoder:
         except RuntimeError:
             self._by_pillow(data, crop, slot)
             return
+        assert isinstance(image, Tensor)  # one in, one out
         box = crop.box(image.shape[2], image.shape[1])
         left, top = int(box.left), int(box.top)
         part = image[None, :, top : top + int(box.height), left : left + int(box.width)].float()

@@ -8,7 +8,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-_scalers: Any = {}  # device type -> GradScaler
+_scalers: dict[str, "torch.amp.GradScaler"] = {}  # by device type
 _optimizers: Any = weakref.WeakSet()
 _unscaled: Any = weakref.WeakSet()  # since their last step
 

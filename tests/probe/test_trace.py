@@ -1,0 +1,53 @@
+"""The kernel trace ends by itself: after some optimizer steps, or backward passes where no optimizer is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.probe.recorded import run_probed
+
+SCRIPT = """
+    import os, struct, torch
+    torch.manual_seed(0)
+    weight = torch.nn.Linear(4, 1)
+    data = torch.randn(8, 4)
+    control = os.path.join(os.environ["FLATOUT_RUN"], "control")
+    lbfgs = torch.optim.LBFGS(weight.parameters(), max_iter=4)
+    sgd = torch.optim.SGD(weight.parameters(), lr=0.01)
+
+    def loss():
+        weight.zero_grad()
+        value = weight(data).square().mean()
+        value.backward()
+        return value
+
+    def step(kind):
+        if kind == "manual":
+            loss()
+            with torch.no_grad():
+                for p in weight.parameters():
+                    p -= 0.01 * p.grad
+        elif kind == "lbfgs":
+            lbfgs.step(loss)
+        else:
+            loss()
+            sgd.step()
+
+    import sys, time
+    for number in range(12):
+        if number == 3:
+            with open(control, "r+b") as file:
+                file.write(bytes([2]))
+            time.sleep(0.05)
+        step(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("kind", ["manual", "lbfgs", "sgd"])
+def test_a_trace_is_written_whatever_updates_the_weights(tmp_path: Path, kind: str) -> None:
+    ran = run_probed(tmp_path, SCRIPT, kind)
+    assert ran.code == 0, ran.err
+    assert ran.faults() == []
+    assert len(list(tmp_path.rglob("trace-*.json.gz"))) == 1

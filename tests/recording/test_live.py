@@ -1,0 +1,153 @@
+"""The live counters of a recording: without a descriptor each, and counted as the report counts."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from flatout.diagnose.ledger import build_ledger
+from flatout.probe import events as kinds
+from flatout.record import load_run
+from flatout.recording.live import LiveReader
+from flatout.recording.steps import StepCounter
+from tests.record.synthetic import RUN_START_NS, ProcessBuilder, RunBuilder
+
+
+def events_of(run: Path, pid: int = 100) -> Path:
+    return next((run / "processes").glob(f"{pid}-*.events"))
+
+
+def with_counters(path: Path, iterations: int, backwards: int) -> None:
+    data = bytearray(path.read_bytes())
+    kinds.LIVE.pack_into(data, kinds.LIVE_OFFSET, iterations, backwards, 0, 0, RUN_START_NS, RUN_START_NS + 1, 0, 0)
+    path.write_bytes(data)
+
+
+def counted(run: RunBuilder) -> tuple[int, int]:
+    """Steps as counted live, the first one included, and as the report counts them, without it."""
+    path = run.write()
+    ledger = build_ledger(load_run(path))
+    assert ledger is not None
+    return StepCounter(events_of(path)).read(), ledger.steps.count
+
+
+def gan(main: ProcessBuilder, loader: int) -> None:
+    main.wait(loader, 0.01)
+    for _ in range(3):
+        main.spend(kinds.FORWARD, 0.01, main.text("Net"), 1, 1)
+        main.spend(kinds.BACKWARD, 0.01)
+    for _ in range(2):
+        main.spend(kinds.OPTIMIZER, 0.01, main.text("Adam"))
+
+
+def test_three_backward_passes_for_a_batch_are_one_step(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    for _ in range(20):
+        gan(main, loader)
+    live, reported = counted(run)
+    assert live == 20 and reported in (19, 20)  # the first step ends with its first update
+
+
+def test_each_batch_of_an_accumulated_update_is_a_step(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    for batch in range(20):
+        main.step(loader, wait_s=0.01, forward_s=0.01, backward_s=0.01, optimizer_s=0.01 if batch % 4 == 3 else None)
+    live, reported = counted(run)
+    assert live == 20 and reported in (16, 19)
+
+
+def test_batches_of_a_validation_are_no_steps(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader, held_out = main.loader(), main.loader(site="/home/me/train.py:90")
+    for _ in range(3):
+        main.iterate(loader)
+        for _ in range(5):
+            main.step(loader, wait_s=0.01, forward_s=0.01, backward_s=0.01, optimizer_s=0.01)
+        main.iterate(held_out)
+        for _ in range(8):
+            main.wait(held_out, 0.01)
+    assert counted(run) == (15, 14)
+
+
+def test_without_a_loader_updates_are_steps(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(10):
+        for _ in range(4):
+            main.spend(kinds.BACKWARD, 0.01)
+        main.spend(kinds.OPTIMIZER, 0.01, main.text("clip_grad_norm_"))
+        main.spend(kinds.OPTIMIZER, 0.01, main.text("SGD"))
+    assert counted(run) == (10, 9)
+
+
+def test_steps_are_counted_while_the_file_grows(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    for _ in range(30):
+        gan(main, loader)
+    path = events_of(run.write())
+    whole = path.read_bytes()
+    seen = []
+    counter = StepCounter(path)
+    for size in range(kinds.HEADER_BYTES, len(whole) + 1, 7 * kinds.EVENT.size):
+        path.write_bytes(whole[:size] + bytes(kinds.EVENT.size))
+        seen.append(counter.read())
+    path.write_bytes(whole)
+    assert seen == sorted(seen) and seen[0] == 0 and counter.read() == 30
+
+
+def test_more_processes_than_descriptors_are_all_counted(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    for _ in range(12):
+        main.step(loader, wait_s=0.01, forward_s=0.01, backward_s=0.01, optimizer_s=0.01)
+    for number in range(200):
+        run.worker(main, number)
+    path = run.write()
+    with_counters(events_of(path), 12, 12)
+    reader = LiveReader(path)
+    before = len(os.listdir("/proc/self/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 8, hard))
+    try:
+        lives = [reader.read() for _ in range(5)]
+        loaded = load_run(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {live.with_torch for live in lives} == {201}
+    assert lives[-1].steps == 12 and lives[-1].training_pid == 100
+    assert len(loaded.processes) == 201 and loaded.problems == ()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_cannot_be_opened_now_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    main.step(loader, wait_s=0.01, forward_s=0.01, backward_s=0.01, optimizer_s=0.01)
+    path = run.write()
+    with_counters(events_of(path), 1, 1)
+    reader = LiveReader(path)
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.open", full)
+        assert reader.read().training_pid is None
+    assert reader.read().training_pid == 100
