@@ -63,3 +63,58 @@ def test_the_exit_code_is_the_training_s_and_mistakes_are_one_line(
     ):
         assert cli.main(wrong) == 2
         assert said in capsys.readouterr().err
+
+
+READ = """
+import os, pathlib, sys
+root = pathlib.Path(sys.argv[1])
+for _ in range(2):
+    for path in sorted(root.iterdir()):
+        assert path.read_bytes() == path.name.encode() * 100
+(root / "0").write_text("new")
+assert open(root / "0").read() == "new"
+(root / "beside").write_text("newer")
+os.replace(root / "beside", root / "1")
+assert (root / "1").read_text() == "newer"
+print("torch" in sys.modules)
+"""
+
+
+def test_a_program_that_does_not_import_torch_is_cached_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "slow"
+    root.mkdir()
+    for name in "0123456789":
+        (root / name).write_bytes(name.encode() * 100)
+    (tmp_path / "read.py").write_text(READ)
+    words = ["cache", "--from", str(root), "--at", str(tmp_path / "fast"), "--budget", "1MB", "--json"]
+    assert cli.main([*words, "--", sys.executable, str(tmp_path / "read.py"), str(root)]) == 0
+    out, err = capfd.readouterr()
+    counts = json.loads(err.splitlines()[-1])
+    assert out == "False\n" and counts["hits"] == 10
+
+
+def test_the_cache_lies_in_a_folder_of_its_own_that_it_can_recognise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow, fast = tmp_path / "slow", tmp_path / "fast"
+    slow.mkdir()
+    fast.mkdir()
+    for name in ("state", "movie.mkv.part"):
+        (fast / name).write_text("theirs")
+    command = ["--budget", "1MB", "--", "true"]
+    assert cli.main(["cache", "--from", str(slow), "--at", str(fast), *command]) == 0
+    assert sorted(path.name for path in fast.iterdir()) == ["flatout-cache", "movie.mkv.part", "state"]
+    assert {(fast / name).read_text() for name in ("state", "movie.mkv.part")} == {"theirs"}
+    (tmp_path / "other/flatout-cache").mkdir(parents=True)
+    (tmp_path / "other/flatout-cache/photo.part").write_text("theirs")
+    (tmp_path / "alias").symlink_to(slow)
+    capsys.readouterr()
+    for source, at, said in (
+        (slow, tmp_path / "other", "was not made by flatout"),
+        (slow, tmp_path / "alias", "the slow place itself"),
+        (tmp_path / "alias", slow / "below", "the slow place itself"),
+        (fast / "flatout-cache", fast, "where copies are kept"),
+    ):
+        assert cli.main(["cache", "--from", str(source), "--at", str(at), *command]) == 2
+        assert said in capsys.readouterr().err
+    assert (tmp_path / "other/flatout-cache/photo.part").read_text() == "theirs" and not list(slow.iterdir())

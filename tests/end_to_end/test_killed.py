@@ -1,4 +1,4 @@
-"""``kill -9`` of flatout at any moment leaves no process, no shared memory and no file of its own; the record is read."""
+"""``kill -9`` of flatout at any moment leaves no process, shared memory or file of its own; the record is read."""
 
 from __future__ import annotations
 

@@ -224,7 +224,8 @@ def test_libraries_that_open_files_in_c_are_handed_the_copy(tmp_path: Path, sett
     real, copy = tmp_path / "real", tmp_path / "copy"
     for folder, text in ((real, "far away"), (copy, "near")):
         folder.mkdir()
-        (folder / "a.txt").write_text(text)
+        for name in ("a.txt", "b.txt"):
+            (folder / name).write_text(text)
         Image.new("RGB", (8, 8), (len(text),) * 3).save(folder / "a.png")
     (tmp_path / "cv2.py").write_text(C_LIBRARY + "def imread(filename, flags=1):\n    return _read(filename)\n")
     (tmp_path / "h5py/_hl").mkdir(parents=True)
@@ -236,21 +237,21 @@ def test_libraries_that_open_files_in_c_are_handed_the_copy(tmp_path: Path, sett
     script = tmp_path / "reading.py"
     script.write_text(
         textwrap.dedent("""
-        import os, sys
+        import os, subprocess, sys
         import torch, torchvision, cv2, h5py
         root = sys.argv[1]
         for _ in range(2):
             print(cv2.imread(root + "/a.txt", 1), cv2.imread(filename=root + "/a.txt"), cv2.imread("/nowhere"))
-            print(h5py.File(root + "/a.txt").text, h5py.File(root + "/a.txt", "r+").text)
+            print(h5py.File(root + "/a.txt").text, h5py.File(root + "/b.txt", "r+").text)
             print(int(torchvision.io.read_image(root + "/a.png").max()))
-            os.path.exists(root) and [os.unlink(os.path.join(root, name)) for name in sys.argv[2:]]
+            subprocess.run(["rm", "-f", root, *[os.path.join(root, name) for name in sys.argv[2:]]], stderr=-3)
         """)
     )
     cache = tmp_path / "cache"
     value = f"{real}={copy}" if setting == "read_from" else f"{real}={cache}:1000000"
     environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({setting: value})}
-    # Through the cache, the second time, the files are gone from where they were.
-    gone = [] if setting == "read_from" else ["a.txt", "a.png"]
+    # Through the cache, the second time, the files are gone from where they were: others removed them.
+    gone = [] if setting == "read_from" else ["a.txt", "b.txt", "a.png"]
     done = subprocess.run(
         [sys.executable, str(script), str(real), *gone], env=environment, capture_output=True, text=True
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -222,6 +223,33 @@ def test_a_server_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
         pytest.raises(Failure, match="nothing came for 1 s") as refused,
     ):
         get(PlainGets(), server, Library())
+    assert refused.value.kind == "again"
+
+
+def test_a_server_that_sends_a_few_bytes_now_and_then_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_get, "SILENT_S", 1)
+    done = threading.Event()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def trickle() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(4096)
+                connection.sendall(OK % 300_000)
+                while not done.wait(0.05):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        url = f"http://localhost:{listening.getsockname()[1]}/one"
+        buffer = memoryview(bytearray(1 << 20))
+        try:
+            with pytest.raises(Failure, match=r"bytes came in \d+ s") as refused:
+                list(PlainGets().stream(url, buffer, Library(), "s3://b/one"))
+        finally:
+            done.set()
+            thread.join()
     assert refused.value.kind == "again"
 
 

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from flatout import cli
 from flatout.errors import CommandError, UsageError
+from flatout.machine.mounts import Mount
 from flatout.stage import mount_tools, mounting
 from flatout.stage.mount_tools import TOOLS, Bucket, Tool
 from flatout.stage.mounting import mount, unmount
@@ -146,3 +148,64 @@ def test_every_program_is_told_the_place_and_to_sign_nothing(tool: Tool) -> None
     ):
         assert part in words
     assert "env-auth" not in words
+
+
+@pytest.mark.parametrize("place", ["option", "environment", "profile"])
+def test_credentials_in_an_endpoint_are_refused_and_not_repeated(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "stand-in"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(mounting, "_tools", lambda only: [Tool("rclone", str(program), TOOLS[2].arguments)])
+    monkeypatch.setattr(mounting, "_first", lambda origin: None)
+    endpoint = "http://someone:hunter2@127.0.0.1:1"
+    options = StoreOptions(endpoint if place == "option" else None, profile="work" if place == "profile" else None)
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    if place == "environment":
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    (tmp_path / "credentials").write_text(
+        f"[work]\naws_access_key_id = a\naws_secret_access_key = b\nendpoint_url = {endpoint}\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="credentials") as refused:
+        mount("s3://b", tmp_path / "dir", options)
+    assert "hunter2" not in str(refused.value)
+    assert not (tmp_path / "was-run").exists() and not (tmp_path / "dir").exists()
+
+
+def test_only_what_a_known_program_mounts_is_unmounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+    mounts: list[Mount] = []
+
+    def run(words: list[str], **kwargs: object) -> subprocess.CompletedProcess[str]:
+        ran.append(words)
+        mounts.clear()
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+    monkeypatch.setattr(mounting, "read_mounts", lambda root: mounts)
+    monkeypatch.setattr(mounting.subprocess, "run", run)
+    monkeypatch.setattr(mounting.shutil, "which", lambda program: program)
+    point = str(tmp_path.resolve() / "dir")
+    for kind, fs_type in (("ram", "tmpfs"), ("nfs", "nfs4"), ("fuse", "fuse.encfs"), ("sshfs", "fuse.sshfs")):
+        mounts[:] = [Mount(point, "rclone", "r:", "fuse.rclone", True), Mount(point, kind, "x", fs_type, None)]
+        with pytest.raises(UsageError, match=rf"type {fs_type} is mounted there, not a bucket"):
+            unmount(tmp_path / "dir")
+    assert ran == []
+    mounts[:] = [Mount(point, "rclone", ":s3:b", "fuse.rclone", True)]
+    assert unmount(tmp_path / "dir") == "rclone" and len(ran) == 1
+
+
+def test_without_fusermount_the_package_to_install_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "stand-in"
+    program.write_text("#!/bin/sh\necho daemon exited with error code 1\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(mounting, "_tools", lambda only: [Tool("rclone", str(program), TOOLS[2].arguments)])
+    monkeypatch.setattr(mounting, "_first", lambda origin: None)
+    monkeypatch.setattr(mount_tools.Tool, "path", lambda tool: tool.program)
+    monkeypatch.setattr(mounting.shutil, "which", lambda program: None)
+    with pytest.raises(CommandError, match=r"error code 1; fusermount3 was not found: install the package fuse3"):
+        mount("s3://b", tmp_path / "dir", StoreOptions("http://127.0.0.1:1"))
+    assert not (tmp_path / "dir").exists()

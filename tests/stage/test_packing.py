@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -146,3 +151,86 @@ def test_the_command_packs_and_says_how_to_train_on_it(root: Path, tmp_path: Pat
     assert json.loads(once_more.stdout)["images"] == 0 and "packed already" in once_more.stderr
     other = subprocess.run([*command, "--seed", "7"], capture_output=True, text=True)
     assert other.returncode == 2 and "another packed set is there" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "shard_bytes"),
+    [("keys.txt", None), ("part-00000.bin", None), ("keys.txt", 12_000), ("shard-000000.tar", 12_000),
+     ("classes.json", 12_000)],
+)  # fmt: skip
+def test_files_that_a_packing_did_not_make_are_kept(
+    root: Path, tmp_path: Path, name: str, shard_bytes: int | None
+) -> None:
+    (tmp_path / "packed/train").mkdir(parents=True)
+    (tmp_path / "packed/train" / name).write_text("theirs")
+    (tmp_path / "packed/train/notes.txt").write_text("theirs")
+    with pytest.raises(UsageError, match=rf"{name}: is there already"):
+        pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
+    (tmp_path / "packed/train" / name).rename(tmp_path / "packed/train/other")
+    pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
+    assert {(tmp_path / "packed/train" / kept).read_text() for kept in ("other", "notes.txt")} == {"theirs"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"null\n5\n", b"\xff\n", b"12\nx\n"])
+def test_damaged_notes_of_a_packing_begin_it_anew(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    monkeypatch.setattr(PackedWriter.__init__, "__defaults__", (12_000,))
+    with pytest.raises(StagingFailed):
+        pack(Counting(root, 15), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
+    own = state_folder(tmp_path / "packed")
+    (own / "packed.json").write_bytes(damage)
+    (own / "packing-0/journal.jsonl").write_bytes(damage)
+    pack(Counting(root), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
+    ours, theirs = PackedSource(tmp_path / "packed/train"), FolderSource(root / "train")
+    assert ours.samples == theirs.samples
+    assert all(ours.read(place) == theirs.read(place) for place in range(len(theirs.samples)))
+
+
+def kill_many(root: Path, dest: Path, shard_bytes: int | None) -> None:
+    """In a process of its own, without threads: it forks those that are killed."""
+    PackedWriter.__init__.__defaults__ = (12_000,)
+    draw = random.Random(3)
+    for _ in range(100):
+        child = os.fork()
+        if not child:
+            try:
+                pack(Slow(root), dest, Selection(splits=("train", "val")), Options(jobs=2), shard_bytes=shard_bytes)
+            finally:
+                os._exit(0)
+        time.sleep(draw.uniform(0, 0.1))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        for last in dest.rglob("packed.json"):
+            assert len(PackedSource(last.parent, labelled=False).samples) in (8, 24)
+
+
+class Slow(FolderOrigin):
+    """Takes a moment for each image, so that kills fall between them."""
+
+    def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+        time.sleep(0.003)
+        return super().read(entry, start, length)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("shard_bytes", [None, 12_000])
+def test_killed_at_random_moments_a_packing_ends_as_if_it_had_not_been(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_bytes: int | None
+) -> None:
+    driver = multiprocessing.get_context("spawn").Process(
+        target=kill_many, args=(root, tmp_path / "packed", shard_bytes)
+    )
+    driver.start()
+    driver.join()
+    assert driver.exitcode == 0
+    monkeypatch.setattr(PackedWriter.__init__, "__defaults__", (12_000,))
+    for name in ("packed", "whole"):
+        pack(FolderOrigin(root), tmp_path / name, Selection(splits=("train", "val")), shard_bytes=shard_bytes)
+    files = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
+    assert {path.relative_to(tmp_path / "packed") for path in (tmp_path / "packed").rglob("*") if path.is_file()} == (
+        set(files)
+    )
+    for name, path in files.items():
+        assert (tmp_path / "packed" / name).read_bytes() == path.read_bytes(), name

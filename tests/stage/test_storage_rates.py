@@ -102,3 +102,16 @@ def test_the_command_measures_with_files_of_its_own_and_removes_them(
     assert found["files"] == 1 and found["repeated"] and len(found["small"]) == 7
     assert cli.main(["storage", str(tmp_path / "nowhere")]) == 2
     assert cli.main(["storage", "s3://b", "--write"]) == 2
+
+
+def test_places_without_data_are_one_line_and_nothing_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, said in (
+        (["/proc/self"], "a file system of the kernel's own (proc)"),
+        ([str(tmp_path / "new"), "--write"], "No such file or directory"),
+    ):
+        assert cli.main(["storage", *words, "--quiet"]) == 2
+        err = capsys.readouterr().err
+        assert said in err and len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []

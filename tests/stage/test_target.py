@@ -12,18 +12,21 @@ from typing import Any
 import pytest
 
 from flatout.stage.buffers import BUFFER_BYTES, thread_buffer
+from flatout.stage.checksums import PART_BYTES, checksum_of
 from flatout.stage.failures import Failure
-from flatout.stage.large_files import PART_BYTES
-from flatout.stage.target import Target, checksum_of, temporary_folder
+from flatout.stage.state import State
+from flatout.stage.target import Target
 
 
 @pytest.fixture(params=["nameless", "partial"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     (tmp_path / "dest").mkdir()
-    made = Target(tmp_path / "dest")
+    state = State(tmp_path / "dest")
+    made = Target(tmp_path / "dest", state)
     if request.param == "partial":
         made._nameless = False
-    return made
+    yield made
+    state.close()
 
 
 def names(target: Target) -> list[str]:
@@ -49,16 +52,43 @@ def test_a_file_is_whole_or_not_there(target: Target) -> None:
         with pytest.raises(Failure, match="cut"):
             target.write(key, failing(), "v2")
     assert names(target) == ["a/b.bin"] and target.path("a/b.bin").read_bytes() == b"onetwo"
-    assert list(temporary_folder(target.destination).iterdir()) == []
+    assert list(target.partial.iterdir()) == []
 
 
-def test_a_file_that_is_there_is_replaced_and_readers_keep_the_old_one(target: Target) -> None:
-    target.write("a.bin", [b"old"], "v1")
+def test_a_file_that_staging_made_is_replaced_and_readers_keep_the_old_one(target: Target) -> None:
+    assert target._state is not None
+    target._state.add(target.write("a.bin", [b"old"], "v1"), 1)
     with target.path("a.bin").open("rb") as reader:
         target.write("a.bin", [b"new!"], "v2")
         assert reader.read() == b"old"
     assert target.path("a.bin").read_bytes() == b"new!"
-    assert list(temporary_folder(target.destination).iterdir()) == []
+    assert list(target.partial.iterdir()) == []
+
+
+def test_a_file_that_staging_did_not_make_or_no_longer_knows_is_kept(target: Target) -> None:
+    assert target._state is not None
+    target.path("user.bin").write_bytes(b"mine")
+    target._state.add(target.write("edited.bin", [b"old"], "v1"), 1)
+    target.path("edited.bin").write_bytes(b"new")
+    (target.destination / "elsewhere").write_bytes(b"far")
+    target.path("link.bin").symlink_to("elsewhere")
+    for key, here in (("user.bin", b"mine"), ("edited.bin", b"new"), ("link.bin", b"far")):
+        with pytest.raises(Failure, match="it is kept; --overwrite replaces it"):
+            target.write(key, [b"from the source"], "v2")
+        assert target.path(key).read_bytes() == here
+    target._overwrite = True
+    target.write("link.bin", [b"from the source"], "v2")
+    assert target.path("link.bin").read_bytes() == b"from the source" and not target.path("link.bin").is_symlink()
+    assert (target.destination / "elsewhere").read_bytes() == b"far"
+
+
+def test_a_file_of_the_same_bytes_is_kept_with_its_time(target: Target) -> None:
+    target.path("a.bin").write_bytes(b"same")
+    os.utime(target.path("a.bin"), ns=(1_000, 1_000))
+    inode = target.path("a.bin").stat().st_ino
+    done = target.write("a.bin", [b"same"], "v1")
+    assert (done.mtime_ns, target.path("a.bin").stat().st_ino) == (1_000, inode)
+    assert list(target.partial.iterdir()) == []
 
 
 def test_a_folder_in_the_way_is_said(target: Target) -> None:

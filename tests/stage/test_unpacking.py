@@ -6,6 +6,7 @@ import io
 import os
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,11 +78,13 @@ def test_what_was_touched_or_changed_is_unpacked_again_and_only_that_is_written(
     stage(FolderOrigin(source), dest, Selection(), UNPACK)
     kept = (dest / "a/1.jpg").stat().st_mtime_ns
     (dest / "a/0.jpg").write_bytes(b"touched")
-    stage(FolderOrigin(source), dest, Selection(), UNPACK)
+    assert stage(FolderOrigin(source), dest, Selection(), UNPACK).failed == 1
+    assert (dest / "a/0.jpg").read_bytes() == b"touched"
+    stage(FolderOrigin(source), dest, Selection(), replace(UNPACK, overwrite=True))
     assert (dest / "a/0.jpg").read_bytes() == FILES["0.jpg"] and (dest / "a/1.jpg").stat().st_mtime_ns == kept
     (source / "a.tar").unlink()
-    gone = stage(FolderOrigin(source), dest, Selection(), Options(unpack=True, prune=True))
-    assert gone.gone == len(FILES) and not list((dest / "a").iterdir())
+    gone = stage(FolderOrigin(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True))
+    assert gone.gone == len(FILES) and not (dest / "a").exists()
 
 
 def test_members_that_lead_out_and_links_are_left_out(tmp_path: Path) -> None:

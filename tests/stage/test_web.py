@@ -13,7 +13,7 @@ import pytest
 
 from flatout.errors import UsageError
 from flatout.stage.bringing import Options
-from flatout.stage.origins import open_origin
+from flatout.stage.origins import StoreOptions, open_origin
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
 
@@ -116,3 +116,81 @@ def test_lists_that_cannot_be_used_are_refused(tmp_path: Path, text: str, said: 
 def test_a_list_that_is_not_there_is_one_line(server: str) -> None:
     with pytest.raises(UsageError, match=r"the list cannot be read: .*404"):
         open_origin(f"{server}/none.txt")
+
+
+def test_an_etag_of_32_digits_that_is_no_md5_fails_nothing(root: Path, tmp_path: Path) -> None:
+    """Starlette's static files have the MD5 of time and size; a bucket with keys of a key service any digits."""
+
+    class Tagged(Handler):
+        encryption = ""
+
+        def end_headers(self) -> None:
+            self.send_header("ETag", f'"{"0123456789abcdef" * 2}"')
+            if self.encryption:
+                self.send_header("x-amz-request-id", "1")
+                self.send_header("x-amz-server-side-encryption", self.encryption)
+            super().end_headers()
+
+    for encryption in ("", "aws:kms"):
+        Tagged.encryption = encryption
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Tagged, directory=str(root))) as made:
+            thread = threading.Thread(target=made.serve_forever, daemon=True)
+            thread.start()
+            try:
+                address = f"http://127.0.0.1:{made.server_address[1]}/set/c0/0%20a.bin"
+                done = stage(open_origin(address), tmp_path / f"dest{encryption}", Selection())
+            finally:
+                made.shutdown()
+                thread.join()
+        assert (done.failed, done.retries, done.verified) == (0, 0, {"size only": 1})
+
+
+def test_a_bucket_encrypted_with_a_key_service_arrives(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    files = sorted(path for path in (root / "set").rglob("*.bin"))
+    tag = f'"{"0123456789abcdef" * 2}"'
+
+    class Bucket(Handler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if "list-type" in self.path:
+                rows = "".join(
+                    f"<Contents><Key>set/{path.relative_to(root / 'set')}</Key><Size>{path.stat().st_size}</Size>"
+                    f"<ETag>{tag}</ETag><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+                    for path in files
+                )
+                self.answer(f"<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>".encode())
+            else:
+                self.answer(Path(self.translate_path(self.path.replace("/bucket/", "/"))).read_bytes())
+
+        do_HEAD = do_GET
+
+        def answer(self, body: bytes) -> None:
+            self.send_response(200)
+            for name, value in (
+                ("ETag", tag), ("x-amz-request-id", "1"), ("x-amz-server-side-encryption", "aws:kms"),
+                ("Content-Length", str(len(body))), ("Content-Type", "application/xml"),
+                ("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT"),
+            ):  # fmt: skip
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Bucket, directory=str(root))) as made:
+        made.daemon_threads = True
+        made.block_on_close = False
+        thread = threading.Thread(target=made.serve_forever, daemon=True)
+        thread.start()
+        try:
+            endpoint = f"http://127.0.0.1:{made.server_address[1]}"
+            origin = open_origin("s3://bucket/set", StoreOptions(endpoint=endpoint))
+            done = stage(origin, tmp_path / "dest", Selection())
+        finally:
+            made.shutdown()
+            thread.join()
+    assert (done.copied, done.failed, done.retries, done.verified) == (20, 0, 0, {"size only": 20})

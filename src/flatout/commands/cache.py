@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,14 +27,17 @@ def cache(
 
     For data that do not fit there as a whole: the first pass fills the cache, later passes find in it what fitted. The
     next training with the same cache goes on with it. Files opened by Python are reached (Pillow, NumPy, torchvision).
+    Copies lie in DIR/flatout-cache; nothing else in DIR is touched.
 
     Example: flatout cache --from /mnt/s3/imagenet --at /nvme/cache --budget 50GiB -- python train.py
     """
     from flatout.errors import CommandError, UsageError
+    from flatout.probe.cache_folder import NAME as CACHE_NAME
     from flatout.probe.read_cache import ReadCache
     from flatout.recording.command import check_command, injecting_environment
     from flatout.report.quantities import parse_size
     from flatout.stage.space import check_room
+    from flatout.terminal_text import one_line
 
     check_command(command or [])
     assert command, "checked just now"
@@ -44,11 +46,14 @@ def cache(
         raise UsageError(f"{missing}, as in flatout cache --from /mnt/s3/set --at /nvme/cache -- python train.py")
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
-    if folder.resolve() in (at.resolve(), *at.resolve().parents):
+    copies = at / CACHE_NAME
+    if _lies_in(at, folder):
         raise UsageError(f"--at {at}: lies in {folder}, the slow place itself")
+    if _lies_in(folder, copies):
+        raise UsageError(f"--from {folder}: lies in {copies}, where copies are kept")
     bytes_ = parse_size(budget, option="--budget")
     try:
-        kept = ReadCache(str(at.absolute()), bytes_, int(time.time()))
+        kept = ReadCache(str(at.absolute()), bytes_)
         kept.begin()
     except OSError as error:
         raise UsageError(f"--at {at}: {error.strerror or error}") from None
@@ -61,7 +66,8 @@ def cache(
         raise CommandError(f"cannot start {Path(command[0]).name!r}: {error.strerror}", 126) from None
     code = _wait(child)
     counts = kept.counts() | {"budget": bytes_, "exit_code": code}
-    print(json_format.dumps(counts) if json else _line(counts, at), file=sys.stderr)
+    kept.end()
+    print(json_format.dumps(counts) if json else one_line(_line(counts, at, folder)), file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -77,12 +83,22 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
     return 128 - code if code < 0 else code
 
 
-def _line(counts: dict[str, Any], at: Path) -> str:
+def _lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path is a folder or lies in it, also by links and by other mounts of the same folder."""
+    resolved = path.resolve()
+    return any(os.path.samefile(place, folder) for place in (resolved, *resolved.parents) if _both_exist(place, folder))
+
+
+def _both_exist(*paths: Path) -> bool:
+    return all(os.path.exists(path) for path in paths)
+
+
+def _line(counts: dict[str, Any], at: Path, folder: Path) -> str:
     from flatout.report.quantities import share, size
 
     opened = counts["hits"] + counts["misses"]
     if not opened:
-        return "flatout: no file was read there by Python: nothing was kept"
+        return f"flatout: no Python process of the command opened a file below {folder}: nothing was kept"
     return (
         f"flatout: {counts['hits']:,} of {opened:,} reads ({share(counts['hits'] / opened)}) came from the cache, "
         f"{size(counts['hit_bytes'])}; {counts['files']:,} different files; "

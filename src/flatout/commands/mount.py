@@ -33,6 +33,7 @@ def mount(
     from flatout.report.quantities import duration
     from flatout.stage.mounting import mount as bring
     from flatout.stage.origins import StoreOptions
+    from flatout.terminal_text import one_line
 
     extras.require("stage")
     done = bring(source, folder, StoreOptions(endpoint, region, profile, anonymous), tool)
@@ -40,12 +41,12 @@ def mount(
         typer.echo(json_format.dumps(done.as_json()))
         return
     for why in done.refused:
-        typer.echo(f"not used: {why}", err=True)
+        typer.echo(one_line(f"not used: {why}"), err=True)
     checked = "the bucket is empty"
     if done.key is not None and done.open_s is not None:
         checked = f"{done.key} was read in {duration(done.open_s)} and is what the store holds"
-    typer.echo(f"{done.source} is {done.folder} now, by {done.tool}; {checked}")
-    typer.echo(f"End it with: flatout unmount {done.folder}")
+    typer.echo(one_line(f"{done.source} is {done.folder} now, by {done.tool}; {checked}"))
+    typer.echo(one_line(f"End it with: flatout unmount {done.folder}"))
 
 
 def unmount(
@@ -56,5 +57,6 @@ def unmount(
     Example: flatout unmount /mnt/imagenet
     """
     from flatout.stage.mounting import unmount as end
+    from flatout.terminal_text import one_line
 
-    typer.echo(f"{folder}: {end(folder)} is unmounted")
+    typer.echo(one_line(f"{folder}: {end(folder)} is unmounted"))

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from flatout.stage.selection import Selection
 
 
+def _named_folder(text: str) -> Path:
+    if not text:
+        raise typer.BadParameter("it is empty: give a folder (. for this one)")
+    return Path(text)
+
+
 def stage(
     source: Annotated[
         str,
@@ -25,7 +31,10 @@ def stage(
             help="s3://bucket/prefix, gs://…, az://…, https://… (a list, a file), or a folder.", show_default=False
         ),
     ],
-    dest: Annotated[str, typer.Argument(metavar="DEST", help="Folder next to the GPU.", show_default=False)],
+    destination: Annotated[
+        Path,
+        typer.Argument(metavar="DEST", help="Folder next to the GPU.", show_default=False, parser=_named_folder),
+    ],
     splits: Annotated[
         str | None, typer.Option("--splits", metavar="A,B", help="Only these folders, such as train,val.")
     ] = None,
@@ -71,6 +80,13 @@ def stage(
     ] = False,
     shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Of tar shards.")] = "1GiB",
     prune: Annotated[bool, typer.Option("--prune", help="Remove staged files that the source has no more.")] = False,
+    prune_most: Annotated[
+        bool, typer.Option("--prune-most", help="--prune also where that is more than half of what was staged.")
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace files at DEST that staging did not make, or that changed."),
+    ] = False,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, max=1024, help="So many at once; default: found by measuring.")
     ] = None,
@@ -104,14 +120,12 @@ def stage(
     from flatout.report.quantities import parse_size
 
     extras.require("stage")
-    if not dest:
-        raise UsageError("the destination is empty: give a folder (. for this one)")
-    destination = Path(dest)
     if check:
         raise typer.Exit(_check(destination, json))
     from flatout.stage.bringing import Options
     from flatout.stage.describing import packed_lines, summary_lines
     from flatout.stage.origins import StoreOptions, open_origin
+    from flatout.stage.overlap import refuse_overlap
     from flatout.stage.pictures import PictureChange
     from flatout.stage.selection import Selection, read_class_list
     from flatout.stage.staging import stage as bring
@@ -133,10 +147,20 @@ def stage(
     keep_free = parse_size(watch_space, option="--watch-space") if watch_space else None
     change = PictureChange(short_side=short_side, quality=quality, baseline=baseline, drop_corrupt=drop_corrupt)
     options = Options(
-        jobs=jobs, wait=wait, prune=prune, keep_free=keep_free, change=change if change.name else None, unpack=unpack
+        jobs=jobs,
+        wait=wait,
+        prune=prune or prune_most,
+        prune_most=prune_most,
+        overwrite=overwrite,
+        keep_free=keep_free,
+        change=change if change.name else None,
+        unpack=unpack,
     )
     stores = StoreOptions(endpoint, region, profile, anonymous)
+    if not source:
+        raise UsageError("SOURCE is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
     origin = open_origin(source, stores)
+    refuse_overlap(origin, destination)
     if cluster is not None and not dry_run:
         raise typer.Exit(
             _on_cluster(
@@ -144,14 +168,14 @@ def stage(
             )
         )
     if dry_run:
-        raise typer.Exit(_look_ahead(origin, destination, selection, keep_free, json))
+        raise typer.Exit(_look_ahead(origin, destination, selection, options, json))
     from flatout.stage.showing import Show
 
     show = Show(quiet=quiet)
     if pack or tar:
         from flatout.stage.packing import pack as bring_packed
 
-        try:
+        with show:
             packed = bring_packed(
                 origin,
                 destination,
@@ -161,20 +185,16 @@ def stage(
                 show.line,
                 parse_size(shard_size, option="--shard-size") if tar else None,
             )
-        finally:
-            show.close()
         print(json_format.dumps(packed.as_json()) if json else packed_lines(packed))
         return
-    try:
+    with show:
         summary = bring(origin, destination, selection, options, show.progress, show.line)
-    finally:
-        show.close()
     print(json_format.dumps(summary.as_json()) if json else summary_lines(summary))
     _print_failures(summary.failures)
-    raise typer.Exit(1 if summary.failed else 0)
+    raise typer.Exit(1 if summary.failed or summary.not_pruned else 0)
 
 
-def _look_ahead(origin: Origin, destination: Path, selection: Selection, keep_free: int | None, json: bool) -> int:
+def _look_ahead(origin: Origin, destination: Path, selection: Selection, options: Options, json: bool) -> int:
     from flatout.errors import UsageError
     from flatout.stage.describing import outlook_lines
     from flatout.stage.failures import Failure
@@ -183,7 +203,7 @@ def _look_ahead(origin: Origin, destination: Path, selection: Selection, keep_fr
 
     origin.tell = lambda line: print(one_line(line), file=sys.stderr)
     try:
-        outlook = look_ahead(origin, destination, selection, keep_free)
+        outlook = look_ahead(origin, destination, selection, options.keep_free, options.change)
     except Failure as failure:
         raise StagingFailed(f"{failure}: nothing was copied") from None
     assert outlook is not None, "the listing has no limit"
@@ -249,6 +269,8 @@ def _check(destination: Path, json: bool) -> int:
 
     from flatout.report.quantities import duration
     from flatout.stage.checking import check
+    from flatout.stage.describing import verified_text
+    from flatout.terminal_text import one_line
 
     found = check(destination)
     if json:
@@ -261,6 +283,10 @@ def _check(destination: Path, json: bool) -> int:
         for what, keys in (("missing", found.missing), ("changed", found.changed)):
             for key in keys[:20]:
                 print(f"  {what}: {one_line(key)}")
-        if found.missing or found.changed:
-            print("Staging again brings them.")
+        if found.verified:
+            print(f"  compared with the store when they came: {verified_text(found.verified)}")
+        if found.missing:
+            print("Staging again brings what is missing.")
+        if found.changed:
+            print("Staging again with --overwrite brings what has changed; without it the changed files stay.")
     return 1 if found.missing or found.changed else 0

@@ -12,6 +12,7 @@ import typer
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
+    from flatout.machine.mounts import Mount
     from flatout.stage.storage_rates import Storage
 
 BAR = 24  # columns
@@ -52,6 +53,8 @@ def storage(
         raise UsageError("--write writes into a folder, and an address is none")
     if "://" in place:
         require("stage")
+    elif (kind := _mount(place)).kind == "kernel":
+        raise UsageError(f"{place}: a file system of the kernel's own ({kind.fs_type}): no data lie there")
     if not place:
         raise UsageError("the place is empty: give a folder (. for this one), or s3://…")
     with written_files(Path(place)) if write else nullcontext() as own:
@@ -104,9 +107,10 @@ def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
 
 
 def _kind(place: str) -> str:
+    return "" if "://" in place else f" ({_mount(place).kind})"
+
+
+def _mount(place: str) -> Mount:
     from flatout.machine.mounts import mount_of, read_mounts
 
-    if "://" in place:
-        return ""
-    path = Path(place).resolve()
-    return f" ({mount_of(path, read_mounts(Path('/')) or []).kind})"
+    return mount_of(Path(place).resolve(), read_mounts(Path("/")) or [])

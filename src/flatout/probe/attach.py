@@ -53,6 +53,7 @@ def start(run, since_process_start=True):
     for name in TIMED_IMPORTS:
         watcher.watch(name)
     watcher.watch("torch", lambda torch: _torch_imported(watcher))
+    injections.install_at_start(watcher.watch)
     watcher.install()
     _note_exceptions()
     _write_before_exit()
@@ -85,6 +86,8 @@ def _torch_imported(watcher):
         injections.INJECTED.changed = _injected_changed
         # Before: what the probe times is the training as it is set.
         injections.install(watcher.watch)
+        if injections.INJECTED.applied or injections.INJECTED.refused:  # before torch was imported
+            _injected_changed()
     patches = importlib.import_module(__package__ + ".patches")
     missing = patches.install(watcher.watch)
     sys.addaudithook(open_files.OPENED.audit)
@@ -108,6 +111,7 @@ def inject():
     """Put the wanted settings into this process without recording it; what is refused is told at the end."""
     watcher = AfterImport(lambda *_: None, injections.INJECTED.refuse)
     watcher.watch("torch", lambda torch: injections.install(watcher.watch))
+    injections.install_at_start(watcher.watch)
     watcher.install()
     pid = os.getpid()
 

@@ -4,64 +4,78 @@ A training reads every file once a pass, in an order of its own: throwing out wh
 comes next. So nothing is thrown out that was read within the last two passes; when there is no room, a file is read
 from where it is. Files that two passes did not ask for (of another data set, or changed since) make room.
 
-Layout: ``xx/HASH`` is a link to ``xx/HASH-SIZE-MTIME``, the copy of one version of a file. The copy's time of change
-says when it was used last: whole seconds are the training's start, nanoseconds count the files opened since. ``state``
-is shared memory of all processes.
+A copy's time of change says when it was used last: whole seconds are the token of the youngest training that compared
+it with its source, nanoseconds count the files opened since. Each training compares each file once, by size and time
+of change, and the copy's bytes with their checksum; each time a copy is used its size is compared.
 """
 
 import contextlib
 import fcntl
 import hashlib
-import math
-import mmap
 import os
 import random
-import struct
+import stat
+import time
+import zlib
 
-_FIELDS = ("used", "clock", "bits", "hits", "misses", "hit_bytes")
-_MAP_BITS = 1 << 23  # counts distinct files: linear counting (Whang et al. 1990), good to some ten millions
-_HEAD = 8 * len(_FIELDS)
+from . import cache_folder
+from .cache_counts import SharedCounts
+
 PASSES = 2  # that must have gone by without a file's being read before it may make room
 _TRIES = 64  # files looked at for room
+_WRITTEN = "written"  # where the link of a file leads that the training itself has written: it is not kept
 # As they are before anything is patched: what the cache does itself is not to be cached.
 _open, _stat = os.open, os.stat
 
 
 class ReadCache:
-    """One folder's copies of files.
+    """Copies of files in a folder of flatout's own below another one.
 
     Args:
-        folder: where copies lie; made if it is not there.
+        at: the other folder; made if it is not there.
         budget: bytes of all copies.
-        token: whole seconds that name the training; the same in all its processes.
+        token: names the training, the same in all its processes; None: ``begin`` draws it.
+
+    Raises:
+        OSError: the folder cannot be made, is somebody else's, or has no room.
     """
 
-    def __init__(self, folder, budget, token):
-        self.folder, self.budget, self.token = folder, budget, token
-        os.makedirs(folder, exist_ok=True)
-        self._lock = _open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        with self._alone():
-            fd = _open(os.path.join(folder, "state"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            fresh = os.fstat(fd).st_size == 0
-            os.ftruncate(fd, _HEAD + _MAP_BITS // 8)
-            self._map = mmap.mmap(fd, _HEAD + _MAP_BITS // 8)
-            os.close(fd)
-            if fresh:
-                self._put("used", _held(folder))
+    def __init__(self, at, budget, token=None):
+        self._folder = cache_folder.CacheFolder(at)
+        self.folder, self.budget, self.token = self._folder.path, budget, token
+        with self._folder.alone():
+            self._counts = SharedCounts(os.path.join(self.folder, "state"))
 
     def begin(self):
-        """Before a training: count what is there, forget earlier counts, remove what killed ones left half done."""
-        with self._alone():
-            self._map[:] = bytes(len(self._map))
-            for place in _files(self.folder):
-                if place.endswith(".part"):
-                    _unlink(place)
-            self._put("used", _held(self.folder))
+        """Before a training: draw its token, remove what killed ones left, and shrink the cache to the budget.
+
+        Where another training uses the cache, its counts go on; else they begin at 0.
+        """
+        self._using, first = self._folder.use()
+        with self._folder.alone():
+            counts = self._counts
+            # Larger than all before it, whatever the clock says: a greater token says that a copy was compared later.
+            self.token = max(int(time.time()), counts.get("token") + 1)
+            counts.put("token", self.token)
+            if first:
+                counts.clear()
+                counts.put("since", self.token)
+            copies, reserved = self._folder.remove_leftovers(keep=() if first else (_WRITTEN,))
+            counts.put("used", reserved + sum(size for _, size, _ in copies))
+            for _, _, copy in sorted(copies):
+                if self._has_room(0):
+                    break
+                with contextlib.suppress(OSError):
+                    self._discard(copy)
+
+    def end(self):
+        """After a training: the folder is not used any more. Only for who began it, in the same process."""
+        os.close(self._using)
 
     def counts(self):
         """Numbers since ``begin``: bytes used, files opened, hits, misses, bytes of hits; and distinct files."""
-        found = {name: self._get(name) for name in _FIELDS}
-        found["files"] = round(self._distinct())
+        found = {name: self._counts.get(name) for name in ("used", "clock", "bits", "hits", "misses", "hit_bytes")}
+        found["files"] = round(self._counts.distinct())
         return found
 
     def open_path(self, path):
@@ -70,174 +84,209 @@ class ReadCache:
         Args:
             path: absolute.
         """
-        name = hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()
-        link = os.path.join(self.folder, name[:2], name)
-        clock = self._tick(name)
-        try:
-            held = _stat(link)
-            current = held.st_mtime_ns // 10**9 == self.token or self._is_current(link, path)
-        except OSError:
-            current = False
-        if current:
-            with contextlib.suppress(OSError):
-                os.utime(link, ns=(self._stamp(clock), self._stamp(clock)))
-            self._add("hits", 1)
-            self._add("hit_bytes", held.st_size)
-            return link
-        self._add("misses", 1)
-        return self._fill(path, link, clock) or path
+        name = _hash(path)
+        link = self._folder.link(name)
+        clock = self._counts.opened(name)
+        found = self._current(link, path)
+        if found is None:
+            self._counts.add("misses", 1)
+            return self._fill(path, name, clock) or path
+        copy, _, held = found
+        stamp = self._stamp(clock, held.st_mtime_ns)
+        with contextlib.suppress(OSError):
+            os.utime(copy, ns=(stamp, stamp))
+        self._counts.add("hits", 1)
+        self._counts.add("hit_bytes", held.st_size)
+        return copy
 
-    def _is_current(self, link, path):
-        """Whether the copy is of the file as it is now: asked once in a training, for it costs a round trip."""
-        size, mtime = os.readlink(link).split("-")[1:]
-        now = _stat(path)
-        if (now.st_size, now.st_mtime_ns) == (int(size, 16), int(mtime, 16)):
-            return True
-        self._remove(link)
-        return False
+    def written(self, path):
+        """Note that the training changes a file itself: its copy goes, and none is made until the next training."""
+        name = _hash(path)
+        with self._folder.alone():
+            self._remove(self._folder.link(name))
+            self._folder.make_shelf(name)
+            cache_folder.set_link(self._folder.link(name), _WRITTEN)
 
-    def _fill(self, path, link, clock):
+    def _current(self, link, path):
+        """The copy of the file as it is now, as ``linked`` gives it; None where there is none."""
+        found = cache_folder.linked(link)
+        if found is None:
+            return None
+        copy, (_, size, checksum, mtime_ns), held = found
+        right = held.st_size == size
+        if right and held.st_mtime_ns // 10**9 < self.token:
+            # Asked once in a training: it costs a round trip to the slow place.
+            now = _stat(path)
+            right = (now.st_size, now.st_mtime_ns) == (size, mtime_ns) and _checksum(copy) == checksum
+        if not right:
+            with self._folder.alone():
+                if cache_folder.linked_copy(link) == copy:
+                    self._remove(link)
+            return None
+        return found
+
+    def _fill(self, path, name, clock):
         """Copy the file; gives the copy's path, or None where it has no room or another process is at it."""
-        size = _stat(path).st_size
-        if size > self.budget:
+        found = _stat(path)
+        size, link = found.st_size, self._folder.link(name)
+        if not stat.S_ISREG(found.st_mode) or size > self.budget:
             return None
-        part = link + ".part"
+        if not self._has_room(size) and not self._may_evict(clock):
+            return None
+        part = "%s-%x.part" % (link, size)
+        with self._folder.alone():
+            if self._is_taken(link):
+                return None  # somebody made it just now, or the training wrote the file
+            out = self._open_part(part, name, size, clock)
+        if out is None:
+            return None
+        copy = None
         try:
-            os.makedirs(os.path.dirname(link), exist_ok=True)
-            out = _open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            checksum, mtime_ns = _copied(path, out, size)
+            stamp = self._stamp(clock)
+            os.utime(out, ns=(stamp, stamp))
+            with self._folder.alone():
+                if not self._is_taken(link):
+                    copy = cache_folder.copy_name(link, size, checksum, mtime_ns)
+                    os.rename(part, copy)
+                    cache_folder.set_link(link, os.path.basename(copy))
         except OSError:
-            return None
-        reserved = False
-        try:
-            reserved = self._reserve(size, clock)
-            if not reserved:
-                raise OSError("no room")
-            source = _open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                written = _copy(source, out)
-                now = os.fstat(source)
-            finally:
-                os.close(source)
-            if written != size:
-                raise OSError("it changed while it was read")
-            os.utime(out, ns=(self._stamp(clock), self._stamp(clock)))
-            copy = "%s-%x-%x" % (link, size, now.st_mtime_ns)
-            os.rename(part, copy)
-            swap = link + ".link"
-            _unlink(swap)
-            os.symlink(os.path.basename(copy), swap)
-            os.rename(swap, link)
-            return link
-        except OSError:
-            _unlink(part)
-            if reserved:
-                with self._alone():
-                    self._put("used", self._get("used") - size)
-            return None
+            pass
         finally:
+            try:
+                if copy is None:
+                    with self._folder.alone():
+                        cache_folder.unlink(part)
+                        self._release(size)
+            finally:
+                os.close(out)
+        return copy
+
+    def _open_part(self, part, name, size, clock):
+        """The file to write a copy to, with room reserved; None: somebody writes it, or there is none. Lock held."""
+        self._folder.make_shelf(name)
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            out, reserved = _open(part, flags | os.O_CREAT | os.O_EXCL, 0o600), False
+        except FileExistsError:  # of a process that was killed, with its room, if nobody has it locked
+            out, reserved = _open(part, flags), True
+        try:
+            fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
             os.close(out)
+            return None
+        if reserved:
+            os.ftruncate(out, 0)
+        elif not self._reserve(size, clock):
+            cache_folder.unlink(part)
+            os.close(out)
+            return None
+        return out
+
+    def _is_taken(self, link):
+        """Whether the link leads to a copy, or says that there is to be none; one that leads nowhere goes."""
+        if os.path.islink(link) and os.readlink(link) != _WRITTEN and cache_folder.linked_copy(link) is None:
+            cache_folder.unlink(link)
+        return os.path.lexists(link)
+
+    def _has_room(self, size):
+        return self._counts.get("used") + size <= self.budget
+
+    def _may_evict(self, clock):
+        return clock > PASSES * self._counts.distinct()
 
     def _reserve(self, size, clock):
-        """Take room for a file, from files that two passes did not read if need be."""
-        with self._alone():
-            if self._get("used") + size > self.budget and clock > PASSES * self._distinct():
-                self._evict(size, clock)
-            if self._get("used") + size > self.budget:
-                return False
-            self._put("used", self._get("used") + size)
-            return True
+        """Take room for a file, from files that two passes did not read if need be. The lock is held."""
+        if not self._has_room(size) and self._may_evict(clock):
+            self._evict(size, clock)
+        if not self._has_room(size):
+            return False
+        self._counts.put("used", self._counts.get("used") + size)
+        return True
+
+    def _release(self, size):
+        self._counts.put("used", max(self._counts.get("used") - size, 0))
 
     def _evict(self, size, clock):
         """Remove files until ``size`` fits; looks at some that are drawn, not at all. The lock is held."""
-        folders = [name for name in os.listdir(self.folder) if len(name) == 2]
-        random.shuffle(folders)
+        shelves, since = self._folder.shelves(), self._counts.get("since")
+        random.shuffle(shelves)
         looked = 0
-        for folder in folders:
-            for name in os.listdir(os.path.join(self.folder, folder)):
-                link = os.path.join(self.folder, folder, name)
-                if len(name) != 32 or not os.path.islink(link):
+        for shelf in shelves:
+            for name in os.listdir(shelf):
+                if not cache_folder.copy_named(name):
                     continue
                 looked += 1
+                copy = os.path.join(shelf, name)
                 with contextlib.suppress(OSError):
-                    token, then = divmod(_stat(link).st_mtime_ns, 10**9)
-                    if clock - (then if token == self.token else 0) > PASSES * self._distinct():
-                        self._remove(link, locked=True)
-            if looked > _TRIES or self._get("used") + size <= self.budget:
+                    token, then = divmod(os.lstat(copy).st_mtime_ns, 10**9)
+                    if clock - (then if token >= since else 0) > PASSES * self._counts.distinct():
+                        self._discard(copy)
+            if looked > _TRIES or self._has_room(size):
                 return
 
-    def _remove(self, link, locked=False):
-        """Remove a copy; whoever has it open goes on reading."""
-        with contextlib.nullcontext() if locked else self._alone(), contextlib.suppress(OSError):
-            size, copy = _stat(link).st_size, os.path.join(os.path.dirname(link), os.readlink(link))
-            os.unlink(link)
-            os.unlink(copy)
-            self._put("used", max(self._get("used") - size, 0))
+    def _remove(self, link):
+        """Remove a link and its copy; whoever has it open goes on reading. The lock is held."""
+        copy = cache_folder.linked_copy(link)
+        if copy is not None:
+            self._discard(copy)
+        cache_folder.unlink(link)
 
-    def _stamp(self, clock):
-        return self.token * 10**9 + min(clock, 10**9 - 1)
+    def _discard(self, copy):
+        """Remove a copy, and the link if it leads to it. The lock is held."""
+        known = cache_folder.copy_named(os.path.basename(copy))
+        link = os.path.join(os.path.dirname(copy), known[0])
+        if cache_folder.linked_copy(link) == copy:
+            cache_folder.unlink(link)
+        os.unlink(copy)
+        self._release(known[1])
 
-    def _tick(self, name):
-        """Count an opened file, and whether it is one more."""
-        bit = int(name[:16], 16) % _MAP_BITS
-        place, mask = _HEAD + bit // 8, 1 << bit % 8
-        if not self._map[place] & mask:
-            self._map[place] |= mask
-            self._add("bits", 1)
-        return self._add("clock", 1)
+    def _stamp(self, clock, before_ns=0):
+        return max(self.token, before_ns // 10**9) * 10**9 + min(clock, 10**9 - 1)
 
-    def _distinct(self):
-        return -_MAP_BITS * math.log(max(1.0 - self._get("bits") / _MAP_BITS, 1e-9))
 
-    def _get(self, field):
-        return struct.unpack_from("<q", self._map, 8 * _FIELDS.index(field))[0]
+def _hash(path):
+    return hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()
 
-    def _put(self, field, value):
-        struct.pack_into("<q", self._map, 8 * _FIELDS.index(field), value)
 
-    def _add(self, field, amount):
-        """Without the lock: two processes at once may lose one count, which decides nothing."""
-        value = self._get(field) + amount
-        self._put(field, value)
-        return value
-
-    @contextlib.contextmanager
-    def _alone(self):
-        # A descriptor of its own: locks belong to open files, which forked processes share.
-        fd = _open("/proc/self/fd/%d" % self._lock, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+def _copied(path, out, size):
+    """Checksum of what was copied, and the file's time of change; raises OSError if it changed meanwhile."""
+    source = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        before = os.fstat(source)
+        written, checksum = _copy(source, out)
+        now = os.fstat(source)
+    finally:
+        os.close(source)
+    if written != size or any(
+        getattr(before, field) != getattr(now, field) for field in ("st_size", "st_mtime_ns", "st_ctime_ns")
+    ):
+        raise OSError("it changed while it was read")
+    return checksum, now.st_mtime_ns
 
 
 def _copy(source, out):
-    written = 0
+    """Copy one descriptor to another; gives the bytes and their checksum."""
+    written = checksum = 0
     while True:
         block = os.read(source, 1 << 20)
         if not block:
-            return written
+            return written, checksum
+        checksum = zlib.crc32(block, checksum)
         view = memoryview(block)
         while view:
             view = view[os.write(out, view) :]
         written += len(block)
 
 
-def _files(folder):
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            yield os.path.join(parent, name)
-
-
-def _held(folder):
-    total = 0
-    for place in _files(folder):
-        if "-" in os.path.basename(place) and not os.path.islink(place):
-            with contextlib.suppress(OSError):
-                total += os.path.getsize(place)
-    return total
-
-
-def _unlink(path):
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+def _checksum(path):
+    fd = _open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        checksum = 0
+        while True:
+            block = os.read(fd, 1 << 20)
+            if not block:
+                return checksum
+            checksum = zlib.crc32(block, checksum)
+    finally:
+        os.close(fd)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flatout.stage.checksums import checksum_of
+from flatout.stage.claims import Claims
 from flatout.stage.concurrency import Width
 from flatout.stage.copying import copy, version_of
 from flatout.stage.failures import Failure
@@ -12,10 +17,12 @@ from flatout.stage.origins import Entry, Origin
 from flatout.stage.patience import retry
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
+from flatout.stage.pruning import remove
 from flatout.stage.space import check_room
-from flatout.stage.state import State, is_complete
-from flatout.stage.target import Target
-from flatout.stage.unpacking import is_archive, is_unpacked, unpack
+from flatout.stage.state import Complete, State, is_complete
+from flatout.stage.target import Target, in_the_way
+from flatout.stage.unpacking import Unpacker, is_archive, is_unpacked
+from flatout.stage.verifying import md5_in
 
 CHECK_SPACE_EVERY = 256  # files
 
@@ -27,6 +34,8 @@ class Options:
     jobs: int | None = None  # so many at once, always; None: found by climbing
     wait: bool = False  # wait for another staging to the same place
     prune: bool = False  # remove files that the source no longer has
+    prune_most: bool = False  # also where that is more than half of them
+    overwrite: bool = False  # replace files that staging did not make, or that were changed since
     keep_free: int | None = None  # bytes of the disk to leave to others; None: a default
     change: PictureChange | None = None  # what is done to pictures on the way
     unpack: bool = False  # archives become folders of files
@@ -58,6 +67,18 @@ class Bringer:
         """
         self.origin, self.target, self.state, self.options = origin, target, state, options
         self.progress, self.width, self.stopped = progress, width, stopped
+        self.claims = Claims(state)
+        self.unpacker = Unpacker(
+            origin=origin,
+            target=target,
+            state=state,
+            claims=self.claims,
+            keep_free=options.keep_free,
+            stopped=lambda: self.stopped(),
+            refused=progress.refuse,
+            failed=progress.fail,
+        )
+        self.looks_first = not state.is_new  # files may be there already
 
     def bring(self, entry: Entry, listing: int) -> bool:
         """See that an object is complete at the destination; False where it failed, which is counted and named.
@@ -71,33 +92,92 @@ class Bringer:
             OSError: the destination cannot be written.
         """
         archive = self.options.unpack and is_archive(entry.key)
-        if self._is_there(entry, archive, listing):
-            self.progress.keep(entry.size)
-            return True
+        try:
+            if self._is_there(entry, archive, listing):
+                self.progress.keep(entry.size)
+                return True
+        except Failure as failure:
+            self.progress.fail(str(failure))
+            self._saw(entry.key, archive, listing)
+            return False
         done = self._tried(entry, archive, listing)
         if done and (self.progress.copy(entry.size) % CHECK_SPACE_EVERY == 0 or archive):
             check_room(self.target.destination, 1, self.options.keep_free)
+        if not done:
+            self._saw(entry.key, archive, listing)
+        elif archive:
+            self.state.saw(entry.key, listing)  # as a file, where it was one before
         return done
+
+    def _saw(self, key: str, archive: bool, listing: int) -> None:
+        """Note that the source still has an object that did not come: what was made from it before is not gone."""
+        if self.state.is_new:
+            return
+        self.state.saw(key, listing)
+        if archive:
+            self.state.saw_archive(key, listing)
 
     def _is_there(self, entry: Entry, archive: bool, listing: int) -> bool:
         """Whether it is complete, or was left out before for a reason that still holds."""
-        if self.state.is_new:
+        if not self.looks_first:
             return False
         if archive:
-            return is_unpacked(entry, self.state, self.target, listing)
-        version = version_of(entry, self.options.change)
-        known = self.state.known(entry.key)
-        if known is not None and is_complete(known, version, self.target.path(entry.key)):
             self.state.saw(entry.key, listing)
-            return True
+            with self.claims.lock:
+                return is_unpacked(entry, self.state, self.target, listing)
+        version = version_of(entry, self.options.change)
+        # Where archives are unpacked, none may take the name between the look and the note.
+        with self.claims.lock if self.options.unpack else contextlib.nullcontext():
+            known = self.state.known(entry.key)
+            if known is not None and is_complete(known, version, self.target.path(entry.key)):
+                self.state.saw(entry.key, listing)
+                return True
         if self.state.dropped(entry.key) == version:
             self.progress.drop(entry.key)
             return True
-        return False
+        adopted = self._adopted(entry, known, version)
+        if adopted is not None:
+            self.state.add(adopted, listing)
+            self.progress.adopt()
+        return adopted is not None
+
+    def _adopted(self, entry: Entry, known: Complete | None, version: str) -> Complete | None:
+        """A file that lies there and has the right bytes, by a checksum that is known; None: it has to be fetched.
+
+        Raises:
+            Failure: it has been changed, and may not be replaced.
+        """
+        path = self.target.path(entry.key)
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        md5 = md5_in(entry) if version == entry.version else None
+        if known is not None and known.version == version:
+            like, size, verified = known.checksum, known.size, known.verified
+        elif md5 is not None:
+            like, size, verified = f"md5:{md5}", entry.size, "md5"
+        else:
+            return None
+        if found.st_size != size or checksum_of(path, like) != like:
+            if known is not None and known.version == version and not self.options.overwrite:
+                raise Failure("never", in_the_way(entry.key, True))
+            return None
+        return Complete(entry.key, size, version, like, found.st_mtime_ns, verified)
 
     def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
+        now = entry
+
+        def look_again(failure: Failure) -> None:
+            nonlocal now
+            self._attend(failure)
+            if failure.kind == "changed":
+                now = self.origin.look_again(now)
+
         try:
-            retry(lambda: self._once(entry, archive, listing), self._attend, self.stopped)
+            retry(lambda: self._once(now, archive, listing), look_again, self.stopped, wrong=("mismatch", "changed"))
         except Failure as failure:
             if not self.stopped():
                 self._slower(failure)
@@ -119,18 +199,31 @@ class Bringer:
 
     def _once(self, entry: Entry, archive: bool, listing: int) -> None:
         if archive:
-            unpack(entry, self.origin, self.target, self.state, listing, self.stopped, self.progress.refuse)
+            self.unpacker.unpack(entry, listing)
             return
+        if self.options.unpack:
+            self._see_free(entry, listing)
         try:
             done = copy(entry, self.origin, self.target, self.options.change, self._attend)
         except Corrupt as error:
             change = self.options.change
             if change is None or not change.drop_corrupt:
                 raise Failure("never", f"{error}: --drop-corrupt leaves such pictures out") from None
+            known = self.state.known(entry.key)
+            if known is not None:
+                remove(self.target.destination, known)
             self.state.drop(entry.key, version_of(entry, change), str(error))
-            self.target.path(entry.key).unlink(missing_ok=True)
             self.progress.drop(str(error))
             return
-        self.state.add(done, listing)
+        with self.claims.lock:
+            taken = self.claims.other(entry.key, done.version, listing) if self.options.unpack else None
+            self.state.add(done, listing)
+        if taken is not None:
+            raise Failure("never", f"{entry.key}: has taken the place of {taken}, which came at the same time")
         if done.version != entry.version and done.size != entry.size:
             self.progress.change()
+
+    def _see_free(self, entry: Entry, listing: int) -> None:
+        taken = self.claims.other(entry.key, version_of(entry, self.options.change), listing)
+        if taken is not None:
+            raise Failure("never", f"{entry.key}: {taken} is there: an archive has one of that name, too")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.stage.names import state_folder
+from flatout.stage.checksums import checksum_of
+from flatout.stage.manifest import read_state
 from flatout.stage.state import State
-from flatout.stage.target import checksum_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,37 +23,47 @@ class Check:
     files: int
     missing: tuple[str, ...]
     changed: tuple[str, ...]  # other size or other content than what was staged
+    verified: dict[str, int]  # how many files were compared with what of the store's when they came
     seconds: float
 
 
 def check(destination: Path, content: bool = True) -> Check:
     """Compare the files at a destination with what staging noted of them.
 
+    No file is touched. That a file is damaged is noted, where that can be: staging with ``overwrite`` brings it again.
+
     Args:
         destination: a folder that was staged to.
         content: read every file and compare its checksum; else sizes only.
 
     Raises:
-        UsageError: nothing was staged there.
+        UsageError: nothing was staged there, or what is noted of it is damaged.
     """
-    if not (state_folder(destination) / "state.sqlite").is_file():
-        raise UsageError(f"{destination}: nothing was staged there")
+    if destination.exists() and not destination.is_dir():
+        raise UsageError(f"{destination}: not a folder")
     began = time.monotonic()
-    state = State(destination)
-    missing, changed, files = [], [], 0
-    try:
-        for done in state.all():
-            files += 1
-            path = destination / done.key
-            try:
-                if os.lstat(path).st_size != done.size or (
-                    content and checksum_of(path, done.checksum) != done.checksum
-                ):
-                    changed.append(done.key)
-            except FileNotFoundError:
-                missing.append(done.key)
-        for key in (*missing, *changed):
-            state.remove(key)  # the next staging brings them again
-    finally:
-        state.close()
-    return Check(files=files, missing=tuple(missing), changed=tuple(changed), seconds=time.monotonic() - began)
+    missing, changed = [], []
+    verified: Counter[str] = Counter()
+    for done in read_state(destination):
+        verified[done.verified] += 1
+        path = destination / done.key
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            missing.append(done.key)
+            continue
+        is_same = stat.S_ISREG(found.st_mode) and found.st_size == done.size
+        if not is_same or (content and checksum_of(path, done.checksum) != done.checksum):
+            changed.append(done.key)
+    if changed:
+        with contextlib.suppress(UsageError):  # a disk that nothing can be written to
+            state = State(destination)
+            state.distrust(changed)
+            state.close()
+    return Check(
+        files=verified.total(),
+        missing=tuple(missing),
+        changed=tuple(changed),
+        verified=dict(verified),
+        seconds=time.monotonic() - began,
+    )

@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flatout.stage.bringing import Bringer, Options
+from flatout.stage.checksums import checksum_of
 from flatout.stage.concurrency import Width
 from flatout.stage.copiers import Copiers
 from flatout.stage.copying import version_of
 from flatout.stage.failures import Failure
+from flatout.stage.manifest import write_manifest
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, StoreOptions, open_origin
+from flatout.stage.own_folder import remove_partial
 from flatout.stage.progress import Progress
 from flatout.stage.selection import write_class_list
 from flatout.stage.space import check_room
 from flatout.stage.staging import CLASS_LIST, MOST_AT_ONCE, begin_destination
 from flatout.stage.state import Complete, State, is_complete
-from flatout.stage.target import Target, checksum_of, remove_partial
+from flatout.stage.target import Target
 
 
 class Piece(NamedTuple):
@@ -67,20 +70,20 @@ class ClusterHost:
         """
         self.folder = Path(destination)
         self.origin = open_origin(source, store)
-        begin_destination(self.folder)
+        self.folder = begin_destination(self.folder, self.origin)
         self._alone = alone(self.folder, options.wait, lambda line: None)
         self._alone.__enter__()
         self.state = State(self.folder)
-        self.state.claim(self.folder, self.origin.address)
+        self.state.claim(self.folder, self.origin.address, self.origin.server)
         remove_partial(self.folder)
         self.state.is_new = False  # after a host was lost, everything is asked for once more
         self.listing = self.state.begin()
         check_room(self.folder, 1, options.keep_free)
         if classes is not None:
-            write_class_list(self.folder / CLASS_LIST, classes)
+            write_class_list(self.folder / CLASS_LIST, classes, self.state)
         self.progress = Progress()
         self.width = Width(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
-        self.target = Target(self.folder)
+        self.target = Target(self.folder, self.state, options.overwrite)
         self.bringer = Bringer(self.origin, self.target, self.state, options, self.progress, self.width)
         self.taken = self.taken_bytes = 0
 
@@ -135,7 +138,7 @@ class ClusterHost:
             if checksum_of(self.target.path(done.key), piece.done.checksum) != piece.done.checksum:
                 self.target.path(done.key).unlink(missing_ok=True)
                 continue
-            self.state.add(done, self.listing)
+            self.state.add(piece.done._replace(mtime_ns=done.mtime_ns), self.listing)
             self.taken += 1
             self.taken_bytes += done.size
             right.append(done.key)
@@ -148,7 +151,7 @@ class ClusterHost:
 
     def finish(self) -> HostCounts:
         """Write the manifest; gives what was done here."""
-        self.state.write_manifest(self.folder, self.origin.address)
+        write_manifest(self.state, self.origin.address)
         files, size = self.state.totals()
         self.state.close()
         self._alone.__exit__(None, None, None)

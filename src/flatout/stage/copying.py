@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import re
 import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from flatout.stage.buffers import thread_buffer
-from flatout.stage.failures import Failure
-from flatout.stage.large_files import PART_BYTES, Attend, nobody
-from flatout.stage.origins import Entry, Origin
+from flatout.stage.checksums import PART_BYTES
+from flatout.stage.large_files import Attend, nobody
+from flatout.stage.origins import Attributes, Entry, Origin
 from flatout.stage.patience import read_patiently
 from flatout.stage.pictures import PictureChange
-from flatout.stage.state import Complete
+from flatout.stage.state import SIZE_ONLY, Complete
 from flatout.stage.target import Target
+from flatout.stage.verifying import Verification, judge_parts, parts_in, plan_for, same_version
 
 PIECE_BYTES = 1 << 20  # of the thread's buffer: many threads copy at once
+IN_ORDER_BYTES = 4 << 20  # of a large object, asked for at once: those on their way are in memory
 STREAMED_BYTES = 128 << 20  # up to which an object whose bytes are needed in order comes over one connection
 AHEAD = 4  # parts of a larger one on their way
-_IN_ORDER = threading.Semaphore(8)  # larger ones at once: each holds up to AHEAD parts in memory
-_MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+_IN_ORDER = threading.Semaphore(4)  # larger ones at once: each holds up to AHEAD parts in memory, twice
 
 
 def copy(
@@ -35,7 +34,7 @@ def copy(
 ) -> Complete:
     """Copy an object: read it, check it, write it; it gets its name last.
 
-    The check: the size that was listed; the MD5 that the store gives as ETag of an object stored in one piece.
+    The check: the size that was listed, and what the store offers to compare (``verifying.py``).
     Larger objects are read in ranges of the version listed, so that no two versions mix.
 
     Args:
@@ -52,19 +51,45 @@ def copy(
         OSError: the destination cannot be written.
     """
     version = version_of(entry, change)
-    expected = _expected_md5(entry)
+    verification = Verification(entry, origin)
     if change is not None and change.applies(entry.key):
-        data = b"".join(map(bytes, _checked(entry, origin, expected)))
-        return target.write(entry.key, [change.apply(entry.key, data)], version)
-    if entry.size > PART_BYTES and expected is None and origin.has_ranges(entry):
+        data = b"".join(map(bytes, verification.passing(_pieces(entry, origin))))
+        verification.judge(data)
+        done = target.write(entry.key, [change.apply(entry.key, data)], version)
+        return done._replace(verified=verification.verified)
+    attributes = origin.attributes(entry)
+    in_parts = entry.size > PART_BYTES or (parts_in(entry) or 0) > 1
+    if in_parts and not verification.has_checksum and origin.has_ranges(entry):
+        return _copy_in_parts(entry, origin, target, attend, attributes)
+    done = target.write(
+        entry.key,
+        verification.passing(_pieces(entry, origin)),
+        version,
+        entry.size,
+        verification.checksum if verification.has_checksum else None,
+        attributes,
+        lambda fd: verification.judge(f"/proc/self/fd/{fd}"),
+    )
+    return done._replace(verified=verification.verified)
 
-        def stream(start: int, length: int) -> Iterator[memoryview]:
-            return origin.stream(entry, thread_buffer(), start, length)
 
-        return target.write_parts(entry.key, stream, version, entry.size, attend)
-    # What was compared with the store's own checksum needs no other one.
-    checksum = f"md5:{expected}" if expected else ""
-    return target.write(entry.key, _checked(entry, origin, expected), version, entry.size, checksum)
+def _copy_in_parts(
+    entry: Entry, origin: Origin, target: Target, attend: Attend, attributes: Attributes | None
+) -> Complete:
+    """Copy an object whose parts may come in any order."""
+    # A large object is worth a question beforehand: the store may have a checksum that costs less than an MD5.
+    plan = plan_for(entry, origin, same_version(entry, origin) if entry.size > PART_BYTES else None)
+    verified = SIZE_ONLY
+
+    def stream(start: int, length: int) -> Iterator[memoryview]:
+        return origin.stream(entry, thread_buffer(), start, length)
+
+    def ended(fd: int, checksum: str) -> None:
+        nonlocal verified
+        verified = judge_parts(plan, checksum, entry, origin, f"/proc/self/fd/{fd}")
+
+    done = target.write_parts(entry.key, stream, entry.version, entry.size, attend, attributes, plan.checksum, ended)
+    return done._replace(verified=verified)
 
 
 def version_of(entry: Entry, change: PictureChange | None) -> str:
@@ -72,28 +97,19 @@ def version_of(entry: Entry, change: PictureChange | None) -> str:
     return f"{entry.version}+{change.name}" if change is not None and change.applies(entry.key) else entry.version
 
 
-def _checked(entry: Entry, origin: Origin, expected: str | None) -> Iterator[memoryview]:
-    """The bytes of an object; raises at the end if they are not what was listed."""
-    digest = hashlib.md5(usedforsecurity=False) if expected else None
-    received = 0
-    in_parts = entry.size > STREAMED_BYTES and origin.has_ranges(entry)
-    for piece in _parts(entry, origin) if in_parts else origin.stream(entry, thread_buffer()[:PIECE_BYTES]):
-        received += len(piece)
-        if digest is not None:
-            digest.update(piece)
-        yield piece
-    if received != entry.size:
-        raise Failure("changed", f"{entry.key}: {received} bytes came where {entry.size} were listed")
-    if digest is not None and digest.hexdigest() != expected:
-        raise Failure("again", f"{entry.key}: the bytes do not match the store's checksum")
+def _pieces(entry: Entry, origin: Origin) -> Iterator[memoryview]:
+    """The bytes of an object in order."""
+    if entry.size > STREAMED_BYTES and origin.has_ranges(entry):
+        return _parts(entry, origin)
+    return origin.stream(entry, thread_buffer()[:PIECE_BYTES])
 
 
 def _parts(entry: Entry, origin: Origin) -> Iterator[memoryview]:
     """The parts of a large object in order, several of them on their way at once."""
-    starts = iter(range(0, entry.size, PART_BYTES))
+    starts = iter(range(0, entry.size, IN_ORDER_BYTES))
 
     def read(start: int) -> bytes:
-        return read_patiently(origin, entry, start, min(PART_BYTES, entry.size - start))
+        return read_patiently(origin, entry, start, min(IN_ORDER_BYTES, entry.size - start))
 
     with _IN_ORDER, ThreadPoolExecutor(AHEAD, "flatout-parts") as pool:
         coming = deque(pool.submit(read, start) for start in itertools.islice(starts, AHEAD))
@@ -106,9 +122,3 @@ def _parts(entry: Entry, origin: Origin) -> Iterator[memoryview]:
         finally:
             for waiting in coming:
                 waiting.cancel()
-
-
-def _expected_md5(entry: Entry) -> str | None:
-    """The MD5 in an ETag; None where the ETag is none (several parts, encryption)."""
-    found = _MD5.fullmatch(entry.version)
-    return found[1] if found else None

@@ -28,6 +28,11 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
         one_line(address),
         f"  {number('files'):,} files, {size(number('bytes'))}"
         + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
+    ]
+    missing = number("missing_files")
+    if missing != number("files"):
+        lines.append(f"  {missing:,} of them are missing there or have changed, {size(number('missing_bytes'))}")
+    lines += [
         f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
     ]
     if outlook["refused"]:
@@ -37,10 +42,10 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
     unlisted = outlook["unlisted"]
     assert isinstance(unlisted, tuple)
     lines += [f"  not listed: {one_line(why)}" for why in unlisted[:NAMED]]
-    if isinstance(seconds, float):
+    if isinstance(seconds, float) and missing:
         lines.append(
-            f"  about {duration(seconds)}: a prediction from reading {number('tried_files'):,} of the files, "
-            f"{number('tried_at_once')} at once"
+            f"  about {duration(seconds)} to read them: a prediction from reading {number('tried_files'):,} of the "
+            f"files, {number('tried_at_once')} at once; writing many small files may take longer"
         )
     return "\n".join([*lines, "Nothing was copied."])
 
@@ -53,7 +58,10 @@ def summary_lines(summary: Summary) -> str:
         f"  there now: {summary.total_files:,} files, {size(summary.total_bytes)} in {summary.destination}",
     ]
     if summary.kept:
-        lines.append(f"  {summary.kept:,} were complete already")
+        adopted = f", {summary.adopted:,} of them not staged by flatout" if summary.adopted else ""
+        lines.append(f"  {summary.kept:,} were complete already{adopted}")
+    if summary.verified:
+        lines.append(f"  compared with the source: {verified_text(summary.verified)}")
     if summary.changed:
         lines.append(f"  {summary.changed:,} pictures were changed on the way")
     if summary.dropped:
@@ -65,14 +73,32 @@ def summary_lines(summary: Summary) -> str:
     if summary.refused:
         lines.append(f"  {summary.refused:,} left out, such as {one_line(summary.refusals[0])}")
     if summary.gone:
-        what = "removed" if summary.pruned else "still here: --prune removes them"
-        lines.append(f"  {summary.gone:,} no longer in the source ({what}), such as {one_line(summary.gone_names[0])}")
+        lines.append(_gone_line(summary))
+    if summary.not_pruned:
+        lines.append(f"  nothing was pruned: {one_line(summary.not_pruned)}")
     if summary.classes is not None:
         lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
     if summary.failed:
         lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
     again = f"Check it later: flatout stage {summary.source} {summary.destination} --check"
     return "\n".join([*lines, one_line(again)])
+
+
+def _gone_line(summary: Summary) -> str:
+    if summary.pruned:
+        what = "removed" if summary.pruned == summary.gone else f"{summary.pruned:,} removed"
+        if summary.gone_changed:
+            what += f", {summary.gone_changed:,} kept: changed here"
+    elif summary.gone_changed:
+        what = "kept: changed here"
+    else:
+        what = "still here" if summary.not_pruned else "still here: --prune removes them"
+    return f"  {summary.gone:,} no longer in the source ({what}), such as {one_line(summary.gone_names[0])}"
+
+
+def verified_text(verified: dict[str, int]) -> str:
+    """How many files were compared with what."""
+    return ", ".join(f"{count:,} by {what}" for what, count in verified.items())
 
 
 def packed_lines(packed: PackSummary) -> str:

@@ -8,7 +8,7 @@ import socket
 import ssl
 from typing import Literal
 
-Kind = Literal["busy", "again", "gone", "denied", "changed", "never"]
+Kind = Literal["busy", "again", "mismatch", "gone", "denied", "changed", "never"]
 LONGEST_TEXT = 400  # characters of what a server or a library says
 _SECRET = re.compile(
     r"(X-Amz-(?:Signature|Credential|Security-Token)|sig|AWSAccessKeyId|Signature|X-Goog-(?:Signature|Credential))"
@@ -31,8 +31,9 @@ class Failure(Exception):
     """One object, or the listing, could not be read.
 
     Attributes:
-        kind: ``busy`` (the store asks to go slower), ``again`` (worth another try), ``gone``, ``denied``,
-            ``changed`` (another version than the one listed) or ``never``.
+        kind: ``busy`` (the store asks to go slower), ``again`` (worth another try), ``mismatch`` (bytes that are
+            not what the store said), ``gone``, ``denied``, ``changed`` (another version than the one listed) or
+            ``never``.
         status: of the HTTP answer that said so; None: there was none.
         retry_after_s: seconds that the server asked to wait; None: it did not ask.
         given_up: it was tried for as long as is worth it.

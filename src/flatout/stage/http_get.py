@@ -14,6 +14,7 @@ import re
 import socket
 import ssl
 import struct
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from flatout.stage.http_requests import trusted
 
 CONNECT_S = 10.0
 SILENT_S = 60  # a server that sends nothing for so long is given up
+LEAST_BYTES_PER_S = 4096  # of a body, once SILENT_S have passed: a connection that stalls is worth another one
 HEAD_BYTES = 64 << 10
 TELLING = (404, 408, 410, 412, 429, *range(500, 600))  # statuses that say enough without a library
 _PLAIN = re.compile(r"[!-~]+")  # what may stand in a request line
@@ -98,11 +100,15 @@ class PlainGets:
             connection, left, have = self._ask(server, request, buffer, length, where)
             if have > left:
                 raise ConnectionError("more bytes came than the head says")
+            began, came = time.monotonic(), 0
             while True:
                 wanted = min(left, len(buffer))
                 while have < wanted:
                     have += connection.receive(buffer[have:wanted])
+                    if have < wanted:
+                        _see_rate(came + have, began)
                 left -= wanted
+                came += wanted
                 if not left:
                     break
                 yield buffer[:wanted]
@@ -147,6 +153,13 @@ class PlainGets:
         return self._idle[server]
 
 
+def _see_rate(came: int, began: float) -> None:
+    """Raises TimeoutError where a server sends so little that its connection must be taken for dead."""
+    took = time.monotonic() - began
+    if took >= SILENT_S and came < LEAST_BYTES_PER_S * took:
+        raise TimeoutError(f"{came} bytes came in {took:.0f} s")
+
+
 class _Connection:
     def __init__(self, server: Server) -> None:
         parts = urlsplit(f"{server.scheme}://{server.netloc}")
@@ -177,7 +190,7 @@ class _Connection:
 
     def head(self, buffer: memoryview) -> tuple[bytes, int]:
         """The head of an answer; what came of the body lies at the buffer's beginning then."""
-        have = 0
+        have, began = 0, time.monotonic()
         while True:
             have += self._receive(buffer[have:], 0)
             head = bytes(buffer[: min(have, HEAD_BYTES)])
@@ -187,6 +200,7 @@ class _Connection:
                 return head[:end], have - end - 4
             if have >= HEAD_BYTES:
                 raise Unusual
+            _see_rate(have, began)
 
     def receive(self, into: memoryview) -> int:
         """At least one byte, all that is asked for where the kernel can wait for it."""

@@ -8,15 +8,14 @@ import functools
 import os
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+from flatout.stage.checksums import CRC_OF_PARTS, Checksum
 from flatout.stage.failures import Failure
 from flatout.stage.patience import retry
 
-PART_BYTES = 16 << 20
 PARTS_AT_ONCE = 32  # of all large files of a destination together
 BLOCK = 4096  # what goes past the page cache is a multiple of it
 # A slower disk is left to the page cache, which takes the bytes at once and writes them later.
@@ -44,8 +43,10 @@ class LargeFiles:
         self._direct = hasattr(os, "O_DIRECT") and os.path.exists("/proc/self/fd")
         self._rate = _RateWhileBusy()
 
-    def write(self, fd: int, key: str, size: int, stream: Stream, attend: Attend = nobody) -> list[int]:
-        """Write all parts; gives the CRC-32 of each part of PART_BYTES, in order.
+    def write(
+        self, fd: int, key: str, size: int, stream: Stream, attend: Attend = nobody, checksum: Checksum = CRC_OF_PARTS
+    ) -> str:
+        """Write all parts, as large as the checksum needs them; gives the checksum.
 
         Args:
             fd: of the file, open for writing.
@@ -54,6 +55,7 @@ class LargeFiles:
             stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
             attend: called in them before each part with None, and with each failure that another try follows; what
                 it raises ends the file.
+            checksum: of the file, computed while it is written.
 
         Raises:
             Failure: a part could not be read, or is not as long as it should be.
@@ -64,24 +66,24 @@ class LargeFiles:
             if beside is not None:
                 stack.callback(os.close, beside)
 
-            def one(start: int) -> int:
-                wanted = min(PART_BYTES, size - start)
-                at, checksum = start, 0
+            def one(start: int) -> bytes:
+                wanted = min(checksum.range_bytes, size - start)
+                at, part = start, checksum.part()
                 for piece in stream(start, wanted):
-                    checksum = zlib.crc32(piece, checksum)
+                    part.update(piece)
                     self._put(fd, beside, piece, at)
                     at += len(piece)
                 if at - start != wanted:
                     raise Failure("changed", f"{key}: {at - start} bytes came where {wanted} were asked for")
-                return checksum
+                return part.digest()
 
-            def patient(start: int) -> int:
+            def patient(start: int) -> bytes:
                 attend(None)
                 return retry(functools.partial(one, start), attend)
 
-            parts = [self._pool.submit(patient, start) for start in range(0, size, PART_BYTES)]
+            parts = [self._pool.submit(patient, start) for start in range(0, size, checksum.range_bytes)]
             try:
-                return [part.result() for part in parts]
+                return checksum.of([part.result() for part in parts], size)
             except BaseException:
                 for part in parts:
                     part.cancel()

@@ -21,6 +21,7 @@ from flatout.stage.s3 import S3Origin
 WITHIN_S = 60.0
 COMPARED_BYTES = 64 << 10
 _UNMOUNT = (("fusermount3", "-u"), ("fusermount", "-u"), ("umount",))
+FUSE_MISSING = "fusermount3 was not found: install the package fuse3 (Debian, Ubuntu, Fedora, Alpine)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +63,11 @@ def mount(source: str, folder: Path, options: StoreOptions, only: str | None = N
         CommandError: the bucket cannot be read, or no program could mount it.
     """
     tools = _tools(only)
+    _see_no_credentials(options.endpoint)
     bucket = _bucket(source, options)
     origin = S3Origin(source, options)
     keys = profile_credentials(options.profile)
+    _see_no_credentials(bucket.options.endpoint or keys.get("endpoint"))
     if bucket.options.endpoint is None and "endpoint" in keys:
         bucket = replace(bucket, options=replace(bucket.options, endpoint=keys["endpoint"]))
     made = _prepare(folder)
@@ -94,7 +97,28 @@ def mount(source: str, folder: Path, options: StoreOptions, only: str | None = N
         raise
     if made:
         folder.rmdir()
-    raise CommandError(f"{origin.address} could not be mounted: {'; '.join(refused)}", 1)
+    hint = "" if _has_fusermount() else f"; {FUSE_MISSING}"
+    raise CommandError(f"{origin.address} could not be mounted: {'; '.join(refused)}{hint}", 1)
+
+
+def _has_fusermount() -> bool:
+    return bool(shutil.which("fusermount3") or shutil.which("fusermount"))
+
+
+def _see_no_credentials(endpoint: str | None) -> None:
+    """An endpoint goes on the command line of the program that mounts, where everybody on the machine can read it.
+
+    Raises:
+        UsageError: there are credentials in it.
+    """
+    if endpoint is None:
+        return
+    parts = urlsplit(endpoint)
+    if "@" in parts.netloc or parts.query:
+        raise UsageError(
+            f"--endpoint {parts.scheme}://…@{parts.hostname}: credentials do not belong into an address, where other "
+            "users can see them: use --profile or the environment"
+        )
 
 
 def _tools(only: str | None) -> list[Tool]:
@@ -193,16 +217,21 @@ def _compare(origin: S3Origin, first: Entry | None, folder: Path) -> float | Non
 
 
 def unmount(folder: Path) -> str:
-    """Unmount a folder; gives the kind of what was mounted.
+    """Unmount a bucket; gives the kind of what was mounted.
 
     Raises:
-        UsageError: nothing is mounted there.
+        UsageError: nothing is mounted there, or something that ``flatout mount`` does not make.
         CommandError: it is in use, or may not be unmounted.
     """
     there = _mount_at(folder)
     if there is None:
         raise UsageError(f"{folder}: nothing is mounted there")
-    said = "no program to unmount with was found"
+    if there.kind not in [tool.name for tool in TOOLS] or not there.fs_type.startswith("fuse"):
+        raise UsageError(
+            f"{folder}: a file system of type {there.fs_type} is mounted there, not a bucket: flatout unmounts what "
+            f"{', '.join(tool.name for tool in TOOLS)} have mounted; for others there is umount"
+        )
+    said = FUSE_MISSING
     for program, *options in _UNMOUNT:
         if shutil.which(program) is None:
             continue
@@ -236,4 +265,5 @@ def _users(folder: Path) -> str:
 def _mount_at(folder: Path) -> Mount | None:
     # The name's parents alone are resolved: a look at the mount itself hangs where its server is gone.
     point = os.path.join(os.path.realpath(folder.absolute().parent), folder.name)
-    return next((mount for mount in read_mounts(Path("/")) or [] if mount.point == point), None)
+    # Of several, one above the other, the last is the one that is seen.
+    return next((mount for mount in reversed(read_mounts(Path("/")) or []) if mount.point == point), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -50,17 +51,29 @@ def state_folder(destination: Path) -> Path:
     """Where staging keeps its own files: beside the destination, on the same disk.
 
     A data set that takes each folder for a class must not find one more. Only where nothing can be written beside the
-    destination, or another disk begins with it, they lie in it.
+    destination, or another disk begins with it, they lie in it. A destination that is a link is the folder that it
+    leads to; files that are there already stay where they are, whatever may be written now.
     """
-    inside = destination.absolute() / STATE_FOLDER
-    parent = inside.parent.parent
+    folder = Path(os.path.realpath(destination))
+    inside, beside = folder / STATE_FOLDER, folder.parent / beside_name(folder.name)
+    for found in (inside, beside):
+        if os.path.lexists(found):
+            return found
     try:
-        same_disk = os.stat(parent).st_dev == os.stat(inside.parent).st_dev
+        same_disk = os.stat(folder.parent).st_dev == os.stat(folder).st_dev
     except FileNotFoundError:  # a destination that is not there yet
         same_disk = True
-    if inside.exists() or not same_disk or parent == inside.parent or not os.access(parent, os.W_OK | os.X_OK):
+    if not same_disk or folder.parent == folder or not os.access(folder.parent, os.W_OK | os.X_OK):
         return inside
-    return parent / f".{inside.parent.name[:200]}{STATE_FOLDER}"
+    return beside
+
+
+def beside_name(name: str) -> str:
+    """Name of the folder of staging's own files beside a destination of a name."""
+    whole = f".{name}{STATE_FOLDER}"
+    if len(os.fsencode(whole)) <= LONGEST_NAME:
+        return whole
+    return f".{hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()}{STATE_FOLDER}"
 
 
 def ignores_case(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.stage.names import state_folder
+from flatout.stage.own_folder import open_folder
 
 
 @contextmanager
@@ -22,11 +23,13 @@ def alone(destination: Path, wait: bool, report: Callable[[str], None]) -> Itera
         report: told once that it waits.
 
     Raises:
-        UsageError: another staging goes on there, and ``wait`` is off.
+        UsageError: another staging goes on there, and ``wait`` is off; or the lock cannot be made.
     """
-    folder = state_folder(destination)
-    folder.mkdir(exist_ok=True)
-    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        lock = open_folder(destination) / "lock"
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise UsageError(f"{error.filename or destination}: {error.strerror or error}") from None
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,8 +41,9 @@ def alone(destination: Path, wait: bool, report: Callable[[str], None]) -> Itera
                 ) from None
             report(f"waiting for the staging of process {holder} to end")
             fcntl.flock(fd, fcntl.LOCK_EX)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: who waits is not told of whom
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(fd)

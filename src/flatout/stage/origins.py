@@ -16,10 +16,18 @@ from flatout.stage.buffers import thread_buffer
 from flatout.stage.failures import Failure, failure_of, without_secrets
 from flatout.stage.folder_walk import FolderWalk
 from flatout.stage.skipped import Skipped
+from flatout.stage.store_facts import Facts
 
 S3_SCHEMES = ("s3", "s3a")
 STORE_SCHEMES = (*S3_SCHEMES, "gs", "az", "azure", "abfs", "abfss", "adl", "memory")
 LIST_SUFFIXES = (".txt", ".lst")  # of lists of web addresses, one a line
+
+
+class Attributes(NamedTuple):
+    """What a file has besides its bytes."""
+
+    mtime_ns: int
+    mode: int
 
 
 class Entry(NamedTuple):
@@ -35,11 +43,15 @@ class Origin(ABC):
 
     Attributes:
         address: for people and the manifest; never holds credentials.
+        server: host and port; another server with the same address is another source. Empty: the address says all.
+        unverified: what is said of a file whose bytes were compared with nothing.
         stopped: set by who lists: True ends pauses and tries of a listing.
         tell: set by who lists: called with a line about a listing that has to wait.
     """
 
     address: str
+    server: str = ""
+    unverified: str = "size only"
     stopped: Callable[[], bool] = staticmethod(lambda: False)
     tell: Callable[[str], None] = staticmethod(lambda line: None)
 
@@ -89,6 +101,21 @@ class Origin(ABC):
     def has_ranges(self, entry: Entry) -> bool:
         """Whether a part of an object can be had without all of it."""
         return True
+
+    def attributes(self, entry: Entry) -> Attributes | None:
+        """What a copy gets of an object besides its bytes; None: nothing."""
+        return None
+
+    def facts(self, entry: Entry, part: int | None = None) -> Facts | None:
+        """What a server says of an object now, or of one of the parts it was stored in; None: it cannot be asked."""
+        return None
+
+    def look_again(self, entry: Entry) -> Entry:
+        """The object as it is now, where that can be asked for; raises Failure where it is gone."""
+        facts = self.facts(entry)
+        if facts is None or facts.size is None or not (entry.version.startswith('"') and facts.etag):
+            return entry
+        return Entry(entry.key, facts.size, facts.etag)
 
     def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
         """Bytes of an object, or of a range of it; raises Failure."""
@@ -143,6 +170,8 @@ def open_origin(source: str, options: StoreOptions = StoreOptions()) -> Origin:
 class FolderOrigin(Origin):
     """A folder: local, or any mounted file system."""
 
+    unverified = "size and time"  # both are the same before and after the bytes are read
+
     def __init__(self, root: Path) -> None:
         """Take the folder.
 
@@ -171,17 +200,46 @@ class FolderOrigin(Origin):
     def stream(
         self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
-        """The bytes of a file, or of a range of it, in pieces."""
+        """The bytes of a file, or of a range of it, in pieces; the file stays what was listed until the last."""
         left = entry.size - start if length is None else length
         try:
             with open(self.root / entry.key, "rb", buffering=0) as file:
+                _see_unchanged(file.fileno(), entry)
                 while left > 0:
                     have, wanted = 0, min(left, len(buffer))
                     while have < wanted and (got := os.preadv(file.fileno(), [buffer[have:wanted]], start + have)):
                         have += got
+                    if have == left:
+                        _see_unchanged(file.fileno(), entry)
                     yield buffer[:have]
                     if have < wanted:
                         return  # it became shorter: who asked sees that
                     start, left = start + have, left - have
         except OSError as error:
             raise failure_of(error, str(self.root / entry.key)) from error
+
+    def attributes(self, entry: Entry) -> Attributes | None:
+        """Time of the last change, and permissions, of which the owner's to read stays."""
+        try:
+            found = os.stat(self.root / entry.key)
+        except OSError as error:
+            raise failure_of(error, str(self.root / entry.key)) from error
+        return Attributes(found.st_mtime_ns, found.st_mode & 0o777 | 0o400)
+
+    def look_again(self, entry: Entry) -> Entry:
+        """The file as it is now."""
+        try:
+            found = os.stat(self.root / entry.key)
+        except OSError as error:
+            raise failure_of(error, str(self.root / entry.key)) from error
+        return Entry(entry.key, found.st_size, _version(found))
+
+
+def _version(found: os.stat_result) -> str:
+    return f"{found.st_size}:{found.st_mtime_ns}"
+
+
+def _see_unchanged(fd: int, entry: Entry) -> None:
+    """Raises Failure where a file is no longer the one that was listed: what was read of it may be of two versions."""
+    if entry.version != _version(os.fstat(fd)):
+        raise Failure("changed", f"{entry.key}: changed at the source while it was copied")

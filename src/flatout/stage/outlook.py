@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from flatout.stage.copying import version_of
 from flatout.stage.failures import Failure
+from flatout.stage.manifest import noted
 from flatout.stage.names import refusal
 from flatout.stage.origins import Entry, Origin
+from flatout.stage.pictures import PictureChange
 from flatout.stage.selection import Selection, chosen_classes, selected
 from flatout.stage.space import free_bytes
+from flatout.stage.state import is_complete
 
 TRY_FILES = 64
 TRY_AT_ONCE = 32  # each of them makes a connection first
@@ -26,6 +31,8 @@ class Outlook:
 
     files: int
     bytes: int
+    missing_files: int  # of those: not at the destination yet, or not as they are now
+    missing_bytes: int
     refused: int  # keys that cannot be files, links that lead nowhere, and the like
     unlisted: tuple[str, ...]  # folders that could not be read, with the reason
     free_bytes: int
@@ -33,7 +40,7 @@ class Outlook:
     classes: int | None
     tried_files: int  # read for the prediction
     tried_at_once: int
-    predicted_s: float | None  # at the rate of those; None where none could be read
+    predicted_s: float | None  # of reading what is missing, at the rate of those; None where none could be read
 
     def as_json(self) -> dict[str, object]:
         """As plain values."""
@@ -45,6 +52,7 @@ def look_ahead(
     destination: Path,
     selection: Selection,
     keep_free: int | None = None,
+    change: PictureChange | None = None,
     watch: Callable[[int, int], None] = lambda files, size: None,
     listing_s: float = math.inf,
 ) -> Outlook | None:
@@ -58,6 +66,7 @@ def look_ahead(
         destination: need not exist.
         selection: what of it.
         keep_free: bytes of the disk to leave to others.
+        change: what would be done to pictures on the way.
         watch: called now and then with the files and bytes listed so far.
         listing_s: seconds that listing may take.
 
@@ -65,38 +74,45 @@ def look_ahead(
         None when listing takes longer than allowed.
     """
     began = time.monotonic()
-    files = total = refused = 0
+    files = total = refused = missing = missing_bytes = 0
     tries: list[Entry] = []
     tried = 0
     classes = chosen_classes(origin, selection)
-    for entry in selected(origin, selection, classes):
-        if refusal(entry.key) is not None:
-            refused += 1
-            continue
-        files += 1
-        total += entry.size
-        if len(tries) < TRY_FILES and tried + entry.size <= TRY_BYTES:
-            tries.append(entry)
-            tried += entry.size
-        if files % 100 == 0:
-            watch(files, total)
-            if time.monotonic() - began > listing_s:
-                return None
-    there = destination
+    with noted(destination, origin.address) as known:
+        for entry in selected(origin, selection, classes):
+            if refusal(entry.key) is not None:
+                refused += 1
+                continue
+            files += 1
+            total += entry.size
+            done = known(entry.key)
+            if done is None or not is_complete(done, version_of(entry, change), destination / entry.key):
+                missing += 1
+                missing_bytes += entry.size
+                if len(tries) < TRY_FILES and tried + entry.size <= TRY_BYTES:
+                    tries.append(entry)
+                    tried += entry.size
+            if files % 100 == 0:
+                watch(files, total)
+                if time.monotonic() - began > listing_s:
+                    return None
+    there = Path(os.path.realpath(destination))
     while not there.exists():
         there = there.parent
     free = free_bytes(there, keep_free)
     return Outlook(
         files=files,
         bytes=total,
+        missing_files=missing,
+        missing_bytes=missing_bytes,
         refused=refused + origin.skipped.count,
         unlisted=tuple(origin.unlisted),
         free_bytes=free,
-        fits=total <= free,
+        fits=missing_bytes <= free,
         classes=None if classes is None else len(classes),
         tried_files=len(tries),
         tried_at_once=min(len(tries), TRY_AT_ONCE),
-        predicted_s=_predict(origin, tries, files, total),
+        predicted_s=_predict(origin, tries, missing, missing_bytes),
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +25,8 @@ def written_files(folder: Path) -> Iterator[Path]:
     Raises:
         UsageError: nothing can be written there, or too little.
     """
-    own = folder / f".flatout-storage-{os.getpid()}"
     try:
-        own.mkdir(parents=True)
+        own = Path(tempfile.mkdtemp(prefix=".flatout-storage-", dir=folder))
     except OSError as error:
         raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
     try:

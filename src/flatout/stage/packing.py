@@ -6,11 +6,13 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.loader.file_names import EXTENSIONS
 from flatout.loader.packed import PackedWriter
@@ -19,7 +21,7 @@ from flatout.stage.failures import Failure
 from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Origin
-from flatout.stage.packing_journal import FILES as JOURNAL
+from flatout.stage.overlap import refuse_overlap
 from flatout.stage.packing_journal import plan_of
 from flatout.stage.packing_split import LAST, Image, Writer, write_split
 from flatout.stage.pictures import Corrupt, PictureChange
@@ -30,6 +32,8 @@ from flatout.stage.staging import StagingFailed
 from flatout.stage.tar_shards import TarWriter
 
 AT_ONCE = 32
+_OF_PACKED = re.compile(r"part-[0-9]{5,}\.bin|index\.npz|keys\.txt|packed\.json")
+_OF_SHARDS = re.compile(r"shard-[0-9]{6,}\.tar|index\.json|keys\.txt|classes\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,7 @@ def pack(
     if origin.skipped.count:
         report(f"{origin.skipped.count:,} left out, such as {origin.skipped.names[0]}")
     destination.mkdir(parents=True, exist_ok=True)
+    refuse_overlap(origin, destination)
     progress = Progress(listed=len(entries), listed_bytes=sum(e.size for e in entries), listing_done=True)
     progress.width = options.jobs or AT_ONCE
     change = options.change or PictureChange()
@@ -118,8 +123,11 @@ def pack(
                 report(f"{target}: packed already, from the same images in the same way")
                 continue
             making = state_folder(destination) / f"packing-{number}"
+            is_made = made[split] == plan and _is_whole(making)  # an interruption came while it was moved
+            own_names = _OF_PACKED if shard_bytes is None else _OF_SHARDS
+            _see_free(target, [path.name for path in making.iterdir()] if is_made else own_names)
             try:
-                if made[split] != plan or not _is_whole(making):
+                if not is_made:
                     written = sum(path.stat().st_size for path in making.glob("*"))
                     needed = max(sum(entry.size for entry in own) - written, 0)
                     check_room(destination, needed, options.keep_free)
@@ -128,7 +136,7 @@ def pack(
                     writer = functools.partial(_writer, making, classes, shard_bytes)
                     write_split(origin, images, making, plan, writer, change, progress, watch)
                     made[split] = plan
-                _move(making, target)
+                _move(making, target, own_names)
             except (Failure, Corrupt) as error:
                 raise StagingFailed(f"{error}: nothing of {target} is there yet; run the same command again") from None
             except OSError as error:
@@ -161,16 +169,22 @@ class _Made:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._plans: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        self._plans = _plans(path)
 
     def __getitem__(self, split: str) -> str | None:
         return self._plans.get(split)
 
     def __setitem__(self, split: str, plan: str) -> None:
         self._plans[split] = plan
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self._plans), "utf-8")
-        os.replace(temporary, self._path)
+        write_atomically(self._path, json.dumps(self._plans))
+
+
+def _plans(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):  # a damaged one knows nothing: its sets count as those of others
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _writer(making: Path, classes: tuple[str, ...], shard_bytes: int | None) -> Writer:
@@ -181,11 +195,22 @@ def _is_whole(folder: Path) -> bool:
     return any((folder / name).exists() for name in LAST)
 
 
-def _move(making: Path, target: Path) -> None:
-    """Bring the files to their place; the one that says that a set is there comes last."""
+def _see_free(target: Path, names: list[str] | re.Pattern[str]) -> None:
+    """See that nothing is overwritten.
+
+    Raises:
+        UsageError: a file is there that the set will have, too, by its name.
+    """
+    for path in sorted(target.iterdir()) if target.is_dir() else ():
+        if path.name in names if isinstance(names, list) else names.fullmatch(path.name):
+            raise UsageError(f"{path}: is there already, and would be overwritten: give another folder, or remove it")
+
+
+def _move(making: Path, target: Path, names: re.Pattern[str]) -> None:
+    """Bring a set's files to their place; the one that says that a set is there comes last."""
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(making.iterdir(), key=lambda path: path.name in LAST):
-        if path.name not in JOURNAL:
+        if names.fullmatch(path.name):  # not the journal, nor what a kill left of it
             os.replace(path, target / path.name)
     shutil.rmtree(making)
 

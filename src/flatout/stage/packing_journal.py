@@ -13,7 +13,9 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-FILES = PLAN, LINES = "plan.txt", "journal.jsonl"
+from flatout.atomic_file import write_atomically
+
+PLAN, LINES = "plan.txt", "journal.jsonl"
 Line = int | str  # bytes as written, or why the image was left out
 
 
@@ -33,7 +35,7 @@ class PackingJournal:
         self._path = folder / LINES
         about = folder / PLAN
         self.lines: list[Line] = []
-        if about.exists() and about.read_text("utf-8") == plan:
+        if about.exists() and about.read_bytes() == plan.encode():
             self.lines = _whole_lines(self._path)
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -44,7 +46,7 @@ class PackingJournal:
     def keep(self, count: int) -> None:
         """Forget all lines but so many."""
         self.lines = self.lines[:count]
-        self._path.write_text("".join(f"{json.dumps(line)}\n" for line in self.lines), "utf-8")
+        write_atomically(self._path, "".join(f"{json.dumps(line)}\n" for line in self.lines))
 
     def add(self, line: Line) -> None:
         """Note an image; it is written by ``flush``."""
@@ -69,8 +71,14 @@ def _whole_lines(path: Path) -> list[Line]:
     lines: list[Line] = []
     try:
         text = path.read_text("utf-8")
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return lines
-    for line in text.split("\n")[:-1]:  # the last one may be half written
-        lines.append(json.loads(line))
+    for text_line in text.split("\n")[:-1]:  # the last one may be half written
+        try:
+            line = json.loads(text_line)
+        except ValueError:
+            return lines
+        if not isinstance(line, int | str) or isinstance(line, bool):
+            return lines
+        lines.append(line)
     return lines

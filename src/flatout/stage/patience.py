@@ -2,17 +2,18 @@
 
 A request that failed for a passing reason is tried again for ``GIVE_UP_S`` after its first failure, so that a store
 that is away for less than that loses nothing. Pauses double up to ``LONGEST_PAUSE_S`` and are drawn from zero up ("full
-jitter"): many clients that were turned away together do not come back together. ``Retry-After`` is followed.
+jitter"): many clients that were turned away together do not come back together. ``Retry-After`` is followed. Bytes
+that are not what the store said of them are asked for ``WRONG_TRIES`` times: waiting longer makes them no better.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, TypeVar
 
-from flatout.stage.failures import Failure
+from flatout.stage.failures import Failure, Kind
 
 if TYPE_CHECKING:
     from flatout.stage.origins import Entry, Origin
@@ -21,6 +22,8 @@ GIVE_UP_S = 120.0
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 20.0
 LONGEST_ASKED_S = 60.0  # of a Retry-After
+WRONG_TRIES = 4
+_MISMATCH: tuple[Kind, ...] = ("mismatch",)
 LOOK_S = 0.2  # how often a pause looks whether it is to end
 Given = TypeVar("Given")
 
@@ -42,6 +45,7 @@ def retry(
     failed: Callable[[Failure], None] = _nothing,
     stopped: Callable[[], bool] = _goes_on,
     give_up_s: Callable[[], float | None] = _usual,
+    wrong: Collection[Kind] = _MISMATCH,
 ) -> Given:
     """What ``action`` gives, which is called again from its beginning while it fails for a passing reason.
 
@@ -50,11 +54,12 @@ def retry(
         failed: called with each failure that another try follows; may raise.
         stopped: True ends pauses and tries.
         give_up_s: gives the seconds after the first failure, asked for at each; it may give None: ``GIVE_UP_S``.
+        wrong: kinds of failure that are tried again ``WRONG_TRIES`` times, whatever the time.
 
     Raises:
         Failure: the last one, when another try is of no use, time is over, or all was stopped.
     """
-    tries = 0
+    tries = of_wrong = 0
     began = 0.0
     while True:
         try:
@@ -65,14 +70,17 @@ def retry(
             budget = give_up_s()
             until = began + (GIVE_UP_S if budget is None else budget)
             tries += 1
-            if failure.kind not in ("busy", "again") or failure.given_up or stopped():
+            of_wrong += failure.kind in wrong
+            if failure.kind not in ("busy", "again", *wrong) or failure.given_up or stopped():
                 raise
-            if now >= until:
+            if of_wrong == WRONG_TRIES or (now >= until and failure.kind not in wrong):
                 last = Failure(failure.kind, f"{failure} (tried {tries} times)", status=failure.status)
                 last.given_up = True
                 raise last from failure
             failed(failure)
-            ends = min(now + _pause(tries, failure), until)
+            ends = now + _pause(tries, failure)
+            if failure.kind not in wrong:
+                ends = min(ends, until)
         while (left := ends - time.monotonic()) > 0 and not stopped():
             time.sleep(min(left, LOOK_S))
 

@@ -29,6 +29,7 @@ class Progress:
     dropped_names: list[str] = field(default_factory=list)
     kept: int = 0  # complete already
     kept_bytes: int = 0
+    adopted: int = 0  # of those: lay there already, and were not noted
     retries: int = 0
     slow_downs: int = 0
     width: int = 0
@@ -51,6 +52,11 @@ class Progress:
         with self._count:
             self.kept += 1
             self.kept_bytes += size
+
+    def adopt(self) -> None:
+        """Count a file that lay there already, and has the right bytes."""
+        with self._count:
+            self.adopted += 1
 
     def change(self) -> None:
         """Count a picture that was changed."""
@@ -106,7 +112,11 @@ class Summary:
     refusals: tuple[str, ...]
     gone: int  # staged earlier, no longer in the source
     gone_names: tuple[str, ...]
-    pruned: bool  # what is gone was removed at the destination
+    pruned: int  # of those: removed at the destination, as asked for
+    gone_changed: int  # of those: kept, since they were changed at the destination
+    not_pruned: str  # why nothing was removed although that was asked for; empty: there is no reason
+    adopted: int  # of those kept: they lay there already with the right bytes, not noted
+    verified: dict[str, int]  # files of the destination by what of the store's they were compared with
     seconds: float
     files_per_s: float
     bytes_per_s: float

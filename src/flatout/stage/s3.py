@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from flatout.stage.aws_credentials import Credentials
 from flatout.stage.failures import Failure, status_failure
@@ -15,6 +16,7 @@ from flatout.stage.patience import retry
 from flatout.stage.s3_address import S3Address
 from flatout.stage.s3_listing import Page, page_of
 from flatout.stage.s3_signing import signed
+from flatout.stage.store_facts import Facts, facts_of
 from flatout.stage.store_xml import error_text
 
 PAGE = 1_000  # objects a listing request gives at most, on every store
@@ -35,6 +37,7 @@ class S3Origin(Origin):
         """
         self._place = S3Address.of(source, options)
         self.address = self._place.shown
+        self.server = urlsplit(self._place.endpoint or "").netloc
         self._base = f"{self._place.prefix}/" if self._place.prefix else ""
         self._region = self._place.region
         self._credentials = None if options.anonymous else Credentials(options.profile)
@@ -74,6 +77,19 @@ class S3Origin(Origin):
         where = f"{self.address}/{entry.key}"
         read = functools.partial(self._read, entry, start, length, where)
         yield from self._gets.stream(self.url(entry.key), buffer, read, where, start, length, entry.version)
+
+    def facts(self, entry: Entry, part: int | None = None) -> Facts | None:
+        """What the store says of an object, its checksums included, or of a part that it was stored in."""
+        asked = {"x-amz-checksum-mode": "ENABLED"}
+        if part is not None:
+            asked["partNumber"] = str(part)
+        try:
+            answer = self._ask("HEAD", f"{self._base}{entry.key}", asked, f"{self.address}/{entry.key}")
+        except Failure as failure:
+            if failure.kind == "gone":
+                raise
+            return None  # what is asked for next says why
+        return facts_of({"x-amz-request-id": "", **answer.headers})
 
     def url(self, key: str, parameters: Mapping[str, str] | None = None) -> str:
         """Address of an object that anybody can ask for during a quarter of an hour.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.stage.origins import Entry, Origin
+from flatout.stage.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +135,17 @@ def read_class_list(path: Path) -> tuple[str, ...]:
     return found
 
 
-def write_class_list(path: Path, names: list[str]) -> None:
-    """Write the class list, so that training, validation and prediction share its indices."""
-    path.write_text(json.dumps(names, indent=0) + "\n", "utf-8")
+def write_class_list(path: Path, names: list[str], state: State) -> None:
+    """Write the class list, so that training, validation and prediction share its indices.
+
+    Raises:
+        UsageError: a file of that name is there that staging did not write.
+    """
+    text = json.dumps(names, indent=0) + "\n"
+    written = hashlib.sha256(text.encode()).hexdigest()
+    if os.path.lexists(path):
+        there = None if path.is_symlink() or not path.is_file() else hashlib.sha256(path.read_bytes()).hexdigest()
+        if there is None or there not in (state["classes"], written):
+            raise UsageError(f"{path}: a file that staging did not make: move it away, the list of classes goes there")
+    write_atomically(path, text)
+    state["classes"] = written

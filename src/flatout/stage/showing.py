@@ -15,6 +15,7 @@ from flatout.stage.progress import Progress
 from flatout.terminal_text import one_line
 
 LINE_EVERY_S = 10.0
+LEAST_SHARE = 0.01  # of what is to be copied, before the time that is left can be said
 
 
 class Show:
@@ -27,6 +28,16 @@ class Show:
         self._moving = not quiet and self._stream.isatty()
         self._live: Live | None = None
         self._shown = time.monotonic()
+
+    def __enter__(self) -> Show:
+        """Nothing is shown yet."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the moving line; after Ctrl-C say in one line what that means."""
+        self.close()
+        if kind is KeyboardInterrupt:
+            print("stopped: what is complete is kept; the same command goes on", file=self._stream)
 
     def line(self, text: str) -> None:
         """Say something that stays."""
@@ -64,6 +75,6 @@ def state_line(progress: Progress) -> str:
     if progress.failures:
         text += f"  {progress.failures:,} failed"
     left = progress.listed_bytes - progress.copied_bytes - progress.kept_bytes
-    if progress.listing_done and progress.copied_bytes:
+    if progress.listing_done and progress.copied_bytes >= LEAST_SHARE * (left + progress.copied_bytes) > 0:
         text += f"  {duration(left * seconds / progress.copied_bytes)} left"
     return text

@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from flatout.errors import FlatoutError, UsageError
 from flatout.stage.bringing import Bringer, Options
+from flatout.stage.claims import archive_of
 from flatout.stage.concurrency import Width
 from flatout.stage.copiers import Copiers
 from flatout.stage.failures import Failure
-from flatout.stage.names import refusal, state_folder
+from flatout.stage.manifest import write_manifest
+from flatout.stage.names import STATE_FOLDER, refusal, state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, Origin
-from flatout.stage.progress import NAMED_AT_MOST, Progress, Summary
+from flatout.stage.overlap import refuse_overlap
+from flatout.stage.own_folder import adopt_moved, remove_partial
+from flatout.stage.progress import Progress, Summary
+from flatout.stage.pruning import Gone, find_gone, prune
 from flatout.stage.selection import Selection, chosen_classes, selected, write_class_list
 from flatout.stage.space import check_room
-from flatout.stage.state import State
-from flatout.stage.target import Target, remove_partial
-from flatout.stage.unpacking import archive_of
+from flatout.stage.state import Complete, State
+from flatout.stage.target import Target
+from flatout.stage.unfinished import remove_unfinished
 
 MOST_AT_ONCE = 128
 CLASS_LIST = "classes.json"
@@ -55,7 +61,8 @@ def stage(
         StagingFailed: the listing failed, or the disk became full.
     """
     made = not destination.exists()
-    begin_destination(destination)
+    destination = begin_destination(destination, origin)
+    adopt_moved(destination, report)
     try:
         return _stage_alone(origin, destination, selection, options, watch, report)
     except UsageError:
@@ -83,8 +90,9 @@ def _stage_alone(
     with alone(destination, options.wait if options else False, report):
         state = State(destination)
         try:
-            state.claim(destination, origin.address)
+            state.claim(destination, origin.address, origin.server)
             left = remove_partial(destination)
+            remove_unfinished(state.folder)
             if left:
                 report(f"{left} unfinished file(s) of an interrupted staging removed")
             return _Staging(origin, destination, selection, options or Options(), state, watch, report).run()
@@ -92,18 +100,22 @@ def _stage_alone(
             state.close()
 
 
-def begin_destination(destination: Path) -> None:
-    """Make the folder if it is not there.
+def begin_destination(destination: Path, origin: Origin | None = None) -> Path:
+    """Make the folder if it is not there; gives it without links: two names of a folder are one destination.
 
     Raises:
-        UsageError: it cannot be made, or written to.
+        UsageError: it cannot be made, or written to, or shares files with the source.
     """
+    if origin is not None:
+        refuse_overlap(origin, destination)
     try:
         destination.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{destination}: {error.strerror or error}") from None
+        destination = destination.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"{destination}: {getattr(error, 'strerror', None) or error}") from None
     if not os.access(destination, os.W_OK | os.X_OK):
         raise UsageError(f"{destination}: not writable")
+    return destination
 
 
 class _Staging:
@@ -121,7 +133,13 @@ class _Staging:
         self.state, self.watch, self.report = state, watch, report
         self.progress = Progress()
         self.width = Width(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
-        self.bringer = Bringer(origin, Target(destination), state, options, self.progress, self.width)
+        target = Target(destination, state, options.overwrite)
+        self.bringer = Bringer(origin, target, state, options, self.progress, self.width)
+        with os.scandir(destination) as found:
+            holds = any(item.name != STATE_FOLDER for item in found)
+        self.bringer.looks_first = holds or not state.is_new
+        if holds and state.is_new:
+            report(f"{destination}: holds files that are not noted as staged: right ones are taken over")
         self.folder_bytes = len(os.fsencode(destination))
 
     def run(self) -> Summary:
@@ -132,15 +150,15 @@ class _Staging:
         try:
             classes = chosen_classes(self.origin, self.selection)
         except Failure as error:
-            raise _as_staging_failure(error) from error
+            raise _as_staging_failure(error, self.destination) from error
         if classes is not None:
-            write_class_list(self.destination / CLASS_LIST, classes)
+            write_class_list(self.destination / CLASS_LIST, classes, self.state)
         copiers = Copiers(lambda entry: self.bringer.bring(entry, listing), self.width)
         self.bringer.stopped = self.origin.stopped = lambda: copiers.stopped is not None
         try:
             copiers.run(self._listed(classes), self._look)
         except (Failure, OSError) as error:
-            raise _as_staging_failure(error) from error
+            raise _as_staging_failure(error, self.destination) from error
         finally:
             remove_partial(self.destination)
         return self._finish(listing, classes)
@@ -173,20 +191,10 @@ class _Staging:
 
     def _finish(self, listing: int, classes: list[str] | None) -> Summary:
         progress = self.progress
-        gone = 0
-        names: list[str] = []
-        for done in self.state.all(unseen_since=listing):
-            # What was left out this time by choice is not gone.
-            asked_for = archive_of(done.version) or done.key
-            if not self.selection.wants(asked_for) or not self._in_scope(asked_for, classes):
-                continue
-            gone += 1
-            if len(names) < NAMED_AT_MOST:
-                names.append(done.key)
-            if self.options.prune:
-                self.bringer.target.path(done.key).unlink(missing_ok=True)
-                self.state.remove(done.key)
-        manifest = self.state.write_manifest(self.destination, self.origin.address)
+        gone = find_gone(self.state, listing, lambda done: self._is_meant(done, classes))
+        if self.options.prune and gone.files:
+            self._prune(gone, listing, classes)
+        manifest = write_manifest(self.state, self.origin.address)
         files, size = self.state.totals()
         seconds = progress.seconds
         return Summary(
@@ -202,9 +210,13 @@ class _Staging:
             failures=tuple(progress.failed),
             refused=progress.refusals,
             refusals=tuple(progress.refused),
-            gone=gone,
-            gone_names=tuple(names),
-            pruned=self.options.prune,
+            gone=gone.files,
+            gone_names=tuple(gone.names),
+            pruned=gone.removed,
+            gone_changed=gone.changed,
+            not_pruned=gone.kept_because,
+            adopted=progress.adopted,
+            verified=self.state.verifications(),
             seconds=seconds,
             files_per_s=progress.copied / seconds if seconds else 0.0,
             bytes_per_s=progress.copied_bytes / seconds if seconds else 0.0,
@@ -217,6 +229,22 @@ class _Staging:
             manifest=str(manifest),
         )
 
+    def _prune(self, gone: Gone, listing: int, classes: list[str] | None) -> None:
+        if self.origin.unlisted:
+            first = next(iter(self.origin.unlisted))
+            gone.kept_because = f"the listing is not complete: {first}"
+            return
+        meant = partial(self._is_meant, classes=classes)
+        prune(gone, self.destination, self.state, listing, meant, self.options.prune_most)
+
+    def _is_meant(self, done: Complete, classes: list[str] | None) -> bool:
+        """Whether this listing was meant to see a file: what was left out by choice is not gone."""
+        archive = archive_of(done.version)
+        if archive is not None and not self.options.unpack:
+            return False  # its archive may well be there
+        asked_for = archive or done.key
+        return self.selection.wants(asked_for) and self._in_scope(asked_for, classes)
+
     def _in_scope(self, key: str, classes: list[str] | None) -> bool:
         parts = key.split("/")
         if self.selection.splits:
@@ -226,8 +254,9 @@ class _Staging:
         return self.selection.per_class is None and (classes is None or (bool(parts) and parts[0] in classes))
 
 
-def _as_staging_failure(error: Failure | OSError) -> StagingFailed:
+def _as_staging_failure(error: Failure | OSError, destination: Path) -> StagingFailed:
     if isinstance(error, Failure):
         return StagingFailed(f"{error}: run the same command again to go on")
-    place = f"{error.filename}: " if error.filename else ""
-    return StagingFailed(f"{place}{error.strerror or error}: what is complete is kept; run the same command again")
+    place = error.filename if isinstance(error.filename, str) else destination
+    why = error.strerror or error
+    return StagingFailed(f"{place}: {why}: what is complete is kept; run the same command again")

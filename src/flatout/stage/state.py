@@ -1,31 +1,40 @@
-"""What is complete at the destination: a small database that survives ``kill -9``, and the manifest made from it."""
+"""What is complete at the destination: a small database that survives ``kill -9``."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sqlite3
+import stat
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flatout.errors import UsageError
-from flatout.stage.names import state_folder
+from flatout.stage.own_folder import DATABASE, inode, open_folder
 
-MANIFEST = "manifest.parquet"
 ROWS_AT_ONCE = 50_000
 ROWS_TOGETHER = 1_000  # at most, in one commit
 NOTED_EVERY_S = 0.01  # what was copied in it is copied again after a kill
+ANEW = "remove it to check every file against its source again"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
     key TEXT PRIMARY KEY, size INTEGER NOT NULL, version TEXT NOT NULL,
-    checksum TEXT NOT NULL, mtime_ns INTEGER NOT NULL, seen INTEGER NOT NULL
+    checksum TEXT NOT NULL, mtime_ns INTEGER NOT NULL, verified TEXT NOT NULL, seen INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS folders (key TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS dropped (key TEXT PRIMARY KEY, version TEXT NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+
+
+SIZE_ONLY = "size only"
+_COLUMNS = "key, size, version, checksum, mtime_ns, verified"
+_INSERT = f"INSERT OR REPLACE INTO files ({_COLUMNS}, seen) VALUES (?, ?, ?, ?, ?, ?, ?)"
+ONE = f"SELECT {_COLUMNS} FROM files WHERE key=?"
+BLOCK = f"SELECT {_COLUMNS} FROM files WHERE key > ? {{}} ORDER BY key LIMIT {ROWS_AT_ONCE}"
 
 
 class Complete(NamedTuple):
@@ -36,6 +45,7 @@ class Complete(NamedTuple):
     version: str  # of the object it was made from
     checksum: str  # of the bytes at the destination: "md5:…", as the store gives it, or "crc32:…"
     mtime_ns: int  # of the file, as staging left it: a later change by others shows
+    verified: str = SIZE_ONLY  # what of the store's it was compared with
 
 
 class State:
@@ -45,12 +55,11 @@ class State:
         """Open or make it.
 
         Raises:
-            UsageError: it is damaged.
+            UsageError: it is damaged, or cannot be written.
         """
-        self.folder = state_folder(destination)
-        self.folder.mkdir(exist_ok=True)
+        self.folder = open_folder(destination)
         self._lock = threading.Lock()
-        path = self.folder / "state.sqlite"
+        path = self.folder / DATABASE
         try:
             self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # The process may die at any moment, and the kernel keeps what it was given; after a power failure
@@ -58,11 +67,16 @@ class State:
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.execute("PRAGMA synchronous=OFF")
             self._base.executescript(_SCHEMA)
+            if "verified" not in {column[1] for column in self._base.execute("PRAGMA table_info(files)")}:
+                self._base.execute(f"ALTER TABLE files ADD COLUMN verified TEXT NOT NULL DEFAULT '{SIZE_ONLY}'")
+        except sqlite3.OperationalError as error:  # no fault of what is in it
+            raise UsageError(f"{path}: {error}: see that the disk has room and can be written") from None
         except sqlite3.DatabaseError as error:
-            raise UsageError(f"{path}: {error}: remove it to check every file against its source again") from None
+            raise UsageError(f"{path}: {error}: {ANEW}") from None
 
         self._unwritten: dict[str, tuple[Any, ...]] = {}
         self._rows: deque[tuple[Any, ...]] = deque()
+        self._seen: deque[tuple[int, str]] = deque()
         self._writing = threading.Lock()
         self._closing = threading.Event()
         self._failure: Exception | None = None
@@ -85,17 +99,22 @@ class State:
 
     def _write_rows(self) -> None:
         with self._writing:
-            while self._rows:
-                rows = [self._rows.popleft() for _ in range(min(len(self._rows), ROWS_TOGETHER))]
+            while self._rows or self._seen:
+                rows: list[tuple[Any, ...]] = _taken(self._rows)
+                # After the rows: what was seen was noted before, or is noted as seen.
+                seen = [] if self._rows else _taken(self._seen)
                 try:
                     with self._lock:
                         self._base.execute("BEGIN")
-                        self._base.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
-                        self._base.execute("COMMIT")
+                        try:
+                            self._base.executemany(_INSERT, rows)
+                            self._base.executemany("UPDATE files SET seen=? WHERE key=?", seen)
+                        finally:
+                            self._base.execute("COMMIT")
                 except Exception as error:  # the thread that adds the next row is told
                     self._failure = error
                 for row in rows:
-                    if self._unwritten.get(row[0]) is row:
+                    if self._unwritten.get(row[0], ()) is row:
                         del self._unwritten[row[0]]
 
     def flush(self) -> None:
@@ -104,8 +123,7 @@ class State:
         Raises:
             OSError: it could not be.
         """
-        if self._unwritten:
-            self._write_rows()
+        self._write_rows()
         self._check()
 
     def _check(self) -> None:
@@ -121,32 +139,41 @@ class State:
         """Note something."""
         self._do("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
 
-    def claim(self, destination: Path, address: str) -> None:
-        """Note the source.
+    def claim(self, destination: Path, address: str, endpoint: str = "") -> None:
+        """Note the source, and which folder the destination is.
 
         Raises:
-            UsageError: the destination holds another one.
+            UsageError: the destination holds another source, or one of that name on another server.
         """
-        before = self["source"]
-        if before is not None and before != address:
+        before, server = self["source"], self["endpoint"] or ""
+        if before is not None and (before, server) != (address, endpoint):
+            one, other = (f"{name} at {where}" if server != endpoint and where else name
+                          for name, where in ((before, server), (address, endpoint)))  # fmt: skip
             raise UsageError(
-                f"{destination}: holds what was staged from {before}, not from {address}: "
+                f"{destination}: holds what was staged from {one}, not from {other}: "
                 f"choose another folder, or remove {self.folder}"
             )
-        self["source"] = address
+        self["source"], self["endpoint"] = address, endpoint
+        self["destination"], self["inode"] = os.path.realpath(destination), inode(destination)
 
     def begin(self) -> int:
-        """Number of a new listing: what it does not see is gone from the source."""
-        number = int(self["listing"] or 0) + 1
-        self["listing"] = str(number)
-        return number
+        """Number of a new listing: what it does not see is gone from the source.
+
+        Raises:
+            UsageError: what is noted is no number.
+        """
+        before = self["listing"] or "0"
+        if not before.isdecimal():
+            raise UsageError(f"{self.folder / DATABASE}: is damaged ({before[:20]!r} is no listing's number): {ANEW}")
+        self["listing"] = str(int(before) + 1)
+        return int(before) + 1
 
     def known(self, key: str) -> Complete | None:
         """The file of a key, when it is complete."""
         unwritten = self._unwritten.get(key)
         if unwritten is not None:
-            return Complete(*unwritten[:5])
-        row = self._ask("SELECT key, size, version, checksum, mtime_ns FROM files WHERE key=?", key)
+            return Complete(*unwritten[:6])
+        row = self._ask(ONE, key)
         return Complete(*row) if row else None
 
     def add(self, done: Complete, listing: int) -> None:
@@ -162,14 +189,28 @@ class State:
 
     def saw(self, key: str, listing: int) -> None:
         """Note that the source still has a key."""
-        if key in self._unwritten:
-            return  # it was added by this listing
-        self._do("UPDATE files SET seen=? WHERE key=?", listing, key)
+        self._seen.append((listing, key))
+
+    def saw_archive(self, key: str, listing: int) -> None:
+        """Note that the source still has an archive, and so the files that were made from any version of it."""
+        self.flush()
+        self._do("UPDATE files SET seen=? WHERE substr(version, -?)=?", listing, len(key) + 1, f"!{key}")
+
+    def seen(self, key: str) -> int | None:
+        """The last listing that saw a key; None: none did."""
+        self.flush()
+        row = self._ask("SELECT seen FROM files WHERE key=?", key)
+        return row[0] if row else None
 
     def remove(self, key: str) -> None:
         """Forget a file."""
         self.flush()
         self._do("DELETE FROM files WHERE key=?", key)
+
+    def distrust(self, keys: Iterable[str]) -> None:
+        """Note of files that they are no longer what was staged, whatever their size and time say."""
+        with self._lock:
+            self._base.executemany("UPDATE files SET mtime_ns=-1 WHERE key=?", ((key,) for key in keys))
 
     def drop(self, key: str, version: str, why: str) -> None:
         """Note an object that was left out, and is not asked for again."""
@@ -181,13 +222,23 @@ class State:
         row = self._ask("SELECT version FROM dropped WHERE key=?", key)
         return row[0] if row else None
 
+    def made_folder(self, key: str) -> None:
+        """Note a folder that staging made: it goes when it is empty and pruned."""
+        self._do("INSERT OR REPLACE INTO folders VALUES (?)", key)
+
+    def made(self, folder: str) -> bool:
+        """Whether staging made a folder."""
+        return self._ask("SELECT 1 FROM folders WHERE key=?", folder) is not None
+
+    def forget_folder(self, key: str) -> None:
+        """Forget a folder."""
+        self._do("DELETE FROM folders WHERE key=?", key)
+
     def of_version(self, version: str) -> list[Complete]:
         """The files that were made from one version: those of an archive."""
         self.flush()
         with self._lock:
-            rows = self._base.execute(
-                "SELECT key, size, version, checksum, mtime_ns FROM files WHERE version=?", (version,)
-            ).fetchall()
+            rows = self._base.execute(f"SELECT {_COLUMNS} FROM files WHERE version=?", (version,)).fetchall()
         return [Complete._make(row) for row in rows]
 
     def totals(self) -> tuple[int, int]:
@@ -196,47 +247,23 @@ class State:
         files, size = self._ask("SELECT count(*), coalesce(sum(size), 0) FROM files")
         return files, size
 
+    def verifications(self) -> dict[str, int]:
+        """How many files were compared with what."""
+        with self._lock:
+            return dict(self._base.execute("SELECT verified, count(*) FROM files GROUP BY verified ORDER BY 1"))
+
     def all(self, unseen_since: int | None = None) -> Iterator[Complete]:
         """The files in order of key, a block at a time; those alone that no listing has seen since, if asked."""
         self.flush()
-        after = ""
         condition = "" if unseen_since is None else f"AND seen < {int(unseen_since)}"
+        after = ""
         while True:
             with self._lock:
-                rows = self._base.execute(
-                    f"SELECT key, size, version, checksum, mtime_ns FROM files WHERE key > ? {condition} "
-                    f"ORDER BY key LIMIT {ROWS_AT_ONCE}",
-                    (after,),
-                ).fetchall()
+                rows = self._base.execute(BLOCK.format(condition), (after,)).fetchall()
             if not rows:
                 return
             yield from map(Complete._make, rows)
             after = rows[-1][0]
-
-    def write_manifest(self, destination: Path, address: str) -> Path:
-        """Write what is there, from where, as Parquet beside the database; the old manifest is replaced at once.
-
-        Columns: path, size, version (of the object), checksum, source.
-        """
-        import pyarrow as pa
-        import pyarrow.parquet as parquet
-
-        schema = pa.schema(
-            [("path", pa.string()), ("size", pa.int64()), ("version", pa.string()), ("checksum", pa.string())],
-            metadata={"source": address, "format": "1"},
-        )
-        target = self.folder / MANIFEST
-        temporary = target.with_suffix(".tmp")
-        with parquet.ParquetWriter(temporary, schema) as writer:
-            block: list[Complete] = []
-            for done in self.all():
-                block.append(done)
-                if len(block) == ROWS_AT_ONCE:
-                    writer.write_table(_table(pa, schema, block))
-                    block.clear()
-            writer.write_table(_table(pa, schema, block))
-        os.replace(temporary, target)
-        return target
 
     def _ask(self, statement: str, *values: object) -> Any:
         with self._lock:
@@ -247,17 +274,19 @@ class State:
             self._base.execute(statement, values)
 
 
-def _table(pa: Any, schema: Any, block: list[Complete]) -> Any:
-    columns = list(zip(*block, strict=True))[:4] if block else [()] * 4
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+def _taken(rows: deque[Any]) -> list[Any]:
+    return [rows.popleft() for _ in range(min(len(rows), ROWS_TOGETHER))]
+
+
+def is_untouched(done: Complete, path: Path) -> bool:
+    """Whether a file is as staging left it, by size and time of change; a link is not."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return found.st_size == done.size and found.st_mtime_ns == done.mtime_ns and stat.S_ISREG(found.st_mode)
 
 
 def is_complete(done: Complete, version: str, path: Path) -> bool:
     """Whether a file noted as complete is still what was made from ``version``, and untouched since."""
-    if done.version != version:
-        return False
-    try:
-        stat = os.lstat(path)
-    except OSError:
-        return False
-    return stat.st_size == done.size and stat.st_mtime_ns == done.mtime_ns
+    return done.version == version and is_untouched(done, path)

@@ -14,6 +14,7 @@ import tarfile
 from pathlib import Path
 from types import TracebackType
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 
 NAME = "index.json"
@@ -90,15 +91,13 @@ class TarWriter:
 
     def _finish(self) -> None:
         self._end_shard()
-        (self._folder / "keys.txt").write_text("".join(f"{key}\n" for key in self._keys), "utf-8")
-        (self._folder / "classes.json").write_text(json.dumps(list(self._classes)), "utf-8")
+        write_atomically(self._folder / "keys.txt", "".join(f"{key}\n" for key in self._keys))
+        write_atomically(self._folder / "classes.json", json.dumps(list(self._classes)))
         shards = [
             {"url": _shard(number), "nsamples": samples, "filesize": (self._folder / _shard(number)).stat().st_size}
             for number, samples in enumerate(self._samples)
         ]
-        temporary = self._folder / f".{NAME}.tmp"
-        temporary.write_text(json.dumps({"wids_version": 1, "shardlist": shards}, indent=1), "utf-8")
-        os.replace(temporary, self._folder / NAME)
+        write_atomically(self._folder / NAME, json.dumps({"wids_version": 1, "shardlist": shards}, indent=1))
 
     def __enter__(self) -> TarWriter:
         return self

@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import itertools
 import os
+import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from flatout.stage.checksums import CRC_OF_PARTS, PART_BYTES, Checksum, checksum_of
 from flatout.stage.failures import Failure
-from flatout.stage.large_files import PART_BYTES, Attend, LargeFiles, Stream, nobody, write_all
-from flatout.stage.names import state_folder
-from flatout.stage.state import Complete
+from flatout.stage.large_files import Attend, LargeFiles, Stream, nobody, write_all
+from flatout.stage.origins import Attributes
+from flatout.stage.own_folder import PARTIAL, open_folder
+from flatout.stage.state import Complete, State, is_untouched
 
-_PARTS = "crc32-of-16MiB-parts"
 _numbers = itertools.count()
 
 
-def temporary_folder(destination: Path) -> Path:
-    """Where files lie until they are whole: on the file system of the destination, so that a rename moves them."""
-    return state_folder(destination) / "partial"
+class _New:
+    """A file that is written; it gets its name when the block that it is made for ends."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.checksum = ""  # of its bytes, once they are all there
+        self.mtime_ns = 0  # of the file that has the name at the end
 
 
 class Target:
-    """The destination's folders; each is made once."""
+    """The destination's folders, each made once; no file is replaced that staging did not make and still knows."""
 
-    def __init__(self, destination: Path) -> None:
-        """Take the destination, which exists."""
+    def __init__(self, destination: Path, state: State | None = None, overwrite: bool = False) -> None:
+        """Take the destination, which exists.
+
+        Args:
+            destination: the folder.
+            state: knows which files staging made; None: it made none.
+            overwrite: replace any file.
+        """
         self.destination = destination
-        self.partial = temporary_folder(destination)
-        self.partial.mkdir(parents=True, exist_ok=True)
+        self.partial = open_folder(destination) / PARTIAL
+        self.partial.mkdir(exist_ok=True)
+        self._state, self._overwrite = state, overwrite
         self._root = f"{destination}/"  # strings: a Path takes as long to make as a file to open
         self._made: set[str] = set()
         self._large = LargeFiles()
@@ -57,42 +69,68 @@ class Target:
             path = path / part
             try:
                 path.mkdir()
+                if self._state is not None:
+                    self._state.made_folder(str(path.relative_to(self.destination)))
             except FileExistsError:
                 if path.is_symlink() or not path.is_dir():
                     raise Failure("never", f"{key}: {path} is no folder: another object has that name") from None
         self._made.add(folder)
 
-    def write(self, key: str, parts: Iterable[Any], version: str, size: int = 0, known_checksum: str = "") -> Complete:
+    def write(
+        self,
+        key: str,
+        parts: Iterable[Any],
+        version: str,
+        size: int = 0,
+        checksum: Callable[[], str] | None = None,
+        attributes: Attributes | None = None,
+        ended: Callable[[int], None] = lambda fd: None,
+    ) -> Complete:
         """Write a file that gets its name when it is whole; an exception of ``parts`` leaves nothing.
 
         Where the file system can, the file has no name at all until then: nothing is left of it even after ``kill -9``,
         and no folder is shared by all that write. Elsewhere it has one in the folder of partial files.
+        A file of other bytes that staging did not make, or that was changed since, is in the way; one of the same
+        bytes is kept.
 
         Args:
             key: of the file.
             parts: its bytes.
             version: of the object it is made from.
             size: in bytes, where it is known before.
-            known_checksum: of the bytes, where ``parts`` compares it; empty: it is computed here.
+            checksum: gives that of the bytes at the end, where ``parts`` compute it; None: it is computed here.
+            attributes: what the file gets besides; None: the time of now.
+            ended: called with the descriptor when all bytes are written; what it raises leaves no file.
 
         Raises:
-            Failure: a folder is in the way.
+            Failure: a folder is in the way, or a file that may not be replaced.
             OSError: it cannot be written.
         """
-        with self._file(key) as fd:
+        with self._file(key, attributes) as new:
             if size > PART_BYTES:
-                _see_room(fd, size)
-            written = checksum = 0
+                _see_room(new.fd, size)
+            written = crc = 0
             for part in parts:
                 view = memoryview(part)
                 written += len(view)
-                if not known_checksum:
-                    checksum = zlib.crc32(view, checksum)
-                write_all(fd, view)
-            changed_ns = os.fstat(fd).st_mtime_ns
-        return Complete(key, written, version, known_checksum or f"crc32:{checksum:08x}", changed_ns)
+                if checksum is None:
+                    crc = zlib.crc32(view, crc)
+                write_all(new.fd, view)
+            new.checksum = checksum() if checksum else f"crc32:{crc:08x}"
+            ended(new.fd)
+        return Complete(key, written, version, new.checksum, new.mtime_ns)
 
-    def write_parts(self, key: str, stream: Stream, version: str, size: int, attend: Attend = nobody) -> Complete:
+    def write_parts(
+        self,
+        key: str,
+        stream: Stream,
+        version: str,
+        size: int,
+        attend: Attend = nobody,
+        attributes: Attributes | None = None,
+        checksum: Checksum = CRC_OF_PARTS,
+        ended: Callable[[int, str], None] = lambda fd, checksum: None,
+    ) -> Complete:
         """Write a large file from parts that are read and written several at once, in any order.
 
         Args:
@@ -101,35 +139,71 @@ class Target:
             version: of the object it is made from.
             size: in bytes.
             attend: called in them before each part with None, and with each failure that another try follows.
+            attributes: what the file gets besides; None: the time of now.
+            checksum: to compute and note.
+            ended: called with the descriptor and the checksum when all is written; what it raises leaves no file.
 
         Raises:
-            Failure: a part could not be read, or is not as long as it should be, or a folder is in the way.
+            Failure: a part could not be read, or is not as long as it should be, or something is in the way.
             OSError: it cannot be written.
         """
-        with self._file(key) as fd:
-            _see_room(fd, size)
-            sums = self._large.write(fd, key, size, stream, attend)
-            changed_ns = os.fstat(fd).st_mtime_ns
-        return Complete(key, size, version, _of_parts(sums), changed_ns)
+        with self._file(key, attributes) as new:
+            _see_room(new.fd, size)
+            new.checksum = self._large.write(new.fd, key, size, stream, attend, checksum)
+            ended(new.fd, new.checksum)
+        return Complete(key, size, version, new.checksum, new.mtime_ns)
+
+    def place(self, file: Path, key: str, version: str, size: int, checksum: str, verified: str) -> Complete:
+        """Give a whole file, which lies on the same disk, its name here; what is in the way stays as for ``write``.
+
+        Args:
+            file: is moved.
+            key: of the file.
+            version: of the object it is made from.
+            size: in bytes.
+            checksum: of the bytes.
+            verified: what they were compared with.
+
+        Raises:
+            Failure: a folder is in the way, or a file that may not be replaced.
+            OSError: it cannot be moved.
+        """
+        self.make_folder(key)
+        path = f"{self._root}{key}"
+        new = _New(-1)
+        new.checksum, new.mtime_ns = checksum, os.lstat(file).st_mtime_ns
+        try:
+            if not os.path.lexists(path) or not self._is_right(key, path, new):
+                os.replace(file, path)
+        except IsADirectoryError:
+            raise Failure("never", f"{key}: a folder of that name is in the way") from None
+        return Complete(key, size, version, checksum, new.mtime_ns, verified)
 
     @contextlib.contextmanager
-    def _file(self, key: str) -> Iterator[int]:
-        """The descriptor of a new file, which gets its name at the end; an exception leaves nothing."""
+    def _file(self, key: str, attributes: Attributes | None) -> Iterator[_New]:
+        """A new file, which gets its name at the end; an exception leaves nothing."""
         self.make_folder(key)
         path = f"{self._root}{key}"
         fd = self._open_nameless(path.rpartition("/")[0])
         temporary = None
         if fd is None:
             temporary = self._partial_name()
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        new = _New(fd)
         try:
             try:
-                yield fd
-                if temporary is None:
-                    temporary = self._name(fd, path)
+                yield new
+                if attributes is not None:
+                    os.fchmod(fd, attributes.mode)
+                    os.utime(fd, ns=(attributes.mtime_ns, attributes.mtime_ns))
+                new.mtime_ns = os.fstat(fd).st_mtime_ns
+                if temporary is None and not self._name(fd, path):
+                    if self._is_right(key, path, new):
+                        return
+                    temporary = self._name_partially(fd, path)
             finally:
                 os.close(fd)
-            if temporary is not None:
+            if temporary is not None and (not os.path.lexists(path) or not self._is_right(key, path, new)):
                 os.replace(temporary, path)
         except IsADirectoryError:
             raise Failure("never", f"{key}: a folder of that name is in the way") from None
@@ -137,6 +211,28 @@ class Target:
             if temporary is not None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
+
+    def _is_right(self, key: str, path: str, new: _New) -> bool:
+        """Whether the file that is there has the bytes of the new one; raises Failure where it may not be replaced."""
+        if self._overwrite:
+            return False
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:  # gone meanwhile
+            return False
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(path)
+        known = self._state.known(key) if self._state is not None else None
+        if (
+            known is not None
+            and is_untouched(known, Path(path))
+            and checksum_of(path, known.checksum) == known.checksum
+        ):
+            return False
+        if stat.S_ISREG(found.st_mode) and checksum_of(path, new.checksum) == new.checksum:
+            new.mtime_ns = found.st_mtime_ns
+            return True
+        raise Failure("never", in_the_way(key, known is not None))
 
     def _partial_name(self) -> str:
         return f"{self.partial}/{os.getpid()}-{next(_numbers)}"
@@ -146,54 +242,43 @@ class Target:
         if not self._nameless:
             return None
         try:
-            return os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
+            return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
                 raise
             self._nameless = False
             return None
 
-    def _name(self, fd: int, path: str) -> str | None:
-        """Give a file without a name its own; the name of a partial file where there is one of that name already."""
-        source = f"/proc/self/fd/{fd}"
-        for target in (path, None):
-            try:
-                # Only with a folder's descriptor does Python ask for the link to be followed; it is not used.
-                name = target or self._partial_name()
-                os.link(source, name, src_dir_fd=fd, follow_symlinks=True)
-                return None if name is target else name
-            except FileExistsError:
-                continue
-            except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
-                    raise
-                self._nameless = False  # a file system that makes such files, and cannot name them
-                raise Failure("again", f"{path}: {error.strerror}") from None
-        raise Failure("again", f"{path}: no name for it")
+    def _name(self, fd: int, path: str) -> bool:
+        """Give a file without a name its own; False where something has that name."""
+        try:
+            # Only with a folder's descriptor does Python ask for the link to be followed; it is not used.
+            os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+                raise
+            self._nameless = False  # a file system that makes such files, and cannot name them
+            raise Failure("again", f"{path}: {error.strerror}") from None
+        return True
+
+    def _name_partially(self, fd: int, path: str) -> str:
+        name = self._partial_name()
+        if not self._name(fd, name):
+            raise Failure("again", f"{path}: no name for it")
+        return name
 
 
-def checksum_of(path: Path, like: str) -> str:
-    """Checksum of a file as :class:`Complete` holds it, of the kind that ``like`` is."""
-    kind = like.partition(":")[0]
-    checksum, digest = 0, hashlib.md5(usedforsecurity=False)
-    sums = []
-    with open(path, "rb", buffering=0) as file:
-        # A raw file may give less than was asked for, though only at its end.
-        while block := file.read(PART_BYTES if kind == _PARTS else 1 << 20):
-            if kind == "md5":
-                digest.update(block)
-            elif kind == _PARTS:
-                sums.append(zlib.crc32(block))
-            else:
-                checksum = zlib.crc32(block, checksum)
-    if kind == _PARTS:
-        return _of_parts(sums)
-    return f"md5:{digest.hexdigest()}" if kind == "md5" else f"crc32:{checksum:08x}"
+def is_recognised(done: Complete, path: str) -> bool:
+    """Whether a file is what staging wrote, by size, time of change and checksum."""
+    return is_untouched(done, Path(path)) and checksum_of(path, done.checksum) == done.checksum
 
 
-def _of_parts(sums: list[int]) -> str:
-    """The CRC of the CRCs of parts of PART_BYTES."""
-    return f"{_PARTS}:{zlib.crc32(b''.join(value.to_bytes(4, 'big') for value in sums)):08x}"
+def in_the_way(key: str, staged: bool) -> str:
+    """Says that a file may not be replaced."""
+    what = "was changed here since it was staged" if staged else "a file that staging did not make is there"
+    return f"{key}: {what}: it is kept; --overwrite replaces it"
 
 
 def _see_room(fd: int, size: int) -> None:
@@ -204,11 +289,3 @@ def _see_room(fd: int, size: int) -> None:
     disk = os.fstatvfs(fd)
     if disk.f_bavail * disk.f_frsize < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def remove_partial(destination: Path) -> int:
-    """Remove what an interrupted staging left; gives the number of files."""
-    left = list(temporary_folder(destination).glob("*"))
-    for path in left:
-        path.unlink()
-    return len(left)

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import lzma
-import tarfile
-import zipfile
-import zlib
+import contextlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from dataclasses import dataclass
 
+from flatout.stage.archive_members import Member, Members, reading
+from flatout.stage.archive_stream import READ_BYTES
+from flatout.stage.claims import MARK, Claims
 from flatout.stage.failures import Failure
 from flatout.stage.names import refusal
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.ranged_file import RangedFile
+from flatout.stage.space import DiskFull, check_room, free_bytes
 from flatout.stage.state import State, is_complete
 from flatout.stage.streamed_file import StreamedFile
 from flatout.stage.target import Target
+from flatout.stage.unfinished import Unfinished
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".zip")
-READ_BYTES = 1 << 20
-MARK = "!"  # between the version of an archive and its key, in the version of its files
 
 
 def is_archive(key: str) -> bool:
     """Whether the name is that of an archive."""
     return key.lower().endswith(SUFFIXES)
-
-
-def archive_of(version: str) -> str | None:
-    """The key of the archive that a file comes from; None: it comes from none."""
-    return version.partition(MARK)[2] or None
 
 
 def version_in(entry: Entry) -> str:
@@ -42,9 +35,12 @@ def version_in(entry: Entry) -> str:
 def is_unpacked(entry: Entry, state: State, target: Target, listing: int) -> bool:
     """Whether all files of this version of the archive are there, untouched; they count as seen then."""
     version = version_in(entry)
-    if state[f"unpacked {entry.key}"] != version:
+    noted = state[f"unpacked {entry.key}"]
+    if noted is None or not noted.endswith(version):
         return False
     files = state.of_version(version)
+    if noted != _noted(len(files), version):  # another object has taken the name of one
+        return False
     if not all(is_complete(done, version, target.path(done.key)) for done in files):
         return False
     for done in files:
@@ -52,87 +48,131 @@ def is_unpacked(entry: Entry, state: State, target: Target, listing: int) -> boo
     return True
 
 
-def unpack(
-    entry: Entry,
-    origin: Origin,
-    target: Target,
-    state: State,
-    listing: int,
-    stopped: Callable[[], bool],
-    refused: Callable[[str], None],
-) -> int:
-    """Write the files of an archive into a folder that has its name; gives their number.
+@dataclass(frozen=True, kw_only=True)
+class Unpacker:
+    """Unpacks archives to one destination, several at once.
 
-    A folder of that name inside the archive is left out, so that ``a.tar`` with ``a/1.jpg`` gives ``a/1.jpg``. Files
-    that are there already, from this version of the archive, are not written again. Links and devices are left out.
-
-    Args:
-        entry: the archive.
-        origin: where it is.
-        target: where its files go.
+    Attributes:
+        origin: where they are.
+        target: where their files go.
         state: notes each of them.
-        listing: number of the listing that saw it.
-        stopped: asked after each file; True ends it, without the note that all is there.
+        claims: says which names are taken.
+        keep_free: bytes of the disk to leave to others; None: a default.
+        stopped: True ends it; nothing of an archive is there then.
         refused: told what is left out.
-
-    Raises:
-        Failure: it cannot be read, or is no such archive.
-        OSError: the destination cannot be written.
+        failed: told of files that another object's are in the way of.
     """
-    version, folder = version_in(entry), _stem(entry.key)
-    within = folder.rpartition("/")[2] + "/"
-    files = 0
-    try:
-        as_file = RangedFile if origin.has_ranges(entry) else StreamedFile
-        with as_file(origin, entry) as raw, io.BufferedReader(raw, READ_BYTES) as file:
-            for name, size, opened in _members(entry.key, file, refused):
-                key = f"{folder}/{name.removeprefix('./').removeprefix(within)}"
-                why = refusal(key, len(str(target.destination)))
+
+    origin: Origin
+    target: Target
+    state: State
+    claims: Claims
+    keep_free: int | None
+    stopped: Callable[[], bool]
+    refused: Callable[[str], None]
+    failed: Callable[[str], None]
+
+    def unpack(self, entry: Entry, listing: int) -> None:
+        """Write the files of an archive into a folder that has its name.
+
+        They get their names when all of the archive was read and is right: a damaged one leaves what was there. A
+        folder that has the archive's name and holds all of it is left out, so that ``a.tar`` with ``a/1.jpg`` gives
+        ``a/1.jpg``. Links and devices are left out. Of several files of one name the last counts, as for ``tar``.
+
+        Args:
+            entry: the archive.
+            listing: number of the listing that saw it.
+
+        Raises:
+            Failure: it cannot be read, is damaged, or is not what the store has.
+            DiskFull: there is no room for its files.
+            OSError: the destination cannot be written.
+        """
+        unfinished = Unfinished(self.state.folder, entry.key)
+        try:
+            within = f"{_stem(entry.key).rpartition('/')[2]}/"
+            is_within, verified = self._read(entry, unfinished, within)
+            files = self._name_all(entry, unfinished, within if is_within else "", verified, listing)
+            self.state[f"unpacked {entry.key}"] = _noted(files, version_in(entry))
+        except DiskFull as error:
+            raise DiskFull(f"{entry.key}: {error}") from None
+        finally:
+            unfinished.close()
+
+    def _read(self, entry: Entry, unfinished: Unfinished, within: str) -> tuple[bool, str]:
+        """Read all files; whether all of them lie in the folder ``within``, and what they were compared with."""
+        key, is_within = entry.key, True
+        as_file = RangedFile if self.origin.has_ranges(entry) else StreamedFile
+        with as_file(self.origin, entry) as raw:
+            members = Members(entry, self.origin, raw, self.refused)
+            for member in members:
+                name = member.name.removeprefix("./")
+                why = refusal(f"{_stem(key)}/{name}", len(str(self.target.destination)))
                 if why is not None:
-                    refused(f"{entry.key}{MARK}{name[:80]!r}: {why}")
+                    self.refused(f"{key}{MARK}{member.name[:80]!r}: {why}")
                     continue
-                known = state.known(key)
-                if known is not None and is_complete(known, version, target.path(key)):
-                    state.saw(key, listing)
-                else:
-                    state.add(target.write(key, _blocks(opened(), size, key), version, size), listing)
-                files += 1
-                if stopped():
-                    return files
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
-        raise Failure("never", f"{entry.key}: no archive that can be read: {error}") from None
-    state[f"unpacked {entry.key}"] = version
-    return files
+                is_within = is_within and name.startswith(within)
+                self._see_room(member, unfinished.bytes, key)
+                if not unfinished.add(name, self._blocks(member, key)):
+                    self.refused(f"{key}{MARK}{member.name[:80]!r}: is there several times: the last one is taken")
+        return is_within, members.verified or self.origin.unverified
+
+    def _see_room(self, member: Member, before: int, key: str) -> None:
+        """Raise Failure where one file alone is larger than the room, DiskFull where all before it took it."""
+        room = free_bytes(self.target.destination, self.keep_free) + before
+        if member.size > room:
+            name = f"{key}{MARK}{member.name[:80]!r}"
+            raise Failure("never", f"{name}: has {member.size:,} bytes by its header, where {room:,} may be written")
+        check_room(self.target.destination, member.size, self.keep_free)
+
+    def _blocks(self, member: Member, key: str) -> Iterator[bytes]:
+        received = 0
+        with contextlib.ExitStack() as stack:
+            with reading(key):
+                file = stack.enter_context(member.open())
+            while True:
+                if self.stopped():
+                    raise Failure("never", "stopped")
+                with reading(key):
+                    block = file.read(READ_BYTES)
+                if not block:
+                    break
+                received += len(block)
+                if received > member.size:
+                    break
+                check_room(self.target.destination, len(block), self.keep_free)
+                yield block
+        if received != member.size:
+            raise Failure("never", f"{key}: {received} bytes came where the archive names {member.size}")
+
+    def _name_all(self, entry: Entry, unfinished: Unfinished, within: str, verified: str, listing: int) -> int:
+        """Give all files their names, but for those that another object has; gives how many there are of both."""
+        version, files = version_in(entry), 0
+        for waiting in unfinished:
+            files += 1
+            key = f"{_stem(entry.key)}/{waiting.name.removeprefix(within)}"
+            with self.claims.lock:
+                try:
+                    other = self.claims.other(key, version, listing)
+                    if other is not None:
+                        raise Failure("never", f"{key}: {other} is there: {entry.key} has one of that name, too")
+                    known = self.state.known(key)
+                    if (
+                        known is not None
+                        and known.checksum == waiting.checksum
+                        and is_complete(known, version, self.target.path(key))
+                    ):
+                        self.state.saw(key, listing)
+                    else:
+                        done = self.target.place(waiting.path, key, version, waiting.size, waiting.checksum, verified)
+                        self.state.add(done, listing)
+                except Failure as failure:
+                    self.failed(str(failure))
+        return files
 
 
-def _members(key: str, file: Any, refused: Callable[[str], None]) -> Iterator[tuple[str, int, Callable[[], IO[bytes]]]]:
-    """Name, size and opener of each regular file, in the order in which the archive holds them."""
-    if key.lower().endswith(".zip"):
-        with zipfile.ZipFile(file) as archive:
-            for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
-                if info.is_dir():
-                    continue
-                if info.flag_bits & 1:
-                    raise Failure("never", f"{key}: encrypted archives are not unpacked")
-                yield info.filename, info.file_size, lambda info=info: archive.open(info)  # type: ignore[misc]
-        return
-    with tarfile.open(fileobj=file, mode="r:*") as tar:
-        for member in tar:
-            tar.members = []  # type: ignore[attr-defined]  # pyright: ignore  # else all stay in memory
-            if member.isreg():
-                yield member.name, member.size, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
-            elif not member.isdir():
-                refused(f"{key}{MARK}{member.name[:80]!r}: a link or a device")
-
-
-def _blocks(file: Any, size: int, key: str) -> Iterator[bytes]:
-    received = 0
-    with file:
-        while block := file.read(READ_BYTES):
-            received += len(block)
-            yield block
-    if received != size:
-        raise Failure("never", f"{key}: {received} bytes came where the archive names {size}")
+def _noted(files: int, version: str) -> str:
+    return f"{files} {version}"
 
 
 def _stem(key: str) -> str:

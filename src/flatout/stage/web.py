@@ -18,6 +18,7 @@ from flatout.stage.http_get import PlainGets
 from flatout.stage.http_requests import HttpRequests, range_headers, wanted_pieces
 from flatout.stage.origins import LIST_SUFFIXES, Entry, Origin
 from flatout.stage.patience import retry
+from flatout.stage.store_facts import Facts, facts_of
 
 ASKED_AT_ONCE = 32  # for sizes
 FIRST_ANSWER_S = 10.0  # that a server which never answered is tried for
@@ -102,6 +103,17 @@ class WebOrigin(Origin):
         url = self._urls[entry.key]
         read = functools.partial(self._read, entry, start, length)
         yield from self._gets.stream(url, buffer, read, shown(url), start, length, entry.version)
+
+    def facts(self, entry: Entry, part: int | None = None) -> Facts | None:
+        """What the server says of a file; None: it cannot be asked."""
+        if part is not None:
+            return None
+        url = self._urls[entry.key]
+        try:
+            answer = self._requests.request("HEAD", url, shown(url))
+        except Failure:  # what is asked for next says why
+            return None
+        return facts_of(answer.headers) if answer.status == 200 else None
 
     def has_ranges(self, entry: Entry) -> bool:
         """Whether the server gives a part of a file without all of it; each server is asked once."""

@@ -50,15 +50,27 @@ class Injected:
 INJECTED = Injected(os.environ.get(VARIABLE))
 
 
+def install_at_start(watch):
+    """Patch what the wanted settings need in any program, whether it imports torch or not; see ``install``."""
+    if INJECTED.get("read_through") is not None:
+        from . import cached
+
+        _install((cached,), watch)
+
+
 def install(watch):
     """Patch what the wanted settings need, once torch is imported.
 
     Args:
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.
     """
-    from . import backends, cached, copies, files, loader, model, optimizer, scalars, staged, writing
+    from . import backends, copies, files, loader, model, optimizer, scalars, staged, writing
 
-    for part in (backends, cached, copies, files, loader, model, optimizer, scalars, staged, writing):
+    _install((backends, copies, files, loader, model, optimizer, scalars, staged, writing), watch)
+
+
+def _install(parts, watch):
+    for part in parts:
         names = [name for name in part.SETTINGS if INJECTED.get(name) is not None]
         if not names:
             continue

@@ -17,34 +17,38 @@ BY_ENDING = {"SimpleITK": ("ReadImage",), "openslide": ("OpenSlide.__init__",)}
 PATH_NAMES = ("filename", "path", "name", "file", "fileName")
 
 
-def install(mapped, watch, endings):
+def install(mapped, watch, endings, changed=lambda path: None):
     """Patch them once they are imported.
 
     Args:
         mapped: gives the path to read in place of another one, or that one itself.
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.
         endings: whether the paths that ``mapped`` gives end as the files' names do.
+        changed: called with the path of a file that is opened for writing.
     """
     for module, names in [*READERS.items(), *(BY_ENDING.items() if endings else ())]:
-        watch(module, functools.partial(_patch, mapped, names))
+        watch(module, functools.partial(_patch, mapped, changed, names))
 
 
-def _patch(mapped, names, module):
+def _patch(mapped, changed, names, module):
     for name in names:
         owner, _, attribute = name.rpartition(".")
         holder = getattr(module, owner, None) if owner else module
         original = getattr(holder, attribute, None)
         if original is not None:
-            patched = _reading(original, mapped, 1 if owner else 0)
+            patched = _reading(original, mapped, changed, 1 if owner else 0)
             setattr(holder, attribute, patched if owner else Unbound(patched, module.__name__))
 
 
-def _reading(original, mapped, place):
+def _reading(original, mapped, changed, place):
     """The function with the path mapped that stands at a place of its arguments, or has a name."""
 
     @functools.wraps(original)
     def patched(*args, **kwargs):
         if _writes(args[place + 1 : place + 2], kwargs):
+            changed(
+                args[place] if len(args) > place else next((kwargs[key] for key in PATH_NAMES if key in kwargs), None)
+            )
             return original(*args, **kwargs)
         mine, named = list(args), dict(kwargs)
         if len(mine) > place:

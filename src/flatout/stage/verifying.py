@@ -1,0 +1,196 @@
+"""Are these the bytes that the store has? By what it offers to compare; where it offers nothing, that is said."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from flatout.stage.checksums import CRC_OF_PARTS, PART_BYTES, Checksum, checksum_of, running
+from flatout.stage.failures import Failure
+from flatout.stage.origins import Entry, Origin
+from flatout.stage.state import SIZE_ONLY
+from flatout.stage.store_facts import KINDS, Facts
+
+_ETAG = re.compile(r'"?([0-9a-f]{32})(?:-([1-9][0-9]{0,4}))?"?')
+_MIB = 1 << 20
+_USUAL_MIB = (8, 16, 5, 64, 50, 10, 15, 32, 100, 128, 20, 25, 200, 256, 500, 512)  # parts of usual clients
+
+
+def md5_in(entry: Entry) -> str | None:
+    """The MD5 that an ETag may be; None where it cannot be that of all bytes."""
+    found = _ETAG.fullmatch(entry.version)
+    return found[1] if found and not found[2] else None
+
+
+def parts_in(entry: Entry) -> int | None:
+    """In how many parts an object was stored, by its ETag; None where it does not say."""
+    found = _ETAG.fullmatch(entry.version)
+    return int(found[2]) if found and found[2] else None
+
+
+class Verification:
+    """Of one object whose bytes come in order.
+
+    Attributes:
+        verified: what they were compared with, once they were.
+    """
+
+    def __init__(self, entry: Entry, origin: Origin) -> None:
+        """Nothing has come yet."""
+        self._entry, self._origin = entry, origin
+        self._expected = md5_in(entry)
+        self._one_part = parts_in(entry) == 1
+        self._digest = hashlib.md5(usedforsecurity=False) if self._expected or self._one_part else None
+        self.verified = origin.unverified
+
+    @property
+    def has_checksum(self) -> bool:
+        """Whether a checksum is computed here."""
+        return self._digest is not None
+
+    def checksum(self) -> str:
+        """Of the bytes, as it is noted."""
+        assert self._digest is not None
+        return f"md5:{self._digest.hexdigest()}"
+
+    def passing(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+        """The pieces; raises Failure at the end where they are not as many bytes as were listed."""
+        received = 0
+        for piece in pieces:
+            received += len(piece)
+            if self._digest is not None:
+                self._digest.update(piece)
+            yield piece
+        if received != self._entry.size:
+            raise Failure("changed", f"{self._entry.key}: {received} bytes came where {self._entry.size} were listed")
+
+    def judge(self, file: str | bytes) -> None:
+        """Compare, when all have passed.
+
+        Args:
+            file: the bytes, or a path of a file that holds them, for when the store is asked for another checksum.
+
+        Raises:
+            Failure: they are not what the store has.
+        """
+        if self._digest is None:
+            return
+        if self._digest.hexdigest() == self._expected:
+            self.verified = "md5"
+            return
+        if self._one_part and f'"{hashlib.md5(self._digest.digest(), usedforsecurity=False).hexdigest()}-1"' == (
+            self._entry.version
+        ):
+            self.verified = "md5 of parts"
+            return
+        facts = same_version(self._entry, self._origin)
+        if facts is None:
+            if self._one_part:
+                return
+            raise _differs(self._entry)
+        kind = next((kind for kind in KINDS if kind in facts.checksums and not facts.of_parts), None)
+        if kind is not None:
+            if _sum(kind, file) != facts.checksums[kind]:
+                raise _differs(self._entry)
+            self.verified = kind
+        elif facts.has_md5:
+            raise _differs(self._entry)
+
+
+def same_version(entry: Entry, origin: Origin) -> Facts | None:
+    """What the store says of the version that was listed; None: it cannot be asked. Raises Failure for another one."""
+    facts = origin.facts(entry)
+    if facts is not None and facts.etag and entry.version.startswith('"') and facts.etag != entry.version:
+        raise Failure("changed", f"{entry.key}: replaced at the source since it was listed")
+    return facts
+
+
+def _differs(entry: Entry) -> Failure:
+    return Failure("mismatch", f"{entry.key}: the bytes do not match the store's checksum")
+
+
+def _sum(kind: str, file: str | bytes) -> str:
+    if isinstance(file, str):
+        return checksum_of(file, kind).partition(":")[2]
+    whole = running(kind)
+    whole.update(file)
+    return whole.digest().hex()
+
+
+class Plan(NamedTuple):
+    """How a large object is verified while its parts come in any order.
+
+    Attributes:
+        checksum: to compute.
+        expected: as it is noted; None: the store offers nothing to compare.
+        is_certain: other bytes are wrong; else the store may have made its own in another way.
+        verified: what to say of bytes that match.
+    """
+
+    checksum: Checksum
+    expected: str | None
+    is_certain: bool
+    verified: str
+
+
+def plan_for(entry: Entry, origin: Origin, facts: Facts | None) -> Plan:
+    """The cheapest way that what the store says allows."""
+    kinds = [kind for kind in KINDS if facts is not None and kind in facts.checksums]
+    if facts is not None and kinds and not facts.of_parts and kinds[0].startswith("crc"):
+        how = Checksum(kinds[0], PART_BYTES, whole=True)
+        return Plan(how, f"{how.name}:{facts.checksums[kinds[0]]}", True, kinds[0])
+    count = parts_in(entry) or (facts.parts if facts is not None else None)
+    if count is not None:
+        said = origin.facts(entry, part=1) if facts is not None else None
+        part_bytes = said.size if said is not None and said.parts == count and said.size else None
+        is_certain = part_bytes is not None and _fits(entry.size, part_bytes, count)
+        part_bytes = part_bytes if is_certain else usual_part(entry.size, count)
+        if facts is not None and kinds and facts.of_parts and is_certain and part_bytes:
+            how = Checksum(kinds[0], part_bytes)
+            return Plan(how, f"{how.name}:{facts.checksums[kinds[0]]}", True, f"{kinds[0]} of parts")
+        etag = _ETAG.fullmatch(entry.version)
+        if part_bytes and etag and (facts is None or facts.has_md5):
+            how = Checksum("md5", part_bytes)
+            return Plan(how, f"{how.name}:{etag[1]}", is_certain, "md5 of parts")
+    return Plan(CRC_OF_PARTS, None, False, SIZE_ONLY)
+
+
+def usual_part(size: int, count: int) -> int | None:
+    """How large the parts were, as clients usually choose; None where no usual size gives so many."""
+    if count == 1:
+        return size
+    known = next((mib * _MIB for mib in _USUAL_MIB if _fits(size, mib * _MIB, count)), None)
+    whole = -(-size // count // _MIB) * _MIB  # the smallest number of MiB that could be it
+    return known or (whole if whole and _fits(size, whole, count) else None)
+
+
+def _fits(size: int, part_bytes: int, count: int) -> bool:
+    return part_bytes > 0 and -(-size // part_bytes) == count
+
+
+def judge_parts(plan: Plan, found: str, entry: Entry, origin: Origin, file: str) -> str:
+    """What a large file was compared with.
+
+    Args:
+        plan: by which the checksum was computed.
+        found: the checksum of what was written.
+        entry: the object.
+        origin: where it is.
+        file: path of what was written.
+
+    Raises:
+        Failure: it is not what the store has.
+    """
+    if found == plan.expected:
+        return plan.verified
+    if plan.expected is None:
+        return origin.unverified
+    if not plan.is_certain:  # the parts were of another size, or the ETag is made of something else
+        better = plan_for(entry, origin, same_version(entry, origin))
+        if better.expected is None or not better.is_certain:
+            return origin.unverified
+        if checksum_of(file, better.expected) == better.expected:
+            return better.verified
+    raise _differs(entry)
