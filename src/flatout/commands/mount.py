@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from flatout.terminal_text import one_line
+
 
 def mount(
     source: Annotated[str, typer.Argument(help="s3://bucket or s3://bucket/prefix.", show_default=False)],
@@ -40,12 +42,12 @@ def mount(
         typer.echo(json_format.dumps(done.as_json()))
         return
     for why in done.refused:
-        typer.echo(f"not used: {why}", err=True)
+        typer.echo(one_line(f"not used: {why}"), err=True)
     checked = "the bucket is empty"
     if done.key is not None and done.open_s is not None:
         checked = f"{done.key} was read in {duration(done.open_s)} and is what the store holds"
-    typer.echo(f"{done.source} is {done.folder} now, by {done.tool}; {checked}")
-    typer.echo(f"End it with: flatout unmount {done.folder}")
+    typer.echo(one_line(f"{done.source} is {done.folder} now, by {done.tool}; {checked}"))
+    typer.echo(one_line(f"End it with: flatout unmount {done.folder}"))
 
 
 def unmount(
@@ -57,4 +59,4 @@ def unmount(
     """
     from flatout.stage.mounting import unmount as end
 
-    typer.echo(f"{folder}: {end(folder)} is unmounted")
+    typer.echo(one_line(f"{folder}: {end(folder)} is unmounted"))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flatout.terminal_text import one_line
+
 if TYPE_CHECKING:
     from flatout.stage.storage_rates import Storage
 
@@ -54,7 +56,9 @@ def storage(
         origin: Origin = (
             FolderOrigin(own) if own else open_origin(place, StoreOptions(endpoint, region, profile, anonymous))
         )
-        found = measure(origin, seed, lambda text: None if quiet else print(f"flatout: {text}", file=sys.stderr))
+        found = measure(
+            origin, seed, lambda text: None if quiet else print(f"flatout: {one_line(text)}", file=sys.stderr)
+        )
     if json:
         typer.echo(json_format.dumps(found.as_json()))
     else:
@@ -66,7 +70,7 @@ def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
     from flatout.report.quantities import duration, size
 
     kind = _kind(place)
-    name = shorten_middle(place, 60, "…")
+    name = shorten_middle(one_line(place), 60, "…")
     lines = [
         f"{name}{kind}",
         f"  {found.files:,} files listed; the small ones have {size(found.mean_bytes)} in the mean",

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from flatout.report.quantities import duration, size
 from flatout.stage.progress import Progress
+from flatout.terminal_text import printable
 
 LINE_EVERY_S = 10.0
 
@@ -30,7 +31,7 @@ class Show:
     def line(self, text: str) -> None:
         """Say something that stays."""
         if not self._quiet:
-            print(text, file=self._stream)
+            print(printable(text), file=self._stream)
 
     def progress(self, progress: Progress) -> None:
         """Show how far it is."""
