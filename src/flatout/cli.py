@@ -173,18 +173,17 @@ def _refuse_empty_paths(arguments: list[str]) -> None:
     if command is None:
         return
     options = {name: one for one in command.params if one.param_type_name == "option" for name in one.opts}
+    interspersed = command.context_settings.get("allow_interspersed_args", True)
     place = 1
     while place < len(arguments) and arguments[place] != "--":
-        option = options.get(arguments[place])
-        if (
-            option is None
-            and not arguments[place].startswith("-")
-            and not command.context_settings.get("allow_interspersed_args", True)
-        ):
-            return  # the user's own command begins
+        word = arguments[place]
+        option = options.get(word)
         valued = option is not None and not option.is_flag
-        if valued and option.metavar in ("FOLDER", "FILE") and arguments[place + 1 : place + 2] == [""]:
-            raise UsageError(f"{arguments[place]} is empty: name a file or folder, or leave it out")
+        own_command = not word.startswith("-") and not interspersed
+        if own_command:
+            return
+        if option is not None and option.metavar in ("FOLDER", "FILE") and arguments[place + 1 : place + 2] == [""]:
+            raise UsageError(f"{word} is empty: name a file or folder, or leave it out")
         place += 2 if valued else 1
 
 
