@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -31,7 +32,7 @@ from flatout.commands.runs import runs
 from flatout.commands.stage import stage
 from flatout.commands.storage import storage
 from flatout.commands.train import train
-from flatout.errors import FlatoutError
+from flatout.errors import FlatoutError, UsageError
 from flatout.terminal_text import one_line
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -39,6 +40,8 @@ READER_GONE = 1
 # What the machine refused (a full disk, no permission): an error like those that flatout raises itself.
 ENVIRONMENT = 2
 FAULT = 70  # EX_SOFTWARE of sysexits.h: a fault of flatout's own, unlike any result of a command
+_KEPT = 120  # characters of each end of a word that is too long to show
+_LONG_WORD = re.compile(rf"\S{{{3 * _KEPT},}}")
 MEASURE = "Measure"
 IMPROVE = "Improve"
 READ = "Read"
@@ -134,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _refuse_empty_paths(given)
         code = app(args=given, prog_name="flatout", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -158,6 +162,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _unexpected(error, given)
 
 
+def _refuse_empty_paths(arguments: list[str]) -> None:
+    """Refuse an empty text (a variable that is not set, mostly) where a path belongs: it would mean this folder.
+
+    Raises:
+        UsageError: an option has none.
+    """
+    commands: dict[str, Any] = getattr(typer.main.get_command(app), "commands", {}) if "" in arguments else {}
+    command = commands.get(arguments[0]) if arguments else None
+    if command is None:
+        return
+    options = {name: one for one in command.params if one.param_type_name == "option" for name in one.opts}
+    interspersed = command.context_settings.get("allow_interspersed_args", True)
+    place = 1
+    while place < len(arguments) and arguments[place] != "--":
+        word = arguments[place]
+        option = options.get(word)
+        valued = option is not None and not option.is_flag
+        own_command = not word.startswith("-") and not interspersed
+        if own_command:
+            return
+        if option is not None and option.metavar in ("FOLDER", "FILE") and arguments[place + 1 : place + 2] == [""]:
+            raise UsageError(f"{word} is empty: name a file or folder, or leave it out")
+        place += 2 if valued else 1
+
+
 def _unexpected(error: Exception, arguments: list[str]) -> int:
     """Report an exception that nothing foresaw: one line, or with ``--debug`` the traceback."""
     # Options of the user's own command are not ours.
@@ -176,6 +205,7 @@ def _unexpected(error: Exception, arguments: list[str]) -> int:
 
 
 def _complain(message: str, exit_code: int) -> int:
-    """Print an error as one line."""
-    print(f"flatout: {one_line(message)}", file=sys.stderr)
+    """Print an error as one line; a word that would fill the screen loses its middle."""
+    shown = _LONG_WORD.sub(lambda found: f"{found[0][:_KEPT]}…{found[0][-_KEPT:]}", one_line(message))
+    print(f"flatout: {shown}", file=sys.stderr)
     return exit_code

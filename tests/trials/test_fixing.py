@@ -13,6 +13,7 @@ import pytest
 from flatout.diagnose.result import Diagnosis, Gain, Remedy
 from flatout.errors import CommandError, UsageError
 from flatout.recording import Bounds
+from flatout.report.quantities import parse_duration
 from flatout.trials import budget, fixing
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
@@ -39,6 +40,7 @@ class Machine:
         self.remedies, self.factors = remedies, factors
         self.calls: list[dict[str, Any]] = []
         self.clock = 0.0
+        self.look = Path("nowhere")
         monkeypatch.setattr(fixing, "run_side", self.run)
         monkeypatch.setattr(fixing, "diagnose", self.diagnose)
         for module in (fixing, budget):
@@ -60,7 +62,8 @@ class Machine:
                 raise KeyboardInterrupt
             rate *= made
         found = side(rate, losses)
-        return Side(found.outcome, "", 5.0, found.speed, found.losses, run=object())  # type: ignore[arg-type]
+        run = SimpleNamespace(path=self.look)
+        return Side(found.outcome, "", 5.0, found.speed, found.losses, run=run)  # type: ignore[arg-type]
 
     def diagnose(self, run: object) -> Diagnosis:
         return Diagnosis(
@@ -140,9 +143,38 @@ def test_the_budget_is_kept_and_a_proof_fits_in_it(tmp_path: Path, monkeypatch: 
 
 
 def test_a_budget_too_small_for_one_pair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Machine(monkeypatch, [], {})
-    with pytest.raises(UsageError, match=r"--budget 6.0 s is too small for one pair of runs.*give at least 20"):
+    machine = Machine(monkeypatch, [], {})
+    machine.look = tmp_path / "runs" / "20261122-1"
+    machine.look.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"--budget 6.0 s is too small for one pair of runs.*give at least 40s") as no:
         fixed(tmp_path, Options(budget_s=6.0))
+    # What the look found was measured all the same.
+    assert "`flatout report 20261122-1` shows what the look found" in str(no.value)
+    assert (tmp_path / ".flatout" / "runs" / "20261122-1").is_dir()
+
+
+def test_one_pair_that_clears_the_threshold_is_promising_and_the_budget_for_a_second_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Machine(monkeypatch, [remedy("workers", 3.0, num_workers=4)], {"num_workers": 3.0})
+    found = fixed(tmp_path, Options(budget_s=22.0))
+    (trial,) = found.tried
+    assert trial.outcome == "unconfirmed" and found.promising == (trial,) and found.proof is None
+    assert trial.why.startswith("not confirmed: one pair only (measured 3.0x (")
+    text = "\n".join(lines(found))
+    assert "Nothing is proved yet. Do workers is promising" in text and "not confirmed 3.0x: do workers" in text
+    assert to_dict(found)["tried"][0]["outcome"] == "unconfirmed"
+    # The budget that is named is enough.
+    named = parse_duration(trial.why.partition("--budget ")[2].partition(" ")[0])
+    Machine(monkeypatch, [remedy("workers", 3.0, num_workers=4)], {"num_workers": 3.0})
+    again = fixed(tmp_path / "2", Options(budget_s=named))
+    assert again.settings == {"num_workers": 4} and again.proof is not None
+
+
+def test_one_pair_within_noise_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine(monkeypatch, [remedy("workers", 3.0, num_workers=4)], {"num_workers": 1.02})
+    assert [trial.outcome for trial in fixed(tmp_path, Options(budget_s=22.0)).tried] == ["dropped"]
 
 
 def test_a_command_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

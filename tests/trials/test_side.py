@@ -43,7 +43,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]
     def make(*words: str, isolation: Isolation | None = None) -> Plan:
         found = isolation or find_isolation(tmp_path / "fix")
         command = (sys.executable, str(path), *words)
-        return Plan(command, tmp_path / "fix", tmp_path / "runs", Bounds(steps=200, seconds=5), found)
+        return Plan(command, tmp_path / "fix", tmp_path / "runs", Bounds(steps=200, seconds=30), found)
 
     return make
 

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from flatout.terminal_text import one_line
+
 
 def calibration(
     json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
@@ -38,7 +40,7 @@ def calibration(
         remedies = {name: asdict(found) for name, found in sorted(by_remedy.items())}
         typer.echo(json_format.dumps({"all": asdict(whole), "remedies": remedies, "trials": trials}, indent=2))
         return
-    where = shorten_middle(str(folder), 36, "...")
+    where = shorten_middle(one_line(str(folder)), 36, "...")
     head = f"  {'remedy':24}{'trials':>7}{'median error':>14}{'90 %':>8}{'inside':>9}{'bias':>8}"
     typer.echo(f"Predicted against measured: {whole.count} trials below {where}\n\n{head}")
     for name, found in [*sorted(by_remedy.items()), ("all", whole)]:
@@ -49,4 +51,6 @@ def calibration(
     typer.echo(f"\n  {'predicted':24}{'measured':>10}   trial")
     for one in scored:
         mark = "" if one.inside else "  outside"
-        typer.echo(f"  {interval(one.predicted):24}{factor(one.measured.factor):>10}   {one.title[:40]}{mark}"[:80])
+        typer.echo(
+            f"  {interval(one.predicted):24}{factor(one.measured.factor):>10}   {one_line(one.title)[:40]}{mark}"[:80]
+        )

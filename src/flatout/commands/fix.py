@@ -81,7 +81,7 @@ def fix(
     check_command(command or [])
     options = Options(
         allowed=_allowed(allow or []),
-        budget_s=parse_seconds(budget, option="--budget"),
+        budget_s=_budget(budget),
         seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
         staged=_staged(staged),
         stage_to=stage_to,
@@ -100,6 +100,23 @@ def fix(
     )
     if fixed.interrupted:
         raise typer.Exit(130)
+
+
+def _budget(text: str) -> float:
+    """Seconds.
+
+    Raises:
+        UsageError: it is no time above 0.
+    """
+    import math
+
+    from flatout.errors import UsageError
+    from flatout.report.quantities import parse_seconds
+
+    seconds = parse_seconds(text, option="--budget")
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise UsageError(f"--budget is {text}, but must be a time above 0, such as 10m or 1h30m")
+    return seconds
 
 
 def _staged(text: str | None) -> str | None:

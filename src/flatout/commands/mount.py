@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from flatout.terminal_text import one_line
+
 
 def mount(
     source: Annotated[str, typer.Argument(help="s3://bucket or s3://bucket/prefix.", show_default=False)],

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flatout.terminal_text import one_line
+
 if TYPE_CHECKING:
     from flatout.record import RunEntry
 
@@ -40,7 +42,7 @@ def runs(
         typer.echo(json_format.dumps([_to_json(entry) for entry in entries], indent=2))
         return
     if not entries:
-        typer.echo(f"No run in {runs_dir}. Record one: flatout profile -- python train.py")
+        typer.echo(f"No run in {one_line(str(runs_dir))}. Record one: flatout profile -- python train.py")
         return
     from rich.console import Console
 
@@ -49,7 +51,7 @@ def runs(
     unicode = (sys.stdout.encoding or "ascii").lower().startswith("utf")
     for line in table(entries, now=datetime.now(UTC), width=width, unicode=unicode):
         console.print(line, markup=False)
-    typer.echo(f"\nNext: flatout report {entries[-1].id}")
+    typer.echo(f"\nNext: flatout report {one_line(shlex.quote(entries[-1].id))}")
 
 
 def table(entries: tuple[RunEntry, ...], *, now: datetime, width: int, unicode: bool = True) -> list[str]:
@@ -69,7 +71,8 @@ def table(entries: tuple[RunEntry, ...], *, now: datetime, width: int, unicode: 
     for entry in entries:
         recorded = "-" if entry.recorded_s is None else duration(entry.recorded_s)
         command = shlex.join(entry.command) if entry.command else "-"
-        rows.append([entry.id, _age(entry.started, now), recorded, _ended(entry), glyphs.text(command)])
+        row = [entry.id, _age(entry.started, now), recorded, _ended(entry), command]
+        rows.append([glyphs.text(cell) for cell in row])
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     room = max(_COMMAND_MIN, width - sum(widths) - 8)
     return [

@@ -61,7 +61,9 @@ def storage(
         origin: Origin = (
             FolderOrigin(own) if own else open_origin(place, StoreOptions(endpoint, region, profile, anonymous))
         )
-        found = measure(origin, seed, lambda text: None if quiet else print(f"flatout: {text}", file=sys.stderr))
+        found = measure(
+            origin, seed, lambda text: None if quiet else print(f"flatout: {one_line(text)}", file=sys.stderr)
+        )
     if json:
         typer.echo(json_format.dumps(found.as_json()))
     else:

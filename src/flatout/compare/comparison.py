@@ -13,6 +13,7 @@ from flatout.compare.speed import Speed
 from flatout.diagnose.accounts import ACCOUNTS, LABELS
 from flatout.report.layout import shorten_middle, wrap
 from flatout.report.quantities import duration, factor, share
+from flatout.terminal_text import one_line
 
 WIDTH = 80
 # Accounts that differ by less than this share of A's time are left out.
@@ -146,7 +147,7 @@ def _side(speeds: Sequence[Speed]) -> dict[str, Any]:
 
 def _command(speed: Speed) -> str:
     text = " ".join(shlex.quote(word) for word in speed.command) or speed.run
-    return shorten_middle(text, WIDTH - 5, "...")
+    return shorten_middle(one_line(text), WIDTH - 5, "...")
 
 
 def _signed(seconds: float) -> str:

@@ -58,6 +58,13 @@ def _steps(training: Training) -> Steps:
     if not len(duration):
         return Steps(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     updates = int(training.steps.updates[chosen].sum())
+    window_s = training.window_ns / 1e9
+    # What the others trained in the same time: their clock is this one's.
+    begin, finish = training.window_begin_ns, training.window_end_ns
+    inside = [table.samples[(table.work_end_ns > begin) & (table.work_end_ns <= finish)] for table in training.others]
+    beside = [amounts for amounts in inside if len(amounts)]
+    known = samples.any() and all(amounts.any() for amounts in beside)
+    every = int(samples.sum()) + sum(int(amounts.sum()) for amounts in beside)
     return Steps(
         count=len(duration),
         samples=int(samples.sum()),
@@ -65,8 +72,10 @@ def _steps(training: Training) -> Steps:
         p95_s=float(np.percentile(duration, 95)),
         min_s=float(duration.min()),
         max_s=float(duration.max()),
-        rate_sps=float(samples.sum()) / (training.window_ns / 1e9) if training.window_ns else 0.0,
+        rate_sps=float(samples.sum()) / window_s if window_s else 0.0,
         accumulation=len(duration) / updates if updates else 1.0,
+        processes=1 + len(beside),
+        all_rate_sps=every / window_s if window_s and known else 0.0,
     )
 
 

@@ -57,6 +57,8 @@ class Steps:
     max_s: float
     rate_sps: float  # samples/s over the window's wall time, the wait included
     accumulation: float  # batches per optimizer step
+    processes: int = 1  # that trained in the window, this one included
+    all_rate_sps: float = 0.0  # samples/s of all of them together; 0: not measured
 
 
 @dataclass(frozen=True)

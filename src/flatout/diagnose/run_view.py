@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -133,7 +134,7 @@ def _gpu_memory(run: Run, index: int | None) -> int | None:
 def _capability(run: Run, index: int | None) -> float | None:
     """Compute capability of one GPU of the machine, as 8.6."""
     found = _of_gpu(run, index, "compute_capability")
-    return float(found) if found else None
+    return float(found) if found and re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", found) else None
 
 
 def _of_gpu(run: Run, index: int | None, field: str) -> Any:

@@ -39,6 +39,7 @@ class Training:
 
     process: ProcessRecord
     processes: int  # training processes in the record, this one included
+    others: tuple[StepTable, ...]  # the steps of the other training processes
     thread: int
     events: Events  # of that thread, in order of start
     loaders: tuple[int, ...]  # name ids of the loaders that feed training; the first one counts the steps
@@ -77,15 +78,12 @@ def find_training(run: Run) -> Training | None:
         return None
     # Lowest rank; without ranks the process that trains most.
     lead = min(trains, key=lambda p: (p.rank if p.rank is not None else 0, -np.count_nonzero(p.events["kind"] == sign)))
-    thread = int(np.bincount(lead.events["thread"][lead.events["kind"] == sign]).argmax())
-    events = lead.events[lead.events["thread"] == thread]
-    events = events[np.argsort(events["start"], kind="stable")]
+    found = _marked(lead, sign)
+    thread, events, marks, loaders, others = found.thread, found.events, found.marks, found.loaders, found.other_loaders
     notes = _notes(lead, trains, sign)
-    marks = of_kinds(events, sign)
-    loaders, others = _loaders(events, marks)
     if not loaders and len(lead.of_kinds(kinds.BATCH_WAIT)):
         notes.append("batches are taken in another thread than the one that trains: their wait is not in the ledger")
-    passes, steps = _steps_of_loader(lead, events, marks, loaders) if loaders else _steps_of_updates(events, marks)
+    passes, steps = found.passes, found.steps
     if not len(steps):
         return None
     begin = _first_step_end(lead, events, marks, loaders) if loaders else int(steps.work_end_ns[0])
@@ -95,6 +93,7 @@ def find_training(run: Run) -> Training | None:
     return Training(
         process=lead,
         processes=len(trains),
+        others=tuple(_marked(process, sign).steps for process in trains if process is not lead),
         thread=thread,
         events=events,
         loaders=loaders,
@@ -108,6 +107,30 @@ def find_training(run: Run) -> Training | None:
         finish_ns=max(run.end_ns, lead.last_ns),
         notes=tuple(notes),
     )
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """The thread of a process that trains, and its steps."""
+
+    thread: int
+    events: Events
+    marks: Events
+    loaders: tuple[int, ...]
+    other_loaders: tuple[int, ...]
+    passes: Ints
+    steps: StepTable
+
+
+def _marked(process: ProcessRecord, sign: int) -> _Marked:
+    """What ``sign`` says about a process that has such events."""
+    thread = int(np.bincount(process.events["thread"][process.events["kind"] == sign]).argmax())
+    events = process.events[process.events["thread"] == thread]
+    events = events[np.argsort(events["start"], kind="stable")]
+    marks = of_kinds(events, sign)
+    loaders, others = _loaders(events, marks)
+    passes, steps = _steps_of_loader(process, events, marks, loaders) if loaders else _steps_of_updates(events, marks)
+    return _Marked(thread, events, marks, loaders, others, passes, steps)
 
 
 def step_table(run: Run) -> StepTable | None:

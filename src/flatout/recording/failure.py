@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+from flatout.record.fields import PROCESS
+from flatout.record.json_files import read_json
 from flatout.recording.live import what_was_seen
 from flatout.recording.session import Outcome
+
+# How a traceback names an exception: "ValueError: …", "my.package.Error".
+_NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:$|$)")
 
 
 def explain(outcome: Outcome) -> tuple[str, int]:
@@ -46,16 +50,34 @@ def _processes(run: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted((run / "processes").glob("*.json")):
         try:
-            found.append(json.loads(path.read_bytes()))
+            found.append(PROCESS(read_json(path), []))
         except (OSError, ValueError):
             continue
     return found
 
 
 def _exception(processes: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The exception that ended the last process to fail."""
-    for process in sorted(processes, key=lambda process: process.get("end_ns") or 0, reverse=True):
-        exit_ = process.get("exit") or {}
-        if exit_.get("exception"):
-            return {**exit_, "executable": process.get("executable")}
-    return None
+    """The exception that began the failure.
+
+    Of a tree of processes that is the first one of those that train: a launcher fails because a rank has, and the
+    other ranks because they lost it. Of a chain of processes that started each other it is the innermost one's.
+    """
+    failed = [process for process in processes if (process.get("exit") or {}).get("exception")]
+    parents = {process.get("ppid") for process in failed}
+    origins = [process for process in failed if process.get("pid") not in parents] or failed
+    if not origins:
+        return None
+    first = min(origins, key=lambda process: (process.get("worker") is not None, process.get("end_ns") or 0))
+    exit_ = first["exit"]
+    lines = exit_.get("traceback") or []
+    exception = _first_line(exit_["exception"], lines)
+    return {"exception": exception, "traceback": lines, "executable": first.get("executable")}
+
+
+def _first_line(last: str, traceback: list[str]) -> str:
+    """The line with the exception's name: of a message of several lines the traceback ends in the last one."""
+    frames = [number for number, line in enumerate(traceback) if line.startswith("  File ")]
+    after = traceback[frames[-1] + 1 :] if frames else traceback
+    named = [line for line in after if line and not line[0].isspace() and _NAMED.match(line)]
+    found = named[0] if named else last
+    return f"{found} …" if named and found != last else found

@@ -33,9 +33,7 @@ def exclusive(runs_folder: Path) -> Iterator[None]:
         UsageError: another recording holds it, or the folder cannot be made or written.
     """
     try:
-        runs_folder.mkdir(parents=True, exist_ok=True)
-        if runs_folder.parent.name == ".flatout" and not (runs_folder.parent / ".gitignore").exists():
-            (runs_folder.parent / ".gitignore").write_text("*\n")  # runs are not part of the user's project
+        _make(runs_folder)
         file = (runs_folder / ".lock").open("a+")
     except OSError as error:
         raise _not_writable(runs_folder, error) from None
@@ -110,6 +108,24 @@ def write_run_json(run: Path, info: dict[str, Any]) -> None:
             f"the record {run} could not be closed ({error.strerror}): "
             "make room there, or name a folder on another disk with --runs-dir"
         ) from None
+
+
+def keep_run(run: Path, runs_folder: Path) -> Path:
+    """Move a closed run to where runs are recorded; gives back its place there."""
+    _make(runs_folder)
+    place, suffix = runs_folder / run.name, 2
+    while place.exists():
+        place = runs_folder / f"{run.name}-{suffix}"
+        suffix += 1
+    shutil.move(run, place)
+    return place
+
+
+def _make(runs_folder: Path) -> None:
+    """Make the folder of runs, which is not part of the user's project."""
+    runs_folder.mkdir(parents=True, exist_ok=True)
+    if runs_folder.parent.name == ".flatout" and not (runs_folder.parent / ".gitignore").exists():
+        (runs_folder.parent / ".gitignore").write_text("*\n")
 
 
 def free_reserve(run: Path) -> None:

@@ -220,13 +220,14 @@ class _Session:
             self.guarded = self.guard() if self.guard is not None else None
             if self.guarded:
                 return "guarded"
-            reached = self._reached(live)
+            ended = child.poll() is not None
+            reached = self._reached(live) if not ended or self._training_goes_on(live, child.returncode) else None
             if reached:
                 self._close_window(live)
                 return self.signals.stop or reached
             if not live.first_step_ns and time.monotonic() - started_s > self.bounds.first_step_within_s:
                 return "no_steps"
-            if child.poll() is not None:
+            if ended:
                 ended_s = ended_s or time.monotonic()
                 if not self._training_goes_on(live, child.returncode) and (
                     time.monotonic() - ended_s > LEFTOVER_GRACE_S or not self._tree()

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from flatout.diagnose.result import Account, Cause, Diagnosis, Epoch, Finding, Ledger, NotMeasured, Remedy
+from flatout.diagnose.result import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
 from flatout.report.quantities import duration, exact_share, interval, rate, size
 
 # An account below this share of the window is summed up with its small siblings.
@@ -68,7 +68,9 @@ def _rows(
     shown = [account for account in siblings if account not in small]
     if not shown and owner is not None:
         small = []  # the owner's own row says it all
-    lines = [line for line in owner.lines[:LINES_SHOWN] if line.seconds >= SMALL_SHARE * window_s] if owner else []
+    lines = (
+        [line for line in _own_lines(owner)[:LINES_SHOWN] if line.seconds >= SMALL_SHARE * window_s] if owner else []
+    )
     left = len(shown) + bool(small) + len(lines)
 
     def position() -> tuple[bool, ...]:
@@ -84,8 +86,18 @@ def _rows(
         summed_s, summed_share = sum(one.seconds for one in small), sum(one.share for one in small)
         yield Row("others, each under 0.5 %", summed_s, summed_share, position())
     for line in lines:
-        file = line.file.replace("\\", "/").rsplit("/", 1)[-1]
-        yield Row(f"{file}:{line.line}", line.seconds, None, position(), source=line.source.strip() or line.function)
+        yield Row(_place(line), line.seconds, None, position(), source=line.source.strip() or line.function)
+
+
+def _own_lines(account: Account) -> list[Line]:
+    """Its hot lines, but those that stand as a child of it, or that it is itself."""
+    told = {(line.file, line.line) for child in account.children for line in child.lines}
+    itself = {(line.file, line.line) for line in account.lines if account.label.startswith(f"{_place(line)} ")}
+    return [line for line in account.lines if (line.file, line.line) not in told | itself]
+
+
+def _place(line: Line) -> str:
+    return f"{line.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line.line}"
 
 
 def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
@@ -99,7 +111,7 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
         )
     ]
     if steps.samples > 0:
-        facts.append(("throughput", f"{rate(steps.rate_sps)}, the wait included"))
+        facts.append(("throughput", _throughput(steps)))
     else:
         facts.append(("throughput", "not measured, because no batch size was seen"))
     if steps.accumulation > 1:
@@ -115,6 +127,16 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
         ("start-up", f"{duration(ledger.startup_s)} to the end of the first step{detail}"),
         ("ending", f"{duration(ledger.ending_s)} after the last step"),
     ]
+
+
+def _throughput(steps: Steps) -> str:
+    """Of all training processes together where there are several, for a rate of one of them reads as if it were all."""
+    if steps.processes == 1:
+        return f"{rate(steps.rate_sps)}, the wait included"
+    one = f"{rate(steps.rate_sps)} of this one"
+    if not steps.all_rate_sps:
+        return f"{one} of {steps.processes} training processes, the wait included"
+    return f"{rate(steps.all_rate_sps)} of {steps.processes} training processes together, {one}, the wait included"
 
 
 def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list[list[str]]]:

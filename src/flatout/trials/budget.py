@@ -33,6 +33,7 @@ class Budget:
         self.begin_s = time.monotonic()
         self.deadline_s = self.begin_s + total_s
         self.side_s = 0.0
+        self.full_side_s = 0.0  # the same if the budget does not shorten the runs
 
     @property
     def spent_s(self) -> float:
@@ -58,7 +59,7 @@ class Budget:
         """
         least_s = max(LEAST_S, LEAST_STEPS * step_s)
         window_s = fixed_s or max(min(STEPS * step_s, MOST_S), least_s)
-        self.side_s = max(look_s - measured_s, 0.0) + window_s
+        self.side_s = self.full_side_s = max(look_s - measured_s, 0.0) + window_s
         spare_s = self.left_s - (LEAST_RUNS - 1) * self.side_s
         if spare_s < 0 and not fixed_s:
             shorter = max(window_s + spare_s / (LEAST_RUNS - 1), least_s)
@@ -76,8 +77,16 @@ class Budget:
             raise UsageError(
                 f"--budget {duration(self.total_s)} is too small for one pair of runs: the look took "
                 f"{duration(look_s)}, and a pair takes {duration(2 * self.side_s)} more; give at least "
-                f"{duration(math.ceil((look_s + 4.2 * self.side_s) / 10) * 10)}"
+                f"{self.for_two_pairs(look_s)}"
             )
+
+    def for_two_pairs(self, before_s: float) -> str:
+        """The budget in which a trial has room for a second pair, as ``--budget`` takes it.
+
+        Args:
+            before_s: what was spent before the trial.
+        """
+        return _option(before_s + 2 * (1.0 + _MARGIN) * max(self.side_s, self.full_side_s))
 
     def learn(self, wall_s: float) -> None:
         """A run took so long."""
@@ -96,3 +105,9 @@ class Budget:
         """
         proof = (4 if self.total_s > AMPLE_RUNS * self.side_s else 2) if kept else 0
         return self.room(runs + proof)
+
+
+def _option(seconds: float) -> str:
+    """A time that is not shorter, in tens of seconds, as an option takes it: "90s", "4m10s"."""
+    minutes, rest = divmod(math.ceil(seconds / 10) * 10, 60)
+    return f"{minutes}m{f'{rest}s' if rest else ''}" if minutes > 1 else f"{60 * minutes + rest}s"

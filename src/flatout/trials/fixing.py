@@ -11,8 +11,10 @@ from typing import Any
 
 from flatout.diagnose.diagnosis import diagnose
 from flatout.diagnose.result import Diagnosis, Remedy
-from flatout.errors import CommandError, FlatoutError
+from flatout.errors import CommandError, FlatoutError, UsageError
+from flatout.record import RUNS_FOLDER
 from flatout.recording import Bounds
+from flatout.recording.folder import keep_run
 from flatout.remedies.proposal import IDENTICAL
 from flatout.report.quantities import duration, interval
 from flatout.trials import local_copy
@@ -23,7 +25,7 @@ from flatout.trials.journal import Journal
 from flatout.trials.judging import decided, judge, prove, titled
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.pairs import Pairs, measure_pairs
-from flatout.trials.result import KEPT, Fixed, Proof, Tried
+from flatout.trials.result import KEPT, UNCONFIRMED, Fixed, Proof, Tried
 from flatout.trials.side import FAILED, GUARDED, INTERRUPTED, LOG, OK, OUT_OF_MEMORY, Plan, Side, run_side
 from flatout.trials.smaller import smaller
 from flatout.trials.telling import Telling
@@ -141,15 +143,28 @@ class Fixing:
             self.first = replace(found, verdict=looked["verdict"])
         step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
         window_s = self.budget.plan_runs(side.wall_s, ledger.window_s, step_s, self.options.seconds)
+        self.tell.say(f"{side.speed.rate:,.1f} {side.speed.unit}; {found.verdict}")
         if not self.progress.tried:
-            self.budget.check(side.wall_s)
+            self._check_budget(side)
         self.plan = replace(
             self.plan,
             bounds=replace(bounds, seconds=window_s),
             steps=max(int(window_s / step_s), 10) if step_s > 0 else STEPS,
         )
-        self.tell.say(f"{side.speed.rate:,.1f} {side.speed.unit}; {found.verdict}")
         return found
+
+    def _check_budget(self, look: Side) -> None:
+        """See that one pair fits.
+
+        Raises:
+            UsageError: it does not; what the look has found can be shown all the same.
+        """
+        try:
+            self.budget.check(look.wall_s)
+        except UsageError as error:
+            assert look.run is not None, "its speed was measured"
+            kept = keep_run(look.run.path, RUNS_FOLDER)
+            raise UsageError(f"{error}; `flatout report {kept.name}` shows what the look found") from None
 
     # --- trials ---
 
@@ -173,7 +188,7 @@ class Fixing:
 
     def _trial(self, remedy: Remedy) -> tuple[Tried, Side | None]:
         """Try a remedy; where memory does not suffice, the next smaller value. Also the last run with it."""
-        begin_s = time.monotonic()
+        begin_s, before_s = time.monotonic(), self.budget.spent_s
         settings: Mapping[str, Any] | None = remedy.settings
         kept = self.progress.settings
         history = ""
@@ -197,6 +212,9 @@ class Fixing:
         tried = judge(remedy, settings, found, history, time.monotonic() - begin_s)
         if remedy.id == local_copy.REMEDY and tried.ratio is not None:
             tried = self._with_cost(tried, found)
+        if tried.outcome == UNCONFIRMED:
+            more = f"--budget {self.budget.for_two_pairs(before_s)} has room for a second one"
+            tried = replace(tried, why=f"{tried.why}; {more}")
         if tried.outcome == KEPT and not self._kept():
             self.first_kept = prove(found, self.unit, [tried])
         return tried, found.b[-1] if found.b else None

@@ -10,15 +10,17 @@ from flatout.diagnose.result import Remedy
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.report.quantities import factor
 from flatout.trials.pairs import Pairs, gains
-from flatout.trials.result import DROPPED, KEPT, Proof, Tried
+from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, Proof, Tried
 from flatout.trials.side import REFUSED
 
+_PROMISING = 1.25
 _LOOSENESS = ("identical", "numerics", "data", "optimisation")
 
 
 def decided(ratio: Ratio) -> bool:
-    """No further pair: it gains, it surely does not, or its best case is noise."""
-    return gains(ratio) or ratio.high < 1.0 + NOISE_SHARE or ratio.factor < 1.0 + 0.5 * NOISE_SHARE
+    """No further pair: it gains, it surely does not, or it gave nothing and could not give much."""
+    nothing = ratio.factor < 1.0 + 0.5 * NOISE_SHARE and ratio.high < _PROMISING
+    return gains(ratio) or ratio.high < 1.0 + NOISE_SHARE or nothing
 
 
 def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, history: str, wall_s: float) -> Tried:
@@ -43,7 +45,10 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         assert ratio is not None, "without a failure there is a pair"
         losses = found.check(remedy.semantic_class)
         loss = losses.text
-        if not gains(ratio):
+        if ratio.pairs == 1 and ratio.low > 1.0 + NOISE_SHARE and losses.passed:
+            # The steps within a run do not tell how two runs of one training differ: it takes a second pair.
+            outcome, why = UNCONFIRMED, f"{history}not confirmed: one pair only ({_measured(ratio)})"
+        elif not gains(ratio):
             outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_measured(ratio)}"
         elif not losses.passed:
             outcome, why = DROPPED, f"{history}faster, but the losses: {losses.text}"

@@ -10,6 +10,7 @@ from flatout.compare.ratio import Ratio
 from flatout.diagnose.result import Gain, Plan
 
 KEPT, DROPPED = "kept", "dropped"
+UNCONFIRMED = "unconfirmed"  # its only pair clears the threshold, and there was no time for another one
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Tried:
         semantic_class: of the remedy.
         settings: that were put into the training, on top of those kept before.
         predicted: factor on samples/s.
-        outcome: KEPT or DROPPED, or why there was nothing to judge (oom, guarded, failed, refused, stalled).
+        outcome: KEPT, DROPPED or UNCONFIRMED, or why there was nothing to judge (oom, guarded, failed, refused,
+            stalled).
         why: one sentence.
         ratio: measured; None: no pair was complete.
         loss: the statement of the loss check; empty: it was not reached.
@@ -138,6 +140,12 @@ class Fixed:
     def kept(self) -> tuple[Tried, ...]:
         """What made it faster, in the order in which it was added."""
         return tuple(trial for trial in self.tried if trial.outcome == KEPT)
+
+    @property
+    def promising(self) -> tuple[Tried, ...]:
+        """What gained in the only pair that there was time for, most first."""
+        found = [trial for trial in self.tried if trial.outcome == UNCONFIRMED]
+        return tuple(sorted(found, key=lambda trial: -(trial.ratio.factor if trial.ratio else 0.0)))
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -8,14 +8,16 @@ from typing import Any
 
 from flatout.report.layout import wrap
 from flatout.report.quantities import duration, factor, interval, size
+from flatout.terminal_text import one_line
 from flatout.trials.keeping import keep_command
 from flatout.trials.kept import Kept
-from flatout.trials.result import KEPT, Fixed, Proof, Tried
+from flatout.trials.result import KEPT, UNCONFIRMED, Fixed, Proof, Tried
 
 WIDTH = 80
 _WORDS = {
     KEPT: "kept",
     "dropped": "dropped",
+    UNCONFIRMED: "not confirmed",
     "oom": "out of memory",
     "guarded": "ended by a guard",
     "failed": "failed",
@@ -46,7 +48,7 @@ def lines(fixed: Fixed, kept: Kept | None = None, plans: Mapping[str, Kept] | No
             text += _wrapped(how, 2)
     text += _plans(fixed, plans or {})
     notes = f"{fixed.ended} {fixed.isolation} It took {duration(fixed.seconds)}."
-    return [*text, "", *_wrapped(notes.strip(), 0)]
+    return [one_line(line) for line in (*text, "", *_wrapped(notes.strip(), 0))]
 
 
 def _plans(fixed: Fixed, ways: Mapping[str, Kept]) -> list[str]:
@@ -67,7 +69,14 @@ def verdict(fixed: Fixed) -> str:
         return _proved(fixed.proof)
     if fixed.kept:
         return "Something was kept, but the whole was not proved: the trials below say what each gave."
+    if fixed.promising:
+        best = fixed.promising[0]
+        return f"Nothing is proved yet. {_capital(best.title)} is promising: {best.why}."
     return "Nothing was kept: no trial made this training faster beyond noise."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _proved(proof: Proof) -> str:

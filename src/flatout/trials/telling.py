@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from flatout.report.quantities import duration, factor
-from flatout.trials.result import KEPT, Tried
+from flatout.terminal_text import one_line
+from flatout.trials.result import KEPT, UNCONFIRMED, Tried
 
 
 class Telling:
@@ -17,10 +19,12 @@ class Telling:
     def say(self, text: str) -> None:
         """One line."""
         if not self._quiet:
-            print(f"flatout: {text}", file=sys.stderr, flush=True)
+            # The reader of the lines may be gone: that is no reason to lose the trials.
+            with contextlib.suppress(OSError, ValueError):
+                print(f"flatout: {one_line(text)}", file=sys.stderr, flush=True)
 
     def trial(self, tried: Tried) -> None:
         """What came of a trial."""
         measured = f" {factor(tried.ratio.factor)}" if tried.ratio else ""
-        word = "kept" if tried.outcome == KEPT else tried.outcome
+        word = {KEPT: "kept", UNCONFIRMED: "not confirmed"}.get(tried.outcome, tried.outcome)
         self.say(f"{word}:{measured} {tried.title} ({duration(tried.wall_s)})")
