@@ -49,3 +49,17 @@ def test_bytes_of_a_dataclass_are_those_of_its_tensors() -> None:
     size, layout = weigh(Parts(["a"], IMAGES, LABELS))
     assert size == (6 * 48 + 6) * 4
     assert layout == ["float32 [6, 3, 4, 4]", "float32 [6]"]
+
+
+def test_attributes_that_raise_are_not_asked_for() -> None:
+    @dataclass
+    class Guarded(Parts):
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("path", "label"):
+                raise ValueError(name)
+            return super().__getattribute__(name)
+
+    batch = Guarded.__new__(Guarded)
+    batch.__dict__["image"] = IMAGES
+    assert samples_in(batch) == 6
+    assert weigh(batch)[0] == 6 * 48 * 4

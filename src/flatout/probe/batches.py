@@ -34,8 +34,8 @@ def samples_in(batch):
 
 
 def _fields(batch):
-    """A dataclass as a dict of what it holds."""
-    return {name: getattr(batch, name, None) for name in batch.__dataclass_fields__}
+    """What a dataclass holds, without a call of its own code: its attributes may be computed, and may raise."""
+    return getattr(batch, "__dict__", {})
 
 
 def weigh(batch, depth=0):
