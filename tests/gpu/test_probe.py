@@ -89,14 +89,15 @@ def test_settings_take_effect_on_a_gpu_and_the_losses_stay(settings: dict[str, A
 
 
 @pytest.mark.slow
-def test_every_section_of_the_gpu_check_runs_on_the_fake_gpu_and_resumes(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_sections_of_the_gpu_check_run_on_the_fake_gpu_and_resumes(tmp_path: Path) -> None:
     journal = tmp_path / "journal.json"
     check = [sys.executable, str(ROOT / "benchmarks" / "gpu" / "check.py"), "--dry-run", "--journal", str(journal)]
-    first = run([*check, "--sections", "accounts", "cost", "memory", "decoders", "sharing", "--minutes", "10"])
+    first = run([*check, "--sections", "memory", "decoders", "sharing", "--minutes", "9"])
     rows = json.loads(journal.read_text())["rows"]
     assert {name for name, found in rows.items() if all(row["failed"] is None for row in found.values())} == {
-        "accounts", "cost", "memory", "decoders", "sharing",
+        "memory", "decoders", "sharing",
     }  # fmt: skip
-    assert "gpu-check: accounts: the host is behind" in first.stderr
-    again = run([*check, "--sections", "accounts", "memory"])
+    assert "gpu-check: decoders: nvjpeg" in first.stderr
+    again = run([*check, "--sections", "decoders", "memory"])
     assert "gpu-check: " not in again.stderr
