@@ -48,9 +48,7 @@ def _flatout(python: str, script: list[str], folder: Path) -> list[str]:
 def _flatout_steps(folder: Path) -> int:
     steps = 0
     for run in folder.glob("*/run.json"):
-        reader = LiveReader(run.parent)
-        steps += reader.read().steps
-        reader.close()
+        steps += LiveReader(run.parent).read().steps
     return steps
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from flatout.stage.buffers import thread_buffer
-from flatout.stage.large_files import PART_BYTES
+from flatout.stage.checksums import PART_BYTES
 from flatout.stage.origins import StoreOptions, open_origin
 
 BLOCK = 4 << 20

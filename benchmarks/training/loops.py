@@ -62,6 +62,7 @@ class Synthetic:
     def __init__(self, recipe: Recipe, steps: int) -> None:
         """Make the batch: uint8, channels last, as the loader gives it."""
         count, size = recipe.training.batch_size, recipe.images.size
+        assert size is not None, "the recipe says a size"
         pixels = torch.randint(0, 256, (count, size, size, 3), dtype=torch.uint8)
         self._batch = Batch(
             images=pixels.permute(0, 3, 1, 2),
@@ -127,6 +128,7 @@ def _prepared(recipe: Recipe) -> tuple[nn.Module, Any, Any, Any, nn.Module]:
 def _ready(recipe: Recipe) -> tuple[Tensor, Tensor]:
     """Normalised floats, made once: the other loops do nothing on the device but the step."""
     count, size = recipe.training.batch_size, recipe.images.size
+    assert size is not None, "the recipe says a size"
     images = torch.randn(count, 3, size, size, device=device()).contiguous(memory_format=torch.channels_last)
     return images, torch.randint(0, CLASSES, (count,), device=device())
 

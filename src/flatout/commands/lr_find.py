@@ -56,7 +56,7 @@ def lr_find(
 
         flags["data.root"] = str(make_demo_data(demo_data_folder()))
         resolved = read_recipe(recipe, settings or (), flags)
-    check_prerequisites(resolved.model_copy(update={"logging": type(resolved.logging)()}))
+    check_prerequisites(resolved.model_copy(update={"logging": type(resolved.logging).model_validate({})}))
     if not plot.parent.is_dir():
         raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")
     resolved, line = resolve_images(resolved)

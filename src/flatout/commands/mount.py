@@ -35,7 +35,6 @@ def mount(
     from flatout.report.quantities import duration
     from flatout.stage.mounting import mount as bring
     from flatout.stage.origins import StoreOptions
-    from flatout.terminal_text import one_line
 
     extras.require("stage")
     done = bring(source, folder, StoreOptions(endpoint, region, profile, anonymous), tool)
@@ -59,6 +58,5 @@ def unmount(
     Example: flatout unmount /mnt/imagenet
     """
     from flatout.stage.mounting import unmount as end
-    from flatout.terminal_text import one_line
 
     typer.echo(one_line(f"{folder}: {end(folder)} is unmounted"))

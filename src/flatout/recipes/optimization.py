@@ -78,7 +78,7 @@ def check_optimizer(name: str) -> None:
     """
     from timm.optim import list_optimizers
 
-    known = list_optimizers()
+    known: list[str] = [str(known) for known in list_optimizers()]
     if name not in known:
         near = difflib.get_close_matches(name, known, 3, 0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "timm.optim.list_optimizers() lists what there is"

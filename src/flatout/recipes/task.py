@@ -78,7 +78,9 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Set the learning rate: the same for all batches that are accumulated."""
-        optimizer = self.optimizers().optimizer
+        found = self.optimizers()
+        assert not isinstance(found, list)  # of several optimizers
+        optimizer = found.optimizer
         if self._rate is None or self._rate[0] != self.planned_epochs:
             rate = LearningRate(optimizer, self.recipe.schedule, self.lr, self.planned_epochs)
             self._rate = (self.planned_epochs, rate)

@@ -81,7 +81,7 @@ class Members:
             forward: Any = ForwardFile(file)  # as much of a file as tarfile needs
             with file, tarfile.open(fileobj=forward, mode="r:", encoding="utf-8") as tar:
                 while (member := tar.next()) is not None:
-                    tar.members = []  # type: ignore[attr-defined]  # else every member seen stays in memory
+                    tar.members = []  # type: ignore[attr-defined]  # pyright: ignore  # else all stay in memory
                     if member.isreg():
                         opened = functools.partial(tar.extractfile, member)
                         yield Member(member.name, member.size, opened)  # type: ignore[arg-type]  # not None: a file
