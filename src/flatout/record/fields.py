@@ -212,6 +212,7 @@ _NAMES: dict[str, dict[str, Decoder]] = {
         "batch_bytes": _BYTES,
         "batch_layout": items(scalar, 64),
         "threads": flag,
+        "rebuilt": flag,
     },
     "workers": {"loader": _ID, "pids": items(_PID, 1 << 16), "iteration": _COUNT},
     "stack": {"frames": items(_FRAME, 256)},
