@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flatout.diagnose.ranking import judge
-from flatout.diagnose.verdict import NO_STEP, next_command, verdict
+from flatout.diagnose.verdict import NO_STEP, ONE_STEP, next_command, verdict
 from flatout.diagnose.view import View
 from tests.diagnose.views import (
     COMPUTE,
@@ -87,6 +89,12 @@ def test_a_small_cause_does_not_stand_for_a_large_wait() -> None:
 
 def test_without_a_step_there_is_nothing_to_diagnose() -> None:
     assert verdict(None, ()) == NO_STEP
+
+
+def test_a_single_step_is_not_called_none() -> None:
+    view = starved()
+    steps = replace(view.ledger.steps, count=0)
+    assert verdict(replace(view, ledger=replace(view.ledger, steps=steps)), ()) == ONE_STEP
 
 
 def test_without_a_cause_the_largest_part_of_the_time_is_stated() -> None:

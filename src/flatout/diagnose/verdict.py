@@ -14,6 +14,7 @@ from flatout.diagnose.view import View
 from flatout.diagnose.wording import counted, percent
 
 NO_STEP = "No training step was seen, so there is nothing to diagnose."
+ONE_STEP = "Only one training step was complete: record for longer, such as with --steps 12."
 
 # What a fetching thread does, as a sentence says it.
 _COMPUTING = {
@@ -39,8 +40,10 @@ def verdict(view: View | None, causes: Sequence[Cause]) -> str:
         view: the measured run; None when no training step was seen.
         causes: in rank order.
     """
-    if view is None or view.ledger.window_s <= 0 or view.ledger.steps.count == 0:
+    if view is None:
         return NO_STEP
+    if view.ledger.window_s <= 0 or view.ledger.steps.count == 0:
+        return ONE_STEP
     if not causes or (causes[0].id != HEALTHY and causes[0].share < MATERIAL_SHARE):
         return _unexplained(view)
     cause, share = causes[0], percent(causes[0].share)
