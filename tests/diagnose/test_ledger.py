@@ -62,6 +62,18 @@ def test_each_phase_gets_its_own_time(tmp_path):
     assert [(line.line, line.seconds) for line in ledger.account("device_sync").lines] == [(20, pytest.approx(0.28))]
 
 
+def test_the_time_of_a_launcher_belongs_to_the_start_up(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process(start_s=7.0)  # torchrun imported torch before it started the rank
+    loader = main.loader()
+    for _ in range(3):
+        main.step(loader, wait_s=0.1, forward_s=0.1, backward_s=0.1)
+    ledger = ledger_of(run)
+    check_sums(ledger)
+    assert {account.id: account.seconds for account in ledger.startup}["startup.launcher"] == pytest.approx(7.0)
+    assert ledger.startup_s > 7.0
+
+
 def test_startup_is_divided(tmp_path):
     run = RunBuilder(tmp_path)
     main = run.process()

@@ -8,7 +8,7 @@ from flatout.diagnose.account_details import Window, code_seconds, explain
 from flatout.diagnose.accounts import charge
 from flatout.diagnose.epochs import build_epochs
 from flatout.diagnose.result import Epoch, Ledger, Steps
-from flatout.diagnose.startup import startup_accounts
+from flatout.diagnose.startup import launcher_s, startup_accounts
 from flatout.diagnose.training import Training, find_training
 from flatout.diagnose.workers import LoaderSide, loader_side
 from flatout.record import Run
@@ -37,10 +37,11 @@ def build_ledger(run: Run, training: Training | None = None, side: LoaderSide | 
         if amount > 0
     ]
     epochs = build_epochs(training, charged, side)
+    launch_s = launcher_s(run, training)
     return Ledger(
-        wall_s=(training.finish_ns - training.begin_ns) / 1e9,
-        startup_s=(training.window_begin_ns - training.begin_ns) / 1e9,
-        startup=startup_accounts(training, charged),
+        wall_s=(training.finish_ns - training.begin_ns) / 1e9 + launch_s,
+        startup_s=(training.window_begin_ns - training.begin_ns) / 1e9 + launch_s,
+        startup=startup_accounts(training, charged, launch_s),
         window_s=window.seconds,
         accounts=tuple(sorted(accounts, key=lambda account: -account.seconds)),
         unaccounted_s=unaccounted_s,

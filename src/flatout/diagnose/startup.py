@@ -10,9 +10,11 @@ from flatout.diagnose.samples import Samples, frames_of, top_lines, weigh_lines
 from flatout.diagnose.timeline import Flags
 from flatout.diagnose.training import Training
 from flatout.probe import events as kinds
+from flatout.record import Run
 
 # Children of the start-up: id -> label.
 LABELS = {
+    "launcher": "launcher",
     "imports": "interpreter and imports",
     "loader_start": "starting the loader (workers)",
     "first_batch": "first batch",
@@ -38,15 +40,27 @@ CHILD_OF_ACCOUNT = {
 }
 
 
-def startup_accounts(training: Training, charged: Charged) -> tuple[Account, ...]:
-    """Exclusive accounts of the start-up, largest first; they add up to it."""
+# Until a process starts that is not launched by another: less is the time of starting any process.
+LAUNCHED_S = 0.2
+
+
+def launcher_s(run: Run, training: Training) -> float:
+    """Seconds from the start of the command to that of the training's process: torchrun, a shell script; else 0."""
+    began = run.info.get("start_ns")
+    seconds = 0.0 if began is None else (training.begin_ns - began) / 1e9
+    return seconds if seconds >= LAUNCHED_S else 0.0
+
+
+def startup_accounts(training: Training, charged: Charged, launch_s: float) -> tuple[Account, ...]:
+    """Exclusive accounts of the start-up, largest first; they add up to it, the launcher's time included."""
     begin, finish = training.begin_ns, training.window_begin_ns
-    total = (finish - begin) / 1e9
+    total = (finish - begin) / 1e9 + launch_s
     # Until the first import is recorded, the interpreter itself was starting.
     imports = training.kind(kinds.IMPORT)["start"]
     loading_until = int(min(max(imports.min(), begin), finish)) if len(imports) else begin
     codes = charged.seconds(loading_until, finish)
     seconds = dict.fromkeys(LABELS, 0.0)
+    seconds["launcher"] = launch_s
     for code, id in enumerate(ACCOUNTS):
         seconds[CHILD_OF_ACCOUNT.get(id, "other")] += float(codes[code])
     seconds["other"] += float(codes[IMPORTS + 1])
