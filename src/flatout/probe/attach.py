@@ -1,7 +1,6 @@
 """Starting the probe in one process: announce it, wait for torch, patch, and note how it ends."""
 
 import atexit
-import functools
 import importlib
 import os
 import sys
@@ -12,6 +11,7 @@ from . import events, injections, open_files, redirect, scheduling, stacks
 from .after_import import AfterImport
 from .control import Control
 from .recorder import REC, now, quietly, report_fault
+from .unbound import Unbound, unseen
 
 # Imports whose duration is worth a line of its own in the start-up account.
 TIMED_IMPORTS = (
@@ -137,12 +137,12 @@ def _write_before_exit():
     """``os._exit`` ends a process without atexit, as forked children do: the last events go to the file first."""
     original = os._exit
 
-    @functools.wraps(original)
+    @unseen(original)
     def _exit(status):
         REC.flush_quietly()
         original(status)
 
-    os._exit = _exit
+    os._exit = Unbound(_exit)
 
 
 @quietly

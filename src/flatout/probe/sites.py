@@ -1,6 +1,7 @@
 """Which line of the user's own code is calling."""
 
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -25,6 +26,7 @@ def _library_folders():
 
 
 _LIBRARIES = _library_folders()
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/torch/(autograd|distributed|nn|optim|utils)/")  # other environments'
 _is_user: dict[str, bool] = {}
 
 
@@ -33,7 +35,8 @@ def is_user_file(path):
     known = _is_user.get(path)
     if known is None:
         outside = path.startswith("<") and not path.startswith("<ipython")
-        known = _is_user[path] = not outside and not os.path.abspath(path).startswith(_LIBRARIES)
+        whole = os.path.abspath(path)
+        known = _is_user[path] = not outside and not whole.startswith(_LIBRARIES) and not _INSTALLED.search(whole)
     return known
 
 

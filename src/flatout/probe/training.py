@@ -2,10 +2,12 @@
 
 import functools
 import threading
+from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import device, events, losses, modules, settings, trace
+from . import device, events, in_place, losses, settings, trace
 from .patching import is_compiling, patch
 from .recorder import COMMAND_TRACE, REC, now, report_fault
 
@@ -13,17 +15,18 @@ PUBLISH_EVERY_NS = 20_000_000
 
 _depth = [0]
 _published = [0]
+_steps: Any = {}  # id of an optimizer -> start of its step that runs, and the device's mark
 
 
 def install():
-    """Patch autograd and the optimizers' base class."""
-    torch.autograd.backward = _timed_backward(torch.autograd.backward)
+    """Time autograd's entry and every optimizer's step."""
+    register_optimizer_step_pre_hook(_step_begins)
+    register_optimizer_step_post_hook(_step_ended)
     losses.install()
-    optimizer = torch.optim.Optimizer
-    optimizer.profile_hook_step = staticmethod(_timing_decorator(optimizer.profile_hook_step))
-    for kind in _classes_already_hooked(optimizer):
-        kind.step = _timed_step(kind.step)
-    patch(optimizer, "zero_grad", events.ZERO_GRAD)
+    function = in_place.innermost(torch.autograd.backward)
+    if not in_place.is_instrumented(function):
+        in_place.instrument(function, _backward_begins, _backward_left)
+    patch(torch.optim.Optimizer, "zero_grad", events.ZERO_GRAD)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         patch(torch.nn.utils, name, events.OPTIMIZER, functools.partial(_clip_name, name))
 
@@ -33,43 +36,31 @@ def in_backward():
     return bool(_depth[0])
 
 
-def _classes_already_hooked(optimizer):
-    pending = list(optimizer.__subclasses__())
-    while pending:
-        kind = pending.pop()
-        pending.extend(kind.__subclasses__())
-        if getattr(vars(kind).get("step"), "hooked", False):
-            yield kind
-
-
 def _clip_name(name, *args, **kwargs):
     return (REC.names.text(name),)
 
 
-def _timed_backward(original):
-    @functools.wraps(original)
-    def backward(*args, **kwargs):
-        if is_compiling() or not REC.on or _depth[0]:
-            return original(*args, **kwargs)
-        _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
-        mark = device.mark() if device.present else None
-        start = now()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            end = now()
-            _depth[0] = 0
-            try:
-                if mark is not None:
-                    device.span(events.BACKWARD, mark)
-                REC.emit(events.BACKWARD, start, end)
-                if losses.wanted:
-                    losses.seen(args[0] if args else kwargs.get("tensors"))
-                _backward_ended(start, end)
-            except Exception:
-                report_fault("backward")
+def _backward_begins(tensors, *args, **kwargs):
+    if is_compiling() or not REC.on or _depth[0]:
+        return None
+    _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
+    mark = device.mark() if device.present else None
+    return now(), mark, tensors if losses.wanted else None
 
-    return backward
+
+def _backward_left(call, result):
+    end = now()
+    _depth[0] = 0
+    try:
+        start, mark, tensors = call
+        if mark is not None:
+            device.span(events.BACKWARD, mark)
+        REC.emit(events.BACKWARD, start, end)
+        if losses.wanted:
+            losses.seen(tensors)
+        _backward_ended(start, end)
+    except Exception:
+        report_fault("backward")
 
 
 def _backward_ended(start, end):
@@ -79,9 +70,6 @@ def _backward_ended(start, end):
         REC.training_thread = threading.get_ident()
         settings.save()
     REC.last_step_ns = end
-    modules.backwards_since[0] += 1
-    if modules.looking[0] or modules.backwards_since[0] == modules.LOST_AFTER:
-        modules.backward_seen()
     if device.present:
         device.resolve()
     # The counters are for people to look at, and the command may be obeyed this much later.
@@ -91,33 +79,27 @@ def _backward_ended(start, end):
             trace.start()
 
 
-def _timing_decorator(profile_hook_step):
-    @functools.wraps(profile_hook_step)
-    def decorate(step):
-        return _timed_step(profile_hook_step(step))
+def _step_begins(optimizer, args, kwargs):
+    if is_compiling():
+        return
+    if not REC.on:
+        trace.step_ended()
+        return
+    # One whose step raised leaves its entry; the next step of that optimizer replaces it.
+    _steps[id(optimizer)] = (device.mark() if device.present else None, now())
 
-    return decorate
 
-
-def _timed_step(original):
-    @functools.wraps(original)
-    def step(self, *args, **kwargs):
-        if is_compiling() or not REC.on:
-            trace.step_ended()
-            return original(self, *args, **kwargs)
-        mark = device.mark() if device.present else None
-        start = now()
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            end = now()
-            try:
-                if mark is not None:
-                    device.span(events.OPTIMIZER, mark)
-                REC.emit(events.OPTIMIZER, start, end, REC.names.text(type(self).__name__))
-                REC.optimizer_steps += 1
-            except Exception:
-                report_fault("optimizer")
-
-    setattr(step, "hooked", True)  # noqa: B010 - mypy knows no attributes of functions
-    return step
+def _step_ended(optimizer, args, kwargs):
+    if is_compiling() or not REC.on:
+        return
+    end = now()
+    try:
+        mark, start = _steps.pop(id(optimizer), (None, None))
+        if start is None:
+            return
+        if mark is not None:
+            device.span(events.OPTIMIZER, mark)
+        REC.emit(events.OPTIMIZER, start, end, REC.names.text(type(optimizer).__name__))
+        REC.optimizer_steps += 1
+    except Exception:
+        report_fault("optimizer")
