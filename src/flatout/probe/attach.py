@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 
-from . import events, injections, open_files, redirect, scheduling, stacks
+from . import events, in_place, injections, open_files, redirect, scheduling, stacks
 from .after_import import AfterImport
 from .control import Control
 from .recorder import REC, now, quietly, report_fault
@@ -147,6 +147,7 @@ def _write_before_exit():
 
 @quietly
 def _ended():
+    in_place.restore_all()  # what is called from here on finds modules that are being taken apart
     if REC.process.get("pid") != os.getpid() or REC.process["end_ns"]:  # noted already: a spawned worker's end
         return
     stacks.stop()

@@ -17,7 +17,7 @@ _FUTURE = functools.reduce(
     lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
 )
 _next_number = itertools.count(1).__next__
-_instrumented = set()
+_instrumented = {}  # function -> its code as it was
 
 
 class NotInstrumented(Exception):
@@ -37,6 +37,12 @@ def is_python(function):
 def is_instrumented(function):
     """Whether this was done to a function already."""
     return function in _instrumented
+
+
+def restore_all():
+    """Give every function its own code back."""
+    for function, plain in _instrumented.items():
+        function.__code__ = plain
 
 
 def instrument(function, enter, leave, replace=None, at_return=None):
@@ -72,10 +78,10 @@ def instrument(function, enter, leave, replace=None, at_return=None):
     timed = _compile(tree, plain, flags)
     if timed.co_freevars != plain.co_freevars:
         raise NotInstrumented("%s has other free variables" % function.__qualname__)
-    calls = {"enter": enter, "leave": leave, "returning": at_return}
-    function.__globals__.update({names[role]: call for role, call in calls.items() if call is not None})
+    for role, call in (("enter", enter), ("leave", leave), ("returning", at_return)):
+        function.__globals__[names[role]] = call
     function.__code__ = timed
-    _instrumented.add(function)
+    _instrumented[function] = plain
     return plain, timed
 
 
@@ -86,22 +92,29 @@ def _parse(function):
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError, SyntaxError) as error:
         raise NotInstrumented("no source of %s: %s" % (function.__qualname__, error)) from None
-    if lines[0][:1].isspace():
-        owner = function.__qualname__.split(".")[-2:-1]
-        lines.insert(0, ("class %s:\n" % owner[0]) if owner and owner[0].isidentifier() else "if 1:\n")
+    nested = lines[0][:1].isspace()
+    if nested:
+        lines.insert(0, _around(function))
         first -= 1
     try:
         tree = ast.parse("".join(lines))
     except SyntaxError as error:
         raise NotInstrumented("the source of %s cannot be read alone: %s" % (function.__qualname__, error)) from None
     ast.increment_lineno(tree, first - 1)
-    outer = tree.body[0]
-    found = outer.body[0] if isinstance(outer, (ast.ClassDef, ast.If)) else outer
+    found = tree.body[0].body[0] if nested else tree.body[0]
     if not isinstance(found, ast.FunctionDef):
         raise NotInstrumented("the source of %s is no function" % function.__qualname__)
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise NotInstrumented("%s is a generator or a coroutine" % function.__qualname__)
     return tree, found
+
+
+def _around(function):
+    """The line of a definition in which the function's own has the same meaning."""
+    owner = function.__qualname__.split(".")[-2:-1]
+    if owner == ["<locals>"]:
+        return "def around(%s):\n" % ", ".join(function.__code__.co_freevars)
+    return "class %s:\n" % owner[0] if owner else "if 1:\n"
 
 
 def _import(name):
@@ -143,15 +156,13 @@ def _imports(function):
 
 
 def _compile(tree, plain, flags):
-    code = compile(tree, plain.co_filename, "exec", flags=flags, dont_inherit=True)
-    while code.co_name != plain.co_name or code.co_firstlineno != plain.co_firstlineno:
-        inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
-        if code.co_name == "<module>":
-            inner = [part for part in inner if part.co_name == plain.co_name] or inner
-        if not inner:
-            raise NotInstrumented("%s is not found in its source" % plain.co_name)
-        code = inner[0] if len(inner) == 1 else next((p for p in inner if p.co_name == plain.co_name), inner[0])
-    return code
+    pending = [compile(tree, plain.co_filename, "exec", flags=flags, dont_inherit=True)]
+    while pending:
+        code = pending.pop()
+        if (code.co_name, code.co_firstlineno) == (plain.co_name, plain.co_firstlineno):
+            return code
+        pending.extend(part for part in code.co_consts if isinstance(part, types.CodeType))
+    raise NotInstrumented("%s is not found in its source" % plain.co_name)
 
 
 def _same(one, other):

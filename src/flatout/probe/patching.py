@@ -33,7 +33,7 @@ def patch(owner, name, kind, arg=None):
         NotInstrumented: a Python function without its source.
     """
     original = getattr(owner, name, None)
-    if not callable(original) or isinstance(original, Unbound):
+    if not callable(original) or type(original) is Unbound:
         return
     function = in_place.innermost(original)
     if in_place.is_python(function):

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.autograd.profiler import record_function
 
 from . import device, events, in_place, losses, settings, trace
 from .patching import is_compiling, patch
@@ -15,17 +15,23 @@ PUBLISH_EVERY_NS = 20_000_000
 
 _depth = [0]
 _published = [0]
-_steps: Any = {}  # id of an optimizer -> start of its step that runs, and the device's mark
+# What every optimizer's step runs in, whose name says so: its class and its hooks are pickled with the user's own.
+STEP = "Optimizer.step#"
+MOST_STEPS = 16
+
+_steps: Any = []  # (name, the device's mark, start) of those that run
 
 
 def install():
     """Time autograd's entry and every optimizer's step."""
-    register_optimizer_step_pre_hook(_step_begins)
-    register_optimizer_step_post_hook(_step_ended)
     losses.install()
-    function = in_place.innermost(torch.autograd.backward)
-    if not in_place.is_instrumented(function):
-        in_place.instrument(function, _backward_begins, _backward_left)
+    for function, begins, ended in (
+        (in_place.innermost(torch.autograd.backward), _backward_begins, _backward_left),
+        (record_function.__enter__, _region_begins, _step_begins),
+        (torch.optim.Optimizer._optimizer_step_code, _step_done, _step_ended),
+    ):
+        if not in_place.is_instrumented(function):
+            in_place.instrument(function, begins, ended)
     patch(torch.optim.Optimizer, "zero_grad", events.ZERO_GRAD)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         patch(torch.nn.utils, name, events.OPTIMIZER, functools.partial(_clip_name, name))
@@ -79,27 +85,40 @@ def _backward_ended(start, end):
             trace.start()
 
 
-def _step_begins(optimizer, args, kwargs):
-    if is_compiling():
-        return
+def _region_begins(region):
+    """The regions of the profiler, of which an optimizer's step is one."""
+    if is_compiling() or not region.name.startswith(STEP):
+        return None
     if not REC.on:
         trace.step_ended()
-        return
-    # One whose step raised leaves its entry; the next step of that optimizer replaces it.
-    _steps[id(optimizer)] = (device.mark() if device.present else None, now())
+        return None
+    return region.name
 
 
-def _step_ended(optimizer, args, kwargs):
+def _step_begins(name, result):
+    if len(_steps) >= MOST_STEPS:  # steps that raised leave theirs
+        del _steps[:]
+    _steps.append((name, device.mark() if device.present else None, now()))
+
+
+def _step_done(optimizer):
+    """What torch calls at the end of each step, for profilers."""
     if is_compiling() or not REC.on:
-        return
-    end = now()
+        return None
+    return now(), type(optimizer).__name__
+
+
+def _step_ended(call, result):
+    end, kind = call
     try:
-        mark, start = _steps.pop(id(optimizer), (None, None))
-        if start is None:
-            return
-        if mark is not None:
-            device.span(events.OPTIMIZER, mark)
-        REC.emit(events.OPTIMIZER, start, end, REC.names.text(type(optimizer).__name__))
-        REC.optimizer_steps += 1
+        name = "%s%s.step" % (STEP, kind)
+        while _steps:
+            begun, mark, start = _steps.pop()
+            if begun == name:
+                if mark is not None:
+                    device.span(events.OPTIMIZER, mark)
+                REC.emit(events.OPTIMIZER, start, end, REC.names.text(kind))
+                REC.optimizer_steps += 1
+                return
     except Exception:
         report_fault("optimizer")

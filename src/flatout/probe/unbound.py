@@ -46,9 +46,16 @@ class Unbound:
 
     __call__.__code__ = __call__.__code__.replace(co_filename=__call__.__code__.co_filename + _NOT_COUNTED)
 
+    @property  # type: ignore[misc]
+    def __class__(self):
+        """For ``isinstance``: that of the function of C."""
+        return type(self._original)
+
     def __eq__(self, other):
         """It is found where somebody keeps a list of functions, such as those that torch.compile may reorder."""
-        return other is self or other is self._original or getattr(other, "_original", other) is self._original
+        return (
+            other is self or other is self._original or (type(other) is Unbound and other._original is self._original)
+        )
 
     def __hash__(self):
         """That of the function of C."""
