@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from .kineto_lines import held_back
 from .recorder import REC, quietly
 
 STEPS = 3
@@ -20,7 +21,8 @@ def start():
     if _running is not None or REC.traced:
         return
     _running = torch.profiler.profile(record_shapes=False, with_stack=False)
-    _running.__enter__()
+    with held_back():
+        _running.__enter__()
     _left = STEPS
 
 
@@ -37,7 +39,8 @@ def step_ended():
 def _finish():
     global _running
     profiler, _running = _running, None
-    profiler.__exit__(None, None, None)
+    with held_back():
+        profiler.__exit__(None, None, None)
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
     REC.traced = 1
     REC.publish()
