@@ -60,6 +60,7 @@ def test_another_python_notices_nothing(tmp_path: Path, python: str) -> None:
     assert bare.code == probed.code == 0, probed.err[-3000:]
     assert probed.out == bare.out
     assert COLLECTED.sub("", probed.err) == COLLECTED.sub("", bare.err)
+    assert probed.run is not None
     assert [process.info.get("not_patched") for process in probed.run.processes] == [{}]
 
 

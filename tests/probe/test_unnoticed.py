@@ -22,6 +22,7 @@ def test_output_warnings_tracebacks_pickles_and_graphs_are_those_of_the_bare_scr
     assert probed.err == bare.err
     assert "ValueError: collate" in bare.err and bare.err.count("UserWarning") > 12
     assert probed.faults() == []
+    assert probed.run is not None
     assert [process.info.get("not_patched") for process in probed.run.processes] == [{}]
     # It is all recorded nevertheless, from loaders that say they are equal to each other.
     counts = probed.counts()
@@ -53,7 +54,7 @@ def test_what_is_known_of_an_object_is_found_by_identity_and_forgotten_with_it()
         def __eq__(self, other: object) -> bool:
             return True
 
-    known = ByIdentity()  # type: ignore[no-untyped-call]
+    known = ByIdentity()
     first, second = Equal(), Equal()
     known[first] = "first"
     assert known.get(second) is None and known[first] == "first"

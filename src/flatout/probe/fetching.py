@@ -1,6 +1,7 @@
 """How a batch is made: the fetch, its samples and its collate, in a worker or in the main process."""
 
 import time
+from typing import Any
 
 from . import events, in_place
 from .recorder import REC, now, quietly, report_fault
@@ -33,6 +34,14 @@ class _Fetch:
 
     __slots__ = ("before", "closely", "collate_start", "fetcher", "indices", "samples", "start")
 
+    def __init__(self, fetcher, indices):
+        self.fetcher: Any = fetcher
+        self.indices: Any = indices
+        self.samples = len(indices) if type(indices) in (list, tuple) else 1
+        self.closely = fetcher.__dict__.get("_flatout_left", 0) <= 0
+        self.collate_start = self.start = 0
+        self.before: Any = None
+
     def __getitem__(self, place):
         return self.indices
 
@@ -49,17 +58,14 @@ def _begins(fetcher, indices):
     """Time every fetch; count what the kernel knows of it, and time its samples one by one, within the budget."""
     if not REC.on:
         return None
-    fetch = _Fetch()
-    fetch.indices, fetch.fetcher, fetch.samples, fetch.collate_start = indices, fetcher, _samples(indices), 0
-    left = fetcher.__dict__.get("_flatout_left", 0)
-    fetch.closely = left <= 0
+    fetch = _Fetch(fetcher, indices)
     if fetch.closely:
         fetch.before = _counters()
         if _one_by_one(fetcher):
             fetch.indices = _TimedIndices(indices)
         timing_samples[0] = True
     else:
-        fetcher._flatout_left = left - 1
+        fetcher._flatout_left -= 1
         fetch.before = _times() if "_flatout_long" in fetcher.__dict__ else None
     fetch.start = now()
     return fetch
@@ -123,10 +129,6 @@ def _long_fetch(fetcher, start, end, before):
     if times and after:
         REC.emit(events.FETCH_SCHED, start, end, 0, after[0] - times[0], after[1] - times[1])
     REC.emit(events.FETCH_PROCESS, start, end, 0, time.process_time_ns() - cpu, 0)
-
-
-def _samples(indices):
-    return len(indices) if type(indices) in (list, tuple) else 1
 
 
 def _counters():

@@ -12,12 +12,13 @@ import functools
 import inspect
 import itertools
 import types
+from typing import Any
 
 _FUTURE = functools.reduce(
     lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
 )
 _next_number = itertools.count(1).__next__
-_instrumented = {}  # function -> its code as it was
+_instrumented: Any = {}  # function -> its code as it was
 
 
 class NotInstrumented(Exception):
@@ -101,7 +102,9 @@ def _parse(function):
     except SyntaxError as error:
         raise NotInstrumented("the source of %s cannot be read alone: %s" % (function.__qualname__, error)) from None
     ast.increment_lineno(tree, first - 1)
-    found = tree.body[0].body[0] if nested else tree.body[0]
+    found: Any = tree.body[0]
+    if nested:
+        found = found.body[0]
     if not isinstance(found, ast.FunctionDef):
         raise NotInstrumented("the source of %s is no function" % function.__qualname__)
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
@@ -146,7 +149,7 @@ def _not_functions(function):
 def _imports(function):
     """Names that the whole file imports at its top level."""
     tree = ast.parse("".join(inspect.findsource(function.__code__)[0]))
-    pending = list(tree.body)
+    pending: Any = list(tree.body)
     while pending:
         node = pending.pop()
         if isinstance(node, (ast.Import, ast.ImportFrom)):

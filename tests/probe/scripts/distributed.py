@@ -44,7 +44,7 @@ def train(rank, folder):
 
 
 if __name__ == "__main__":
-    torch.multiprocessing.start_processes(train, (sys.argv[1],), 2, start_method=sys.argv[2])
+    torch.multiprocessing.start_processes(train, (sys.argv[1],), 2, start_method="fork")
     for number in range(2):
         with open(os.path.join(sys.argv[1], f"losses-{number}")) as told:
             print(told.read())
