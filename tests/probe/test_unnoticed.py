@@ -7,12 +7,15 @@ import os
 import pickle
 from pathlib import Path
 
+import pytest
+
 from flatout.probe.identity import ByIdentity
 from flatout.probe.open_files import MOST_KEPT, count
 from tests.probe.parts import SCRIPTS
 from tests.probe.recorded import run_bare, run_probed
 
 
+@pytest.mark.slow
 def test_output_warnings_tracebacks_pickles_and_graphs_are_those_of_the_bare_script(tmp_path: Path) -> None:
     source = (SCRIPTS / "noticing.py").read_text()
     bare, probed = run_bare(tmp_path, source), run_probed(tmp_path, source)
