@@ -205,7 +205,7 @@ def _rewrite(function, names, given, replace, returning):
 def _given(arguments, enter):
     """The arguments of the call of ``enter``: making tuples of what it does not look at costs as much as the call."""
     named = [parameter.arg for parameter in [*arguments.posonlyargs, *arguments.args]]
-    code = getattr(enter, "__code__", None)
+    code: Any = getattr(enter, "__code__", None)
     takes_all = code is None or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     if not takes_all and code.co_argcount <= len(named):
         return ", ".join(named[: code.co_argcount])
