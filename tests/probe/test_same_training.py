@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.probe.parts import SCRIPTS
 from tests.probe.recorded import run_bare, run_probed
 
 TRAIN = """
@@ -73,43 +74,7 @@ def test_losses_and_random_states_are_the_same_bit_for_bit(tmp_path, workers):
     assert len(probed.workers) == 2 * int(workers[0])
 
 
-COMPILE = """
-    import sys
-    import torch
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = torch.nn.Linear(8, 16)
-            self.rest = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(16, 4))
-        def forward(self, x):
-            return self.rest(self.first(x.to(torch.float32))).to(torch.float64)
-
-    def train(kind):
-        torch.manual_seed(0)
-        torch._dynamo.reset()
-        net = Net()
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        options = {"fullgraph": True, "backend": sys.argv[1]}
-        call = net
-        if kind == "module":
-            call = torch.compile(net, **options)
-        elif kind == "in place":
-            net.compile(**options)
-        elif kind == "function":
-            call = torch.compile(lambda x: net(x), **options)
-        batch = torch.randn(32, 8)
-        for _ in range(5):
-            loss = call(batch).pow(2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            print(kind, loss.item().hex())
-        print(kind, torch._dynamo.utils.counters["stats"]["unique_graphs"])
-
-    for kind in ("module", "in place", "function", "eager"):
-        train(kind)
-"""
+COMPILE = (SCRIPTS / "compiling.py").read_text()
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])

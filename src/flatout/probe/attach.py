@@ -1,17 +1,17 @@
 """Starting the probe in one process: announce it, wait for torch, patch, and note how it ends."""
 
 import atexit
-import functools
 import importlib
 import os
 import sys
 import tempfile
 import traceback
 
-from . import events, injections, open_files, redirect, scheduling, stacks
+from . import events, in_place, injections, open_files, redirect, scheduling, stacks
 from .after_import import AfterImport
 from .control import Control
 from .recorder import REC, now, quietly, report_fault
+from .unbound import Unbound, unseen
 
 # Imports whose duration is worth a line of its own in the start-up account.
 TIMED_IMPORTS = (
@@ -142,16 +142,17 @@ def _write_before_exit():
     """``os._exit`` ends a process without atexit, as forked children do: the last events go to the file first."""
     original = os._exit
 
-    @functools.wraps(original)
+    @unseen(original)
     def _exit(status):
         REC.flush_quietly()
         original(status)
 
-    os._exit = _exit
+    os._exit = Unbound(_exit)
 
 
 @quietly
 def _ended():
+    in_place.restore_all()  # what is called from here on finds modules that are being taken apart
     if REC.process.get("pid") != os.getpid() or REC.process["end_ns"]:  # noted already: a spawned worker's end
         return
     stacks.stop()

@@ -25,7 +25,7 @@ def samples_in(batch):
                 return 0
             batch = (tensors or values)[0]
         elif hasattr(batch, "num_graphs"):
-            return int(batch.num_graphs)
+            return int(getattr(batch, "num_graphs"))  # noqa: B009 - type checkers find no such attribute
         elif hasattr(batch, "__dataclass_fields__"):
             batch = _fields(batch)
         else:

@@ -1,6 +1,5 @@
 """Copies to the device, and reads that make the host wait for it. Patched only where a device is."""
 
-import functools
 import os
 import sys
 
@@ -10,6 +9,7 @@ from . import events
 from .patching import is_compiling
 from .recorder import REC, now, report_fault
 from .sites import user_site
+from .unbound import unseen
 
 READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__repr__", "nonzero")
 COPIES = ("to", "cuda")
@@ -36,7 +36,7 @@ def install():
             setattr(torch.Tensor, name, _timed_read(original, name))
     synchronize = torch.cuda.synchronize
 
-    @functools.wraps(synchronize)
+    @unseen(synchronize)
     def timed_synchronize(*args, **kwargs):
         if is_compiling() or not REC.on:
             return synchronize(*args, **kwargs)
@@ -58,7 +58,7 @@ def _emit_read(start, operation):
 
 
 def _timed_copy(original, name):
-    @functools.wraps(original)
+    @unseen(original)
     def copy(self, *args, **kwargs):
         if is_compiling() or not REC.on:
             return original(self, *args, **kwargs)
@@ -82,7 +82,7 @@ def _timed_copy(original, name):
 
 
 def _timed_read(original, name):
-    @functools.wraps(original)
+    @unseen(original)
     def read(self, *args, **kwargs):
         if is_compiling() or not REC.on or self.is_cpu or _depth[0]:
             return original(self, *args, **kwargs)

@@ -13,6 +13,7 @@ from torch import is_grad_enabled
 from torch.utils.data import DataLoader
 
 from . import events
+from .identity import ByIdentity
 from .metrics import note
 from .recorder import REC, now
 
@@ -23,7 +24,7 @@ KEPT = 8  # batches that are replayed in turn
 NOTE_EVERY_NS = 250_000_000
 COLD, WARM = "flatout/supply_cold", "flatout/supply_warm"  # metrics: samples a second
 
-_kept: Any = weakref.WeakKeyDictionary()  # DataLoader -> its first batches
+_kept: Any = ByIdentity()  # DataLoader -> its first batches
 _busy = [False]  # the loaders that are made here are not changed
 
 

@@ -7,7 +7,7 @@ import functools
 
 import torch
 
-from . import events, training
+from . import events, in_place, training
 from .patching import is_compiling
 from .recorder import REC, now, report_fault
 
@@ -35,33 +35,25 @@ def install():
     distributed = torch.distributed
     if not distributed.is_available():
         return
-    home = distributed.distributed_c10d
     for name in NAMES:
-        original = getattr(distributed, name, None)
-        if callable(original) and not getattr(original, "_flatout", False):
-            wrapper = _timed(original, name)
-            setattr(distributed, name, wrapper)
-            if getattr(home, name, None) is original:
-                setattr(home, name, wrapper)
+        function = in_place.innermost(getattr(distributed, name, None))
+        if in_place.is_python(function) and not in_place.is_instrumented(function):
+            in_place.instrument(function, functools.partial(_begins, name), _ended)
 
 
-def _timed(original, name):
-    @functools.wraps(original)
-    def collective(*args, **kwargs):
-        # One that others are made of counts once, and in a backward pass it is part of that.
-        if is_compiling() or not REC.on or _inside[0] or training.in_backward():
-            return original(*args, **kwargs)
-        _inside[0] = True
-        start = now()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            end = now()
-            _inside[0] = False
-            try:
-                REC.emit(events.COLLECTIVE, start, end, REC.names.text(name))
-            except Exception:
-                report_fault(name)
+def _begins(name, *args, **kwargs):
+    # One that others are made of counts once, and in a backward pass it is part of that.
+    if is_compiling() or not REC.on or _inside[0] or training.in_backward():
+        return None
+    _inside[0] = True
+    return now(), name
 
-    setattr(collective, "_flatout", True)  # noqa: B010 - mypy knows no attributes of functions
-    return collective
+
+def _ended(call, result):
+    end = now()
+    _inside[0] = False
+    start, name = call
+    try:
+        REC.emit(events.COLLECTIVE, start, end, REC.names.text(name))
+    except Exception:
+        report_fault(name)

@@ -1,9 +1,9 @@
 """How a batch is made: the fetch, its samples and its collate, in a worker or in the main process."""
 
-import functools
 import time
+from typing import Any
 
-from . import events
+from . import events, in_place
 from .recorder import REC, now, quietly, report_fault
 from .scheduling import major_faults, process_io, thread_times
 
@@ -13,126 +13,98 @@ CLOSELY_BUDGET = 0.003  # share of the fetches' own time that looking closely ma
 LONG_NS = 10_000_000  # from here on what one fetch did is noted even where it was not looked at closely
 
 
-class _SampleTimer:
-    """Stands before the data set during one fetch and times each sample."""
+class _TimedIndices:
+    """The indices of one fetch. A sample is made between two of them: nothing stands before the data set."""
 
-    def __init__(self, dataset):
-        self._flatout_dataset = dataset
+    def __init__(self, indices):
+        self._indices = indices
 
-    def __getattr__(self, name):
-        return getattr(self._flatout_dataset, name)
-
-    def __getitem__(self, index):
-        start = now()
-        item = self._flatout_dataset[index]
-        end = now()
-        try:
-            REC.emit(events.ITEM, start, end, 0, index if type(index) is int else -1)
-        except Exception:
-            report_fault("sample")
-        return item
-
-
-class _StreamTimer:
-    """Stands before an iterable data set's iterator during one fetch."""
-
-    def __init__(self, iterator):
-        self._flatout_iterator = iterator
+    def __len__(self):
+        return len(self._indices)
 
     def __iter__(self):
-        return self
+        for index in self._indices:
+            start = now()
+            yield index
+            _sample_made(start, index)
 
-    def __next__(self):
-        start = now()
-        item = next(self._flatout_iterator)
-        try:
-            REC.emit(events.ITEM, start, now(), 0, -1)
-        except Exception:
-            report_fault("sample")
-        return item
+
+class _Fetch:
+    """One that is running; its first item is what the fetch is given for its indices."""
+
+    __slots__ = ("before", "closely", "collate_start", "fetcher", "indices", "samples", "start")
+
+    def __init__(self, fetcher, indices):
+        self.fetcher: Any = fetcher
+        self.indices: Any = indices
+        self.samples = len(indices) if type(indices) in (list, tuple) else 1
+        self.closely = fetcher.__dict__.get("_flatout_left", 0) <= 0
+        self.collate_start = self.start = 0
+        self.before: Any = None
+
+    def __getitem__(self, place):
+        return self.indices
 
 
 def install(fetch_module):
-    """Patch ``torch.utils.data._utils.fetch``."""
-    base = fetch_module._BaseDatasetFetcher
-    base.__init__ = _with_timed_collate(base.__init__)
-    for name, field, stand_in in (
-        ("_MapDatasetFetcher", "dataset", _SampleTimer),
-        ("_IterableDatasetFetcher", "dataset_iter", _StreamTimer),
-    ):
-        fetcher = getattr(fetch_module, name)
-        fetcher.fetch = _timed_fetch(fetcher.fetch, field, stand_in)
+    """Time the two fetches of ``torch.utils.data._utils.fetch``."""
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        function = in_place.innermost(getattr(fetch_module, name).fetch)
+        if not in_place.is_instrumented(function):
+            in_place.instrument(function, _begins, _ended, "possibly_batched_index", _collates)
 
 
-def _with_timed_collate(original):
-    @functools.wraps(original)
-    def __init__(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        collate = getattr(self, "collate_fn", None)
-        if collate is not None:
-            self.collate_fn = _timed_collate(collate)
-
-    return __init__
-
-
-def _timed_collate(collate):
-    @functools.wraps(collate, updated=())
-    def timed_collate(data):
-        if not REC.on:
-            return collate(data)
-        start = now()
-        result = collate(data)
-        try:
-            REC.emit(events.COLLATE, start, now())
-        except Exception:
-            report_fault("collate")
-        return result
-
-    return timed_collate
-
-
-def _timed_fetch(original, field, stand_in):
-    """Time every fetch; count what the kernel knows of it, and time its samples one by one, within the budget.
-
-    The stand-in is in place only while a fetch runs, so nothing else ever meets it.
-    """
-
-    def closely(self, indices):
-        before = _counters()
-        real = getattr(self, field)
-        setattr(self, field, stand_in(real))
+def _begins(fetcher, indices):
+    """Time every fetch; count what the kernel knows of it, and time its samples one by one, within the budget."""
+    if not REC.on:
+        return None
+    fetch = _Fetch(fetcher, indices)
+    if fetch.closely:
+        fetch.before = _counters()
+        if _one_by_one(fetcher):
+            fetch.indices = _TimedIndices(indices)
         timing_samples[0] = True
-        start = now()
-        try:
-            return original(self, indices)
-        finally:
-            end = now()
-            setattr(self, field, real)
-            timing_samples[0] = False
-            _fetched(self, _samples(indices), start, end, before)
-
-    @functools.wraps(original)
-    def fetch(self, indices):
-        if not REC.on:
-            return original(self, indices)
-        left = self.__dict__.get("_flatout_left", 0)
-        if left <= 0:
-            return closely(self, indices)
-        self._flatout_left = left - 1
-        before = _times() if "_flatout_long" in self.__dict__ else None
-        start = now()
-        try:
-            return original(self, indices)
-        finally:
-            end = now()
-            try:
-                REC.emit(events.FETCH, start, end, 0, current_batch[0], _samples(indices))
-                if end - start >= LONG_NS:
-                    _long_fetch(self, start, end, before)
-            except Exception:
-                report_fault("fetch")
-
+    else:
+        fetcher._flatout_left -= 1
+        fetch.before = _times() if "_flatout_long" in fetcher.__dict__ else None
+    fetch.start = now()
     return fetch
+
+
+def _one_by_one(fetcher):
+    """Whether the fetch takes the samples of a batch one after the other."""
+    try:
+        return fetcher.auto_collation and not getattr(fetcher.dataset, "__getitems__", None)
+    except Exception:
+        return False
+
+
+def _collates(fetch):
+    """The samples are there."""
+    fetch.collate_start = now()
+
+
+def _ended(fetch, result):
+    end = now()
+    try:
+        if fetch.collate_start and result is not fetch:
+            if fetch.closely and not fetch.fetcher.auto_collation:
+                _sample_made(fetch.start, fetch.indices, fetch.collate_start)
+            REC.emit(events.COLLATE, fetch.collate_start, end)
+        if fetch.closely:
+            timing_samples[0] = False
+            _fetched(fetch.fetcher, fetch.samples, fetch.start, end, fetch.before)
+            return
+        REC.emit(events.FETCH, fetch.start, end, 0, current_batch[0], fetch.samples)
+        if end - fetch.start >= LONG_NS:
+            _long_fetch(fetch.fetcher, fetch.start, end, fetch.before)
+    except Exception:
+        report_fault("fetch")
+
+
+@quietly
+def _sample_made(start, index, end=None):
+    REC.emit(events.ITEM, start, end or now(), 0, index if type(index) is int else -1)
 
 
 def _times():
@@ -157,10 +129,6 @@ def _long_fetch(fetcher, start, end, before):
     if times and after:
         REC.emit(events.FETCH_SCHED, start, end, 0, after[0] - times[0], after[1] - times[1])
     REC.emit(events.FETCH_PROCESS, start, end, 0, time.process_time_ns() - cpu, 0)
-
-
-def _samples(indices):
-    return len(indices) if type(indices) in (list, tuple) else 1
 
 
 def _counters():

@@ -1,21 +1,23 @@
 """The DataLoader as the main process sees it: iterations, waits, and what its workers are."""
 
 import functools
+import sys
 import weakref
 from typing import Any
 
 from torch import is_grad_enabled
 
-from . import ceilings, events, modules
+from . import ceilings, events, in_place, modules
 from .batches import samples_in, weigh
+from .identity import ByIdentity
 from .patching import is_compiling
 from .recorder import REC, now, quietly, report_fault
 from .sites import user_line
 
-_loaders: Any = weakref.WeakKeyDictionary()  # DataLoader -> [names id, how often iterated]
+_loaders: Any = ByIdentity()  # DataLoader -> [names id, how often iterated]
+_loader_of: Any = ByIdentity()  # iterator -> weak reference to the loader that it was made for
 _built_before: Any = {}  # what describes a loader -> (its entry, weak reference to the last one)
 _STATE = "_flatout_state"  # of an iterator: [names id of its loader, worker pids, batches delivered]
-_LOADER = "_flatout_loader"  # of an iterator: weak reference to the loader it was made for
 MEASURE_BYTES_EVERY = 256
 _SETTINGS = (
     "num_workers",
@@ -31,39 +33,48 @@ _SETTINGS = (
 
 def install(dataloader):
     """Patch ``torch.utils.data.dataloader``."""
-    dataloader.DataLoader.__iter__ = _timed_iter(dataloader.DataLoader.__iter__)
     for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
         if not hasattr(dataloader, name):
             report_fault("no %s in this torch" % name)
             return
-    base = dataloader._BaseDataLoaderIter
-    base.__init__ = _remembering(base.__init__)
-    base.__next__ = _timed_next(base.__next__)
-    # DataLoader iterators offer ``next`` under a second name in some versions.
-    if "next" in vars(base):
-        base.next = base.__next__
     workers = dataloader._MultiProcessingDataLoaderIter
-    workers._shutdown_workers = _timed_shutdown(workers._shutdown_workers)
+    for function, begins, ended in (
+        (dataloader.DataLoader.__iter__, _iter_begins, _iter_ended),
+        (dataloader._BaseDataLoaderIter.__init__, _making, _made),
+        (dataloader._BaseDataLoaderIter.__next__, _next_begins, _next_ended),
+        (workers._shutdown_workers, _shutdown_begins, _shutdown_ended),
+    ):
+        if not in_place.is_instrumented(function):
+            in_place.instrument(function, begins, ended)
+    if ceilings.MODE is not None:
+        dataloader.DataLoader.__iter__ = _with_ceilings(dataloader.DataLoader.__iter__)
 
 
-def _remembering(original):
-    """Keep which loader an iterator belongs to: not every subclass makes its iterators in ``DataLoader.__iter__``."""
-
+def _with_ceilings(original):
     @functools.wraps(original)
-    def __init__(self, loader, *args, **kwargs):
-        original(self, loader, *args, **kwargs)
-        try:
-            self.__dict__[_LOADER] = weakref.ref(loader)
-        except Exception:
-            report_fault("loader")
+    def __iter__(self):
+        if not REC.on:
+            return original(self)
+        return ceilings.iterate(self, original, samples_in, lambda loader: _loaders[loader][0])
 
-    return __init__
+    return __iter__
+
+
+def _making(iterator, loader):
+    return iterator, loader
+
+
+@quietly
+def _made(call, result):
+    """Keep which loader an iterator belongs to: not every subclass makes its iterators in ``DataLoader.__iter__``."""
+    iterator, loader = call
+    _loader_of[iterator] = weakref.ref(loader)
 
 
 @quietly
 def _found_late(iterator):
     """An iterator whose start was not seen: made past ``DataLoader.__iter__``, or before the recording began."""
-    loader = iterator.__dict__.get(_LOADER, _nothing)()
+    loader = _loader_of.get(iterator, _nothing)()
     if loader is None:
         iterator.__dict__[_STATE] = None
         return
@@ -76,22 +87,14 @@ def _nothing():
     return None
 
 
-def _timed_iter(original):
-    def started(self):
-        start = now()
-        iterator = original(self)
-        _iteration_started(self, iterator, start, now())
-        return iterator
+def _iter_begins(loader):
+    return (now(), loader) if REC.on else None
 
-    @functools.wraps(original)
-    def __iter__(self):
-        if not REC.on:
-            return original(self)
-        if ceilings.MODE is not None:
-            return ceilings.iterate(self, started, samples_in, lambda loader: _loaders[loader][0])
-        return started(self)
 
-    return __iter__
+def _iter_ended(call, iterator):
+    if iterator is not call:
+        start, loader = call
+        _iteration_started(loader, iterator, start, now())
 
 
 @quietly
@@ -152,42 +155,39 @@ def _class(thing):
     return None if thing is None else "%s.%s" % (type(thing).__module__, type(thing).__qualname__)
 
 
-def _timed_next(original):
-    @functools.wraps(original)
-    def __next__(self):
-        if not REC.on or is_compiling():
-            return original(self)
-        if _STATE not in self.__dict__:
-            _found_late(self)
-        state = self.__dict__.get(_STATE)
-        if state is None:  # its loader is not known, or gone
-            return original(self)
-        worker, ready = _outlook(self) if state[1] else (-1, 0)
-        before = modules.hold(True)
-        start = now()
-        try:
-            batch = original(self)
-        except StopIteration:
-            _iteration_ended(self, start, now())
-            raise
-        finally:
-            modules.hold(before)
-        end = now()
-        try:
-            index = state[2]
-            state[2] = index + 1
-            bits = events.batch_bits(samples_in(batch), worker, ready, is_grad_enabled())
-            REC.emit(events.BATCH_WAIT, start, end, state[0], index, bits)
-            REC.iterations += 1
-            REC.wait_ns += end - start
-            if index % MEASURE_BYTES_EVERY == 0:
-                size, layout = weigh(batch)
-                REC.names.write(state[0], "loader", {"batch_bytes": size, "batch_layout": layout[:8]})
-        except Exception:
-            report_fault("batch")
-        return batch
+def _next_begins(iterator):
+    if not REC.on or is_compiling():
+        return None
+    if _STATE not in iterator.__dict__:
+        _found_late(iterator)
+    state = iterator.__dict__.get(_STATE)
+    if state is None:  # its loader is not known, or gone
+        return None
+    worker, ready = _outlook(iterator) if state[1] else (-1, 0)
+    before = modules.hold(True)
+    return now(), before, iterator, state, worker, ready
 
-    return __next__
+
+def _next_ended(call, batch):
+    end = now()
+    start, before, iterator, state, worker, ready = call
+    modules.hold(before)
+    if batch is call:
+        if sys.exc_info()[0] is StopIteration:
+            _iteration_ended(iterator, start, end)
+        return
+    try:
+        index = state[2]
+        state[2] = index + 1
+        bits = events.batch_bits(samples_in(batch), worker, ready, is_grad_enabled())
+        REC.emit(events.BATCH_WAIT, start, end, state[0], index, bits)
+        REC.iterations += 1
+        REC.wait_ns += end - start
+        if index % MEASURE_BYTES_EVERY == 0:
+            size, layout = weigh(batch)
+            REC.names.write(state[0], "loader", {"batch_bytes": size, "batch_layout": layout[:8]})
+    except Exception:
+        report_fault("batch")
 
 
 def _outlook(iterator):
@@ -212,15 +212,10 @@ def _iteration_ended(iterator, start, end):
         REC.emit(events.ITER_END, start, end, state[0])
 
 
-def _timed_shutdown(original):
-    @functools.wraps(original)
-    def _shutdown_workers(self):
-        if not REC.on or getattr(self, "_shutdown", True):
-            return original(self)
-        start = now()
-        try:
-            return original(self)
-        finally:
-            _iteration_ended(self, start, now())
+def _shutdown_begins(iterator):
+    return (now(), iterator) if REC.on and not getattr(iterator, "_shutdown", True) else None
 
-    return _shutdown_workers
+
+def _shutdown_ended(call, result):
+    start, iterator = call
+    _iteration_ended(iterator, start, now())

@@ -6,18 +6,18 @@ after it.
 
 import functools
 import os
-import weakref
 from typing import Any
 
 from torch import is_grad_enabled
 from torch.nn import Module
 
+from .identity import ByIdentity
 from .metrics import note
 
 wanted = os.environ.get("FLATOUT_MEMORY") == "1"
 PREFIX = "flatout/memory/"
 
-_optimizers: Any = weakref.WeakSet()
+_optimizers: Any = ByIdentity()
 _state: Any = {"steps": 0, "tracker": None, "samples": 0}
 
 
@@ -56,7 +56,7 @@ def _before_step(optimizer, args, kwargs):
 
 
 def _stepped(optimizer, args, kwargs):
-    _optimizers.add(optimizer)
+    _optimizers[optimizer] = True
     _state["steps"] += 1
     tracker = _state["tracker"]
     if tracker is None:

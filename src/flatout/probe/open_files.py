@@ -7,6 +7,17 @@ import sys
 
 from .recorder import REC
 
+MOST_KEPT = 1024  # names of one kind: the summary shows the 64 most frequent
+
+
+def count(counter, name):
+    """Count ``name``. Of too many names, the half that was seen least is dropped: those that are read most stay."""
+    counter[name] += 1
+    if len(counter) > MOST_KEPT:
+        kept = counter.most_common(MOST_KEPT // 2)
+        counter.clear()
+        counter.update(dict(kept))
+
 
 class OpenFiles:
     """Files and sockets that were open when looked at, and the folders of files opened by Python."""
@@ -26,10 +37,10 @@ class OpenFiles:
             if target.startswith("socket:["):
                 sockets.add(target[8:-1])
             elif target.startswith("/") and not target.startswith(("/dev/", "/proc/", REC.run, "/memfd:")):
-                self.sampled[os.path.dirname(target)] += 1
+                count(self.sampled, os.path.dirname(target))
         if sockets:
             for peer in _connected(sockets):
-                self.peers[peer] += 1
+                count(self.peers, peer)
 
     def write(self, names):
         """Write the cumulative summary."""
@@ -68,8 +79,8 @@ class Opened:
             path, _, flags = args
             if type(path) is str and flags & os.O_ACCMODE == os.O_RDONLY and not path.startswith("/proc"):
                 self.opens += 1
-                self.folders[os.path.dirname(path)] += 1
-                self.extensions[os.path.splitext(path)[1]] += 1
+                count(self.folders, os.path.dirname(path))
+                count(self.extensions, os.path.splitext(path)[1])
         except Exception:
             return
 

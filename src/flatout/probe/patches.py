@@ -20,6 +20,7 @@ from . import (
     transforms,
     workers,
 )
+from .patching import let_compiler_fold
 from .recorder import REC, now, report_fault
 
 _compile_starts: list[int] = []
@@ -52,6 +53,7 @@ def install(watch):
         "transforms": lambda: transforms.watch_for(watch),
         "image loader": lambda: watch("flatout.loader.image_loader", image_loader.install),
         "compile": lambda: watch("torch._dynamo.callback", _watch_compile),
+        "is_compiling": lambda: watch("torch._dynamo.allowed_functions", let_compiler_fold),  # up to torch 2.1
     }
     missing = {}
     for name, install_part in parts.items():

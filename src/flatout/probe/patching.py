@@ -1,28 +1,95 @@
-"""How a function of somebody else's is wrapped: timed, faithful, and invisible to torch.compile."""
-
-import functools
-import sys
+"""How a function of somebody else's is timed: from inside where it is Python, by a stand-in where it is not."""
 
 import torch._utils
 import torch.compiler
 
+from . import in_place
 from .recorder import REC, now, report_fault
+from .unbound import Unbound, unseen
 
 # Under tracing every hook must vanish, or it would break the graph: the compiler folds this test away.
 is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 
 
-def timed(original, kind, arg=None):
-    """Wrap ``original`` so that each call emits one span of ``kind``.
+def let_compiler_fold(allowed_functions):
+    """Torch 2.1 knows the answer of ``is_compiling``, but looks only for functions on this list.
 
     Args:
-        original: the function to call, unchanged in arguments, result and exceptions.
+        allowed_functions: ``torch._dynamo.allowed_functions``.
+    """
+    allowed_functions._allowed_function_ids.add(id(is_compiling))
+
+
+def patch(owner, name, kind, arg=None):
+    """Emit one span of ``kind`` for each call of ``owner.name``; nothing happens where it does not exist.
+
+    Args:
+        owner: module or class.
+        name: of the function.
         kind: event kind.
         arg: called with the call's arguments after it has ended; gives the event's ``arg``
             and ``a`` as a tuple. None: both 0.
-    """
 
-    @functools.wraps(original)
+    Raises:
+        NotInstrumented: a Python function without its source.
+    """
+    original = getattr(owner, name, None)
+    if not callable(original) or type(original) is Unbound:
+        return
+    function = in_place.innermost(original)
+    if in_place.is_python(function):
+        time_in_place(function, kind, arg)
+    else:
+        setattr(owner, name, Unbound(_timed(original, kind, arg)))
+
+
+def time_in_place(function, kind, arg=None, wanted=None):
+    """The same for a Python function.
+
+    Args:
+        function: it.
+        kind: event kind.
+        arg: as above.
+        wanted: asked before each call whether it counts; None: each does.
+    """
+    if in_place.is_instrumented(function):
+        return
+
+    def enter():
+        return None if is_compiling() or not REC.on or (wanted is not None and not wanted()) else now()
+
+    def leave(start, result):
+        _emit(kind, start, function.__name__, arg)
+
+    def enter_with_arguments(*args, **kwargs):
+        start = enter()
+        return None if start is None else (start, args, kwargs)
+
+    def leave_with_arguments(call, result):
+        start, args, kwargs = call
+        _emit(kind, start, function.__name__, arg, args, kwargs)
+
+    if arg is None:
+        in_place.instrument(function, enter, leave)
+    else:
+        in_place.instrument(function, enter_with_arguments, leave_with_arguments)
+
+
+def _emit(kind, start, name, arg, args=(), kwargs=None):
+    end = now()
+    try:
+        if arg is None:
+            REC.emit(kind, start, end)
+        else:
+            REC.emit(kind, start, end, *arg(*args, **kwargs or {}))
+    except Exception:
+        report_fault(name)
+
+
+def _timed(original, kind, arg):
+    """A stand-in for a function of C."""
+
+    @unseen(original)
     def wrapper(*args, **kwargs):
         if is_compiling() or not REC.on:
             return original(*args, **kwargs)
@@ -30,31 +97,11 @@ def timed(original, kind, arg=None):
         try:
             return original(*args, **kwargs)
         finally:
-            end = now()
-            try:
-                if arg is None:
-                    REC.emit(kind, start, end)
-                else:
-                    REC.emit(kind, start, end, *arg(*args, **kwargs))
-            except Exception:
-                report_fault(getattr(original, "__name__", "call"))
+            _emit(kind, start, original.__name__, arg, args, kwargs)
 
     return wrapper
 
 
-def patch(owner, name, kind, arg=None):
-    """Replace ``owner.name`` by its timed form; nothing happens where it does not exist."""
-    original = getattr(owner, name, None)
-    if callable(original) and not getattr(original, "_flatout", False):
-        wrapper = timed(original, kind, arg)
-        setattr(wrapper, "_flatout", True)  # noqa: B010 - type checkers know no attributes of functions
-        setattr(owner, name, wrapper)
-        # Where it was defined too: pickle finds a function by that place, and refuses any other object.
-        home = sys.modules.get(getattr(original, "__module__", None) or "")
-        if home is not None and vars(home).get(name) is original:
-            setattr(home, name, wrapper)
-
-
 def named(text):
-    """An ``arg`` function for :func:`timed` that always gives one name."""
+    """An ``arg`` function for :func:`patch` that always gives one name."""
     return lambda *args, **kwargs: (REC.names.text(text),)

@@ -8,6 +8,7 @@ import os
 import torch
 
 from . import events
+from .in_place import NotInstrumented
 from .metrics import note, note_all
 from .patching import named, patch
 from .recorder import REC
@@ -58,13 +59,19 @@ def install(watch):
 
 def patch_paths(targets, kind, module):
     """Patch dotted attributes of a module as events of one kind, each under its name."""
+    failed = None
     for path, text, *numbers in targets:
         owner = module
         *parents, last = path.split(".")
         for parent in parents:
             owner = getattr(owner, parent, None)
         if owner is not None and (last in vars(owner) or not parents):
-            patch(owner, last, kind, _noting(text, *numbers) if numbers else named(text))
+            try:
+                patch(owner, last, kind, _noting(text, *numbers) if numbers else named(text))
+            except NotInstrumented as error:  # the others can be timed all the same
+                failed = error
+    if failed is not None:
+        raise failed
 
 
 def _noting(text, numbers):

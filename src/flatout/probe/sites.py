@@ -1,6 +1,7 @@
 """Which line of the user's own code is calling."""
 
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -25,8 +26,7 @@ def _library_folders():
 
 
 _LIBRARIES = _library_folders()
-# An environment may stand on another one, whose folders this interpreter does not call its own.
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/torch/(autograd|distributed|nn|optim|utils)/")  # other environments'
 _is_user: dict[str, bool] = {}
 
 
@@ -35,9 +35,8 @@ def is_user_file(path):
     known = _is_user.get(path)
     if known is None:
         outside = path.startswith("<") and not path.startswith("<ipython")
-        full = os.path.abspath(path)
-        installed = full.startswith(_LIBRARIES) or any(part in full for part in _INSTALLED)
-        known = _is_user[path] = not outside and not installed
+        whole = os.path.abspath(path)
+        known = _is_user[path] = not outside and not whole.startswith(_LIBRARIES) and not _INSTALLED.search(whole)
     return known
 
 

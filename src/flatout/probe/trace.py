@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from .kineto_lines import held_back
 from .recorder import REC, now, quietly
 
 STEPS = 3
@@ -25,8 +26,14 @@ def start():
     if _running is not None or REC.traced:
         return
     _running = torch.profiler.profile(record_shapes=False, with_stack=False)
-    _running.__enter__()
+    with held_back():
+        _running.__enter__()
     _left, _backwards, _started_ns = STEPS, 0, now()
+
+
+def running():
+    """Whether the trace is being taken."""
+    return _running is not None
 
 
 def step_begins():
@@ -53,7 +60,8 @@ def backward_ended():
 def _finish():
     global _running
     profiler, _running = _running, None
-    profiler.__exit__(None, None, None)
+    with held_back():
+        profiler.__exit__(None, None, None)
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
     REC.traced = 1
     REC.publish()

@@ -2,10 +2,12 @@
 
 import functools
 import threading
+from typing import Any
 
 import torch
+from torch.autograd.profiler import record_function
 
-from . import device, events, losses, modules, settings, trace
+from . import device, events, in_place, losses, settings, trace
 from .patching import is_compiling, patch
 from .recorder import COMMAND_TRACE, REC, now, report_fault
 
@@ -13,18 +15,24 @@ PUBLISH_EVERY_NS = 20_000_000
 
 _depth = [0]
 _published = [0]
+# What every optimizer's step runs in, whose name says so: its class and its hooks are pickled with the user's own.
+STEP = "Optimizer.step#"
+MOST_STEPS = 16
+
+_steps: Any = []  # (name, the device's mark, start) of those that run
 
 
 def install():
-    """Patch autograd and the optimizers' base class."""
-    torch.autograd.backward = _timed_backward(torch.autograd.backward)
+    """Time autograd's entry and every optimizer's step."""
     losses.install()
-    optimizer = torch.optim.Optimizer
-    decorator = staticmethod(_timing_decorator(optimizer.profile_hook_step))
-    setattr(optimizer, "profile_hook_step", decorator)  # noqa: B010 - its declared type names the argument
-    for kind in _classes_already_hooked(optimizer):
-        kind.step = _timed_step(kind.step)
-    patch(optimizer, "zero_grad", events.ZERO_GRAD)
+    for function, begins, ended in (
+        (in_place.innermost(torch.autograd.backward), _backward_begins, _backward_left),
+        (record_function.__enter__, _region_begins, _step_begins),
+        (torch.optim.Optimizer._optimizer_step_code, _step_done, _step_ended),
+    ):
+        if not in_place.is_instrumented(function):
+            in_place.instrument(function, begins, ended)
+    patch(torch.optim.Optimizer, "zero_grad", events.ZERO_GRAD)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         patch(torch.nn.utils, name, events.OPTIMIZER, functools.partial(_clip_name, name))
 
@@ -34,47 +42,36 @@ def in_backward():
     return bool(_depth[0])
 
 
-def _classes_already_hooked(optimizer):
-    pending = list(optimizer.__subclasses__())
-    while pending:
-        kind = pending.pop()
-        pending.extend(kind.__subclasses__())
-        if getattr(vars(kind).get("step"), "hooked", False):
-            yield kind
-
-
 def _clip_name(name, *args, **kwargs):
     return (REC.names.text(name),)
 
 
-def _timed_backward(original):
-    @functools.wraps(original)
-    def backward(*args, **kwargs):
-        if is_compiling() or _depth[0]:
-            return original(*args, **kwargs)
-        if not REC.on:
-            result = original(*args, **kwargs)
-            trace.backward_ended()
-            return result
-        _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
-        mark = device.mark() if device.present else None
-        start = now()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            end = now()
-            _depth[0] = 0
-            try:
-                if mark is not None:
-                    device.span(events.BACKWARD, mark)
-                REC.emit(events.BACKWARD, start, end)
-                if losses.wanted:
-                    losses.seen(args[0] if args else kwargs.get("tensors"))
-                _backward_ended(start, end)
-            except Exception:
-                report_fault("backward")
+def _backward_begins(tensors):
+    if is_compiling() or _depth[0] or not (REC.on or trace.running()):
+        return None
+    _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
+    if not REC.on:
+        return None, None, None
+    mark = device.mark() if device.present else None
+    return now(), mark, tensors if losses.wanted else None
 
-    return backward
+
+def _backward_left(call, result):
+    end = now()
+    _depth[0] = 0
+    start, mark, tensors = call
+    if start is None:  # the recording is over, and the trace runs
+        trace.backward_ended()
+        return
+    try:
+        if mark is not None:
+            device.span(events.BACKWARD, mark)
+        REC.emit(events.BACKWARD, start, end)
+        if losses.wanted:
+            losses.seen(tensors)
+        _backward_ended(start, end)
+    except Exception:
+        report_fault("backward")
 
 
 def _backward_ended(start, end):
@@ -84,9 +81,6 @@ def _backward_ended(start, end):
         REC.training_thread = threading.get_ident()
         settings.save()
     REC.last_step_ns = end
-    modules.backwards_since[0] += 1
-    if modules.looking[0] or modules.backwards_since[0] == modules.LOST_AFTER:
-        modules.backward_seen()
     if device.present:
         device.resolve()
     # The counters are for people to look at, and the command may be obeyed this much later.
@@ -96,33 +90,40 @@ def _backward_ended(start, end):
             trace.start()
 
 
-def _timing_decorator(profile_hook_step):
-    @functools.wraps(profile_hook_step)
-    def decorate(step):
-        return _timed_step(profile_hook_step(step))
+def _region_begins(region):
+    """The regions of the profiler, of which an optimizer's step is one."""
+    if is_compiling() or not region.name.startswith(STEP):
+        return None
+    if not REC.on:
+        trace.step_begins()
+        return None
+    return region.name
 
-    return decorate
+
+def _step_begins(name, result):
+    if len(_steps) >= MOST_STEPS:  # steps that raised leave theirs
+        del _steps[:]
+    _steps.append((name, device.mark() if device.present else None, now()))
 
 
-def _timed_step(original):
-    @functools.wraps(original)
-    def step(self, *args, **kwargs):
-        if is_compiling() or not REC.on:
-            trace.step_begins()
-            return original(self, *args, **kwargs)
-        mark = device.mark() if device.present else None
-        start = now()
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            end = now()
-            try:
+def _step_done(optimizer):
+    """What torch calls at the end of each step, for profilers."""
+    if is_compiling() or not REC.on:
+        return None
+    return now(), type(optimizer).__name__
+
+
+def _step_ended(call, result):
+    end, kind = call
+    try:
+        name = "%s%s.step" % (STEP, kind)
+        while _steps:
+            begun, mark, start = _steps.pop()
+            if begun == name:
                 if mark is not None:
                     device.span(events.OPTIMIZER, mark)
-                REC.emit(events.OPTIMIZER, start, end, REC.names.text(type(self).__name__))
+                REC.emit(events.OPTIMIZER, start, end, REC.names.text(kind))
                 REC.optimizer_steps += 1
-            except Exception:
-                report_fault("optimizer")
-
-    setattr(step, "hooked", True)  # noqa: B010 - mypy knows no attributes of functions
-    return step
+                return
+    except Exception:
+        report_fault("optimizer")

@@ -4,11 +4,10 @@ Pipelines are torchvision's ``Compose``, of both generations. The parts are time
 timed one by one, within the same budget.
 """
 
-import functools
-
 from . import events, fetching
 from .patching import is_compiling
 from .recorder import REC, now, report_fault
+from .unbound import unseen
 
 PART_COST_NS = 2_000
 MAX_PIXELS = 1 << 40
@@ -55,7 +54,7 @@ def watch_for(watch):
 def _patch(compose, method):
     original = getattr(compose, method)
 
-    @functools.wraps(original)
+    @unseen(original)
     def timed(self, *args, **kwargs):
         if is_compiling() or not fetching.timing_samples[0] or not REC.on:
             return original(self, *args, **kwargs)

@@ -1,8 +1,25 @@
-"""Python functions that stand in for functions of C where these lie in a class: they must not become methods there."""
+"""Functions that stand in for others that cannot be timed from inside: they must not be noticed.
+
+A stand-in for a function of C must not become a method in a class. The frames of a stand-in are not counted by
+``warnings``, whose ``stacklevel`` names a line of the user's.
+"""
 
 import functools
 
 _SHOWN = {"posix": "os", "_io": "io"}
+# Of all Pythons' ``warnings`` and ``logging``: frames of files with these two words in their name do not count.
+_NOT_COUNTED = " (importlib._bootstrap)"
+
+
+def unseen(original):
+    """Decorate a function that stands in for ``original``: as ``functools.wraps``, and without a frame that counts."""
+
+    def decorate(function):
+        code = function.__code__
+        function.__code__ = code.replace(co_filename=code.co_filename + _NOT_COUNTED)
+        return functools.update_wrapper(function, original)
+
+    return decorate
 
 
 class Unbound:
@@ -16,6 +33,7 @@ class Unbound:
         # Without the attributes of what it wraps: one of these, wrapped again, would bring its own function.
         functools.update_wrapper(self, function, updated=())
         self._function = function
+        self._original = getattr(function, "__wrapped__", function)
         self.__module__ = module or _SHOWN.get(function.__module__) or function.__module__
 
     def __reduce__(self):
@@ -25,3 +43,24 @@ class Unbound:
     def __call__(self, *args, **kwargs):
         """Call it."""
         return self._function(*args, **kwargs)
+
+    __call__.__code__ = __call__.__code__.replace(co_filename=__call__.__code__.co_filename + _NOT_COUNTED)
+
+    @property  # type: ignore[misc]
+    def __class__(self):
+        """For ``isinstance``: that of the function of C."""
+        return type(self._original)
+
+    def __eq__(self, other):
+        """It is found where somebody keeps a list of functions, such as those that torch.compile may reorder."""
+        return (
+            other is self or other is self._original or (type(other) is Unbound and other._original is self._original)
+        )
+
+    def __hash__(self):
+        """That of the function of C."""
+        return hash(self._original)
+
+    def __repr__(self):
+        """As the function of C shows itself."""
+        return repr(self._original)

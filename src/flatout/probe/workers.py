@@ -1,6 +1,5 @@
 """The worker process: waiting for work, handing batches over, starting and ending."""
 
-import functools
 import inspect
 import multiprocessing.queues
 import os
@@ -10,6 +9,7 @@ import torch
 
 from . import events, fetching, modules, stacks
 from .recorder import REC, WORKER_CHUNK_BYTES, now, quietly, report_fault
+from .unbound import unseen
 
 
 def install(worker_module):
@@ -23,7 +23,7 @@ def _recorded_loop(original):
     except (TypeError, ValueError):
         order = []
 
-    @functools.wraps(original)
+    @unseen(original)
     def _worker_loop(*args, **kwargs):
         args = _prepare(list(args), kwargs, order)
         try:

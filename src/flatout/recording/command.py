@@ -41,8 +41,6 @@ def probed_environment(run: Path) -> dict[str, str]:
     """The environment that brings the probe into every Python process of the command."""
     environment = injecting_environment()
     environment["FLATOUT_RUN"] = str(run)
-    # The tracer's library prints its start and stop on the user's terminal otherwise.
-    environment.setdefault("KINETO_LOG_LEVEL", "99")
     return environment
 
 

@@ -1,0 +1,75 @@
+"""The script sees no difference: the same output, warnings from the same places, the same tracebacks and pickles."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from flatout.probe.identity import ByIdentity
+from flatout.probe.open_files import MOST_KEPT, count
+from tests.probe.parts import SCRIPTS
+from tests.probe.recorded import run_bare, run_probed
+
+
+@pytest.mark.slow
+def test_output_warnings_tracebacks_pickles_and_graphs_are_those_of_the_bare_script(tmp_path: Path) -> None:
+    source = (SCRIPTS / "noticing.py").read_text()
+    bare, probed = run_bare(tmp_path, source), run_probed(tmp_path, source)
+    assert bare.code == probed.code == 0, probed.err[-3000:]
+    assert probed.out == bare.out
+    assert "flatout" not in bare.out and "True\n" in bare.out
+    assert probed.err == bare.err
+    assert "ValueError: collate" in bare.err and bare.err.count("UserWarning") > 12
+    assert probed.faults() == []
+    assert probed.run is not None
+    assert [process.info.get("not_patched") for process in probed.run.processes] == [{}]
+    # It is all recorded nevertheless, from loaders that say they are equal to each other.
+    counts = probed.counts()
+    assert counts["BATCH_WAIT"] == 9
+    assert counts["OPTIMIZER"] == 9 + 1  # and one clipping
+    assert counts["FORWARD"] > 20
+
+
+def test_functions_of_c_that_are_stood_in_for_pickle_as_themselves(tmp_path: Path) -> None:
+    source = """
+        import multiprocessing, os, pickle, torch
+        if __name__ == "__main__":
+            assert pickle.loads(pickle.dumps(os._exit)) is os._exit
+            print(pickle.dumps([os._exit, print]).hex())
+            child = multiprocessing.get_context("spawn").Process(target=os._exit, args=(7,))
+            child.start()
+            child.join()
+            print(child.exitcode)
+    """
+    probed = run_probed(tmp_path, source)
+    assert probed.code == 0, probed.err
+    functions, code = probed.out.split()
+    assert pickle.loads(bytes.fromhex(functions)) == [os._exit, print]
+    assert code == "7"
+
+
+def test_what_is_known_of_an_object_is_found_by_identity_and_forgotten_with_it() -> None:
+    class Equal:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    known = ByIdentity()
+    first, second = Equal(), Equal()
+    known[first] = "first"
+    assert known.get(second) is None and known[first] == "first"
+    assert known.setdefault(second, "second") == "second"
+    del first
+    assert [known[thing] for thing in known] == ["second"]
+
+
+def test_counts_of_names_stay_small_and_keep_the_frequent_ones() -> None:
+    counter: collections.Counter[str] = collections.Counter()
+    for number in range(20 * MOST_KEPT):
+        count(counter, f"/once/{number}")
+        count(counter, "/often")
+    assert len(counter) <= MOST_KEPT
+    assert counter["/often"] == 20 * MOST_KEPT
