@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flatout.diagnose.result import Diagnosis, Gain, Remedy
+from flatout.diagnose.result import Plan as Bundle
 from flatout.errors import CommandError, UsageError
 from flatout.recording import Bounds
 from flatout.report.quantities import parse_duration
@@ -18,6 +21,7 @@ from flatout.trials import budget, fixing
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin, resume
+from flatout.trials.kept import Kept
 from flatout.trials.result import Fixed
 from flatout.trials.showing import lines, to_dict
 from flatout.trials.side import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, Plan, Side
@@ -41,6 +45,7 @@ class Machine:
         self.calls: list[dict[str, Any]] = []
         self.clock = 0.0
         self.look = Path("nowhere")
+        self.plans: tuple[Bundle, ...] = ()
         monkeypatch.setattr(fixing, "run_side", self.run)
         monkeypatch.setattr(fixing, "diagnose", self.diagnose)
         for module in (fixing, budget):
@@ -68,7 +73,7 @@ class Machine:
     def diagnose(self, run: object) -> Diagnosis:
         return Diagnosis(
             "run", "run", COMMAND, "It waits.", ledger(), (), (), tuple(self.remedies), (), "", "",
-            loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
+            plans=self.plans, loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
         )  # fmt: skip
 
 
@@ -175,6 +180,45 @@ def test_one_pair_that_clears_the_threshold_is_promising_and_the_budget_for_a_se
 def test_one_pair_within_noise_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Machine(monkeypatch, [remedy("workers", 3.0, num_workers=4)], {"num_workers": 1.02})
     assert [trial.outcome for trial in fixed(tmp_path, Options(budget_s=22.0)).tried] == ["dropped"]
+
+
+def wide(rate: float) -> Side:
+    """A run whose steps vary so much that one of it says little."""
+    found = side(rate)
+    assert found.speed is not None
+    speed = replace(found.speed, resampled=rate * np.linspace(0.6, 1.4, 1000))
+    return replace(found, speed=speed, run=SimpleNamespace(path=Path("nowhere")))  # type: ignore[arg-type]
+
+
+def test_a_wide_interval_around_a_gain_of_one_pair_is_not_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(monkeypatch, [remedy("workers", 3.0, num_workers=4)], {"num_workers": wide(125.0)})
+    machine.plans = (bundle("do workers"),)
+    found = fixed(tmp_path, Options(budget_s=22.0))
+    (trial,) = found.tried
+    assert trial.outcome == "unconfirmed"
+    assert trial.why.startswith("not decided: one pair only, measured 1.25x (0.") and "--budget " in trial.why
+    assert "no room for a second pair" in found.ended and "noise" not in found.ended
+    text = "\n".join(lines(found))
+    assert "Do workers: not decided" in text and "promising" not in text
+    assert len(found.plans) == 1
+
+
+def bundle(*titles: str) -> Bundle:
+    return Bundle("conservative", {"num_workers": 4}, titles, Gain(2.0, 1.5, 2.5), 0, "low")
+
+
+def test_a_plan_of_dropped_remedies_is_left_out_and_one_with_some_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(monkeypatch, [remedy("workers", 3.0, num_workers=4)], {"num_workers": 0.9})
+    machine.plans = (bundle("do workers"), replace(bundle("do workers", "do more"), name="moderate"))
+    found = fixed(tmp_path)
+    assert [plan.name for plan in found.plans] == ["moderate"]
+    text = "\n".join(lines(found, plans={"moderate": Kept("flatout run")}))
+    assert 'But its trial, above, ended with "dropped": do workers' in text
+    assert to_dict(found)["plans"][0]["dropped"] == ["do workers"]
 
 
 def test_a_command_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
