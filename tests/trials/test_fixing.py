@@ -263,3 +263,15 @@ def test_what_only_the_user_has_a_setting_for_is_not_tried_without_one(
     Machine(monkeypatch, [remedy("validate_less", 2.0, "optimisation", validation_factor=2.0)], {})
     found = fixed(tmp_path, Options(allowed=frozenset({"identical", "optimisation"})))
     assert not found.tried and "by hand" in found.untried[0][1]
+
+
+def test_progress_is_told_in_sentences_of_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Machine(monkeypatch, [remedy("workers" * 12, 3.0, num_workers=4)], {"num_workers": 3.0})
+    journal = begin(tmp_path, COMMAND)
+    plan = Plan(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    Fixing(plan, Options(budget_s=22.0), journal, Telling(quiet=False)).run()
+    said = capsys.readouterr().err
+    assert "samples/s. It waits." in said and "samples/s; " not in said
+    assert max(len(line) for line in said.splitlines() if "workersworkers" not in line) <= 80

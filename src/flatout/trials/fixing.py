@@ -143,7 +143,7 @@ class Fixing:
             self.first = replace(found, verdict=looked["verdict"])
         step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
         window_s = self.budget.plan_runs(side.wall_s, ledger.window_s, step_s, self.options.seconds)
-        self.tell.say(f"{side.speed.rate:,.1f} {side.speed.unit}; {found.verdict}")
+        self.tell.say(f"{side.speed.rate:,.1f} {side.speed.unit}. {found.verdict}")
         if not self.progress.tried:
             self._check_budget(side)
         self.plan = replace(
