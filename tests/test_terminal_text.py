@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flatout.terminal_text import one_line, printable
+from flatout.terminal_text import one_line, printable, progress_lines
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,10 @@ def test_what_could_steer_a_terminal_becomes_a_visible_escape(text: str, safe: s
 def test_line_breaks_stay_or_become_blanks() -> None:
     assert one_line("a\nb\r\nc\td") == "a b c d"
     assert printable("a\nb\td") == "a\nb\td"
+
+
+def test_progress_is_told_in_lines_of_80_columns_and_breaks_no_path() -> None:
+    path = "/data/" + "x" * 90
+    lines = progress_lines(f"{'word ' * 30}and {path}")
+    assert lines[0].startswith("flatout: word") and lines[-1] == f"  {path}"
+    assert max(map(len, lines[:-1])) <= 80 and len(lines) > 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 # Control characters (C0, DEL, C1), lone surrogates, line and paragraph separators, and the characters that
 # reorder what stands around them: each could move the cursor, retitle the window or disguise a name.
@@ -18,6 +19,18 @@ def one_line(text: str) -> str:
 def printable(text: str) -> str:
     """Return ``text`` with its line breaks and tabs kept and other unsafe characters as visible escapes."""
     return _UNSAFE_IN_LINES.sub(_escaped, text)
+
+
+def progress_lines(text: str) -> list[str]:
+    """Return a sentence of progress as lines of at most 80 columns; a longer word, such as a path, is not broken."""
+    return textwrap.wrap(
+        one_line(text),
+        80,
+        initial_indent="flatout: ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -173,17 +173,10 @@ def test_a_cold_first_epoch_is_told_from_warm_ones() -> None:
 
 
 def test_the_beginning_of_epochs_is_told_from_the_start_of_workers() -> None:
-    own = Line("train.py", 9, "__iter__", "weights = [...]", 0.5)
-    start = Line("/x/site-packages/torch/utils/data/dataloader.py", 1, "__init__", "w.start()", 0.5)
-    view = healthy(gaps={"epoch_boundary": 1.0}, lines={"epoch_boundary": own})
+    view = healthy(gaps={"epoch_boundary.start": 1.0})
     assert found(epoch_start(view)).share == pytest.approx(1.0 / view.ledger.window_s)
-    restarted = healthy(
-        gaps={"epoch_boundary": 1.0},
-        lines={"epoch_boundary": start},
-        persistent_workers=False,
-        worker_starts_in_window=4,
-    )
-    assert epoch_start(restarted) is None
+    for part in ("launch", "worker_startup", "end"):
+        assert epoch_start(healthy(gaps={f"epoch_boundary.{part}": 1.0})) is None
     sampling = with_loading(healthy(), sampling_s=0.5)
     assert found(epoch_start(sampling)).share == pytest.approx(0.5 / sampling.ledger.window_s)
 

@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 
+from flatout.diagnose.causes.host import epoch_start
+from flatout.diagnose.causes.workers import worker_restart
 from flatout.diagnose.ledger import build_ledger
+from flatout.diagnose.run_view import build_view
 from flatout.diagnose.training import find_training
 from flatout.diagnose.workers import build_loading
 from flatout.probe import events as kinds
@@ -142,11 +145,42 @@ def test_new_workers_each_epoch_are_an_epoch_boundary(tmp_path):
     boundary = {child.id: pytest.approx(child.seconds) for child in ledger.account("epoch_boundary").children}
     assert boundary == {
         "epoch_boundary.worker_startup": 2 * 0.5,
-        "epoch_boundary.start": 2 * 0.1,
+        "epoch_boundary.launch": 2 * 0.1,
         "epoch_boundary.end": 2 * 0.05,
     }
     assert loading.worker_start_s == pytest.approx([0.6] * 3)
     assert loading.worker_starts_in_window == 2 and loading.epochs_started == 2
+
+
+def test_drawing_the_order_and_restarting_workers_never_claim_the_same_time(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=1)
+    own = ["/home/me/train.py", 30, "main", "for batch in loader:", True]
+    torch_loader = ["/env/site-packages/torch/utils/data/dataloader.py", 1200, "__init__", "w.start()", False]
+    fork = ["/usr/lib/python3.11/multiprocessing/popen_fork.py", 66, "_launch", "self.pid = os.fork()", False]
+    sampler = ["/home/me/order.py", 9, "__iter__", "random.shuffle(order)", True]
+    outer = ["/usr/lib/python3.11/multiprocessing/spawn.py", 122, "spawn_main", "exitcode = _main(fd)", False]
+    launch = main.name("stack", frames=[fork, torch_loader, own, outer])
+    draw = main.name("stack", frames=[sampler, torch_loader, own, outer])
+    for _ in range(3):
+        start = main.now_s
+        for tick in range(10):
+            stack = draw if tick < 3 else launch
+            time_s = start + 0.1 * tick + 0.05
+            main.emit(kinds.STACK, time_s, time_s, stack, 100_000_000, ord("R"))
+        worker = run.worker(main, 0, start_s=start, startup_s=0.5)
+        main.iterate(loader, 1.0, workers=[worker])
+        worker.at(main.now_s)
+        for batch in range(4):
+            worker.fetch(batch, cpu_s=0.1, put_s=0.0)
+            main.step(loader, wait_s=0.1, backward_s=0.5, worker=0)
+        main.end_pass(loader, 0.25)
+    view = build_view(load_run(run.write()))
+    restart, begin = worker_restart(view), epoch_start(view)
+    assert begin.share * view.ledger.window_s == pytest.approx(2 * 0.3)
+    assert begin.evidence[1].text.startswith("/home/me/order.py:9")
+    assert restart.share * view.ledger.window_s == pytest.approx(2 * (0.7 + 0.25))
 
 
 def test_without_workers_the_training_process_fetches(tmp_path):

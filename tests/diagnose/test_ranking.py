@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flatout.diagnose import ranking
 from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge, rank
 from flatout.diagnose.result import Cause
@@ -73,6 +74,29 @@ def test_a_cause_that_gives_little_hides_nothing() -> None:
 def test_small_faults_do_not_displace_the_healthy_answer_but_material_ones_do() -> None:
     assert rank([cause("logging", 0.04), cause("compute_bound", 0.9)])[0].id == "compute_bound"
     assert rank([cause("logging", 0.2), cause("compute_bound", 0.7)])[0].id == "logging"
+
+
+def test_beside_a_material_fault_of_the_data_no_run_is_called_healthy() -> None:
+    assert [cause.id for cause in rank([cause("cpu_transform", 0.23), cause("compute_bound", 0.76)])] == [
+        "cpu_transform"
+    ]
+    small = rank([cause("cpu_transform", 0.04), cause("compute_bound", 0.9)])
+    assert [cause.id for cause in small] == ["compute_bound", "cpu_transform"]
+
+
+@pytest.mark.parametrize("queued", [0.0, 0.2])
+def test_a_share_beyond_the_wait_for_batches_says_that_it_frees_cores(
+    queued: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = saturated(wait=0.001, usage={"main_runqueue_share": queued})
+    wait = view.ledger.share("batch_wait")
+    monkeypatch.setattr(ranking, "CAUSES", (lambda _: cause("cpu_transform", wait + 0.15),))
+    (found,), _ = judge(view)
+    if queued:
+        assert found.share == pytest.approx(wait + 0.15)
+        assert found.evidence[0].text.startswith("also frees the cores that the training computes on")
+    else:
+        assert found.share == wait and not found.evidence
 
 
 def test_the_ids_of_causes_are_unique_and_fixed() -> None:

@@ -146,10 +146,25 @@ def test_what_is_no_file_of_a_record_is_a_problem_and_the_rest_is_read(
     instead(path)
     with never_hanging(f"{name} {instead.__name__}"):
         said = read_in_every_way(run)
-    # Machine samples may be absent, and the space that is reserved for events may be large.
-    silent = name == "system.jsonl" or (name, instead) == (".events", huge)
+    # A damaged machine sample is only skipped, and the space that is reserved for events may be large.
+    silent = (name, instead) in ((".events", huge), ("system.jsonl", deeply_nested))
     if not silent:
         assert f"{path.name} cannot be read" in said or f"{path.name}: " in said
+
+
+@pytest.mark.parametrize("name", ["system.jsonl", ".names"])
+def test_a_file_that_ends_in_a_terabyte_of_nothing_is_read_up_to_there(
+    whole: Path, tmp_path: Path, few_draws: None, name: str
+) -> None:
+    run = copy(whole, tmp_path / "rich")
+    path = run / name if name[0] != "." else min((run / "processes").glob(f"*{name}"))
+    os.truncate(path, 1 << 40)
+    with never_hanging(name):
+        assert f"{path.name}: line" in read_in_every_way(run)
+        damaged, sound = load_run(run), load_run(whole)
+        assert list(damaged.system()) == list(sound.system())
+        assert [len(p.names.entries) for p in damaged.processes] == [len(p.names.entries) for p in sound.processes]
+    assert any("more than 8 MiB of NUL bytes" in problem for problem in damaged.problems)
 
 
 @pytest.mark.parametrize("stem", ["²-³", "1-", "-", "1-2-3", "9" * 100 + "-1", "1-" + "9" * 100, "x", "\x1b]0;x\x07"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from flatout.diagnose.ledger import build_ledger
 from flatout.probe import events as kinds
 from flatout.record import load_run
-from flatout.recording.live import LiveReader
+from flatout.recording import Bounds
+from flatout.recording.live import Live, LiveReader
+from flatout.recording.progress import Progress
 from flatout.recording.steps import StepCounter
 from tests.record.synthetic import RUN_START_NS, ProcessBuilder, RunBuilder
 
@@ -151,3 +154,40 @@ def test_a_file_that_cannot_be_opened_now_is_read_later(tmp_path: Path, monkeypa
         patched.setattr("os.open", full)
         assert reader.read().training_pid is None
     assert reader.read().training_pid == 100
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_the_live_wait_is_that_of_the_report(tmp_path: Path, accumulated: int) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader, held_out = main.loader(), main.loader(site="/home/me/train.py:90")
+    main.iterate(loader)
+    # The first batch takes long; so do the first backward pass and those of a validation.
+    main.wait(loader, 30.0)
+    main.spend(kinds.BACKWARD, 5.0)
+    main.spend(kinds.OPTIMIZER, 1.0, main.text("SGD"))
+    for batch in range(12):
+        last = batch % accumulated == accumulated - 1
+        main.step(loader, wait_s=0.5, forward_s=0.25, backward_s=0.25, optimizer_s=0.25 if last else None)
+    main.iterate(held_out)
+    for _ in range(8):
+        main.wait(held_out, 3.0)
+    main.wait(loader, 7.0)  # the step of this one is not made yet
+    path = run.write()
+    ledger = build_ledger(load_run(path))
+    assert ledger is not None
+    counter = StepCounter(events_of(path))
+    counter.read()
+    assert counter.window_s == pytest.approx(ledger.window_s)
+    assert counter.wait_s == pytest.approx(12 * 0.5) == pytest.approx(ledger.share("batch_wait") * ledger.window_s)
+
+
+def test_the_line_of_progress_shows_the_wait_of_that_window() -> None:
+    stream = io.StringIO()
+    progress = Progress(Bounds(), quiet=False, stream=stream)
+    live = Live(batches=9, steps=9, wait_s=4.0, window_s=8.0, first_step_ns=1, last_step_ns=20 * 10**9)
+    for ahead_s in (0.0, 6.0, 60.0):
+        progress._next_s -= ahead_s
+        progress.look(live)
+    assert "waiting for batches 50 % of the time so far" in stream.getvalue()
+    assert max(map(len, stream.getvalue().splitlines())) <= 80

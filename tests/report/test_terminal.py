@@ -160,6 +160,19 @@ def test_a_remedy_of_about_one_is_listed_apart() -> None:
     assert "predicted 1.01x (1.00-1.02)" in text
 
 
+@pytest.mark.parametrize("gain", [Gain(4.0, 0.97, 5.12), Gain(4.0, 1.5, 4.8)])
+def test_an_uncertain_gain_is_not_announced_and_marked_in_the_list(gain: Gain) -> None:
+    starved = diagnoses.starved()
+    first, *others = starved.remedies
+    unsure = dataclasses.replace(first, gain=gain)
+    lines = lines_of(dataclasses.replace(starved, remedies=(unsure, *others)))
+    assert "Largest predicted gain, uncertain ones aside: 1.85x (1.60-1.98)" in "\n".join(lines)
+    marked = [line for line in lines if ", uncertain" in line and "predicted 4.0x" in line]
+    assert len(marked) == 1
+    alone = "\n".join(lines_of(dataclasses.replace(starved, remedies=(unsure,))))
+    assert "Largest predicted gain" not in alone and ", uncertain" in alone
+
+
 def test_no_gain_is_announced_when_no_remedy_pays() -> None:
     starved = diagnoses.starved()
     flat = tuple(dataclasses.replace(remedy, gain=Gain(1.0, 0.99, 1.01)) for remedy in starved.remedies)

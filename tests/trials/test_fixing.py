@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flatout.diagnose.result import Diagnosis, Gain, Remedy
+from flatout.diagnose.result import Plan as Bundle
 from flatout.errors import CommandError, UsageError
 from flatout.recording import Bounds
 from flatout.report.quantities import parse_duration
@@ -18,6 +21,7 @@ from flatout.trials import budget, fixing
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin, resume
+from flatout.trials.kept import Kept
 from flatout.trials.result import Fixed
 from flatout.trials.showing import lines, to_dict
 from flatout.trials.side import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, Plan, Side
@@ -41,6 +45,7 @@ class Machine:
         self.calls: list[dict[str, Any]] = []
         self.clock = 0.0
         self.look = Path("nowhere")
+        self.plans: tuple[Bundle, ...] = ()
         monkeypatch.setattr(fixing, "run_side", self.run)
         monkeypatch.setattr(fixing, "diagnose", self.diagnose)
         for module in (fixing, budget):
@@ -68,7 +73,7 @@ class Machine:
     def diagnose(self, run: object) -> Diagnosis:
         return Diagnosis(
             "run", "run", COMMAND, "It waits.", ledger(), (), (), tuple(self.remedies), (), "", "",
-            loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
+            plans=self.plans, loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
         )  # fmt: skip
 
 
@@ -177,6 +182,45 @@ def test_one_pair_within_noise_is_dropped(tmp_path: Path, monkeypatch: pytest.Mo
     assert [trial.outcome for trial in fixed(tmp_path, Options(budget_s=22.0)).tried] == ["dropped"]
 
 
+def wide(rate: float) -> Side:
+    """A run whose steps vary so much that one of it says little."""
+    found = side(rate)
+    assert found.speed is not None
+    speed = replace(found.speed, resampled=rate * np.linspace(0.6, 1.4, 1000))
+    return replace(found, speed=speed, run=SimpleNamespace(path=Path("nowhere")))  # type: ignore[arg-type]
+
+
+def test_a_wide_interval_around_a_gain_of_one_pair_is_not_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(monkeypatch, [remedy("workers", 3.0, num_workers=4)], {"num_workers": wide(125.0)})
+    machine.plans = (bundle("do workers"),)
+    found = fixed(tmp_path, Options(budget_s=22.0))
+    (trial,) = found.tried
+    assert trial.outcome == "unconfirmed"
+    assert trial.why.startswith("not decided: one pair only, measured 1.25x (0.") and "--budget " in trial.why
+    assert "no room for a second pair" in found.ended and "noise" not in found.ended
+    text = "\n".join(lines(found))
+    assert "Do workers: not decided" in text and "promising" not in text
+    assert len(found.plans) == 1
+
+
+def bundle(*titles: str) -> Bundle:
+    return Bundle("conservative", {"num_workers": 4}, titles, Gain(2.0, 1.5, 2.5), 0, "low")
+
+
+def test_a_plan_of_dropped_remedies_is_left_out_and_one_with_some_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(monkeypatch, [remedy("workers", 3.0, num_workers=4)], {"num_workers": 0.9})
+    machine.plans = (bundle("do workers"), replace(bundle("do workers", "do more"), name="moderate"))
+    found = fixed(tmp_path)
+    assert [plan.name for plan in found.plans] == ["moderate"]
+    text = "\n".join(lines(found, plans={"moderate": Kept("flatout run")}))
+    assert 'But its trial, above, ended with "dropped": do workers' in text
+    assert to_dict(found)["plans"][0]["dropped"] == ["do workers"]
+
+
 def test_a_command_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, [], {})
     monkeypatch.setattr(fixing, "run_side", lambda *_, **__: Side(FAILED, "exit code 3", 1.0))
@@ -219,3 +263,15 @@ def test_what_only_the_user_has_a_setting_for_is_not_tried_without_one(
     Machine(monkeypatch, [remedy("validate_less", 2.0, "optimisation", validation_factor=2.0)], {})
     found = fixed(tmp_path, Options(allowed=frozenset({"identical", "optimisation"})))
     assert not found.tried and "by hand" in found.untried[0][1]
+
+
+def test_progress_is_told_in_sentences_of_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Machine(monkeypatch, [remedy("workers" * 12, 3.0, num_workers=4)], {"num_workers": 3.0})
+    journal = begin(tmp_path, COMMAND)
+    plan = Plan(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    Fixing(plan, Options(budget_s=22.0), journal, Telling(quiet=False)).run()
+    said = capsys.readouterr().err
+    assert "samples/s. It waits." in said and "samples/s; " not in said
+    assert max(len(line) for line in said.splitlines() if "workersworkers" not in line) <= 80

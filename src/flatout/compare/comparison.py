@@ -123,7 +123,7 @@ class Comparison:
             notes.append(f"Steps have {a.batch:.4g} and {b.batch:.4g} samples: compare samples/s, not steps.")
         notes.append("Losses are not compared here.")
         if self.allowed is not None:
-            word = "is slower than" if self.fails else "is not shown to be slower than"
+            word = "is slower by more than" if self.fails else "is not shown to be slower by more than"
             notes.append(f"B {word} the {share(self.allowed)} that --fail-if-slower allows.")
         return notes
 

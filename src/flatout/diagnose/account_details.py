@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 import numpy as np
@@ -11,20 +12,23 @@ from flatout.diagnose import batch_wait, wording
 from flatout.diagnose.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, Charged
 from flatout.diagnose.batch_wait import Wait, divide_waits
 from flatout.diagnose.result import Account, Line
-from flatout.diagnose.samples import TOP_LINES, top_lines, weigh_lines
+from flatout.diagnose.samples import TOP_LINES, frames_of, top_lines, weigh_lines
 from flatout.diagnose.timeline import Ints
 from flatout.diagnose.training import Training
 from flatout.diagnose.workers import LoaderSide
 from flatout.probe import events as kinds
-from flatout.record import ends
+from flatout.record import Names, ends
 
 SAMPLED = ("forward", "loss", "backward", "optimizer", "checkpoint", "validation", "logging", "epoch_boundary")
 GROUP_LABELS = {"other": "other functions"}
 BOUNDARY_CHILDREN = {
-    kinds.ITER_START: ("start", "starting an epoch (sampler, workers)"),
+    kinds.ITER_START: ("start", "starting an epoch (sampler, lists)"),
     kinds.WORKER_START: ("worker_startup", "waiting until new workers were ready"),
     kinds.ITER_END: ("end", "ending an epoch (shutting workers down)"),
 }
+LAUNCH = ("launch", "starting worker processes")
+_LOADER = re.compile(r"torch/utils/data/dataloader\.py$")
+_LAUNCHING = re.compile(r"/(multiprocessing|concurrent)/|/(subprocess|threading)\.py$")
 
 
 @dataclass(frozen=True)
@@ -237,9 +241,39 @@ def _boundaries(window: Window, rows: Ints) -> tuple[Account, ...]:
     children = []
     for event, (name, label) in BOUNDARY_CHILDREN.items():
         seconds = float(lengths[kind == event].sum()) / 1e9
-        if seconds:
-            children.append(window.account(f"epoch_boundary.{name}", label, seconds))
+        if not seconds:
+            continue
+        account = window.account(f"epoch_boundary.{name}", label, seconds)
+        children += _epoch_start(window, rows[kind == event], account) if event == kinds.ITER_START else [account]
     return _largest_first(children)
+
+
+def _epoch_start(window: Window, rows: Ints, whole: Account) -> list[Account]:
+    """The start of epochs, parted by its stack samples into starting processes and the rest, with the rest's lines."""
+    samples = window.charged.samples.take(np.isin(window.charged.sample_piece, rows))
+    launching = np.array([_launches(samples.names, stack) for stack in samples.stack.tolist()], bool)
+    total = float(samples.weight.sum())
+    if total > 0:
+        part = float(samples.weight[launching].sum()) / total
+    else:
+        teams = window.side.teams if window.side else ()
+        part = float(any(window.begin_ns <= team.begin_ns < window.end_ns for team in teams))
+    own_s = whole.seconds * (1.0 - part)
+    lines = top_lines(weigh_lines(samples.take(~launching)), own_s)
+    own = replace(window.account(whole.id, whole.label, own_s), lines=lines)
+    launch = window.account(f"epoch_boundary.{LAUNCH[0]}", LAUNCH[1], whole.seconds * part)
+    return [account for account in (own, launch) if account.seconds > 0]
+
+
+def _launches(names: Names, stack: int) -> bool:
+    """Whether a stack inside ``iter(loader)`` starts processes, or makes the queues to them."""
+    # A training process that was itself started by multiprocessing has that further out.
+    for place, frame in enumerate(frames_of(names, stack)):
+        if _LAUNCHING.search(str(frame[0])):
+            return True
+        if frame[4] or _LOADER.search(str(frame[0])):
+            return place == 0 and not frame[4]
+    return False
 
 
 def _largest_first(children: list[Account]) -> tuple[Account, ...]:

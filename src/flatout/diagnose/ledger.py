@@ -13,7 +13,7 @@ from flatout.diagnose.training import Training, find_training
 from flatout.diagnose.workers import LoaderSide, loader_side
 from flatout.record import Run
 
-COLD_UNKNOWN = "whether epoch {numbers} read from storage or from memory could not be told"
+COLD_UNKNOWN = "{which}: not measured whether the data came from storage or from memory"
 
 
 def build_ledger(run: Run, training: Training | None = None, side: LoaderSide | None = None) -> Ledger | None:
@@ -95,5 +95,6 @@ def _notes(training: Training, epochs: tuple[Epoch, ...]) -> list[str]:
         notes.append("batches per optimizer step: not measured, because no optimizer step was seen in the window")
     unknown = [str(epoch.index) for epoch in epochs if epoch.cold is None]
     if unknown:
-        notes.append(COLD_UNKNOWN.format(numbers=", ".join(unknown)))
+        which = f"epoch{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}"
+        notes.append(COLD_UNKNOWN.format(which=which))
     return notes

@@ -5,11 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.diagnose.causes import CAUSES
-from flatout.diagnose.result import Cause, NotMeasured
+from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import MATERIAL_SHARE
 from flatout.diagnose.view import View
+from flatout.diagnose.wording import percent
+from flatout.predict.rate_model import fit
 
 HEALTHY = "compute_bound"
+_ROUNDING = 0.005  # shares are shown in whole percent
+
+# What these remove is waiting for batches, and nothing else.
+OF_WAITING = frozenset(
+    (
+        "no_workers",
+        "too_few_workers",
+        "cpu_decode",
+        "cpu_transform",
+        "storage_latency",
+        "storage_bandwidth",
+        "small_files",
+        "read_amplification",
+        "serialized_workers",
+        "sample_skew",
+        "slow_collate",
+        "shallow_prefetch",
+    )
+)
+OF_DATA = OF_WAITING | {"too_many_workers", "cold_cache", "fat_samples", "worker_restart", "epoch_start", "own_input"}
 
 HIDING = 0.3  # of the hidden cause's share: less of it cannot be what the hidden one comes from
 
@@ -59,21 +81,40 @@ def judge(view: View) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
     for function in CAUSES:
         answer = function(view)
         if isinstance(answer, Cause):
-            found.append(answer)
+            found.append(_within_account(view, answer))
         elif answer is not None:
             missing.append(answer)
     return rank(found), tuple(missing)
 
 
+def _within_account(view: View, cause: Cause) -> Cause:
+    """No more than the training waits for batches, but for what its own threads wait for cores that fetching takes."""
+    wait = view.ledger.share("batch_wait")
+    if cause.id not in OF_WAITING or cause.share <= wait:
+        return cause
+    model = fit(view)
+    queued = model.now.queue_s / model.now.total_s if model is not None else 0.0
+    share = min(cause.share, wait + queued)
+    if share - wait < _ROUNDING:
+        return replace(cause, share=share)
+    text = (
+        f"also frees the cores that the training computes on: it waits {percent(wait)} of the time for batches, "
+        f"and {percent(queued)} for a core"
+    )
+    why = Evidence(text, {"batch_wait": wait, "core_wait": queued})
+    return replace(cause, share=share, evidence=(why, *cause.evidence))
+
+
 def rank(causes: list[Cause]) -> tuple[Cause, ...]:
     """Largest share first; hidden causes after all others, since removing them alone gives less than it seems.
 
-    The healthy answer leads where no fault is material, and otherwise comes last.
+    The healthy answer leads where no fault is material, and otherwise comes last. Beside a material fault of the data
+    it is no answer.
     """
     by_id = {cause.id: cause for cause in causes}
     faults = [replace(cause, hidden_by=_hider(cause, by_id)) for cause in causes if cause.id != HEALTHY]
     ranked = sorted(faults, key=lambda cause: (cause.hidden_by is not None, -cause.share))
-    if HEALTHY in by_id:
+    if HEALTHY in by_id and not any(cause.id in OF_DATA and cause.share >= MATERIAL_SHARE for cause in faults):
         healthy_leads = all(cause.share < MATERIAL_SHARE for cause in faults)
         ranked.insert(0 if healthy_leads else len(ranked), by_id[HEALTHY])
     return tuple(ranked)

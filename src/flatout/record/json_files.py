@@ -15,6 +15,10 @@ MOST_BYTES = 64 << 20
 MOST_LINE_BYTES = 8 << 20
 
 
+class EndlessLineError(ValueError):
+    """A line is longer than any that is written: what comes behind it is not read."""
+
+
 @contextmanager
 def open_regular(path: Path) -> Iterator[IO[bytes]]:
     """Open a regular file to read.
@@ -52,18 +56,21 @@ def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, one at a time. One that is too long is cut, which JSON does not survive.
+    """The lines of a file, one at a time, up to the first that is too long.
 
     Raises:
         OSError: the file cannot be read.
+        EndlessLineError: a line is too long; those before it were given.
         ValueError: it is no regular file.
     """
     with open_regular(path) as file:
-        whole = True
+        number = 0
         while line := file.readline(MOST_LINE_BYTES):
-            if whole:
-                yield line.rstrip(b"\r\n")
-            whole = line.endswith(b"\n")
+            number += 1
+            if len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):
+                what = "NUL bytes" if line.endswith(b"\0") else "one line"
+                raise EndlessLineError(f"line {number} is more than {MOST_LINE_BYTES >> 20} MiB of {what}")
+            yield line.rstrip(b"\r\n")
 
 
 def parse(data: bytes) -> Any:

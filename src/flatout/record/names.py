@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.record.fields import names_entry
-from flatout.record.json_files import parse, read_lines
+from flatout.record.json_files import EndlessLineError, parse, read_lines
 
 _MOST_NAMED = 5
 _MOST_NAME = 40
@@ -43,6 +43,7 @@ def read_names(path: Path) -> Names:
     files: dict[str, Any] = {}
     damaged = 0
     fields: list[str] = []
+    problems = []
     try:
         for line in read_lines(path):
             entry = _entry(line, fields)
@@ -55,9 +56,10 @@ def read_names(path: Path) -> Names:
                 workers.append(dict(merged))
             elif merged.get("type") == "files":
                 files = dict(merged)
+    except EndlessLineError as error:
+        problems.append(f"{path.name}: {error}: the names from there on are missing")
     except (OSError, ValueError) as error:
         return Names(problems=(f"{path.name} cannot be read ({error}): names are missing",))
-    problems = []
     if damaged:
         problems.append(f"{path.name}: {damaged} damaged line(s) left out, some names are missing")
     if fields:

@@ -16,7 +16,7 @@ from flatout.probe import events as kinds
 from flatout.record import fields
 from flatout.record.decoding import Decoder
 from flatout.record.events import Events, EventsFile, check_format, ends, no_events, of_kinds, read_events
-from flatout.record.json_files import is_regular, parse, read_json, read_lines
+from flatout.record.json_files import EndlessLineError, is_regular, parse, read_json, read_lines
 from flatout.record.names import Names, listed, read_names
 
 _STEM = re.compile(r"([0-9]{1,9})-([0-9]{1,18})")
@@ -149,10 +149,25 @@ def load_run(path: Path | str) -> Run:
             problems.append("the recording was not closed: it is still going on, or flatout was killed")
     problems += info.get("problems") or []
     machine = _json(path / "machine.json", fields.MACHINE, problems) or {}
+    problems += _system_problems(path / "system.jsonl")
     processes = _processes(path / "processes", problems)
     if not processes:
         problems.append("no Python process was recorded")
     return Run(path, info, machine, processes, tuple(problems))
+
+
+def _system_problems(path: Path) -> list[str]:
+    """What keeps machine samples from being read; they may be absent."""
+    try:
+        for _ in read_lines(path):
+            pass
+    except FileNotFoundError:
+        return []
+    except EndlessLineError as error:
+        return [f"{path.name}: {error}: the machine samples from there on are missing"]
+    except (OSError, ValueError) as error:
+        return [f"{path.name} cannot be read ({error}): the machine samples are missing"]
+    return []
 
 
 def is_run(path: Path) -> bool:

@@ -30,7 +30,8 @@ class Live:
     with_torch: int = 0  # of these, with torch imported
     batches: int = 0
     steps: int = 0  # training steps, as the report counts them
-    wait_s: float = 0.0
+    wait_s: float = 0.0  # for batches, within
+    window_s: float = 0.0  # end of the first step to the end of the latest one, as the report has it
     first_step_ns: int = 0
     last_step_ns: int = 0
     lost: int = 0
@@ -72,13 +73,16 @@ class LiveReader:
             self._counters[name] = counters
         trains = {name: counters for name, counters in self._counters.items() if counters[0] or counters[1]}
         lead = max(trains, key=lambda name: (trains[name][1], trains[name][0]), default=None)
-        batches, backwards, _, wait_ns, first_ns, last_ns, lost, traced = trains[lead] if lead else NOTHING
+        batches, backwards, _, _, first_ns, last_ns, lost, traced = trains[lead] if lead else NOTHING
+        steps = self._count(lead, backwards, lost) if lead and first_ns else backwards
+        followed = self._steps if first_ns and not lost else None
         return Live(
             processes=self._announced,
             with_torch=len(self._names),
             batches=batches,
-            steps=self._count(lead, backwards, lost) if lead and first_ns else backwards,
-            wait_s=wait_ns / 1e9,
+            steps=steps,
+            wait_s=followed.wait_s if followed else 0.0,
+            window_s=followed.window_s if followed else 0.0,
             first_step_ns=first_ns,
             last_step_ns=last_ns,
             lost=lost,

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from flatout.recording.bounds import Bounds
 from flatout.recording.live import Live
-from flatout.terminal_text import one_line
+from flatout.terminal_text import progress_lines
 
 # The script's output goes to the same terminal: a few whole lines, further and further apart.
 FIRST_LINE_S = 5.0
@@ -35,11 +35,11 @@ class Progress:
         self._stepping = False
 
     def say(self, text: str) -> None:
-        """Print one line at once."""
+        """Print a sentence at once."""
         if not self._quiet:
             # The reader of the lines may be gone: that is no reason to lose the recording.
             with contextlib.suppress(OSError, ValueError):
-                print(f"flatout: {one_line(text)}", file=self._stream, flush=True)
+                print("\n".join(progress_lines(text)), file=self._stream, flush=True)
 
     def look(self, live: Live) -> None:
         """Print a line when it is time for one."""
@@ -48,7 +48,8 @@ class Progress:
             self._stepping = True
             self._pause_s = FIRST_LINE_S
             self._next_s = now_s + self._pause_s
-            self.say(f"first training step after {now_s - self._started_s:.1f} s; {self._until()}")
+            self.say(f"first training step after {now_s - self._started_s:.1f} s")
+            self.say(self._until())
         if now_s < self._next_s:
             return
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
@@ -58,12 +59,12 @@ class Progress:
     def _until(self) -> str:
         bounds = self._bounds
         if bounds.full:
-            return "recording to the end of the command (Ctrl-C ends it earlier, with a report)"
+            return "recording to the end of the command; Ctrl-C ends it earlier, with a report"
         wanted = [f"{bounds.steps} steps"] if bounds.steps else []
         if bounds.seconds:
             wanted.append(f"{bounds.seconds:g} s")
         text = " or ".join(wanted) or "60 s"
-        return f"recording {text} (Ctrl-C ends it earlier, with a report)"
+        return f"recording {text}; Ctrl-C ends it earlier, with a report"
 
     def _line(self, live: Live, now_s: float) -> str:
         if not live.first_step_ns:
@@ -72,6 +73,6 @@ class Progress:
         elapsed_s = max((live.last_step_ns - live.first_step_ns) / 1e9, 1e-9)
         rate = (live.steps - 1) / elapsed_s
         line = f"{live.steps} steps, {rate:.2f} steps/s"
-        if live.batches:
-            line += f", waiting for batches {min(live.wait_s / elapsed_s, 1.0):.0%} of the time so far"
+        if live.batches and live.window_s > 0:
+            line += f", waiting for batches {live.wait_s / live.window_s * 100:.0f} % of the time so far"
         return line

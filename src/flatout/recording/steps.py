@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from flatout.diagnose.training import PAIRED_SHARE
 from flatout.probe import events as kinds
-from flatout.record.events import EVENT_DTYPE, Events
+from flatout.record.events import EVENT_DTYPE, Events, ends
 from flatout.record.json_files import open_regular
 
 BLOCK_BYTES = EVENT_DTYPE.itemsize << 11
@@ -33,6 +34,12 @@ class StepCounter:
         self._thread: int | None = None
         self._backwards = self._updates = 0
         self._turn = False
+        # The window, as the report has it: from the end of the first step to the end of the latest one.
+        self._begin_ns = self._end_ns = 0
+        self._in_first_step = False  # its optimizer step may come
+        self._batches: Counter[int] = Counter()  # by loader
+        self._waited_ns: Counter[int] = Counter()
+        self._pending_ns: Counter[int] = Counter()  # waits that no backward pass has followed yet
 
     def read(self) -> int:
         """Take in what is new; the steps so far, 0 when the file cannot be read."""
@@ -53,6 +60,22 @@ class StepCounter:
             return self._followed[self._votes.most_common(1)[0][0]]
         return self._updates or self._backwards
 
+    @property
+    def window_s(self) -> float:
+        """From the end of the first step to the end of the latest one."""
+        return (self._end_ns - self._begin_ns) / 1e9
+
+    @property
+    def wait_s(self) -> float:
+        """Waiting for the batches of the training in that window."""
+        fed = self.steps
+        trains = [
+            loader
+            for loader, followed in self._followed.items()
+            if followed >= PAIRED_SHARE * max(fed, self._batches[loader])
+        ]
+        return sum(self._waited_ns[loader] for loader in trains) / 1e9
+
     def _take(self, data: bytes) -> bool:
         """Take in a block; whether it holds the last event that was written."""
         whole = np.frombuffer(data, EVENT_DTYPE, len(data) // EVENT_DTYPE.itemsize)
@@ -63,22 +86,33 @@ class StepCounter:
         return len(new) < BLOCK_BYTES // EVENT_DTYPE.itemsize
 
     def _count(self, marks: Events) -> None:
-        for kind, thread, loader in zip(
-            marks["kind"].tolist(), marks["thread"].tolist(), marks["arg"].tolist(), strict=True
-        ):
+        columns = (marks[name].tolist() for name in ("kind", "thread", "arg", "duration"))
+        for kind, thread, loader, duration, end in zip(*columns, ends(marks).tolist(), strict=True):
             if kind == kinds.BATCH_WAIT:
                 self._waiting[loader] = True
                 self._latest = loader
+                self._batches[loader] += 1
+                self._in_first_step = False
+                if thread == self._thread:
+                    self._pending_ns[loader] += duration
                 continue
             if self._thread is None and kind == kinds.BACKWARD:
                 self._thread = thread
             if thread != self._thread:
                 continue
+            self._end_ns = max(self._end_ns, end)
             if kind == kinds.OPTIMIZER:
+                if self._in_first_step:
+                    self._begin_ns = end
                 # Clipping counts as an update too, and several optimizers may step: one a turn.
                 self._updates += self._turn
                 self._turn = False
                 continue
+            self._in_first_step = not self._backwards
+            if self._in_first_step:
+                self._begin_ns = end
+            self._waited_ns.update(self._pending_ns)
+            self._pending_ns.clear()
             self._backwards += 1
             self._turn = True
             self._followed.update(loader for loader, waiting in self._waiting.items() if waiting)

@@ -103,7 +103,7 @@ def _remedies(diagnosis: Diagnosis) -> list[str]:
             [
                 str(rank),
                 _text(remedy.title),
-                f"predicted {interval(remedy.gain)}",
+                outline.predicted(remedy),
                 remedy.semantic_class,
                 remedy.risk,
                 outline.memory_in_words(remedy),

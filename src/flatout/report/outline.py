@@ -17,6 +17,8 @@ LINES_SHOWN = 3
 EPOCHS_SHOWN = 8
 # A remedy whose whole interval stays below this factor is listed as one that does not pay now.
 PAYS_FROM = 1.05
+# A predicted gain whose interval is wider than this factor leads nowhere.
+WIDEST = 3.0
 
 CLASS_MEANING = {
     "identical": "the same training, only faster",
@@ -183,11 +185,23 @@ EPOCH_LEGEND = "cold: read from storage; warm: from memory"
 
 
 def first_move(diagnosis: Diagnosis) -> str | None:
-    """State the largest predicted gain in one line; None when no remedy should pay."""
+    """State the largest predicted gain in one line; None when no remedy should pay, or all such are uncertain."""
     paying, _ = paying_and_not(diagnosis)
-    if not paying:
+    sure = [remedy for remedy in paying if not uncertain(remedy)]
+    if not sure:
         return None
-    return f"Largest predicted gain: {interval(paying[0].gain)} in samples/s: {paying[0].title}."
+    apart = "" if sure[0] is paying[0] else ", uncertain ones aside"
+    return f"Largest predicted gain{apart}: {interval(sure[0].gain)} in samples/s: {sure[0].title}."
+
+
+def uncertain(remedy: Remedy) -> bool:
+    """Whether the interval reaches below no change, or says little by its width."""
+    return remedy.gain.low < 1.0 or remedy.gain.high > WIDEST * remedy.gain.low
+
+
+def predicted(remedy: Remedy) -> str:
+    """The predicted gain, as the list of remedies shows it."""
+    return f"predicted {interval(remedy.gain)}{', uncertain' if uncertain(remedy) else ''}"
 
 
 def confidence_in_words(cause: Cause) -> str:

@@ -172,7 +172,7 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
     page.heading("What to do", "gain in samples/s: predicted, not yet measured")
     table = [
         [
-            f"predicted {interval(remedy.gain)}",
+            outline.predicted(remedy),
             remedy.semantic_class,
             f"{remedy.risk} risk",
             f"memory {outline.memory_in_words(remedy)}",

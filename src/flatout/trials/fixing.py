@@ -25,7 +25,7 @@ from flatout.trials.journal import Journal
 from flatout.trials.judging import decided, judge, prove, titled
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.pairs import Pairs, measure_pairs
-from flatout.trials.result import KEPT, UNCONFIRMED, Fixed, Proof, Tried
+from flatout.trials.result import KEPT, UNCONFIRMED, Fixed, Proof, Tried, dropped_from
 from flatout.trials.side import FAILED, GUARDED, INTERRUPTED, LOG, OK, OUT_OF_MEMORY, Plan, Side, run_side
 from flatout.trials.smaller import smaller
 from flatout.trials.telling import Telling
@@ -112,7 +112,7 @@ class Fixing:
             seconds=self.budget.spent_s,
             interrupted=self.interrupted,
             loader=self.first.loader,
-            plans=self.first.plans,
+            plans=tuple(p for p in self.first.plans if len(dropped_from(p, self.progress.tried)) < len(p.remedies)),
         )
 
     # --- the first look ---
@@ -143,7 +143,7 @@ class Fixing:
             self.first = replace(found, verdict=looked["verdict"])
         step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
         window_s = self.budget.plan_runs(side.wall_s, ledger.window_s, step_s, self.options.seconds)
-        self.tell.say(f"{side.speed.rate:,.1f} {side.speed.unit}; {found.verdict}")
+        self.tell.say(f"{side.speed.rate:,.1f} {side.speed.unit}. {found.verdict}")
         if not self.progress.tried:
             self._check_budget(side)
         self.plan = replace(
@@ -174,6 +174,8 @@ class Fixing:
             remedy = self.choice.next(diagnosis, self.progress.tried, self.progress.settings)
             if remedy is None:
                 self.ended = "No remedy is left whose predicted gain a trial could tell from noise."
+                if any(trial.outcome == UNCONFIRMED for trial in self.progress.tried):
+                    self.ended = f"The budget of {duration(self.options.budget_s)} had no room for a second pair."
                 return
             if not self._room(TRIAL_RUNS if self.progress.tried else 2):
                 self.choice.no_time(remedy)

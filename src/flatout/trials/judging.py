@@ -48,6 +48,9 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         if ratio.pairs == 1 and ratio.low > 1.0 + NOISE_SHARE and losses.passed:
             # The steps within a run do not tell how two runs of one training differ: it takes a second pair.
             outcome, why = UNCONFIRMED, f"{history}not confirmed: one pair only ({_measured(ratio)})"
+        elif ratio.pairs == 1 and ratio.factor > 1.0 + NOISE_SHARE and losses.passed:
+            # Every trial that is not slower has a second pair, where there is time for one.
+            outcome, why = UNCONFIRMED, f"{history}not decided: one pair only, {_measured(ratio)}"
         elif not gains(ratio):
             outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_measured(ratio)}"
         elif not losses.passed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from flatout.compare.ratio import Ratio
 from flatout.diagnose.result import Gain, Plan
 
 KEPT, DROPPED = "kept", "dropped"
-UNCONFIRMED = "unconfirmed"  # its only pair clears the threshold, and there was no time for another one
+UNCONFIRMED = "unconfirmed"  # its only pair gained, and there was no time for another one
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,13 @@ class Fixed:
 
     @property
     def promising(self) -> tuple[Tried, ...]:
-        """What gained in the only pair that there was time for, most first."""
+        """What gained in the only pair that there was time for, the surest first."""
         found = [trial for trial in self.tried if trial.outcome == UNCONFIRMED]
-        return tuple(sorted(found, key=lambda trial: -(trial.ratio.factor if trial.ratio else 0.0)))
+        return tuple(sorted(found, key=lambda trial: -(trial.ratio.low if trial.ratio else 0.0)))
+
+    def dropped_from(self, plan: Plan) -> tuple[Tried, ...]:
+        """Trials of this plan's remedies that did not end well."""
+        return dropped_from(plan, self.tried)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -163,6 +167,14 @@ class Progressing:
     def settings(self) -> dict[str, Any]:
         """All that was kept, by name."""
         return merged([trial for trial in self.tried if trial.outcome == KEPT])
+
+
+def dropped_from(plan: Plan, tried: Sequence[Tried]) -> tuple[Tried, ...]:
+    """Trials of a plan's remedies, at any value, that did not end well."""
+    bad = [trial for trial in tried if trial.outcome not in (KEPT, UNCONFIRMED)]
+    return tuple(
+        trial for trial in bad if any(f"{trial.title}, at ".startswith(f"{title}, at ") for title in plan.remedies)
+    )
 
 
 def merged(kept: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.report.layout import wrap
 from flatout.report.quantities import duration, factor, interval, size
 from flatout.terminal_text import one_line
@@ -59,7 +60,11 @@ def _plans(fixed: Fixed, ways: Mapping[str, Kept]) -> list[str]:
             continue
         memory = "memory not known" if plan.memory_bytes is None else f"{size(plan.memory_bytes)} more host memory"
         head = f"{plan.name}: predicted {interval(plan.gain)}, {memory}, {plan.risk} risk"
-        text += ["", *_wrapped(head, 2), *_wrapped("; ".join(plan.remedies), 4), f"    {ways[plan.name].command}"]
+        text += ["", *_wrapped(head, 2), *_wrapped("; ".join(plan.remedies), 4)]
+        for trial in fixed.dropped_from(plan):
+            word = _WORDS.get(trial.outcome, trial.outcome)
+            text += _wrapped(f'But its trial, above, ended with "{word}": {trial.title}', 4)
+        text.append(f"    {ways[plan.name].command}")
     return ["", "Plans for the training as it was, predicted and not measured", *text] if text else []
 
 
@@ -71,7 +76,8 @@ def verdict(fixed: Fixed) -> str:
         return "Something was kept, but the whole was not proved: the trials below say what each gave."
     if fixed.promising:
         best = fixed.promising[0]
-        return f"Nothing is proved yet. {_capital(best.title)} is promising: {best.why}."
+        clear = best.ratio is not None and best.ratio.low > 1.0 + NOISE_SHARE
+        return f"Nothing is proved yet. {_capital(best.title)}{' is promising' if clear else ''}: {best.why}."
     return "Nothing was kept: no trial made this training faster beyond noise."
 
 
@@ -128,7 +134,11 @@ def to_dict(fixed: Fixed, kept: Kept | None = None, plans: Mapping[str, Kept] | 
         "settings": fixed.settings,
         "keep": kept.to_dict() if kept else None,
         "plans": [
-            {**asdict(plan), "keep": plans[plan.name].to_dict() if plans and plan.name in plans else None}
+            {
+                **asdict(plan),
+                "dropped": [trial.title for trial in fixed.dropped_from(plan)],
+                "keep": plans[plan.name].to_dict() if plans and plan.name in plans else None,
+            }
             for plan in fixed.plans
         ],
         "ended": fixed.ended,

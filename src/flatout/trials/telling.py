@@ -6,7 +6,7 @@ import contextlib
 import sys
 
 from flatout.report.quantities import duration, factor
-from flatout.terminal_text import one_line
+from flatout.terminal_text import progress_lines
 from flatout.trials.result import KEPT, UNCONFIRMED, Tried
 
 
@@ -17,11 +17,11 @@ class Telling:
         self._quiet = quiet
 
     def say(self, text: str) -> None:
-        """One line."""
+        """One sentence."""
         if not self._quiet:
             # The reader of the lines may be gone: that is no reason to lose the trials.
             with contextlib.suppress(OSError, ValueError):
-                print(f"flatout: {one_line(text)}", file=sys.stderr, flush=True)
+                print("\n".join(progress_lines(text)), file=sys.stderr, flush=True)
 
     def trial(self, tried: Tried) -> None:
         """What came of a trial."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from flatout.diagnose.causes.fetching import hottest
 from flatout.diagnose.causes.queue import freeing_s
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
@@ -13,8 +11,6 @@ from flatout.diagnose.wording import duration, percent
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
 
-# Where new workers are started.
-_STARTING = re.compile(r"torch/utils/data/dataloader\.py$|/multiprocessing/|/subprocess\.py$|/threading\.py$")
 _NO_STEP = "no training step was seen after the first one"
 
 
@@ -51,16 +47,11 @@ def validation(view: View) -> Cause | NotMeasured | None:
 def epoch_start(view: View) -> Cause | NotMeasured | None:
     """Beginning an epoch takes long in the training process: building lists, shuffling, sampling.
 
-    Starting workers is another cause: what the loader's own code and the start of processes take is left out.
+    Starting workers and shutting them down is another cause, and another part of the account.
     """
-    account = view.ledger.account("epoch_boundary")
     if view.ledger.window_s <= 0:
         return None
-    own = [line for line in account.lines if not _STARTING.search(line.file)] if account else []
-    seconds = account.seconds if account else 0.0
-    if view.loading is not None and view.loading.worker_starts_in_window:
-        seconds = min(seconds, sum(line.seconds for line in own))
-    seconds += view.loading.sampling_s if view.loading else 0.0
+    seconds = view.seconds("epoch_boundary.start") + (view.loading.sampling_s if view.loading else 0.0)
     share = seconds / view.ledger.window_s
     if share < NOISE_SHARE:
         return None
@@ -73,7 +64,7 @@ def epoch_start(view: View) -> Cause | NotMeasured | None:
         confidence=view.confidence(0.8),
         evidence=(
             Evidence(f"{duration(seconds)} at the beginning of epochs{each}", {"seconds": seconds, "epochs": times}),
-            *hottest(own, 2),
+            *hottest(view.lines("epoch_boundary.start"), 2),
         ),
     )
 

@@ -156,7 +156,8 @@ def worker_restart(view: View) -> Cause | NotMeasured | None:
     loading, _ = data
     if loading.num_workers == 0 or loading.persistent_workers or loading.worker_starts_in_window == 0:
         return None
-    seconds = view.seconds("epoch_boundary", "batch_wait.worker_startup")
+    # What draws the order of an epoch stays without a restart: that is epoch_start's.
+    seconds = view.seconds("epoch_boundary", "batch_wait.worker_startup") - view.seconds("epoch_boundary.start")
     if seconds <= 0:
         return NotMeasured("worker_restart", "workers were restarted, but the time between epochs was not measured")
     share = min(seconds / view.ledger.window_s, 1.0)
