@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatout.compare.speed import measure
+from flatout.compare.speed import measure, speed_of
+from flatout.diagnose.training import find_training
 from flatout.errors import CommandError, UsageError
 from flatout.record import load_run
 from flatout.recording import Bounds, Outcome, record
@@ -69,8 +70,9 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
     """
     bounds = Bounds(seconds=seconds)
     _say("run 1 of 3: the training as it is", quiet)
-    live = measure(_trained(record(command, runs_dir, bounds, quiet=True, stdout_to_stderr=True, trace=False)))
-    if live.batch is None:
+    first = load_run(_trained(record(command, runs_dir, bounds, quiet=True, stdout_to_stderr=True, trace=False)))
+    live, training = speed_of(first), find_training(first)
+    if live.batch is None or training is None or training.loader is None:
         raise UsageError("no DataLoader feeds this training, or its batches hold no tensors: nothing can be replayed")
     _say("run 2 of 3: the same with batches replayed", quiet)
     replayed = record(
