@@ -87,12 +87,14 @@ def summary_lines(summary: Summary) -> str:
 def _gone_line(summary: Summary) -> str:
     if summary.pruned:
         what = "removed" if summary.pruned == summary.gone else f"{summary.pruned:,} removed"
-        if summary.gone_changed:
-            what += f", {summary.gone_changed:,} kept: changed here"
-    elif summary.gone_changed:
-        what = "kept: changed here"
+    elif summary.gone_changed or summary.gone_yours:
+        what = "none removed"
     else:
         what = "still here" if summary.not_pruned else "still here: --prune removes them"
+    if summary.gone_changed:
+        what += f", {summary.gone_changed:,} kept: changed here"
+    if summary.gone_yours:
+        what += f", {summary.gone_yours:,} kept: yours, not written by staging"
     return f"  {summary.gone:,} no longer in the source ({what}), such as {one_line(summary.gone_names[0])}"
 
 

@@ -13,7 +13,7 @@ from flatout.atomic_file import replacing
 from flatout.errors import UsageError
 from flatout.stage.names import refusal, state_folder
 from flatout.stage.own_folder import DATABASE, reading, see_plain
-from flatout.stage.state import ANEW, BLOCK, ONE, ROWS_AT_ONCE, Complete, State
+from flatout.stage.state import ANEW, BLOCK, ONE, ROWS_AT_ONCE, Complete, State, complete_columns
 
 MANIFEST = "manifest.parquet"
 COLUMNS = ("path", "size", "version", "checksum", "verified")
@@ -58,6 +58,7 @@ def noted(destination: Path, address: str) -> Iterator[Callable[[str], Complete 
             base = None
             if is_staged(destination):
                 base = stack.enter_context(reading(state_folder(destination) / DATABASE))
+                complete_columns(base)
                 if base.execute("SELECT 1 FROM about WHERE name='source' AND value=?", (address,)).fetchone() is None:
                     base = None
 
@@ -83,9 +84,10 @@ def read_state(destination: Path) -> Iterator[Complete]:
     after = ""
     try:
         with reading(path) as base:
+            complete_columns(base)
             while rows := base.execute(BLOCK.format(""), (after,)).fetchall():
                 for row in rows:
-                    if list(map(type, row)) != [str, int, str, str, int, str] or refusal(row[0]):
+                    if list(map(type, row)) != [str, int, str, str, int, str, int, int] or refusal(row[0]):
                         raise UsageError(f"{path}: is damaged at {str(row[0])[:80]!r}: {ANEW}")
                     yield Complete._make(row)
                 after = rows[-1][0]

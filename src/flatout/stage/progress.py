@@ -114,6 +114,7 @@ class Summary:
     gone_names: tuple[str, ...]
     pruned: int  # of those: removed at the destination, as asked for
     gone_changed: int  # of those: kept, since they were changed at the destination
+    gone_yours: int  # of those: kept, since staging did not write them
     not_pruned: str  # why nothing was removed although that was asked for; empty: there is no reason
     adopted: int  # of those kept: they lay there already with the right bytes, not noted
     verified: dict[str, int]  # files of the destination by what of the store's they were compared with

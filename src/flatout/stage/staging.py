@@ -214,6 +214,7 @@ class _Staging:
             gone_names=tuple(gone.names),
             pruned=gone.removed,
             gone_changed=gone.changed,
+            gone_yours=gone.yours,
             not_pruned=gone.kept_because,
             adopted=progress.adopted,
             verified=self.state.verifications(),
