@@ -97,7 +97,7 @@ class Bringer:
                 self.progress.keep(entry.size)
                 return True
         except Failure as failure:
-            self.progress.fail(str(failure))
+            self.progress.fail(failure)
             self._saw(entry.key, archive, listing)
             return False
         done = self._tried(entry, archive, listing)
@@ -183,7 +183,7 @@ class Bringer:
         except Failure as failure:
             if not self.stopped():
                 self._slower(failure)
-                self.progress.fail(str(failure))
+                self.progress.fail(failure)
             return False
         return True
 

@@ -26,7 +26,7 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
     seconds = outlook["predicted_s"]
     lines = [
         one_line(address),
-        f"  {number('files'):,} files, {size(number('bytes'))}"
+        f"  {_count(int(number('files')))}, {size(number('bytes'))}"
         + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
     ]
     missing = number("missing_files")
@@ -53,9 +53,9 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
 def summary_lines(summary: Summary) -> str:
     """How a staging ended."""
     lines = [
-        f"staged {summary.copied:,} files, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
+        f"staged {_count(summary.copied)}, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
         f"{summary.files_per_s:,.0f} files/s, {size(summary.bytes_per_s)}/s, up to {summary.most_at_once} at once",
-        f"  there now: {summary.total_files:,} files, {size(summary.total_bytes)} in {summary.destination}",
+        f"  there now: {_count(summary.total_files)}, {size(summary.total_bytes)} in {summary.destination}",
     ]
     if summary.kept:
         adopted = f", {summary.adopted:,} of them not staged by flatout" if summary.adopted else ""
@@ -79,9 +79,22 @@ def summary_lines(summary: Summary) -> str:
     if summary.classes is not None:
         lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
     if summary.failed:
-        lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
+        lines.append(_failed_line(summary.failed, summary.in_the_way))
     again = f"Check it later: flatout stage {summary.source} {summary.destination} --check"
     return "\n".join([*lines, one_line(again)])
+
+
+def _count(files: int) -> str:
+    return f"{files:,} file{'' if files == 1 else 's'}"
+
+
+def _failed_line(failed: int, in_the_way: int) -> str:
+    again = f"the same command tries {'it' if failed - in_the_way == 1 else 'them'} again"
+    if not in_the_way:
+        return f"  {failed:,} FAILED; {again}"
+    kept = f"{in_the_way:,} of them" if in_the_way < failed else "all of them" if failed > 1 else "it"
+    line = f"  {failed:,} FAILED; {kept} because a file here is yours or was changed: --overwrite replaces it"
+    return line if in_the_way == failed else f"{line}; of the others {again}"
 
 
 def _gone_line(summary: Summary) -> str:

@@ -51,8 +51,10 @@ def is_staged(destination: Path) -> bool:
 
 
 @contextlib.contextmanager
-def noted(destination: Path, address: str) -> Iterator[Callable[[str], Complete | None]]:
-    """Gives the file of a key as it is noted, where it was staged from this address; nothing is written."""
+def noted(
+    destination: Path, address: str
+) -> Iterator[tuple[Callable[[str], Complete | None], Callable[[str], str | None]]]:
+    """Gives the file of a key, and what else has a name, as noted of this address; nothing is written."""
     try:
         with contextlib.ExitStack() as stack:
             base = None
@@ -66,7 +68,11 @@ def noted(destination: Path, address: str) -> Iterator[Callable[[str], Complete 
                 row = base.execute(ONE, (key,)).fetchone() if base is not None else None
                 return Complete._make(row) if row else None
 
-            yield known
+            def about(name: str) -> str | None:
+                row = base.execute("SELECT value FROM about WHERE name=?", (name,)).fetchone() if base else None
+                return str(row[0]) if row else None
+
+            yield known, about
     except sqlite3.Error as error:
         raise UsageError(f"{state_folder(destination) / DATABASE}: {error}: {ANEW}") from None
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from flatout.stage.failures import Failure, InTheWay
+
 NAMED_AT_MOST = 20  # failures and the like that are named; all are counted
 
 
@@ -35,6 +37,7 @@ class Progress:
     width: int = 0
     failed: list[str] = field(default_factory=list)
     failures: int = 0
+    in_the_way: int = 0  # of those: a file of the user's, or one that was changed, has the name
     refused: list[str] = field(default_factory=list)
     refusals: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -63,11 +66,12 @@ class Progress:
         with self._count:
             self.changed += 1
 
-    def fail(self, text: str) -> None:
+    def fail(self, failure: Failure | str) -> None:
         """Count a failure, and name it if there is room."""
         with self._count:
             self.failures += 1
-            _name(self.failed, text)
+            self.in_the_way += isinstance(failure, InTheWay)
+            _name(self.failed, str(failure))
 
     def refuse(self, text: str) -> None:
         """Count what cannot be a file there."""
@@ -108,6 +112,7 @@ class Summary:
     kept: int
     failed: int
     failures: tuple[str, ...]
+    in_the_way: int  # of those failed: a file of the user's, or one that was changed, is kept
     refused: int
     refusals: tuple[str, ...]
     gone: int  # staged earlier, no longer in the source
