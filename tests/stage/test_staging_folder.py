@@ -368,7 +368,7 @@ def test_the_summary_says_what_replaces_files_of_the_user_and_counts_one_as_one(
     summary = stage(FolderOrigin(tmp_path / "source"), tmp_path / "dest", Selection())
     text = summary_lines(summary)
     assert "staged 1 file, " in text and (summary.failed, summary.in_the_way) == (1, 1)
-    assert "1 FAILED" in text and "--overwrite replaces it" in text and "the same command" not in text
+    assert "1 FAILED" in text and "--overwrite replaces them" in text and "the same command" not in text
 
 
 def test_one_file_larger_than_the_room_fails_and_the_others_come(source: Path, tmp_path: Path) -> None:

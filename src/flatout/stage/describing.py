@@ -92,9 +92,10 @@ def _failed_line(failed: int, in_the_way: int) -> str:
     again = f"the same command tries {'it' if failed - in_the_way == 1 else 'them'} again"
     if not in_the_way:
         return f"  {failed:,} FAILED; {again}"
-    kept = f"{in_the_way:,} of them" if in_the_way < failed else "all of them" if failed > 1 else "it"
-    line = f"  {failed:,} FAILED; {kept} because a file here is yours or was changed: --overwrite replaces it"
-    return line if in_the_way == failed else f"{line}; of the others {again}"
+    what = "files at the destination that are yours or were changed are kept: --overwrite replaces them"
+    if in_the_way == failed:
+        return f"  {failed:,} FAILED: {what}"
+    return f"  {failed:,} FAILED. {in_the_way:,} of them: {what}; of the others: {again}"
 
 
 def _gone_line(summary: Summary) -> str:
