@@ -70,3 +70,19 @@ def test_a_mount_of_a_folder_is_that_folder_of_its_disk(
     with pytest.raises(UsageError, match="lies in"):
         stage(FolderOrigin(source), root / "bound/dest", Selection())
     assert not (root / "bound/dest").exists()
+
+
+@pytest.mark.parametrize(
+    ("disk", "root", "point"),
+    [("8:1", "all/source/c0", "dest/a"), ("8:1", "dest", "all/source/c0"), ("8:1", "dest/a", "all/source/c0")],
+)
+def test_a_mount_in_one_of_a_part_of_the_other_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str, root: str, point: str
+) -> None:
+    top = tmp_path.resolve()
+    lines = ["21 1 8:1 / / rw - ext4 /dev/a rw", f"30 21 {disk} {top}/{root} {top}/{point} rw - ext4 /dev/a rw"]
+    (top / "mounts").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(overlap, "_MOUNTS", top / "mounts")
+    with pytest.raises(UsageError, match="mounted in"):
+        stage(FolderOrigin(source), top / "dest", Selection())
+    assert stage(FolderOrigin(source), top / "apart", Selection()).failed == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -202,3 +203,44 @@ def test_a_dry_run_says_what_is_missing_and_writes_nothing(source: Path, tmp_pat
     assert sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*")) == before
     fresh = look_ahead(FolderOrigin(source), tmp_path / "new", Selection())
     assert fresh is not None and fresh.missing_files == 6
+
+
+def test_a_new_folder_does_not_get_the_state_of_one_that_is_gone_though_it_has_its_number(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("own_folder", "state"):
+        monkeypatch.setattr(f"flatout.stage.{module}.inode", lambda folder: "7")
+    stage(FolderOrigin(source), tmp_path / "old", Selection())
+    shutil.rmtree(tmp_path / "old")
+    (tmp_path / "new").mkdir()
+    assert stage(FolderOrigin(source / "c0"), tmp_path / "new", Selection()).copied == 2
+    assert state_folder(tmp_path / "old").is_dir()
+
+
+def test_a_state_that_was_copied_from_another_destination_is_not_trusted(source: Path, tmp_path: Path) -> None:
+    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    shutil.copytree(tmp_path / "dest", tmp_path / "other")
+    shutil.copytree(state_folder(tmp_path / "dest"), state_folder(tmp_path / "other"))
+    wrong = tmp_path / "other/c0/0.bin"
+    there = wrong.stat()
+    wrong.write_bytes(b"x" * there.st_size)
+    os.utime(wrong, ns=(there.st_atime_ns, there.st_mtime_ns))
+    summary = stage(FolderOrigin(source), tmp_path / "other", Selection())
+    assert (summary.kept, summary.failed) == (5, 1) and "c0/0.bin: was changed here" in summary.failures[0]
+    (source / "c1/1.bin").unlink()
+    assert stage(FolderOrigin(source), tmp_path / "other", Selection(), Options(prune=True)).pruned == 1
+
+
+def test_the_state_of_an_earlier_version_is_read_and_goes_on(source: Path, tmp_path: Path) -> None:
+    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    base = sqlite3.connect(state_folder(tmp_path / "dest") / "state.sqlite")
+    for name in ("adopted", "suspect"):
+        base.execute(f"ALTER TABLE files DROP COLUMN {name}")
+    base.commit()
+    base.close()
+    outlook = look_ahead(FolderOrigin(source), tmp_path / "dest", Selection())
+    assert outlook is not None and outlook.missing_files == 0
+    assert check(tmp_path / "dest").files == 6 and check(tmp_path / "dest").changed == ()
+    (source / "c0/0.bin").unlink()
+    summary = stage(FolderOrigin(source), tmp_path / "dest", Selection(), Options(prune=True))
+    assert (summary.kept, summary.pruned) == (5, 1)

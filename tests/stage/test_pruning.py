@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from flatout.stage import pruning
 from flatout.stage.bringing import Options
+from flatout.stage.describing import summary_lines
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, FolderOrigin
 from flatout.stage.selection import Selection
@@ -160,3 +163,48 @@ def test_a_listing_that_fails_prunes_nothing(source: Path, dest: Path) -> None:
     with pytest.raises(StagingFailed):
         stage(Broken(source), dest, Selection(), Options(prune=True, prune_most=True))
     assert len(files(dest)) == 12
+
+
+def test_a_file_of_the_user_that_was_taken_over_is_neither_pruned_nor_replaced(source: Path, tmp_path: Path) -> None:
+    dest = tmp_path / "dest"
+    (dest / "c0").mkdir(parents=True)
+    for name in ("c0/0.bin", "c0/3.bin"):
+        (dest / name).write_bytes((source / name).read_bytes())
+    assert stage(FolderOrigin(source), dest, Selection()).failed == 0
+    mine = (dest / "c0/3.bin").read_bytes()
+    (source / "c0/0.bin").unlink()
+    (source / "c0/3.bin").write_bytes(b"newer")
+    summary = stage(FolderOrigin(source), dest, Selection(), PRUNE)
+    assert (summary.pruned, summary.gone_yours, summary.failed) == (0, 1, 1)
+    assert "staging did not make" in summary.failures[0] and "yours" in summary_lines(summary)
+    assert (dest / "c0/0.bin").exists() and (dest / "c0/3.bin").read_bytes() == mine
+    assert stage(FolderOrigin(source), dest, Selection(), Options(overwrite=True)).copied == 1
+    (source / "c0/3.bin").unlink()
+    assert stage(FolderOrigin(source), dest, Selection(), PRUNE).pruned == 1  # staging's own by now
+    assert (dest / "c0/0.bin").exists() and not (dest / "c0/3.bin").exists()
+
+
+def test_a_file_that_is_put_there_while_the_old_one_is_checked_is_not_removed(
+    source: Path, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "c0/0.bin").unlink()
+    (tmp_path / "mine").write_bytes(b"precious")
+    real = pruning.checksum_of
+
+    def checked(path: Path | str, like: str) -> str:
+        found = real(path, like)
+        (tmp_path / "mine").rename(dest / "c0/0.bin")
+        return found
+
+    monkeypatch.setattr(pruning, "checksum_of", checked)
+    summary = stage(FolderOrigin(source), dest, Selection(), PRUNE)
+    assert (summary.pruned, summary.gone_changed) == (0, 1)
+    assert (dest / "c0/0.bin").read_bytes() == b"precious"
+
+
+def test_an_empty_folder_that_the_user_made_again_stays(source: Path, dest: Path) -> None:
+    shutil.rmtree(source / "c1")
+    shutil.rmtree(dest / "c1")
+    (dest / "c1").mkdir()
+    assert stage(FolderOrigin(source), dest, Selection(), PRUNE).pruned == 4
+    assert (dest / "c1").is_dir()

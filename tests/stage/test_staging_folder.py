@@ -17,7 +17,8 @@ from flatout.errors import UsageError
 from flatout.stage import space, target
 from flatout.stage.bringing import Options
 from flatout.stage.checking import check
-from flatout.stage.failures import Failure
+from flatout.stage.describing import summary_lines
+from flatout.stage.failures import Failure, Kind
 from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
 from flatout.stage.origins import Entry, FolderOrigin
@@ -323,3 +324,62 @@ def test_a_file_that_changes_whenever_it_is_copied_fails_and_keeps_no_name(tmp_p
     summary = stage(Growing(tmp_path / "source"), tmp_path / "dest", Selection())
     assert (summary.failed, summary.copied) == (1, 0) and "changed at the source" in summary.failures[0]
     assert list((tmp_path / "dest").iterdir()) == []
+
+
+class _Unlistable(FolderOrigin):
+    """A source whose listing fails for a reason."""
+
+    kind: Kind = "gone"
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        raise Failure(self.kind, "listing")
+        yield
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "advice"),
+    [("gone", UsageError, "spelled"), ("denied", StagingFailed, "credentials"), ("never", StagingFailed, "address")],
+)
+def test_a_source_that_cannot_be_listed_says_what_to_look_at_and_leaves_nothing(
+    source: Path, tmp_path: Path, kind: Kind, error: type[Exception], advice: str
+) -> None:
+    origin = _Unlistable(source)
+    origin.kind = kind
+    with pytest.raises(error, match=advice) as failed:
+        stage(origin, tmp_path / "dest", Selection())
+    assert "same command" not in str(failed.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_listing_that_fails_takes_nothing_from_a_destination_that_was_staged(source: Path, tmp_path: Path) -> None:
+    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    shutil.rmtree(tmp_path / "dest")
+    with pytest.raises(UsageError):
+        stage(_Unlistable(source), tmp_path / "dest", Selection())
+    assert state_folder(tmp_path / "dest").is_dir() and not (tmp_path / "dest").exists()
+
+
+def test_the_summary_says_what_replaces_files_of_the_user_and_counts_one_as_one(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "source" / name).write_text(name)
+    (tmp_path / "dest").mkdir()
+    (tmp_path / "dest/a").write_text("mine")
+    summary = stage(FolderOrigin(tmp_path / "source"), tmp_path / "dest", Selection())
+    text = summary_lines(summary)
+    assert "staged 1 file, " in text and (summary.failed, summary.in_the_way) == (1, 1)
+    assert "1 FAILED" in text and "--overwrite replaces them" in text and "the same command" not in text
+
+
+def test_one_file_larger_than_the_room_fails_and_the_others_come(source: Path, tmp_path: Path) -> None:
+    class Huge(FolderOrigin):
+        def entries(self, prefix: str = "") -> Iterator[Entry]:
+            yield Entry("huge.bin", 10**15, "1")
+            yield from super().entries(prefix)
+
+        def attributes(self, entry: Entry) -> None:
+            return None
+
+    summary = stage(Huge(source), tmp_path / "dest", Selection())
+    assert (summary.copied, summary.failed) == (60, 1) and summary.failures[0].startswith("huge.bin: has 1,000,000")
+    assert "the same command" in summary_lines(summary)

@@ -133,3 +133,43 @@ def test_a_file_system_that_cannot_name_such_files_is_written_another_way(
     assert refused.value.kind == "again"
     target.write("a.bin", [b"x"], "v1")
     assert names(target) == ["a.bin"]
+
+
+def test_a_file_that_is_put_there_while_the_old_one_is_checked_is_not_replaced(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert target._state is not None
+    target._state.add(target.write("a.bin", [b"old"], "v1"), 1)
+    (tmp_path / "mine").write_bytes(b"precious")
+
+    def checked(path: Path | str, like: str) -> str:
+        found = checksum_of(path, like)
+        (tmp_path / "mine").rename(target.path("a.bin"))
+        return found
+
+    monkeypatch.setattr("flatout.stage.target.checksum_of", checked)
+    with pytest.raises(Failure, match="changed here just now"):
+        target.write("a.bin", [b"new"], "v2")
+    assert target.path("a.bin").read_bytes() == b"precious" and list(target.partial.iterdir()) == []
+
+
+def test_a_mount_point_in_the_way_fails_that_file_alone(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert target._state is not None
+    target._state.add(target.write("a.bin", [b"old"], "v1"), 1)
+
+    def replace(*_: Any) -> None:
+        raise OSError(errno.EBUSY, "busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", replace)
+        with pytest.raises(Failure, match=r"a.bin: a mount point is there.*unmount"):
+            target.write("a.bin", [b"new"], "v2")
+    assert target.path("a.bin").read_bytes() == b"old" and list(target.partial.iterdir()) == []
+
+
+def test_a_file_larger_than_the_room_fails_by_itself(target: Target) -> None:
+    with pytest.raises(Failure, match=r"huge\.bin: has 1,000,000,000,000,000 bytes"):
+        target.write("huge.bin", [b"x"], "v1", 10**15)
+    with pytest.raises(Failure, match="are free"):
+        target.write_parts("huge.bin", lambda start, length: iter([]), "v1", 10**15)
+    assert names(target) == []

@@ -15,6 +15,7 @@ from flatout.stage.bringing import Options
 from flatout.stage.checking import check
 from flatout.stage.names import state_folder
 from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.outlook import look_ahead
 from flatout.stage.ranged_file import RangedFile
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
@@ -141,3 +142,24 @@ def test_a_ranged_file_reads_and_seeks_as_a_file_does(tmp_path: Path, monkeypatc
                 got += piece
             assert got == data[at : at + length]
         assert file.seek(-3, io.SEEK_END) == 9_997 and file.read() == data[-3:]
+
+
+def test_a_dry_run_counts_an_archive_that_was_unpacked_as_there(tmp_path: Path) -> None:
+    source, dest = tmp_path / "source", tmp_path / "dest"
+    source.mkdir()
+    (tmp_path / "1.bin").write_bytes(b"one")
+
+    def missing() -> int:
+        outlook = look_ahead(FolderOrigin(source), dest, Selection(), unpack=True)
+        assert outlook is not None
+        return outlook.missing_files
+
+    with tarfile.open(source / "a.tar", "w") as tar:
+        tar.add(tmp_path / "1.bin", "1.bin")
+    assert missing() == 1
+    stage(FolderOrigin(source), dest, Selection(), Options(unpack=True))
+    assert missing() == 0
+    with tarfile.open(source / "a.tar", "a") as tar:
+        tar.add(tmp_path / "1.bin", "2.bin")
+    os.utime(source / "a.tar", ns=(1, 1))
+    assert missing() == 1

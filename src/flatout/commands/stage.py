@@ -203,7 +203,7 @@ def _look_ahead(origin: Origin, destination: Path, selection: Selection, options
 
     origin.tell = lambda line: print(one_line(line), file=sys.stderr)
     try:
-        outlook = look_ahead(origin, destination, selection, options.keep_free, options.change)
+        outlook = look_ahead(origin, destination, selection, options.keep_free, options.change, unpack=options.unpack)
     except Failure as failure:
         raise StagingFailed(f"{failure}: nothing was copied") from None
     assert outlook is not None, "the listing has no limit"

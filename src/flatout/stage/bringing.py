@@ -12,14 +12,14 @@ from flatout.stage.checksums import checksum_of
 from flatout.stage.claims import Claims
 from flatout.stage.concurrency import Width
 from flatout.stage.copying import copy, version_of
-from flatout.stage.failures import Failure
+from flatout.stage.failures import Failure, InTheWay
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.patience import retry
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.pruning import remove
 from flatout.stage.space import check_room
-from flatout.stage.state import Complete, State, is_complete
+from flatout.stage.state import Complete, State, is_complete, is_untouched
 from flatout.stage.target import Target, in_the_way
 from flatout.stage.unpacking import Unpacker, is_archive, is_unpacked
 from flatout.stage.verifying import md5_in
@@ -97,7 +97,7 @@ class Bringer:
                 self.progress.keep(entry.size)
                 return True
         except Failure as failure:
-            self.progress.fail(str(failure))
+            self.progress.fail(failure)
             self._saw(entry.key, archive, listing)
             return False
         done = self._tried(entry, archive, listing)
@@ -163,9 +163,11 @@ class Bringer:
             return None
         if found.st_size != size or checksum_of(path, like) != like:
             if known is not None and known.version == version and not self.options.overwrite:
-                raise Failure("never", in_the_way(entry.key, True))
+                raise InTheWay(in_the_way(entry.key, True))
             return None
-        return Complete(entry.key, size, version, like, found.st_mtime_ns, verified)
+        # Of what lay there before, that alone is staging's own which is as it was noted.
+        own = known is not None and not known.adopted and known.version == version and is_untouched(known, path)
+        return Complete(entry.key, size, version, like, found.st_mtime_ns, verified, adopted=int(not own))
 
     def _tried(self, entry: Entry, archive: bool, listing: int) -> bool:
         now = entry
@@ -181,7 +183,7 @@ class Bringer:
         except Failure as failure:
             if not self.stopped():
                 self._slower(failure)
-                self.progress.fail(str(failure))
+                self.progress.fail(failure)
             return False
         return True
 

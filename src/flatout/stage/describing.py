@@ -26,7 +26,7 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
     seconds = outlook["predicted_s"]
     lines = [
         one_line(address),
-        f"  {number('files'):,} files, {size(number('bytes'))}"
+        f"  {_count(int(number('files')))}, {size(number('bytes'))}"
         + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
     ]
     missing = number("missing_files")
@@ -53,9 +53,9 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
 def summary_lines(summary: Summary) -> str:
     """How a staging ended."""
     lines = [
-        f"staged {summary.copied:,} files, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
+        f"staged {_count(summary.copied)}, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
         f"{summary.files_per_s:,.0f} files/s, {size(summary.bytes_per_s)}/s, up to {summary.most_at_once} at once",
-        f"  there now: {summary.total_files:,} files, {size(summary.total_bytes)} in {summary.destination}",
+        f"  there now: {_count(summary.total_files)}, {size(summary.total_bytes)} in {summary.destination}",
     ]
     if summary.kept:
         adopted = f", {summary.adopted:,} of them not staged by flatout" if summary.adopted else ""
@@ -79,20 +79,36 @@ def summary_lines(summary: Summary) -> str:
     if summary.classes is not None:
         lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
     if summary.failed:
-        lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
+        lines.append(_failed_line(summary.failed, summary.in_the_way))
     again = f"Check it later: flatout stage {summary.source} {summary.destination} --check"
     return "\n".join([*lines, one_line(again)])
+
+
+def _count(files: int) -> str:
+    return f"{files:,} file{'' if files == 1 else 's'}"
+
+
+def _failed_line(failed: int, in_the_way: int) -> str:
+    again = f"the same command tries {'it' if failed - in_the_way == 1 else 'them'} again"
+    if not in_the_way:
+        return f"  {failed:,} FAILED; {again}"
+    what = "files at the destination that are yours or were changed are kept: --overwrite replaces them"
+    if in_the_way == failed:
+        return f"  {failed:,} FAILED: {what}"
+    return f"  {failed:,} FAILED. {in_the_way:,} of them: {what}; of the others: {again}"
 
 
 def _gone_line(summary: Summary) -> str:
     if summary.pruned:
         what = "removed" if summary.pruned == summary.gone else f"{summary.pruned:,} removed"
-        if summary.gone_changed:
-            what += f", {summary.gone_changed:,} kept: changed here"
-    elif summary.gone_changed:
-        what = "kept: changed here"
+    elif summary.gone_changed or summary.gone_yours:
+        what = "none removed"
     else:
         what = "still here" if summary.not_pruned else "still here: --prune removes them"
+    if summary.gone_changed:
+        what += f", {summary.gone_changed:,} kept: changed here"
+    if summary.gone_yours:
+        what += f", {summary.gone_yours:,} kept: yours, not written by staging"
     return f"  {summary.gone:,} no longer in the source ({what}), such as {one_line(summary.gone_names[0])}"
 
 

@@ -49,6 +49,14 @@ class Failure(Exception):
         self.retry_after_s = retry_after_s
 
 
+class InTheWay(Failure):
+    """A file of the user's, or one that was changed, has the name: ``--overwrite`` replaces it."""
+
+    def __init__(self, text: str) -> None:
+        """Make a failure that says ``text``."""
+        super().__init__("never", text)
+
+
 def without_secrets(text: str) -> str:
     """``text`` with the values of signatures in addresses cut out."""
     return _SECRET.sub(r"\1=…", text)

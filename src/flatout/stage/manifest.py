@@ -13,7 +13,7 @@ from flatout.atomic_file import replacing
 from flatout.errors import UsageError
 from flatout.stage.names import refusal, state_folder
 from flatout.stage.own_folder import DATABASE, reading, see_plain
-from flatout.stage.state import ANEW, BLOCK, ONE, ROWS_AT_ONCE, Complete, State
+from flatout.stage.state import ANEW, BLOCK, ONE, ROWS_AT_ONCE, Complete, State, complete_columns
 
 MANIFEST = "manifest.parquet"
 COLUMNS = ("path", "size", "version", "checksum", "verified")
@@ -51,13 +51,16 @@ def is_staged(destination: Path) -> bool:
 
 
 @contextlib.contextmanager
-def noted(destination: Path, address: str) -> Iterator[Callable[[str], Complete | None]]:
-    """Gives the file of a key as it is noted, where it was staged from this address; nothing is written."""
+def noted(
+    destination: Path, address: str
+) -> Iterator[tuple[Callable[[str], Complete | None], Callable[[str], str | None]]]:
+    """Gives the file of a key, and what else has a name, as noted of this address; nothing is written."""
     try:
         with contextlib.ExitStack() as stack:
             base = None
             if is_staged(destination):
                 base = stack.enter_context(reading(state_folder(destination) / DATABASE))
+                complete_columns(base)
                 if base.execute("SELECT 1 FROM about WHERE name='source' AND value=?", (address,)).fetchone() is None:
                     base = None
 
@@ -65,7 +68,11 @@ def noted(destination: Path, address: str) -> Iterator[Callable[[str], Complete 
                 row = base.execute(ONE, (key,)).fetchone() if base is not None else None
                 return Complete._make(row) if row else None
 
-            yield known
+            def about(name: str) -> str | None:
+                row = base.execute("SELECT value FROM about WHERE name=?", (name,)).fetchone() if base else None
+                return str(row[0]) if row else None
+
+            yield known, about
     except sqlite3.Error as error:
         raise UsageError(f"{state_folder(destination) / DATABASE}: {error}: {ANEW}") from None
 
@@ -83,9 +90,10 @@ def read_state(destination: Path) -> Iterator[Complete]:
     after = ""
     try:
         with reading(path) as base:
+            complete_columns(base)
             while rows := base.execute(BLOCK.format(""), (after,)).fetchall():
                 for row in rows:
-                    if list(map(type, row)) != [str, int, str, str, int, str] or refusal(row[0]):
+                    if list(map(type, row)) != [str, int, str, str, int, str, int, int] or refusal(row[0]):
                         raise UsageError(f"{path}: is damaged at {str(row[0])[:80]!r}: {ANEW}")
                     yield Complete._make(row)
                 after = rows[-1][0]

@@ -19,6 +19,7 @@ from flatout.stage.pictures import PictureChange
 from flatout.stage.selection import Selection, chosen_classes, selected
 from flatout.stage.space import free_bytes
 from flatout.stage.state import is_complete
+from flatout.stage.unpacking import is_archive, is_noted_unpacked, unpacked
 
 TRY_FILES = 64
 TRY_AT_ONCE = 32  # each of them makes a connection first
@@ -55,6 +56,7 @@ def look_ahead(
     change: PictureChange | None = None,
     watch: Callable[[int, int], None] = lambda files, size: None,
     listing_s: float = math.inf,
+    unpack: bool = False,
 ) -> Outlook | None:
     """List what would be staged, read some of it, and predict.
 
@@ -69,6 +71,7 @@ def look_ahead(
         change: what would be done to pictures on the way.
         watch: called now and then with the files and bytes listed so far.
         listing_s: seconds that listing may take.
+        unpack: archives would become folders: those that were unpacked are there.
 
     Returns:
         None when listing takes longer than allowed.
@@ -78,15 +81,19 @@ def look_ahead(
     tries: list[Entry] = []
     tried = 0
     classes = chosen_classes(origin, selection)
-    with noted(destination, origin.address) as known:
+    with noted(destination, origin.address) as (known, about):
         for entry in selected(origin, selection, classes):
             if refusal(entry.key) is not None:
                 refused += 1
                 continue
             files += 1
             total += entry.size
-            done = known(entry.key)
-            if done is None or not is_complete(done, version_of(entry, change), destination / entry.key):
+            if unpack and is_archive(entry.key):
+                there = is_noted_unpacked(entry, about(unpacked(entry.key)))
+            else:
+                done = known(entry.key)
+                there = done is not None and is_complete(done, version_of(entry, change), destination / entry.key)
+            if not there:
                 missing += 1
                 missing_bytes += entry.size
                 if len(tries) < TRY_FILES and tried + entry.size <= TRY_BYTES:
@@ -96,10 +103,10 @@ def look_ahead(
                 watch(files, total)
                 if time.monotonic() - began > listing_s:
                     return None
-    there = Path(os.path.realpath(destination))
-    while not there.exists():
-        there = there.parent
-    free = free_bytes(there, keep_free)
+    place = Path(os.path.realpath(destination))
+    while not place.exists():
+        place = place.parent
+    free = free_bytes(place, keep_free)
     return Outlook(
         files=files,
         bytes=total,

@@ -30,6 +30,11 @@ def refuse_overlap(origin: Origin, destination: Path) -> None:
     if not isinstance(origin, FolderOrigin):
         return
     source, target = place_of(origin.root), place_of(destination)
+    apart = "choose a folder apart from it"
+    if any(is_below(mounted, source) or is_below(source, mounted) for mounted in _mounted_below(destination)):
+        raise UsageError(f"{destination}: the source {origin.root}, or a part of it, is mounted in it: {apart}")
+    if any(is_below(mounted, target) or is_below(target, mounted) for mounted in _mounted_below(origin.root)):
+        raise UsageError(f"{destination}: it, or a part of it, is mounted in the source {origin.root}: {apart}")
     if source == target or _is_same(origin.root, destination):
         how = "is the same folder as"
     elif is_below(target, source):
@@ -38,7 +43,13 @@ def refuse_overlap(origin: Origin, destination: Path) -> None:
         how = "holds"
     else:
         return
-    raise UsageError(f"{destination}: {how} the source {origin.root}: choose a folder apart from it")
+    raise UsageError(f"{destination}: {how} the source {origin.root}: {apart}")
+
+
+def _mounted_below(folder: Path) -> list[Place]:
+    """What is mounted somewhere in a folder."""
+    path = PurePosixPath(os.path.realpath(folder))
+    return [Place(disk, root) for disk, root, point in _mounts() if point != path and point.is_relative_to(path)]
 
 
 def is_below(one: Place, other: Place) -> bool:

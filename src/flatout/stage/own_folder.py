@@ -69,7 +69,9 @@ def remove_partial(destination: Path) -> int:
 
 
 def adopt_moved(destination: Path, report: Callable[[str], None]) -> None:
-    """Take over the folder of a destination that was moved or renamed beside itself: its inode tells it.
+    """Take over the folder of a destination that was moved or renamed beside itself.
+
+    Its inode tells it, and at least one of its files: the number of a folder that was removed is given to another.
 
     Nothing happens where the destination has one already, or none beside it is its own.
     """
@@ -80,6 +82,8 @@ def adopt_moved(destination: Path, report: Callable[[str], None]) -> None:
     for folder in sorted(place.parent.glob(f".*{STATE_FOLDER}")):
         before = _noted(folder)
         if before is None or before[1] != inode(place) or os.path.lexists(before[0]):
+            continue
+        if not _holds_any(place, folder):
             continue
         os.rename(folder, own)
         report(f"{place} was {before[0]} when it was staged: what is noted of its files is taken over")
@@ -98,6 +102,17 @@ def _noted(folder: Path) -> tuple[str, str] | None:
             about = dict(base.execute("SELECT name, value FROM about WHERE name IN ('destination', 'inode')"))
         return str(about.get("destination", "")), str(about.get("inode", ""))
     return None
+
+
+def _holds_any(place: Path, folder: Path) -> bool:
+    """Whether at least one file is there as a staging noted it, by size and time of change."""
+    with contextlib.suppress(OSError, sqlite3.Error), reading(folder / DATABASE) as base:
+        for key, size, mtime_ns in base.execute("SELECT key, size, mtime_ns FROM files"):
+            with contextlib.suppress(OSError, TypeError, ValueError):
+                found = os.lstat(place / key)
+                if (found.st_size, found.st_mtime_ns) == (size, mtime_ns):
+                    return True
+    return False
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from flatout.stage.failures import Failure, InTheWay
+
 NAMED_AT_MOST = 20  # failures and the like that are named; all are counted
 
 
@@ -35,6 +37,7 @@ class Progress:
     width: int = 0
     failed: list[str] = field(default_factory=list)
     failures: int = 0
+    in_the_way: int = 0  # of those: a file of the user's, or one that was changed, has the name
     refused: list[str] = field(default_factory=list)
     refusals: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -63,11 +66,12 @@ class Progress:
         with self._count:
             self.changed += 1
 
-    def fail(self, text: str) -> None:
+    def fail(self, failure: Failure | str) -> None:
         """Count a failure, and name it if there is room."""
         with self._count:
             self.failures += 1
-            _name(self.failed, text)
+            self.in_the_way += isinstance(failure, InTheWay)
+            _name(self.failed, str(failure))
 
     def refuse(self, text: str) -> None:
         """Count what cannot be a file there."""
@@ -108,12 +112,14 @@ class Summary:
     kept: int
     failed: int
     failures: tuple[str, ...]
+    in_the_way: int  # of those failed: a file of the user's, or one that was changed, is kept
     refused: int
     refusals: tuple[str, ...]
     gone: int  # staged earlier, no longer in the source
     gone_names: tuple[str, ...]
     pruned: int  # of those: removed at the destination, as asked for
     gone_changed: int  # of those: kept, since they were changed at the destination
+    gone_yours: int  # of those: kept, since staging did not write them
     not_pruned: str  # why nothing was removed although that was asked for; empty: there is no reason
     adopted: int  # of those kept: they lay there already with the right bytes, not noted
     verified: dict[str, int]  # files of the destination by what of the store's they were compared with

@@ -13,7 +13,7 @@ from pathlib import Path
 from flatout.stage.checksums import checksum_of
 from flatout.stage.names import refusal
 from flatout.stage.progress import NAMED_AT_MOST
-from flatout.stage.state import Complete, State
+from flatout.stage.state import Complete, State, identity, identity_of
 
 
 @dataclass
@@ -25,6 +25,7 @@ class Gone:
         names: of the first of them.
         removed: how many were removed.
         changed: how many were kept, since they are no longer what staging wrote.
+        yours: how many were kept, since staging did not write them.
         kept_because: why none was removed although that was asked for; empty: there is no reason.
     """
 
@@ -32,6 +33,7 @@ class Gone:
     names: list[str] = field(default_factory=list)
     removed: int = 0
     changed: int = 0
+    yours: int = 0
     kept_because: str = ""
 
 
@@ -69,12 +71,17 @@ def prune(
     for done in state.all(unseen_since=listing):
         if not is_meant(done):
             continue
+        was_there = os.path.lexists(destination / done.key)
+        if done.adopted and was_there:
+            gone.yours += 1
+            continue
         if not remove(destination, done):
             gone.changed += 1
             continue
         state.remove(done.key)
         gone.removed += 1
-        _remove_folders(destination, done.key, state)
+        if was_there:  # a folder that was empty before is not staging's any more
+            _remove_folders(destination, done.key, state)
 
 
 def remove(destination: Path, done: Complete) -> bool:
@@ -92,6 +99,8 @@ def remove(destination: Path, done: Complete) -> bool:
         if not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (done.size, done.mtime_ns):
             return False
         if checksum_of(f"/proc/self/fd/{at}/{name}", done.checksum) != done.checksum:
+            return False
+        if identity(name, at) != identity_of(found):  # somebody put another file there while the checksum was read
             return False
         os.unlink(name, dir_fd=at)
         return True

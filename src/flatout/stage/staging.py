@@ -13,7 +13,7 @@ from flatout.stage.bringing import Bringer, Options
 from flatout.stage.claims import archive_of
 from flatout.stage.concurrency import Width
 from flatout.stage.copiers import Copiers
-from flatout.stage.failures import Failure
+from flatout.stage.failures import Failure, Kind
 from flatout.stage.manifest import write_manifest
 from flatout.stage.names import STATE_FOLDER, refusal, state_folder
 from flatout.stage.occupied import alone
@@ -30,6 +30,12 @@ from flatout.stage.unfinished import remove_unfinished
 
 MOST_AT_ONCE = 128
 CLASS_LIST = "classes.json"
+# Of a listing that fails in a way that trying again does not cure.
+_ADVICE: dict[Kind, str] = {
+    "gone": "see that the bucket or folder is spelled right, and --endpoint and --region are those it is at",
+    "denied": "see that the credentials (--profile, or --anonymous) may list and read it",
+    "never": "see that the address and --endpoint are right",
+}
 
 
 class StagingFailed(FlatoutError):
@@ -57,25 +63,27 @@ def stage(
         report: called with lines worth reading.
 
     Raises:
-        UsageError: the destination cannot be used, holds another source, or is too small.
+        UsageError: the source is not there; the destination cannot be used, holds another source, or is too small.
         StagingFailed: the listing failed, or the disk became full.
     """
     made = not destination.exists()
+    noted = state_folder(destination).exists()
     destination = begin_destination(destination, origin)
     adopt_moved(destination, report)
     try:
         return _stage_alone(origin, destination, selection, options, watch, report)
-    except UsageError:
+    except FlatoutError:
         if made:
-            _remove_empty(destination)
+            _remove_empty(destination, noted)
         raise
 
 
-def _remove_empty(destination: Path) -> None:
-    """Remove a folder that was made for a staging that brought nothing, and what staging keeps of it."""
+def _remove_empty(destination: Path, noted: bool) -> None:
+    """Remove a folder that was made for a staging that brought nothing, and what was not noted of it before."""
     own = state_folder(destination)
     if {path.name for path in destination.iterdir()} <= {own.name, CLASS_LIST}:
-        shutil.rmtree(own, ignore_errors=True)
+        if not noted:
+            shutil.rmtree(own, ignore_errors=True)
         shutil.rmtree(destination, ignore_errors=True)
 
 
@@ -208,12 +216,14 @@ class _Staging:
             kept=progress.kept,
             failed=progress.failures,
             failures=tuple(progress.failed),
+            in_the_way=progress.in_the_way,
             refused=progress.refusals,
             refusals=tuple(progress.refused),
             gone=gone.files,
             gone_names=tuple(gone.names),
             pruned=gone.removed,
             gone_changed=gone.changed,
+            gone_yours=gone.yours,
             not_pruned=gone.kept_because,
             adopted=progress.adopted,
             verified=self.state.verifications(),
@@ -254,9 +264,10 @@ class _Staging:
         return self.selection.per_class is None and (classes is None or (bool(parts) and parts[0] in classes))
 
 
-def _as_staging_failure(error: Failure | OSError, destination: Path) -> StagingFailed:
+def _as_staging_failure(error: Failure | OSError, destination: Path) -> FlatoutError:
     if isinstance(error, Failure):
-        return StagingFailed(f"{error}: run the same command again to go on")
+        text = f"{error}: {_ADVICE.get(error.kind, 'run the same command again to go on')}"
+        return UsageError(text) if error.kind == "gone" else StagingFailed(text)
     place = error.filename if isinstance(error.filename, str) else destination
     why = error.strerror or error
     return StagingFailed(f"{place}: {why}: what is complete is kept; run the same command again")

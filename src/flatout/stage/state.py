@@ -22,7 +22,8 @@ ANEW = "remove it to check every file against its source again"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
     key TEXT PRIMARY KEY, size INTEGER NOT NULL, version TEXT NOT NULL,
-    checksum TEXT NOT NULL, mtime_ns INTEGER NOT NULL, verified TEXT NOT NULL, seen INTEGER NOT NULL
+    checksum TEXT NOT NULL, mtime_ns INTEGER NOT NULL, verified TEXT NOT NULL,
+    adopted INTEGER NOT NULL DEFAULT 0, suspect INTEGER NOT NULL DEFAULT 0, seen INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS folders (key TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS dropped (key TEXT PRIMARY KEY, version TEXT NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
@@ -31,8 +32,10 @@ CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 SIZE_ONLY = "size only"
-_COLUMNS = "key, size, version, checksum, mtime_ns, verified"
-_INSERT = f"INSERT OR REPLACE INTO files ({_COLUMNS}, seen) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_COLUMNS = "key, size, version, checksum, mtime_ns, verified, adopted, suspect"
+_INSERT = f"INSERT OR REPLACE INTO files ({_COLUMNS}, seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# Of states that earlier versions made.
+_ADDED = {"verified": ("TEXT", f"'{SIZE_ONLY}'"), "adopted": ("INTEGER", "0"), "suspect": ("INTEGER", "0")}
 ONE = f"SELECT {_COLUMNS} FROM files WHERE key=?"
 BLOCK = f"SELECT {_COLUMNS} FROM files WHERE key > ? {{}} ORDER BY key LIMIT {ROWS_AT_ONCE}"
 
@@ -46,6 +49,8 @@ class Complete(NamedTuple):
     checksum: str  # of the bytes at the destination: "md5:…", as the store gives it, or "crc32:…"
     mtime_ns: int  # of the file, as staging left it: a later change by others shows
     verified: str = SIZE_ONLY  # what of the store's it was compared with
+    adopted: int = 0  # 1: staging did not write it, it lay there with the right bytes: it stays the user's
+    suspect: int = 0  # 1: noted of another folder, and not compared by checksum since
 
 
 class State:
@@ -67,8 +72,8 @@ class State:
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.execute("PRAGMA synchronous=OFF")
             self._base.executescript(_SCHEMA)
-            if "verified" not in {column[1] for column in self._base.execute("PRAGMA table_info(files)")}:
-                self._base.execute(f"ALTER TABLE files ADD COLUMN verified TEXT NOT NULL DEFAULT '{SIZE_ONLY}'")
+            for name, kind, value in _missing(self._base):
+                self._base.execute(f"ALTER TABLE files ADD COLUMN {name} {kind} NOT NULL DEFAULT {value}")
         except sqlite3.OperationalError as error:  # no fault of what is in it
             raise UsageError(f"{path}: {error}: see that the disk has room and can be written") from None
         except sqlite3.DatabaseError as error:
@@ -154,6 +159,8 @@ class State:
                 f"choose another folder, or remove {self.folder}"
             )
         self["source"], self["endpoint"] = address, endpoint
+        if self["inode"] not in (None, inode(destination)):  # copied from another, or the folder is another
+            self._do("UPDATE files SET suspect=1")
         self["destination"], self["inode"] = os.path.realpath(destination), inode(destination)
 
     def begin(self) -> int:
@@ -172,7 +179,7 @@ class State:
         """The file of a key, when it is complete."""
         unwritten = self._unwritten.get(key)
         if unwritten is not None:
-            return Complete(*unwritten[:6])
+            return Complete(*unwritten[:-1])
         row = self._ask(ONE, key)
         return Complete(*row) if row else None
 
@@ -274,8 +281,36 @@ class State:
             self._base.execute(statement, values)
 
 
+def complete_columns(base: sqlite3.Connection) -> None:
+    """Give a database that is open for reading the columns that an earlier version did not make."""
+    if missing := _missing(base):
+        more = ", ".join(f"{value} AS {name}" for name, _, value in missing)
+        base.execute(f"CREATE TEMP VIEW files AS SELECT *, {more} FROM main.files")
+
+
+def _missing(base: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    there = {column[1] for column in base.execute("PRAGMA main.table_info(files)")}
+    return [(name, kind, value) for name, (kind, value) in _ADDED.items() if there and name not in there]
+
+
 def _taken(rows: deque[Any]) -> list[Any]:
     return [rows.popleft() for _ in range(min(len(rows), ROWS_TOGETHER))]
+
+
+Identity = tuple[int, int, int, int]  # device, inode, size in bytes, time of change in nanoseconds
+
+
+def identity(path: Path | str, dir_fd: int | None = None) -> Identity | None:
+    """Which file has a name now, and in which state; None: none has it."""
+    try:
+        return identity_of(os.lstat(path, dir_fd=dir_fd))
+    except FileNotFoundError:
+        return None
+
+
+def identity_of(found: os.stat_result) -> Identity:
+    """What tells a file, and the state it was seen in, from others."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def is_untouched(done: Complete, path: Path) -> bool:
@@ -289,4 +324,4 @@ def is_untouched(done: Complete, path: Path) -> bool:
 
 def is_complete(done: Complete, version: str, path: Path) -> bool:
     """Whether a file noted as complete is still what was made from ``version``, and untouched since."""
-    return done.version == version and is_untouched(done, path)
+    return done.version == version and not done.suspect and is_untouched(done, path)

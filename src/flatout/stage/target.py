@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from flatout.stage.checksums import CRC_OF_PARTS, PART_BYTES, Checksum, checksum_of
-from flatout.stage.failures import Failure
+from flatout.stage.failures import Failure, InTheWay
 from flatout.stage.large_files import Attend, LargeFiles, Stream, nobody, write_all
 from flatout.stage.origins import Attributes
 from flatout.stage.own_folder import PARTIAL, open_folder
-from flatout.stage.state import Complete, State, is_untouched
+from flatout.stage.state import Complete, Identity, State, identity, identity_of, is_untouched
 
 _numbers = itertools.count()
+_OF_ONE_PLACE = {
+    errno.EBUSY: "a mount point is there, which cannot be replaced: unmount it, or leave the file out (--exclude)",
+    errno.EXDEV: "another disk is mounted there: unmount it, or remove the file there before staging again",
+}
 
 
 class _New:
@@ -29,6 +33,7 @@ class _New:
         self.fd = fd
         self.checksum = ""  # of its bytes, once they are all there
         self.mtime_ns = 0  # of the file that has the name at the end
+        self.adopted = 0  # 1: that file is not this one, but one of the same bytes that lay there
 
 
 class Target:
@@ -108,7 +113,7 @@ class Target:
         """
         with self._file(key, attributes) as new:
             if size > PART_BYTES:
-                _see_room(new.fd, size)
+                _see_room(new.fd, key, size)
             written = crc = 0
             for part in parts:
                 view = memoryview(part)
@@ -118,7 +123,7 @@ class Target:
                 write_all(new.fd, view)
             new.checksum = checksum() if checksum else f"crc32:{crc:08x}"
             ended(new.fd)
-        return Complete(key, written, version, new.checksum, new.mtime_ns)
+        return Complete(key, written, version, new.checksum, new.mtime_ns, adopted=new.adopted)
 
     def write_parts(
         self,
@@ -148,10 +153,10 @@ class Target:
             OSError: it cannot be written.
         """
         with self._file(key, attributes) as new:
-            _see_room(new.fd, size)
+            _see_room(new.fd, key, size)
             new.checksum = self._large.write(new.fd, key, size, stream, attend, checksum)
             ended(new.fd, new.checksum)
-        return Complete(key, size, version, new.checksum, new.mtime_ns)
+        return Complete(key, size, version, new.checksum, new.mtime_ns, adopted=new.adopted)
 
     def place(self, file: Path, key: str, version: str, size: int, checksum: str, verified: str) -> Complete:
         """Give a whole file, which lies on the same disk, its name here; what is in the way stays as for ``write``.
@@ -173,11 +178,12 @@ class Target:
         new = _New(-1)
         new.checksum, new.mtime_ns = checksum, os.lstat(file).st_mtime_ns
         try:
-            if not os.path.lexists(path) or not self._is_right(key, path, new):
-                os.replace(file, path)
+            seen = self._judge(key, path, new)
+            if not new.adopted:
+                self._replace(str(file), key, path, seen)
         except IsADirectoryError:
             raise Failure("never", f"{key}: a folder of that name is in the way") from None
-        return Complete(key, size, version, checksum, new.mtime_ns, verified)
+        return Complete(key, size, version, checksum, new.mtime_ns, verified, new.adopted)
 
     @contextlib.contextmanager
     def _file(self, key: str, attributes: Attributes | None) -> Iterator[_New]:
@@ -185,7 +191,7 @@ class Target:
         self.make_folder(key)
         path = f"{self._root}{key}"
         fd = self._open_nameless(path.rpartition("/")[0])
-        temporary = None
+        temporary, seen = None, None
         if fd is None:
             temporary = self._partial_name()
             fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -197,14 +203,16 @@ class Target:
                     os.fchmod(fd, attributes.mode)
                     os.utime(fd, ns=(attributes.mtime_ns, attributes.mtime_ns))
                 new.mtime_ns = os.fstat(fd).st_mtime_ns
-                if temporary is None and not self._name(fd, path):
-                    if self._is_right(key, path, new):
-                        return
+                if temporary is None and self._name(fd, path):
+                    return
+                seen = self._judge(key, path, new)
+                if new.adopted:
+                    return
+                if temporary is None:
                     temporary = self._name_partially(fd, path)
             finally:
                 os.close(fd)
-            if temporary is not None and (not os.path.lexists(path) or not self._is_right(key, path, new)):
-                os.replace(temporary, path)
+            self._replace(temporary, key, path, seen)
         except IsADirectoryError:
             raise Failure("never", f"{key}: a folder of that name is in the way") from None
         finally:
@@ -212,27 +220,35 @@ class Target:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
 
-    def _is_right(self, key: str, path: str, new: _New) -> bool:
-        """Whether the file that is there has the bytes of the new one; raises Failure where it may not be replaced."""
+    def _replace(self, file: str, key: str, path: str, seen: Identity | None) -> None:
+        """Give a file its name; raises Failure where another file has it by now than the one that was judged."""
+        if not self._overwrite and identity(path) != seen:
+            raise InTheWay(f"{key}: was changed here just now: it is kept; --overwrite replaces it")
+        try:
+            os.replace(file, path)
+        except OSError as error:
+            if error.errno not in _OF_ONE_PLACE:
+                raise
+            raise Failure("never", f"{key}: {_OF_ONE_PLACE[error.errno]}") from None
+
+    def _judge(self, key: str, path: str, new: _New) -> Identity | None:
+        """Which file is there, that may be replaced; None: none, or any may. Notes one that has the new one's bytes."""
         if self._overwrite:
-            return False
+            return None
         try:
             found = os.lstat(path)
-        except FileNotFoundError:  # gone meanwhile
-            return False
+        except FileNotFoundError:
+            return None
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(path)
         known = self._state.known(key) if self._state is not None else None
-        if (
-            known is not None
-            and is_untouched(known, Path(path))
-            and checksum_of(path, known.checksum) == known.checksum
-        ):
-            return False
+        own = known is not None and not known.adopted
+        if known is not None and own and is_recognised(known, path):
+            return identity_of(found)
         if stat.S_ISREG(found.st_mode) and checksum_of(path, new.checksum) == new.checksum:
-            new.mtime_ns = found.st_mtime_ns
-            return True
-        raise Failure("never", in_the_way(key, known is not None))
+            new.mtime_ns, new.adopted = found.st_mtime_ns, 1
+            return identity_of(found)
+        raise InTheWay(in_the_way(key, own))
 
     def _partial_name(self) -> str:
         return f"{self.partial}/{os.getpid()}-{next(_numbers)}"
@@ -259,6 +275,8 @@ class Target:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
                 raise
+            if error.errno in _OF_ONE_PLACE:
+                raise Failure("never", f"{path}: {_OF_ONE_PLACE[error.errno]}") from None
             self._nameless = False  # a file system that makes such files, and cannot name them
             raise Failure("again", f"{path}: {error.strerror}") from None
         return True
@@ -281,11 +299,14 @@ def in_the_way(key: str, staged: bool) -> str:
     return f"{key}: {what}: it is kept; --overwrite replaces it"
 
 
-def _see_room(fd: int, size: int) -> None:
-    """A disk that is too small shows before the bytes are fetched.
+def _see_room(fd: int, key: str, size: int) -> None:
+    """A file that is larger than the room fails before its bytes are fetched; others may fit.
 
     Not by allocating them: writing into allocated space took ext4 twice the time here (0.33 against 0.6 GiB/s).
     """
     disk = os.fstatvfs(fd)
-    if disk.f_bavail * disk.f_frsize < size:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    room = disk.f_bavail * disk.f_frsize
+    if room < size:
+        raise Failure(
+            "never", f"{key}: has {size:,} bytes, and {room:,} are free: make room, or leave it out (--exclude)"
+        )

@@ -32,10 +32,20 @@ def version_in(entry: Entry) -> str:
     return f"{entry.version}{MARK}{entry.key}"
 
 
+def unpacked(key: str) -> str:
+    """Name under which the state notes which version of an archive was unpacked, and into how many files."""
+    return f"unpacked {key}"
+
+
+def is_noted_unpacked(entry: Entry, noted: str | None) -> bool:
+    """Whether the note of an archive is of the version that is listed."""
+    return noted is not None and noted.partition(" ")[2] == version_in(entry)
+
+
 def is_unpacked(entry: Entry, state: State, target: Target, listing: int) -> bool:
     """Whether all files of this version of the archive are there, untouched; they count as seen then."""
     version = version_in(entry)
-    noted = state[f"unpacked {entry.key}"]
+    noted = state[unpacked(entry.key)]
     if noted is None or not noted.endswith(version):
         return False
     files = state.of_version(version)
@@ -70,7 +80,7 @@ class Unpacker:
     keep_free: int | None
     stopped: Callable[[], bool]
     refused: Callable[[str], None]
-    failed: Callable[[str], None]
+    failed: Callable[[Failure], None]
 
     def unpack(self, entry: Entry, listing: int) -> None:
         """Write the files of an archive into a folder that has its name.
@@ -93,7 +103,7 @@ class Unpacker:
             within = f"{_stem(entry.key).rpartition('/')[2]}/"
             is_within, verified = self._read(entry, unfinished, within)
             files = self._name_all(entry, unfinished, within if is_within else "", verified, listing)
-            self.state[f"unpacked {entry.key}"] = _noted(files, version_in(entry))
+            self.state[unpacked(entry.key)] = _noted(files, version_in(entry))
         except DiskFull as error:
             raise DiskFull(f"{entry.key}: {error}") from None
         finally:
@@ -167,7 +177,7 @@ class Unpacker:
                         done = self.target.place(waiting.path, key, version, waiting.size, waiting.checksum, verified)
                         self.state.add(done, listing)
                 except Failure as failure:
-                    self.failed(str(failure))
+                    self.failed(failure)
         return files
 
 
