@@ -147,7 +147,7 @@ class S3Origin(Origin):
 
     def _read(self, entry: Entry, start: int, length: int | None, where: str) -> Iterator[bytes]:
         answer = self._ask("GET", f"{self._base}{entry.key}", {}, where, range_headers(entry.version, start, length))
-        yield from wanted_pieces(self._requests, answer, where, start, length)
+        yield from wanted_pieces(self._requests, answer, where, start, length, entry.version)
 
     def _ask(
         self,

@@ -128,7 +128,7 @@ class WebOrigin(Origin):
     def _read(self, entry: Entry, start: int, length: int | None) -> Iterator[bytes]:
         url = self._urls[entry.key]
         answer = self._get(url, range_headers(entry.version, start, length))
-        yield from wanted_pieces(self._requests, answer, shown(url), start, length)
+        yield from wanted_pieces(self._requests, answer, shown(url), start, length, entry.version)
 
     def _add(self, word: str, base: str, where: str) -> None:
         """Take an address of the list, which is below ``base`` where it is relative."""
