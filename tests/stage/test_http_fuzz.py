@@ -17,7 +17,7 @@ from flatout.stage.http_get import PlainGets
 from flatout.stage.http_requests import HttpRequests, wanted_pieces
 
 BODY = random.Random(0).randbytes(3_000)
-KINDS = ("busy", "again", "gone", "denied", "changed", "never")
+KINDS = ("busy", "again", "mismatch", "gone", "denied", "changed", "never")
 STATUSES = (b"200 OK", b"206 Partial", b"200", b"204 None", b"301 Moved", b"302 Found", b"304 Same", b"404 No",
             b"503 Busy", b"412 Changed", b"999 Odd", b"100 Continue", b"-1 x", b"2000 OK", b"abc", b"")  # fmt: skip
 PROTOCOLS = (b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2", b"http/1.1", b"ICY", b"")

@@ -126,7 +126,8 @@ def test_an_empty_object_is_no_bytes() -> None:
 
 
 def test_a_range_is_of_the_version_that_was_listed() -> None:
-    with served(lambda head, number: b"HTTP/1.1 206 Partial\r\ncontent-length: 5\r\n\r\n" + BODY[10:15]) as server:
+    head = b"HTTP/1.1 206 Partial\r\ncontent-length: 5\r\ncontent-range: bytes 10-14/300000\r\n\r\n"
+    with served(lambda request, number: head + BODY[10:15]) as server:
         assert get(PlainGets(), server, Library(), start=10, length=5, version='"tag"') == BODY[10:15]
     assert "Range: bytes=10-14\r\n" in server.requests[0] and 'If-Match: "tag"\r\n' in server.requests[0]
 

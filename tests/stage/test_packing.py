@@ -47,6 +47,32 @@ def test_splits_become_packed_sets_with_the_same_images_and_classes(root: Path, 
     assert isinstance(data.train, PackedSource) and len(data.classes) == 4
 
 
+@pytest.mark.parametrize("shard_bytes", [None, 100_000])
+def test_split_folders_are_packed_as_splits_where_none_are_named(
+    root: Path, tmp_path: Path, shard_bytes: int | None
+) -> None:
+    (root / "val/labels.csv").write_text("no image")
+    said: list[str] = []
+    done = pack(FolderOrigin(root), tmp_path / "packed", Selection(), report=said.append, shard_bytes=shard_bytes)
+    assert (done.images, done.classes, done.splits) == (4 * 8, 4, ("train", "val"))
+    assert said[0].startswith("train, val: taken as splits")
+    assert said[1] == "1 that are no images left out, such as val/labels.csv"
+    assert {path.name for path in (tmp_path / "packed").iterdir()} == {"train", "val"}
+    drawn = pack(FolderOrigin(root), tmp_path / "two", Selection(classes=2, seed=1), shard_bytes=shard_bytes)
+    assert (drawn.classes, drawn.splits) == (2, ("train", "val"))
+    one = pack(FolderOrigin(root), tmp_path / "one", Selection(include=("val/*",)), shard_bytes=shard_bytes)
+    assert one.splits == ("val",) and not (tmp_path / "one/train").exists()
+
+
+def test_folders_beside_splits_are_classes_and_that_is_said(root: Path, tmp_path: Path) -> None:
+    (root / "other").mkdir()
+    (root / "other/1.jpg").write_bytes(next((root / "val").rglob("*.jpg")).read_bytes())
+    said: list[str] = []
+    done = pack(FolderOrigin(root), tmp_path / "packed", Selection(), report=said.append)
+    assert (done.images, done.classes, done.splits) == (4 * 8 + 1, 3, ("",))
+    assert "--splits train,val" in said[0]
+
+
 def test_a_draw_of_classes_is_the_same_in_every_split(root: Path, tmp_path: Path) -> None:
     pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train", "val"), classes=2, seed=5))
     classes = {PackedSource(tmp_path / "packed" / split).classes for split in ("train", "val")}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flatout.errors import UsageError
 from flatout.stage import pruning
 from flatout.stage.bringing import Options
 from flatout.stage.describing import summary_lines
@@ -126,7 +127,7 @@ def test_nothing_is_removed_through_a_link_to_a_folder(source: Path, dest: Path,
     assert (tmp_path / "elsewhere/0.bin").exists()
 
 
-@pytest.mark.parametrize("left", [0, 5])
+@pytest.mark.parametrize("left", [1, 5])
 def test_more_than_half_is_pruned_only_when_that_is_said(source: Path, dest: Path, left: int) -> None:
     for path in sorted(source.rglob("*.bin"))[left:]:
         path.unlink()
@@ -134,6 +135,20 @@ def test_more_than_half_is_pruned_only_when_that_is_said(source: Path, dest: Pat
     assert refused.pruned == 0 and "--prune-most" in refused.not_pruned and len(files(dest)) == 12
     assert stage(FolderOrigin(source), dest, Selection(), Options(prune=True, prune_most=True)).pruned == 12 - left
     assert len(files(dest)) == left
+
+
+def test_a_source_in_which_nothing_is_found_prunes_nothing(source: Path, dest: Path) -> None:
+    most = Options(prune=True, prune_most=True)
+    with pytest.raises(UsageError, match="nothing was pruned"):
+        stage(FolderOrigin(source), dest, Selection(include=("*.png",)), most)
+    for path in source.rglob("*.bin"):
+        path.unlink()
+    with pytest.raises(UsageError, match="nothing was pruned"):
+        stage(FolderOrigin(source), dest, Selection(), most)
+    (source / "a\nb").write_bytes(b"a name that is left out")
+    summary = stage(FolderOrigin(source), dest, Selection(), most)
+    assert (summary.pruned, summary.not_pruned) == (0, "the listing found no files")
+    assert len(files(dest)) == 12
 
 
 class Partly(FolderOrigin):

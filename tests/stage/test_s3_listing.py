@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,95 @@ def test_a_listing_that_is_denied_is_one_line(
     assert len(bucket.asked) == 1
 
 
+def pages(bucket: FakeS3, listed: Callable[[int], list[str]], most: int | None = None) -> None:
+    """Answer listings with pages of those keys, each with another token; ``most``: so many, else without end."""
+    asked = itertools.count()
+
+    def answer(method: str, path: str, query: dict[str, str]) -> Answer | None:
+        if "list-type" not in query:
+            return None
+        number = next(asked)
+        more = number + 1 != most
+        rows = "".join(f"<Contents><Key>{key}</Key><Size>{len(GOOD[key])}</Size></Contents>" for key in listed(number))
+        token = f"<NextContinuationToken>{number}</NextContinuationToken>" if more else ""
+        text = f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{rows}</ListBucketResult>"
+        return 200, {}, text.encode()
+
+    bucket.answer = answer
+
+
+@pytest.mark.parametrize("circle", [1, 2, 3, 7])
+def test_a_listing_that_turns_in_a_circle_is_an_error(bucket: FakeS3, circle: int) -> None:
+    pages(bucket, lambda number: [sorted(GOOD)[number % circle]])
+    with pytest.raises(Failure, match="the same page"):
+        keys_of(bucket)
+    assert len(bucket.listings) <= 4 * circle
+
+
+def test_a_listing_of_empty_pages_without_end_is_an_error(bucket: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flatout.stage.s3_listing.MOST_EMPTY", 20)
+    pages(bucket, lambda number: [])
+    with pytest.raises(Failure, match="20 pages without a key"):
+        keys_of(bucket)
+
+
+def test_empty_pages_in_between_do_not_end_a_listing(bucket: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flatout.stage.s3_listing.MOST_EMPTY", 4)
+    keys = sorted(GOOD)
+    pages(bucket, lambda number: [] if number % 4 else [keys[number // 4]], most=29)
+    assert keys_of(bucket) == [key.removeprefix("set/") for key in keys]
+
+
+def test_keys_in_no_order_are_all_listed(bucket: FakeS3) -> None:
+    keys = sorted(GOOD, reverse=True)
+    pages(bucket, lambda number: keys[2 * number : 2 * number + 2], most=4)
+    assert keys_of(bucket) == [key.removeprefix("set/") for key in keys]
+
+
+def test_a_key_that_two_pages_give_counts_once(bucket: FakeS3, tmp_path: Path) -> None:
+    keys = sorted(GOOD)
+    pages(bucket, lambda number: [*keys[2 * number : 2 * number + 4], keys[2 * number]], most=4)
+    done = stage(origin_of(bucket), tmp_path / "dest", Selection())
+    assert (done.copied, done.kept, done.failed, done.total_files) == (len(GOOD), 0, 0, len(GOOD))
+
+
+@pytest.mark.parametrize("size", ["-4", "1e3", "", "\u00b2", "\u0663", str(1 << 63), "9" * 5000, None])
+def test_a_key_without_a_size_is_left_out_and_named_and_the_rest_comes(
+    bucket: FakeS3, tmp_path: Path, size: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def answer(method: str, path: str, query: dict[str, str]) -> Answer | None:
+        if "list-type" not in query:
+            return None
+        said = "" if size is None else f"<Size>{size}</Size>"
+        text = bucket.listing(query).replace("c1/3.jpg</Key><Size>4</Size>", f"c1/3.jpg</Key>{said}")
+        return 200, {}, text.encode()
+
+    assert command(bucket, tmp_path / "dest") == 0
+    bucket.answer = answer
+    bucket.objects["set/c1/new.jpg"] = b"new"
+    del bucket.objects["set/c1/5.jpg"]
+    assert command(bucket, tmp_path / "dest", "--prune") == 1
+    said = capfd.readouterr()
+    assert "failed: 'c1/3.jpg': the listing gives it no size" in said.err
+    assert (tmp_path / "dest/c1/new.jpg").exists() and (tmp_path / "dest/c1/3.jpg").exists()
+    assert (tmp_path / "dest/c1/5.jpg").exists() and "nothing was pruned" in said.out
+    assert len(bucket.listings) == 2
+
+
+@pytest.mark.parametrize(
+    "listing", ["<ListBucketResult/>", "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"]
+)
+def test_a_listing_that_found_nothing_prunes_nothing(
+    bucket: FakeS3, tmp_path: Path, listing: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(patience, "GIVE_UP_S", 0.05)
+    assert command(bucket, tmp_path / "dest") == 0
+    bucket.answer = lambda method, path, query: (200, {}, listing.encode())
+    code = command(bucket, tmp_path / "dest", "--prune", "--prune-most", source=f"s3://{BUCKET}/set/")
+    assert code == (2 if "IsTruncated" in listing else 1)
+    assert len(list((tmp_path / "dest").rglob("*.jpg"))) == len(GOOD)
+
+
 def test_a_server_that_gives_one_page_for_ever_is_given_up(bucket: FakeS3) -> None:
     def answer(method: str, path: str, query: dict[str, str]) -> Answer | None:
         text = bucket.listing({"prefix": "set/"}).replace(
@@ -273,8 +363,9 @@ def test_no_signature_is_in_summary_or_state(bucket: FakeS3, tmp_path: Path) -> 
     "body",
     [
         b"", b"<", b"\xff\xfe<", b"<Error/>", b"<ListBucketResult>", b"\x00" * 100,
-        b"<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>",
-        b"<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>",
+        b"<ListBucketResult/>",
+        b"<ListBucketResult><Contents><Key>a</Key><Size>1</Size></Contents></ListBucketResult>",
+        b"<ListBucketResult><IsTruncated>maybe</IsTruncated></ListBucketResult>",
         b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
         b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><ListBucketResult>&b;</ListBucketResult>',
         b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><ListBucketResult>&a;</ListBucketResult>',

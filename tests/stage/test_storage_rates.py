@@ -51,8 +51,12 @@ def test_rates_follow_the_latency_and_the_concurrency() -> None:
     assert not found.repeated and found.large == () and found.mean_bytes == 1_000
 
 
-def test_the_knee_is_where_more_gives_little() -> None:
-    rates = [Rate(at_once=n, files_per_s=rate, bytes_per_s=0) for n, rate in ((1, 10), (2, 20), (4, 30), (8, 31))]
+@pytest.mark.parametrize(
+    ("measured", "knee"),
+    [((10, 20, 30, 31), 4), ((10, 13.6, 13.9, 22), 8), ((10, 20, 18, 12), 2), ((10, 9, 8, 7), 1), ((5, 5, 5, 5.5), 1)],
+)
+def test_the_knee_is_the_least_concurrency_near_the_best_rate(measured: tuple[float, ...], knee: int) -> None:
+    rates = [Rate(at_once=n, files_per_s=rate, bytes_per_s=0) for n, rate in zip((1, 2, 4, 8), measured, strict=True)]
     found = Storage(
         place="p",
         files=1,
@@ -66,8 +70,8 @@ def test_the_knee_is_where_more_gives_little() -> None:
         fixed_s=0.01,
         per_byte_s=1e-6,
     )
-    assert found.files_per_s(rates[0], 10_000) == pytest.approx(10 * 0.010001 / 0.02)
-    assert found.knee is rates[2]
+    assert found.files_per_s(rates[0], 10_000) == pytest.approx(measured[0] * 0.010001 / 0.02)
+    assert found.knee is not None and found.knee.at_once == knee
 
 
 def test_few_files_are_said_to_be_read_again() -> None:

@@ -83,6 +83,7 @@ def test_what_was_touched_or_changed_is_unpacked_again_and_only_that_is_written(
     assert (dest / "a/0.jpg").read_bytes() == b"touched"
     stage(FolderOrigin(source), dest, Selection(), replace(UNPACK, overwrite=True))
     assert (dest / "a/0.jpg").read_bytes() == FILES["0.jpg"] and (dest / "a/1.jpg").stat().st_mtime_ns == kept
+    (source / "other.txt").write_text("still there")
     (source / "a.tar").unlink()
     gone = stage(FolderOrigin(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True))
     assert gone.gone == len(FILES) and not (dest / "a").exists()

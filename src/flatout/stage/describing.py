@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flatout.report.layout import wrap
 from flatout.report.quantities import duration, size
 from flatout.terminal_text import one_line
 
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from flatout.stage.progress import Summary
 
 NAMED = 5
+WIDTH = 80  # columns
+
+
+def _wrapped(text: str) -> list[str]:
+    """A sentence, indented as it is, in lines of at most WIDTH columns; those that go on are indented further."""
+    indent = " " * (len(text) - len(text.lstrip()))
+    first, *more = wrap(text, WIDTH - len(indent) - 2) if len(text) > WIDTH else [text.lstrip()]
+    return [f"{indent}{first}", *(f"{indent}  {line}" for line in more)]
 
 
 def outlook_lines(address: str, outlook: dict[str, object]) -> str:
@@ -36,14 +45,14 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
         f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
     ]
     if outlook["refused"]:
-        lines.append(
+        lines += _wrapped(
             f"  {number('refused'):,} would be left out: keys that cannot be file names, links that lead nowhere"
         )
     unlisted = outlook["unlisted"]
     assert isinstance(unlisted, tuple)
-    lines += [f"  not listed: {one_line(why)}" for why in unlisted[:NAMED]]
+    lines += [line for why in unlisted[:NAMED] for line in _wrapped(f"  not listed: {one_line(why)}")]
     if isinstance(seconds, float) and missing:
-        lines.append(
+        lines += _wrapped(
             f"  about {duration(seconds)} to read them: a prediction from reading {number('tried_files'):,} of the "
             f"files, {number('tried_at_once')} at once; writing many small files may take longer"
         )
@@ -53,29 +62,31 @@ def outlook_lines(address: str, outlook: dict[str, object]) -> str:
 def summary_lines(summary: Summary) -> str:
     """How a staging ended."""
     lines = [
-        f"staged {_count(summary.copied)}, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
-        f"{summary.files_per_s:,.0f} files/s, {size(summary.bytes_per_s)}/s, up to {summary.most_at_once} at once",
+        *_wrapped(
+            f"staged {_count(summary.copied)}, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
+            f"{summary.files_per_s:,.0f} files/s, {size(summary.bytes_per_s)}/s, up to {summary.most_at_once} at once"
+        ),
         f"  there now: {_count(summary.total_files)}, {size(summary.total_bytes)} in {summary.destination}",
     ]
     if summary.kept:
         adopted = f", {summary.adopted:,} of them not staged by flatout" if summary.adopted else ""
         lines.append(f"  {summary.kept:,} were complete already{adopted}")
     if summary.verified:
-        lines.append(f"  compared with the source: {verified_text(summary.verified)}")
+        lines += _wrapped(f"  compared with the source: {verified_text(summary.verified)}")
     if summary.changed:
         lines.append(f"  {summary.changed:,} pictures were changed on the way")
     if summary.dropped:
-        lines.append(
+        lines += _wrapped(
             f"  {summary.dropped:,} pictures cannot be decoded and were left out: {one_line(summary.dropped_names[0])}"
         )
     if summary.retries:
         lines.append(f"  {summary.retries:,} tries again, {summary.slow_downs:,} of them asked for by the store")
     if summary.refused:
-        lines.append(f"  {summary.refused:,} left out, such as {one_line(summary.refusals[0])}")
+        lines += _wrapped(f"  {summary.refused:,} left out, such as {one_line(summary.refusals[0])}")
     if summary.gone:
-        lines.append(_gone_line(summary))
+        lines += _wrapped(_gone_line(summary))
     if summary.not_pruned:
-        lines.append(f"  nothing was pruned: {one_line(summary.not_pruned)}")
+        lines += _wrapped(f"  nothing was pruned: {one_line(summary.not_pruned)}")
     if summary.classes is not None:
         lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
     if summary.failed:
@@ -119,21 +130,21 @@ def verified_text(verified: dict[str, int]) -> str:
 
 def packed_lines(packed: PackSummary) -> str:
     """How a packing ended."""
-    parts = f", parts {', '.join(packed.splits)}" if packed.splits != ("",) else ""
-    lines = [
+    parts = f", splits {', '.join(packed.splits)}" if packed.splits != ("",) else ""
+    lines = _wrapped(
         f"packed {packed.images:,} images of {packed.classes} classes, {size(packed.bytes)}, in "
         f"{duration(packed.seconds)}: {packed.images_per_s:,.0f} images/s{parts}"
-    ]
+    )
     if packed.kept:
         lines.append(f"  {packed.kept:,} more lay in whole parts of an earlier packing")
     if packed.changed:
         lines.append(f"  {packed.changed:,} were changed on the way")
     if packed.dropped:
-        lines.append(
+        lines += _wrapped(
             f"  {packed.dropped:,} cannot be decoded and were left out, such as {one_line(packed.dropped_names[0])}"
         )
     if packed.shards:
-        lines.append("Read the shards with webdataset; index.json names them, and its indexed reader takes it.")
+        lines += _wrapped("Read the shards with webdataset; index.json names them, and its indexed reader takes it.")
     else:
         lines.append(f"Train on it: flatout train RECIPE --data {packed.destination}")
     return "\n".join(lines)

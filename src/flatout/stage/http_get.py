@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from flatout.stage.failures import failure_of, status_failure
 from flatout.stage.http_requests import trusted
+from flatout.stage.store_facts import see_answer
 
 CONNECT_S = 10.0
 SILENT_S = 60  # a server that sends nothing for so long is given up
@@ -29,7 +30,9 @@ LEAST_BYTES_PER_S = 4096  # of a body, once SILENT_S have passed: a connection t
 HEAD_BYTES = 64 << 10
 TELLING = (404, 408, 410, 412, 429, *range(500, 600))  # statuses that say enough without a library
 _PLAIN = re.compile(r"[!-~]+")  # what may stand in a request line
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*(?=\r|$)")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r|$)")
+_ETAG = re.compile(rb"\r\netag:[ \t]*([^\r\n]*)")
+_RANGE = re.compile(rb"\r\ncontent-range:[ \t]*([^\r\n]*)")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,6})[ \t]*(?=\r|$)")
 _CLOSE = re.compile(rb"\r\nconnection:[^\r]*close")
 
@@ -76,7 +79,7 @@ class PlainGets:
             where: names the object in errors.
             start: of the range.
             length: of the range; None: the whole object.
-            version: ETag that a range must be of.
+            version: ETag that the bytes must be of.
 
         Raises:
             Failure: it could not be read.
@@ -97,7 +100,7 @@ class PlainGets:
         request = _request(server, target, start, length, version)
         connection = None
         try:
-            connection, left, have = self._ask(server, request, buffer, length, where)
+            connection, left, have = self._ask(server, request, buffer, where, (start, length, version))
             if have > left:
                 raise ConnectionError("more bytes came than the head says")
             began, came = time.monotonic(), 0
@@ -124,7 +127,7 @@ class PlainGets:
                 connection.socket.close()
 
     def _ask(
-        self, server: Server, request: bytes, buffer: memoryview, length: int | None, where: str
+        self, server: Server, request: bytes, buffer: memoryview, where: str, asked: tuple[int, int | None, str]
     ) -> tuple[_Connection, int, int]:
         """Connection, size of the body, and how much of it is in the buffer already."""
         idle = self._kept(server)
@@ -142,7 +145,7 @@ class PlainGets:
                     raise
                 continue  # the server closed it while it was not used
             try:
-                return connection, _size(connection, head, length, where), have
+                return connection, _size(connection, head, where, *asked), have
             except BaseException:
                 connection.socket.close()
                 raise
@@ -249,9 +252,9 @@ def _request(server: Server, target: str, start: int, length: int | None, versio
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-def _size(connection: _Connection, head: bytes, length: int | None, where: str) -> int:
+def _size(connection: _Connection, head: bytes, where: str, start: int, length: int | None, version: str) -> int:
     """Length of the body of a plain answer; notes whether the connection is kept after it."""
-    head = head.lower()
+    sent, head = head, head.lower()
     if not head.startswith((b"http/1.1 ", b"http/1.0 ")) or not head[9:12].isdigit():
         raise Unusual
     status = int(head[9:12])
@@ -261,5 +264,12 @@ def _size(connection: _Connection, head: bytes, length: int | None, where: str) 
     sizes = _LENGTH.findall(head)
     if status != (200 if length is None else 206) or len(sizes) != 1 or b"\r\ntransfer-encoding:" in head:
         raise Unusual
+    see_answer(status, _value(_ETAG, head, sent), _value(_RANGE, head, sent), where, start, length, version)
     connection.kept = head.startswith(b"http/1.1") and _CLOSE.search(head) is None
     return int(sizes[0])
+
+
+def _value(name: re.Pattern[bytes], head: bytes, sent: bytes) -> str:
+    """A header as it was sent, found in the head in lower case; empty: there is none."""
+    found = name.search(head)
+    return sent[found.start(1) : found.end(1)].decode("latin-1") if found else ""

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from flatout.stage.failures import Failure, failure_of, short
+from flatout.stage.store_facts import see_answer
 
 CONNECT_S, SILENT_S = 10.0, 60.0
 CONNECTIONS = 256
@@ -176,9 +177,19 @@ def range_headers(version: str, start: int, length: int | None) -> dict[str, str
 
 
 def wanted_pieces(
-    requests: HttpRequests, answer: Any, where: str, start: int, length: int | None
+    requests: HttpRequests, answer: Any, where: str, start: int, length: int | None, version: str = ""
 ) -> Generator[bytes, None, None]:
-    """The bytes of a range, also where the server sent all of the object; raises Failure where it breaks off."""
+    """The bytes of a range, also where the server sent all of the object.
+
+    Raises:
+        Failure: it breaks off, is of another version than ``version``, or is not the range that was asked for.
+    """
+    told = answer.headers
+    try:
+        see_answer(answer.status, told.get("ETag", ""), told.get("Content-Range", ""), where, start, length, version)
+    except Failure:
+        answer.close()
+        raise
     if length is None or answer.status == 206:
         yield from requests.pieces(answer, where)
         return

@@ -16,7 +16,7 @@ from flatout.stage.buffers import thread_buffer
 from flatout.stage.failures import Failure, failure_of, without_secrets
 from flatout.stage.folder_walk import FolderWalk
 from flatout.stage.skipped import Skipped
-from flatout.stage.store_facts import Facts
+from flatout.stage.store_facts import Facts, is_etag
 
 S3_SCHEMES = ("s3", "s3a")
 STORE_SCHEMES = (*S3_SCHEMES, "gs", "az", "azure", "abfs", "abfss", "adl", "memory")
@@ -113,7 +113,7 @@ class Origin(ABC):
     def look_again(self, entry: Entry) -> Entry:
         """The object as it is now, where that can be asked for; raises Failure where it is gone."""
         facts = self.facts(entry)
-        if facts is None or facts.size is None or not (entry.version.startswith('"') and facts.etag):
+        if facts is None or facts.size is None or not (is_etag(entry.version) and facts.etag):
             return entry
         return Entry(entry.key, facts.size, facts.etag)
 

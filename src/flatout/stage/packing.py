@@ -8,7 +8,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,13 +20,13 @@ from flatout.stage.bringing import Options
 from flatout.stage.failures import Failure
 from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
-from flatout.stage.origins import Origin
+from flatout.stage.origins import Entry, Origin
 from flatout.stage.overlap import refuse_overlap
 from flatout.stage.packing_journal import plan_of
 from flatout.stage.packing_split import LAST, Image, Writer, write_split
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
-from flatout.stage.selection import Selection, chosen_classes, selected
+from flatout.stage.selection import Selection, chosen_classes, selected, with_splits
 from flatout.stage.space import DiskFull, check_room
 from flatout.stage.staging import StagingFailed
 from flatout.stage.tar_shards import TarWriter
@@ -68,7 +68,9 @@ def pack(
     report: Callable[[str], None] = lambda line: None,
     shard_bytes: int | None = None,
 ) -> PackSummary:
-    """Write a packed set a split, images in an order drawn by the selection's seed; labels are the first folders.
+    """Write a packed set a split, images in an order drawn by the selection's seed; labels are the class folders.
+
+    Where no splits are chosen, and all folders of the source have names of splits, they are the splits.
 
     A split appears at once when it is whole. After an interruption the same packing goes on: parts (shards) that are
     whole are not read again, nor are splits.
@@ -89,10 +91,12 @@ def pack(
     options = options or Options()
     if options.prune:
         raise UsageError("--prune: a packed set is written whole: remove its folder, and pack again")
-    splits = selection.splits or ("",)
+    others: list[str] = []
+    named = selection.splits
     try:
+        selection = with_splits(origin, selection, report)
         names = chosen_classes(origin, selection)
-        entries = [entry for entry in selected(origin, selection, names) if entry.key.lower().endswith(EXTENSIONS)]
+        entries = _images(selected(origin, selection, names), others)
     except Failure as error:
         raise StagingFailed(f"{origin.address}: cannot be listed: {error}") from None
     if origin.unlisted:
@@ -101,6 +105,10 @@ def pack(
         raise UsageError(f"{origin.address}: no images are selected there")
     if origin.skipped.count:
         report(f"{origin.skipped.count:,} left out, such as {origin.skipped.names[0]}")
+    if others:
+        report(f"{len(others):,} that are no images left out, such as {others[0]}")
+    splits = selection.splits if named else tuple(_that_have_images(selection.splits, entries))
+    splits = splits or ("",)
     destination.mkdir(parents=True, exist_ok=True)
     refuse_overlap(origin, destination)
     progress = Progress(listed=len(entries), listed_bytes=sum(e.size for e in entries), listing_done=True)
@@ -162,6 +170,23 @@ def pack(
         seconds=progress.seconds,
         images_per_s=progress.copied / max(progress.seconds, 1e-9),
     )
+
+
+def _images(entries: Iterable[Entry], others: list[str]) -> list[Entry]:
+    """The images among entries; the keys of the others are added to ``others``."""
+    images = []
+    for entry in entries:
+        if entry.key.lower().endswith(EXTENSIONS):
+            images.append(entry)
+        else:
+            others.append(entry.key)
+    return images
+
+
+def _that_have_images(splits: tuple[str, ...], images: list[Entry]) -> Iterator[str]:
+    for split in splits:
+        if any(image.key.startswith(f"{split}/") for image in images):
+            yield split
 
 
 class _Made:

@@ -14,9 +14,9 @@ from flatout.stage.http_requests import REDIRECTS, HttpRequests, range_headers, 
 from flatout.stage.origins import Entry, Origin, StoreOptions
 from flatout.stage.patience import retry
 from flatout.stage.s3_address import S3Address
-from flatout.stage.s3_listing import Page, page_of
+from flatout.stage.s3_listing import Advance, Page, page_of
 from flatout.stage.s3_signing import signed
-from flatout.stage.store_facts import Facts, facts_of
+from flatout.stage.store_facts import Facts, facts_of, size_in
 from flatout.stage.store_xml import error_text
 
 PAGE = 1_000  # objects a listing request gives at most, on every store
@@ -47,6 +47,7 @@ class S3Origin(Origin):
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         """All objects below ``prefix``, keys as the store has them; markers of folders are left out.
 
+        A key that a page or the one before it gave already is passed over; one without a size is in ``skipped``.
         An address that nothing lies below may be that of one object.
 
         Raises:
@@ -55,11 +56,21 @@ class S3Origin(Origin):
         """
         below = f"{self._base}{prefix}/" if prefix else self._base
         found = False
+        before: set[str] = set()  # keys of the last page
         for page in self._pages({"prefix": below}):
+            now: set[str] = set()
+            for key, said in page.unsized:
+                found = True
+                name = key.removeprefix(self._base)
+                self.skipped.fail(name, f"{name[:80]!r}: the listing gives it no size ({said[:20]!r})")
             for key, size, version in page.objects:
                 found = True
+                if key in now or key in before:
+                    continue
+                now.add(key)
                 if size or not key.endswith("/"):  # consoles make such objects for folders
                     yield Entry(key.removeprefix(self._base), size, version)
+            before = now
         if not found and not prefix and self._base and not self._place.is_folder:
             yield from self._single()
 
@@ -111,9 +122,11 @@ class S3Origin(Origin):
 
     def _pages(self, parameters: Mapping[str, str]) -> Iterator[Page]:
         following: dict[str, str] | None = {}
+        advance = Advance(self.address)
         while following is not None:
             asked = {"list-type": "2", "max-keys": str(PAGE), "encoding-type": "url", **parameters, **following}
             page = retry(functools.partial(self._page, asked), self.tell_failure, self.stopped, self._give_up_s)
+            advance.see(page)
             yield page
             if page.next == following and following:
                 raise Failure("never", f"{self.address}: the server gives the same page of its listing again")
@@ -138,16 +151,16 @@ class S3Origin(Origin):
             if failure.status in (403, 404):
                 return
             raise
-        size = answer.headers.get("Content-Length", "")
-        if not size.isdecimal():
+        size = size_in(answer.headers.get("Content-Length", ""))
+        if size is None:
             raise Failure("never", f"{where}: the server does not say how large it is")
         folder, slash, name = key.rpartition("/")
         self._base = folder + slash
-        yield Entry(name, int(size), answer.headers.get("ETag") or f"{size}:{answer.headers.get('Last-Modified', '')}")
+        yield Entry(name, size, answer.headers.get("ETag") or f"{size}:{answer.headers.get('Last-Modified', '')}")
 
     def _read(self, entry: Entry, start: int, length: int | None, where: str) -> Iterator[bytes]:
         answer = self._ask("GET", f"{self._base}{entry.key}", {}, where, range_headers(entry.version, start, length))
-        yield from wanted_pieces(self._requests, answer, where, start, length)
+        yield from wanted_pieces(self._requests, answer, where, start, length, entry.version)
 
     def _ask(
         self,

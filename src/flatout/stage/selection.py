@@ -7,8 +7,8 @@ import json
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.stage.origins import Entry, Origin
 from flatout.stage.state import State
+
+SPLITS = ("train", "val", "valid", "validation", "test")  # folders of these names hold the splits of a set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,30 @@ def chosen_classes(origin: Origin, selection: Selection) -> list[str] | None:
         return sorted(selection.class_names)
     assert selection.classes is not None
     return draw_classes(names, selection.classes, selection.seed)
+
+
+def with_splits(origin: Origin, selection: Selection, report: Callable[[str], None]) -> Selection:
+    """The selection with the splits that the source has, where none were chosen and its folders are splits alone.
+
+    Args:
+        origin: where the set is.
+        selection: what of it.
+        report: told what the folders were taken for.
+    """
+    if selection.splits:
+        return selection
+    names = origin.folders()
+    found = tuple(name for name in SPLITS if name in names)
+    if not found:
+        return selection
+    listed = ", ".join(found)
+    if len(found) < len(names):
+        report(
+            f"{listed} lie beside other folders: all are taken as classes; --splits {listed.replace(' ', '')} if not"
+        )
+        return selection
+    report(f"{listed}: taken as splits, each with its class folders (--splits chooses)")
+    return replace(selection, splits=found)
 
 
 def selected(origin: Origin, selection: Selection, classes: list[str] | None) -> Iterator[Entry]:

@@ -13,7 +13,7 @@ class Skipped:
     Attributes:
         count: of what is no data: links that lead nowhere or back, sockets, folders that vanished.
         names: of the first of them, each with the reason.
-        unreadable: folders that could not be listed, each with the reason: data that was asked for is missing.
+        unreadable: folders and keys that could not be listed, each with the reason: data that was asked for is missing.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Skipped:
                 self.names.append(f"{key!r}: {why}")
 
     def fail(self, folder: str, why: str) -> None:
-        """Note a folder whose data are missing from the listing."""
+        """Note a folder or a key whose data are missing from the listing."""
         with self._adding:
             self.unreadable[folder] = why
 
@@ -43,5 +43,5 @@ class Skipped:
             self.unreadable.clear()
 
     def hides(self, key: str) -> bool:
-        """Whether a key lies below a folder that could not be listed: it may still be in the source."""
-        return any(not folder or key.startswith(f"{folder}/") for folder in self.unreadable)
+        """Whether a key, or a folder above it, could not be listed: it may still be in the source."""
+        return key in self.unreadable or any(not folder or key.startswith(f"{folder}/") for folder in self.unreadable)

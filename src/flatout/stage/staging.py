@@ -190,8 +190,9 @@ class _Staging:
     def _listing_ends(self) -> None:
         skipped, progress = self.origin.skipped, self.progress
         # Where something was staged before, it is gone from the source: the summary says so.
-        if self.state.is_new and not progress.listed and not progress.refusals and not skipped.unreadable:
-            raise UsageError(self.origin.nothing_found())
+        nothing = not progress.listed and not progress.refusals and not skipped.unreadable
+        if nothing and (self.state.is_new or self.options.prune):
+            raise UsageError(self.origin.nothing_found() + ("" if self.state.is_new else "; nothing was pruned"))
         progress.leave_out(skipped.count, skipped.names)
         for why in skipped.unreadable.values():
             progress.fail(why)
@@ -243,6 +244,9 @@ class _Staging:
         if self.origin.unlisted:
             first = next(iter(self.origin.unlisted))
             gone.kept_because = f"the listing is not complete: {first}"
+            return
+        if not self.progress.listed:
+            gone.kept_because = "the listing found no files"
             return
         meant = partial(self._is_meant, classes=classes)
         prune(gone, self.destination, self.state, listing, meant, self.options.prune_most)

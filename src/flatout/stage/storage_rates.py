@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import random
 import statistics
 import threading
@@ -21,7 +20,7 @@ from flatout.stage.origins import Entry, FolderOrigin, Origin
 from flatout.stage.page_cache import drop
 
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
-KNEE = 1.1  # a doubling that gives less than this is past the knee
+KNEE = 0.9  # of the best rate
 OPENED = 32  # files for the latency
 HEAD_BYTES = 4096
 SMALL_BYTES = 4 << 20  # larger files are no samples
@@ -75,11 +74,9 @@ class Storage:
 
     @property
     def knee(self) -> Rate | None:
-        """The least concurrency from which more gives little."""
-        for now, more in itertools.pairwise(self.small):
-            if more.files_per_s < KNEE * now.files_per_s:
-                return now
-        return self.small[-1] if self.small else None
+        """The least concurrency that reaches KNEE of the best rate: more gives little. None: nothing was read."""
+        best = max((rate.files_per_s for rate in self.small), default=0.0)
+        return next((rate for rate in self.small if rate.files_per_s >= KNEE * best), None)
 
     def files_per_s(self, rate: Rate, size: float) -> float:
         """Files of another size in a second (computed): as many more or fewer as one of them takes less or longer.

@@ -1,15 +1,21 @@
-"""What a server says of an object besides its bytes: whether its ETag is an MD5, and which checksums it keeps."""
+"""What a server says of an object besides its bytes: version, range, checksums, whether its ETag is an MD5."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from flatout.stage.failures import Failure
 
 KINDS = ("crc64nvme", "crc32c", "crc32", "sha256", "sha1")  # cheapest first
 _OF_AMAZON = ("x-amz-request-id", "x-amz-id-2")
 _CHECKSUM = "x-amz-checksum-"
+_ETAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([0-9A-Fa-f]{32}(?:-[0-9]+)?))')  # some listings leave the quotes out
+_RANGE = re.compile(r"bytes[ \t]+([0-9]{1,19})-([0-9]{1,19})/(?:[0-9]+|\*)", re.IGNORECASE)
+_SIZE = re.compile(r"[0-9]{1,19}")
 
 
 class Facts(NamedTuple):
@@ -53,9 +59,58 @@ def facts_of(headers: Mapping[str, str]) -> Facts:
     size, parts = told.get("content-length", ""), told.get("x-amz-mp-parts-count", "")
     return Facts(
         etag=told.get("etag", ""),
-        size=int(size) if size.isdecimal() else None,
+        size=size_in(size),
         has_md5=is_s3 and not by_client and not encryption.startswith("aws:kms"),
         checksums=checksums,
         of_parts=of_parts,
-        parts=int(parts) if parts.isdecimal() else None,
+        parts=size_in(parts),
     )
+
+
+def size_in(text: str) -> int | None:
+    """The number of bytes that a header or a listing says; None where it is no such number, or 2**63 and more."""
+    found = _SIZE.fullmatch(text.strip())
+    size = int(found[0]) if found else None
+    return size if size is not None and size < 1 << 63 else None
+
+
+def is_etag(version: str) -> bool:
+    """Whether a version is an ETag, not a size with a time."""
+    return _ETAG.fullmatch(version) is not None
+
+
+def is_other_version(etag: str, version: str) -> bool:
+    """Whether an answer's ETag names another version than the listed one; False where either of them is no ETag."""
+    sent, listed = _ETAG.fullmatch(etag.strip()), _ETAG.fullmatch(version)
+    return sent is not None and listed is not None and sent[sent.lastindex or 0] != listed[listed.lastindex or 0]
+
+
+def see_answer(
+    status: int, etag: str, content_range: str, where: str, start: int, length: int | None, version: str
+) -> None:
+    """See that an answer holds what was asked for.
+
+    Args:
+        status: of the answer: 200 or 206.
+        etag: its ETag header; empty: it has none.
+        content_range: its Content-Range header; empty: it has none.
+        where: names the object in errors.
+        start: of the range that was asked for.
+        length: of that range; None: the whole object was asked for.
+        version: as listed; empty: any.
+
+    Raises:
+        Failure: it is of another version, or a 206 does not name the range that was asked for.
+    """
+    if is_other_version(etag, version):
+        raise Failure("changed", f"{where}: replaced at the source since it was listed")
+    if status != 206:
+        return
+    found = _RANGE.fullmatch(content_range.strip())
+    if length is None:
+        raise Failure("mismatch", f"{where}: the server sent a range where the whole object was asked for")
+    if found is None or (int(found[1]), int(found[2])) != (start, start + length - 1):
+        sent = f"bytes {found[1]}-{found[2]}" if found else "bytes of an unnamed range"
+        raise Failure(
+            "mismatch", f"{where}: the server sent {sent} where bytes {start}-{start + length - 1} were asked for"
+        )

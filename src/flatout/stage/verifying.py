@@ -10,11 +10,11 @@ from typing import NamedTuple
 from flatout.stage.checksums import CRC_OF_PARTS, PART_BYTES, Checksum, checksum_of, running
 from flatout.stage.failures import Failure
 from flatout.stage.origins import Entry, Origin
-from flatout.stage.state import SIZE_ONLY
-from flatout.stage.store_facts import KINDS, Facts
+from flatout.stage.store_facts import KINDS, Facts, is_other_version
 
 _ETAG = re.compile(r'"?([0-9a-f]{32})(?:-([1-9][0-9]{0,4}))?"?')
 _MIB = 1 << 20
+PARTS_UNKNOWN = "size only (its checksum of parts could not be compared)"
 _USUAL_MIB = (8, 16, 5, 64, 50, 10, 15, 32, 100, 128, 20, 25, 200, 256, 500, 512)  # parts of usual clients
 
 
@@ -102,7 +102,7 @@ class Verification:
 def same_version(entry: Entry, origin: Origin) -> Facts | None:
     """What the store says of the version that was listed; None: it cannot be asked. Raises Failure for another one."""
     facts = origin.facts(entry)
-    if facts is not None and facts.etag and entry.version.startswith('"') and facts.etag != entry.version:
+    if facts is not None and is_other_version(facts.etag, entry.version):
         raise Failure("changed", f"{entry.key}: replaced at the source since it was listed")
     return facts
 
@@ -124,9 +124,9 @@ class Plan(NamedTuple):
 
     Attributes:
         checksum: to compute.
-        expected: as it is noted; None: the store offers nothing to compare.
+        expected: as it is noted; None: there is nothing that can be compared.
         is_certain: other bytes are wrong; else the store may have made its own in another way.
-        verified: what to say of bytes that match.
+        verified: what to say of bytes that match; with nothing expected, of all.
     """
 
     checksum: Checksum
@@ -154,7 +154,8 @@ def plan_for(entry: Entry, origin: Origin, facts: Facts | None) -> Plan:
         if part_bytes and etag and (facts is None or facts.has_md5):
             how = Checksum("md5", part_bytes)
             return Plan(how, f"{how.name}:{etag[1]}", is_certain, "md5 of parts")
-    return Plan(CRC_OF_PARTS, None, False, SIZE_ONLY)
+    offers_parts = count is not None and (facts is None or facts.has_md5 or bool(kinds))
+    return Plan(CRC_OF_PARTS, None, False, PARTS_UNKNOWN if offers_parts else origin.unverified)
 
 
 def usual_part(size: int, count: int) -> int | None:
@@ -186,11 +187,13 @@ def judge_parts(plan: Plan, found: str, entry: Entry, origin: Origin, file: str)
     if found == plan.expected:
         return plan.verified
     if plan.expected is None:
-        return origin.unverified
+        return plan.verified
     if not plan.is_certain:  # the parts were of another size, or the ETag is made of something else
         better = plan_for(entry, origin, same_version(entry, origin))
-        if better.expected is None or not better.is_certain:
-            return origin.unverified
+        if better.expected is None:
+            return better.verified
+        if not better.is_certain:
+            return PARTS_UNKNOWN
         if checksum_of(file, better.expected) == better.expected:
             return better.verified
     raise _differs(entry)

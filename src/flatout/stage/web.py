@@ -18,7 +18,7 @@ from flatout.stage.http_get import PlainGets
 from flatout.stage.http_requests import HttpRequests, range_headers, wanted_pieces
 from flatout.stage.origins import LIST_SUFFIXES, Entry, Origin
 from flatout.stage.patience import retry
-from flatout.stage.store_facts import Facts, facts_of
+from flatout.stage.store_facts import Facts, facts_of, size_in
 
 ASKED_AT_ONCE = 32  # for sizes
 FIRST_ANSWER_S = 10.0  # that a server which never answered is tried for
@@ -128,7 +128,7 @@ class WebOrigin(Origin):
     def _read(self, entry: Entry, start: int, length: int | None) -> Iterator[bytes]:
         url = self._urls[entry.key]
         answer = self._get(url, range_headers(entry.version, start, length))
-        yield from wanted_pieces(self._requests, answer, shown(url), start, length)
+        yield from wanted_pieces(self._requests, answer, shown(url), start, length, entry.version)
 
     def _add(self, word: str, base: str, where: str) -> None:
         """Take an address of the list, which is below ``base`` where it is relative."""
@@ -164,7 +164,7 @@ class WebOrigin(Origin):
     def _asked(self, key: str, url: str) -> Entry:
         answer = self._requests.request("HEAD", url, shown(url))
         size = answer.headers.get("Content-Length", "")
-        if answer.status in _NO_HEAD or answer.status == 206 or (answer.status == 200 and not size.isdecimal()):
+        if answer.status in _NO_HEAD or answer.status == 206 or (answer.status == 200 and size_in(size) is None):
             # The first byte alone is asked for; of a server without ranges, the head of the whole.
             answer = self._requests.request("GET", url, shown(url), range_headers("", 0, 1))
             answer.close()
@@ -174,12 +174,13 @@ class WebOrigin(Origin):
                 size = ""
         if answer.status not in (200, 206, 416):
             raise status_failure(answer.status, shown(url), retry_after=answer.headers.get("Retry-After"))
-        if not size.isdecimal():
+        whole_size = size_in(size)
+        if whole_size is None:
             raise Failure("never", f"{shown(url)}: the server does not say how large it is")
         tag = answer.headers.get("ETag", "")
         # A weak tag names no bytes, and cannot be asked for.
         changed = answer.headers.get("Last-Modified", "")
-        return Entry(key, int(size), tag if tag.startswith('"') else f"{size}:{changed}")
+        return Entry(key, whole_size, tag if tag.startswith('"') else f"{size}:{changed}")
 
     def _list(self, source: str) -> str:
         def read() -> bytes:
