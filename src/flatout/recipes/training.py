@@ -72,6 +72,11 @@ def train_recipe(
         )
     test = find_test(recipe)
     if recipe.folds is not None:
+        if data.validation is not None:
+            report(
+                f"data.validation: {recipe.data.validation} is not used, since folds hold out parts of the training "
+                "images: set it to null to say so"
+            )
         from flatout.recipes.folds import train_folds
 
         return train_folds(
