@@ -22,13 +22,14 @@ _PROBE = "_flatout_probe"
 
 
 @contextmanager
-def watch(runs_dir: Path | str = Path(".flatout/runs")) -> Iterator[Path | None]:
+def watch(runs_dir: Path | str = Path(".flatout/runs"), name: str | None = None) -> Iterator[Path | None]:
     """Record the training inside the ``with`` block into a run folder.
 
     Below ``flatout profile`` the command is recorded already: then this does nothing.
 
     Args:
         runs_dir: Folder in which the run folder is made.
+        name: Ends the run folder's name; None: the script's.
 
     Yields:
         The run folder (read it with ``flatout report``), or None when nothing is recorded here.
@@ -43,7 +44,7 @@ def watch(runs_dir: Path | str = Path(".flatout/runs")) -> Iterator[Path | None]
     folder = Path(runs_dir).absolute()
     command = [sys.executable, *(sys.argv or ["python"])]
     with exclusive(folder):
-        run = new_run(folder, command)
+        run = new_run(folder, [name] if name else command)
         info = run_info(run, command, Bounds(full=True))
         write_run_json(run, info)
         write_machine(run)
@@ -57,8 +58,12 @@ def watch(runs_dir: Path | str = Path(".flatout/runs")) -> Iterator[Path | None]
             env={name: value for name, value in os.environ.items() if name != "FLATOUT_RUN"},
         )
         _attach(run)
+        stop, code = "finished", 0
         try:
             yield run
+        except BaseException as error:
+            stop, code = _ended_by(error)
+            raise
         finally:
             with (run / "control").open("r+b") as control:
                 control.write(bytes([1]))  # in place: other processes have the page mapped
@@ -71,8 +76,18 @@ def watch(runs_dir: Path | str = Path(".flatout/runs")) -> Iterator[Path | None]
             # A line, not the end of the file: workers that were forked meanwhile hold its standard input open too.
             sampler.communicate(b"end\n")
             add_sources(run)
-            info.update(end_ns=time.monotonic_ns(), stop="finished", exit_code=0, clean=True, problems=trim(run))
+            info.update(end_ns=time.monotonic_ns(), stop=stop, exit_code=code, clean=True, problems=trim(run))
             write_run_json(run, info)
+
+
+def _ended_by(error: BaseException) -> tuple[str, int]:
+    """How the code ended, and the exit code that it leads to."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return "finished", 0
+    code = getattr(error, "exit_code", getattr(error, "code", None))
+    return "failed", code if isinstance(code, int) else 1
 
 
 def _attach(run: Path) -> None:

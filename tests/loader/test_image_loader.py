@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import torch
 from PIL import Image
 
 from flatout.errors import UsageError
-from flatout.loader.choice import usable_cores
+from flatout.loader import choice
+from flatout.loader.choice import second_thread_gain, usable_cores
 from flatout.loader.contract import Batch
 from flatout.loader.finish import Finish
 from flatout.loader.image_loader import ImageLoader
@@ -126,7 +128,39 @@ def test_an_unreadable_image_is_named_with_its_path(source: FolderSource, tmp_pa
 def test_a_choice_left_open_is_made_by_measuring_and_says_so(source: FolderSource) -> None:
     with loader(source, backend="auto", workers=2) as made:
         assert made.choice.backend in ("threads", "processes")
-        assert "a second thread gave" in made.choice.reason
+        assert "a second thread" in made.choice.reason
+
+
+def rates(*gains: float) -> Callable[[int], float]:
+    """Rates of one and two threads in turn, with these gains."""
+    coming = iter([rate for gain in gains for rate in (100.0, 100.0 * gain)])
+    return lambda threads: next(coming)
+
+
+@pytest.mark.parametrize(
+    ("gains", "found"),
+    [
+        ((1.8, 1.7, 1.9), 1.8),
+        ((0.29, 1.8, 7.31), 1.8),  # one turn that something else disturbed
+        ((1.0, 1.0, 1.1), 1.0),
+        ((7.31, 7.0, 6.5, 1.7, 1.6, 1.8), 1.7),
+        ((0.29, 0.3, 0.2, 0.1, 0.3, 0.4), None),
+        ((7.31, 7.0, 6.5, 3.0, 4.0, 5.0), None),
+    ],
+)
+def test_a_second_threads_gain_is_a_median_and_physically_possible(
+    gains: tuple[float, ...], found: float | None
+) -> None:
+    assert second_thread_gain(rates(*gains)) == (found and pytest.approx(found))
+
+
+def test_where_nothing_can_be_measured_the_default_is_taken_and_the_reason_said(
+    source: FolderSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "_steady_rate", lambda maker, places, threads: 100.0 if threads == 1 else 900.0)
+    with loader(source, backend="auto", workers=2) as made:
+        assert made.choice.backend == "threads"
+        assert "could not be measured: the machine is busy" in made.choice.reason
 
 
 def test_images_that_wait_for_their_bytes_get_more_threads_than_cores(

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from flatout.cli import main
 from flatout.recipes.checkpoints import (
+    LAST,
     Checkpoints,
     DamagedCheckpoint,
     WholeFiles,
@@ -21,6 +23,9 @@ from flatout.recipes.checkpoints import (
     read_checkpoint,
 )
 from flatout.recipes.contract import EpochRecord, TrainingFailed
+from flatout.recipes.datasets import save_classes
+from flatout.recipes.reading import save_recipe
+from tests.recipes.small_training import recipe as small_recipe
 
 CONTENT = {"state_dict": {"weight": torch.arange(200_000.0)}, "epoch": 3}
 
@@ -123,3 +128,43 @@ def test_exactly_the_best_and_the_last_are_kept_whenever_the_process_was_killed(
         save(tmp_path, records[:count], 2)  # killed after the checkpoint: the epoch is trained again
     assert sorted(os.listdir(tmp_path)) == ["best-003.ckpt", "best-004.ckpt", "best-mine.ckpt", "last.ckpt"]
     assert [path.name for path in kept_checkpoints(tmp_path)] == ["last.ckpt", "best-004.ckpt", "best-003.ckpt"]
+
+
+class Malicious:
+    """Runs code when it is unpickled without care."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.trace}",)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_code_in_a_checkpoint_or_in_weights_is_never_run(
+    legacy: bool,
+    tmp_path: Path,
+    photographs: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace, run = tmp_path / "trace", tmp_path / "run"
+    run.mkdir()
+    wanted = small_recipe(photographs)
+    save_recipe(wanted, run)
+    save_classes(run, ("a", "b", "c"))
+    content = {"state_dict": {"model.weight": torch.zeros(2)}, "flatout": Malicious(trace)}
+    torch.save(content, run / LAST, _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(DamagedCheckpoint, match=r"last\.ckpt: is no whole checkpoint"):
+        read_checkpoint(run / LAST)
+    for words in (
+        ["predict", str(run), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
+        ["predict", str(run / LAST), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
+        ["train", str(run / "recipe.yaml"), "--output", str(run), "--resume", "--no-record"],
+        ["train", str(run / "recipe.yaml"), "--no-record", "--set", f"model.weights={run / LAST}"],
+    ):
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert "last.ckpt" in said.splitlines()[-1] and "Traceback" not in said
+    assert not trace.exists()

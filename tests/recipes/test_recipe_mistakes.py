@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flatout.cli import main
+from flatout.recipes.reading import read_recipe
 
 # What stands in the file, and what the line has to hold.
 IN_FILES: list[tuple[str, list[str]]] = [
@@ -109,12 +110,42 @@ IN_FILES: list[tuple[str, list[str]]] = [
     ("training: [1", ["mine.yaml", "correct the YAML"]),
     ("- a\n- b", ["mine.yaml", "keys and values"]),
     ("\tepochs: 1", ["mine.yaml:1", "correct the YAML"]),
+    ("training: {epochs: 1}\n---\ntraining: {epochs: 2}", ["mine.yaml:2", "second document"]),
+    ("training: {seed: 2024-01-02}", ["training.seed", "integer", "2024-01-02"]),
+    ("training: {seed: 2024-13-45}", ["mine.yaml", "cannot be read", "correct the YAML"]),
+    ("training: {seed: !!float abc}", ["mine.yaml", "cannot be read", "correct the YAML"]),
+    ("training: {seed: !!set {a, b}}", ["training.seed", "integer"]),
+    ("training: {seed: !mine 3}", ["training.seed", "integer", "3"]),
+    ("training: {seed: 1e99999}", ["training.seed", "finite"]),
+    ("images: {size: .inf}", ["images.size", "finite", "inf"]),
+    ("? [a, b]\n: 1", ["mine.yaml", "unknown key"]),
+    ("training: &a {seed: *a}", ["mine.yaml:1", "inside of itself"]),
+    ("training: *nowhere", ["mine.yaml:1", "undefined alias"]),
+    ("epochs: \0", ["mine.yaml", "not allowed"]),
 ]
+
+# Small texts that stand for a lot.
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 10)
+)
+ENDLESS: dict[str, tuple[bytes, str]] = {
+    "nested brackets": (b"[" * 5000, "32 levels"),
+    "nested dashes": (b"- " * 5000 + b"1", "32 levels"),
+    "a long integer": (b"training: {seed: " + b"9" * 6000 + b"}", "6,000 characters"),
+    "a long hexadecimal integer": (b"training: {seed: 0x" + b"f" * 1990 + b"}", "training.seed"),
+    "aliases of aliases": (BOMB.encode(), "10,000 values"),
+    "many values": (b"training: {seed: [" + b"1, " * 20_000 + b"]}", "10,000 values"),
+    "a large file": (b"# " + b"x" * (1 << 20), "1,048,576 bytes"),
+    "no text": (bytes(range(256)), "no text"),
+}
 
 BY_OPTIONS: list[tuple[list[str], list[str]]] = [
     (["--set", "training.epoch=3"], ["--set training.epoch=3", "did you mean training.epochs?"]),
     (["--set", "training.epochs"], ["--set training.epochs", "key=value"]),
     (["--set", "training.epochs=["], ["--set training.epochs=[", "no YAML value"]),
+    (["--set", f"training.seed={'9' * 5000}"], ["training.seed", "no YAML value", "5,000 characters"]),
+    (["--set", f"training.seed={'[' * 5000}"], ["training.seed", "no YAML value", "32 levels"]),
+    (["--set", "training.seed=1\n---\n2"], ["training.seed", "no YAML value", "second document"]),
     (["--set", "training.epochs.more=1"], ["--set training.epochs.more=1", "is a value, not a section"]),
     (["--set", "images.crop_scale=[0.5, 2]"], ["--set images.crop_scale=[0.5, 2]", "less than or equal to 1"]),
     (["--set", "schedule.warmup_epochs=7"], ["--set schedule.warmup_epochs=7", "7 of 6 epochs"]),
@@ -152,7 +183,24 @@ def test_a_mistake_in_a_file(text: str, words: list[str], tmp_path: Path, capsys
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["mine.yaml"]
 
 
-@pytest.mark.parametrize(("options", "words"), BY_OPTIONS, ids=[" ".join(options) for options, _ in BY_OPTIONS])
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("what", list(ENDLESS))
+def test_a_text_that_stands_for_more_than_a_recipe_is_refused_at_once(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, word = ENDLESS[what]
+    (tmp_path / "mine.yaml").write_bytes(text)
+    said = refused(["mine.yaml"], capsys)
+    assert word in said and "fault of flatout" not in said and len(said) < 1000
+
+
+@pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "\ufefftraining: {epochs: 20}\n", "---\n"])
+def test_a_document_without_keys_is_the_defaults(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    assert read_recipe("mine.yaml").task == "image-classification"
+
+
+@pytest.mark.parametrize(("options", "words"), BY_OPTIONS, ids=[" ".join(options)[:60] for options, _ in BY_OPTIONS])
 def test_a_mistake_in_options(
     options: list[str], words: list[str], photographs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

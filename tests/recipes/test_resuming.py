@@ -13,10 +13,11 @@ import pytest
 from flatout.commands.train import resume_command
 from flatout.errors import UsageError
 from flatout.recipes import fitting
-from flatout.recipes.datasets import open_data
+from flatout.recipes.datasets import open_data, open_test, save_classes
 from flatout.recipes.fitting import fit
 from flatout.recipes.folds import train_folds
 from flatout.recipes.output_folder import check_output, remove_unfinished
+from flatout.recipes.predicting import find_trained, predict
 from flatout.recipes.training import train_recipe
 from tests.loader.photographs import make_class_folders
 from tests.recipes.small_training import losses, quiet, recipe
@@ -138,6 +139,26 @@ def test_finished_folds_are_not_trained_on(photographs: Path, tmp_path: Path, mo
     assert (tmp_path / "run/out_of_fold.csv").read_bytes() == table
 
 
+def test_checkpoints_of_two_folds_that_were_exchanged_are_refused(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(photographs, "folds={count: 2}", "data.validation=null", "training.epochs=1")
+    data, run = open_data(wanted), tmp_path / "run"
+    train_folds(wanted, data, run, report=quiet, show_progress=False)
+    for name in ("last.ckpt", "best-000.ckpt"):
+        (run / "fold-0" / name).rename(tmp_path / name)
+        (run / "fold-1" / name).rename(run / "fold-0" / name)
+        (tmp_path / name).rename(run / "fold-1" / name)
+    with pytest.raises(UsageError, match="trained on other images"):
+        train_folds(wanted, data, run, resume=True, report=quiet, show_progress=False)
+
+
+def test_a_checkpoint_does_not_predict_for_the_classes_of_another(
+    photographs: Path, folder: Path, tmp_path: Path
+) -> None:
+    save_classes(folder, ("x", "y", "z"))
+    with pytest.raises(UsageError, match=r"was trained on other classes than classes\.json"):
+        predict(find_trained(folder), open_test(str(photographs / "val")))
+
+
 def test_a_training_is_not_begun_over_another_or_over_somebodys_files(
     photographs: Path, trained: Path, tmp_path: Path, no_training: None
 ) -> None:
@@ -181,8 +202,9 @@ import os, random, signal, sys, time
 from pathlib import Path
 import pytorch_lightning, timm.data, timm.optim, timm.scheduler, torch
 import flatout.recipes.checkpoints as checkpoints
-from flatout.recipes.datasets import open_data
+from flatout.recipes.datasets import open_data, open_test, save_classes
 from flatout.recipes.output_folder import remove_unfinished
+from flatout.recipes.predicting import find_trained, predict
 from flatout.recipes.training import train_recipe
 from tests.recipes.small_training import losses, quiet, recipe
 

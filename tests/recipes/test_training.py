@@ -398,6 +398,19 @@ def test_a_subset_has_the_same_class_indices_in_training_and_validation(photogra
         assert all(s.key.startswith(data.classes[s.label]) for s in source.samples)
 
 
+def test_the_last_epoch_is_scored_whatever_lies_between_validations(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(photographs, "training.epochs=5", "training.validate_every=3")
+    done = fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    assert [record.epoch for record in done.records if "val/acc1" in record.metrics] == [2, 4]
+
+
+def test_validation_images_that_folds_do_not_use_are_said(photographs: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    wanted = recipe(photographs, "folds={count: 2}", "training.epochs=1")
+    train_recipe(wanted, open_data(wanted), tmp_path / "run", report=said.append, show_progress=False)
+    assert sum("data.validation: val is not used" in line for line in said) == 1
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json as json_format
 import os
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,13 +34,13 @@ def cache(
 
     Example: flatout cache --from /mnt/s3/imagenet --at /nvme/cache --budget 50GiB -- python train.py
     """
-    from flatout.errors import CommandError, UsageError
+    from flatout.errors import UsageError
     from flatout.probe.cache_folder import NAME as CACHE_NAME
-    from flatout.probe.read_cache import ReadCache
+    from flatout.probe.cache_folder import OWN_FILES
+    from flatout.probe.read_cache import COUNTS, ReadCache
     from flatout.recording.command import check_command, injecting_environment
     from flatout.report.quantities import parse_size
     from flatout.stage.space import check_room
-    from flatout.terminal_text import one_line
 
     check_command(command or [])
     assert command, "checked just now"
@@ -52,23 +55,59 @@ def cache(
     if _lies_in(folder, copies):
         raise UsageError(f"--from {folder}: lies in {copies}, where copies are kept")
     bytes_ = parse_size(budget, option="--budget")
+    own = [at, copies, *(copies / name for name in OWN_FILES)]
+    made = [path for path in own if not os.path.lexists(path)]
     try:
         kept = ReadCache(str(at.absolute()), bytes_)
         kept.begin()
     except OSError as error:
-        raise UsageError(f"--at {at}: {error.strerror or error}") from None
-    check_room(at, max(bytes_ - kept.counts()["used"], 0))
+        _remove(made)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise UsageError(f"--at {at}: {error.strerror or error}") from None
+        _say(f"flatout: {at} is full: nothing can be cached; files are read from where they are")
+        code = _wait(_started(command, dict(os.environ)))
+        if json:
+            print(json_format.dumps(dict.fromkeys(COUNTS, 0) | {"budget": bytes_, "exit_code": code}), file=sys.stderr)
+        raise typer.Exit(code) from None
+    try:
+        check_room(at, max(bytes_ - kept.counts()["used"], 0))
+    except UsageError:
+        kept.end()
+        _remove(made)
+        raise
     settings = {"read_through": f"{folder.absolute()}={at.absolute()}:{bytes_}"}
     variables = {"FLATOUT_SETTINGS": json_format.dumps(settings), "FLATOUT_CACHE_RUN": str(kept.token)}
-    try:
-        child = subprocess.Popen(command, env=injecting_environment() | variables)
-    except OSError as error:
-        raise CommandError(f"cannot start {Path(command[0]).name!r}: {error.strerror}", 126) from None
-    code = _wait(child)
+    code = _wait(_started(command, injecting_environment() | variables))
     counts = kept.counts() | {"budget": bytes_, "exit_code": code}
     kept.end()
-    print(json_format.dumps(counts) if json else one_line(_line(counts, at, folder)), file=sys.stderr)
+    if json:
+        print(json_format.dumps(counts), file=sys.stderr)
+    else:
+        _say(_line(counts, at, folder))
     raise typer.Exit(code)
+
+
+def _say(line: str) -> None:
+    from flatout.terminal_text import one_line
+
+    folded = textwrap.fill(one_line(line), 80, break_on_hyphens=False, break_long_words=False, subsequent_indent="  ")
+    print(folded, file=sys.stderr)
+
+
+def _started(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    from flatout.errors import CommandError
+
+    try:
+        return subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise CommandError(f"cannot start {Path(command[0]).name!r}: {error.strerror}", 126) from None
+
+
+def _remove(made: list[Path]) -> None:
+    """Remove what was made just now, the innermost first, as far as nobody has put anything in."""
+    for path in reversed(made):
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flatout.terminal_text import one_line
+
+if TYPE_CHECKING:
+    from flatout.recipes.lr_range import RangeTest
+
+TIMED_STEPS = 5  # after the first, which also warms up: how long the rest takes is told from them
 
 
 def lr_find(
@@ -31,6 +38,42 @@ def lr_find(
 
     Example: flatout lr-find mine.yaml --data /mnt/nvme/imagenet --write
     """
+    try:
+        path, found = _measured(recipe, data, settings or (), plot, write, min_lr, max_lr, num_training)
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr)
+        raise typer.Exit(130) from None
+    from flatout.recipes.lr_range import save_plot, terminal_plot
+    from flatout.recipes.reading import write_value
+
+    save_plot(found, plot)
+    if json:
+        print(json_format.dumps({**found.as_json(), "plot": str(plot)}))
+    else:
+        print(terminal_plot(found))
+        if found.suggestion is None:
+            print(f"No suggestion: {found.reason}.")
+        else:
+            print(f"Suggestion: {found.suggestion:.3g} at {found.batch_size} images a step:\n  {found.reason}.")
+        print(f"Plot: {plot}")
+    if write and found.suggestion is not None:
+        value = float(f"{found.suggestion:.3g}")
+        write_value(path, "optimizer.lr", value, f"range test, {found.batch_size} images a step")
+        write_value(path, "optimizer.lr_batch_size", found.batch_size, "of the range test")
+        print(f"{path}: optimizer.lr: {value:g}", file=sys.stderr)
+
+
+def _measured(
+    recipe: str,
+    data: str | None,
+    settings: Sequence[str],
+    plot: Path,
+    write: bool,
+    min_lr: float,
+    max_lr: float,
+    num_training: int,
+) -> tuple[Path, RangeTest]:
+    """The recipe's file and its range test; writes nothing."""
     from flatout import extras
     from flatout.errors import UsageError
 
@@ -41,21 +84,21 @@ def lr_find(
     from flatout.recipes.data_config import resolve_images
     from flatout.recipes.datasets import open_data
     from flatout.recipes.fitting import make_loader
-    from flatout.recipes.lr_range import range_test, save_plot, terminal_plot
+    from flatout.recipes.lr_range import range_test
     from flatout.recipes.models import build_model
     from flatout.recipes.prerequisites import check_prerequisites
-    from flatout.recipes.reading import read_recipe, write_value
+    from flatout.recipes.reading import read_recipe
 
     path = find_recipe(recipe)
     if write and path in shipped().values():
         raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
     flags: dict[str, object | None] = {"data.root": data}
-    resolved = read_recipe(recipe, settings or (), flags)
+    resolved = read_recipe(recipe, settings, flags)
     if resolved.data.root is None and recipe == "demo":
         from flatout.recipes.demo_data import demo_data_folder, make_demo_data
 
         flags["data.root"] = str(make_demo_data(demo_data_folder()))
-        resolved = read_recipe(recipe, settings or (), flags)
+        resolved = read_recipe(recipe, settings, flags)
     check_prerequisites(resolved.model_copy(update={"logging": type(resolved.logging).model_validate({})}))
     if not plot.parent.is_dir():
         raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")
@@ -72,10 +115,11 @@ def lr_find(
     model = build_model(resolved, len(images.classes))
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
 
-    def watch(step: int, lr: float, loss: float) -> None:
-        if step % 10 == 0:
-            print(f"step {step}/{num_training}  lr {lr:.3g}  loss {loss:.4f}", file=sys.stderr)
-
+    print(
+        f"range test: {num_training} steps of {resolved.training.batch_size} images, "
+        f"rates from {min_lr:g} to {max_lr:g}",
+        file=sys.stderr,
+    )
     with make_loader(resolved, images, True) as loader:
         found = range_test(
             resolved,
@@ -85,20 +129,25 @@ def lr_find(
             min_lr=min_lr,
             max_lr=max_lr,
             num_training=num_training,
-            watch=watch,
+            watch=_progress(num_training),
         )
-    save_plot(found, plot)
-    if json:
-        print(json_format.dumps({**found.as_json(), "plot": str(plot)}))
-    else:
-        print(terminal_plot(found))
-        if found.suggestion is None:
-            print(f"No suggestion: {found.reason}.")
-        else:
-            print(f"Suggestion: {found.suggestion:.3g} at {found.batch_size} images a step:\n  {found.reason}.")
-        print(f"Plot: {plot}")
-    if write and found.suggestion is not None:
-        value = float(f"{found.suggestion:.3g}")
-        write_value(path, "optimizer.lr", value, f"range test, {found.batch_size} images a step")
-        write_value(path, "optimizer.lr_batch_size", found.batch_size, "of the range test")
-        print(f"{path}: optimizer.lr: {value:g}", file=sys.stderr)
+    return path, found
+
+
+def _progress(steps: int, clock: Callable[[], float] = time.monotonic) -> Callable[[int, float, float], None]:
+    """What is called after each step: prints every tenth, and once how long the rest takes."""
+    from flatout.report.quantities import duration
+
+    first = 0.0
+
+    def watch(step: int, lr: float, loss: float) -> None:
+        nonlocal first
+        if step == 0:
+            first = clock()
+        if step % 10 == 0:
+            print(f"step {step}/{steps}  lr {lr:.3g}  loss {loss:.4f}", file=sys.stderr)
+        if step == TIMED_STEPS:
+            left = (clock() - first) / TIMED_STEPS * (steps - 1 - step)
+            print(f"about {duration(left)} for the other {steps - 1 - step} steps", file=sys.stderr)
+
+    return watch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import typer
@@ -25,5 +26,6 @@ def recipes(
         return
     longest = max(map(len, shipped()))
     for known in shipped():
-        print(f"{known:<{longest}}  {read_recipe(known).about}")
+        line = f"{known:<{longest}}  {read_recipe(known).about}"
+        print(textwrap.fill(line, 80, subsequent_indent=" " * (longest + 2), break_on_hyphens=False))
     print("\nTrain by one:  flatout train NAME --data FOLDER\nChange one:    flatout recipes NAME > mine.yaml")

@@ -6,8 +6,8 @@ import json as json_format
 import shlex
 import sys
 import textwrap
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,10 +124,10 @@ def train(
         },
     )
     images = open_data(resolved)
-    with _recorded(record and int(os.environ.get("WORLD_SIZE", "1")) == 1):
-        from flatout.recipes.training import train_recipe
+    from flatout.recipes.training import train_recipe
 
-        try:
+    try:
+        with _recording(record and int(os.environ.get("WORLD_SIZE", "1")) == 1, Path(recipe).stem) as start_recording:
             fit = train_recipe(
                 resolved,
                 images,
@@ -136,12 +136,13 @@ def train(
                 allowed=frozenset(allow_changes or ()),
                 report=report,
                 show_progress=not quiet,
+                before_training=start_recording,
                 began=_process_start(),
             )
-        except KeyboardInterrupt:
-            if first:  # not wrapped, so that it can be pasted
-                print(f"stopped; go on with:\n{one_line(again)}", file=sys.stderr)
-            raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        if first:  # not wrapped, so that it can be pasted
+            print(f"stopped; go on with:\n{one_line(again)}", file=sys.stderr)
+        raise typer.Exit(130) from None
     if first:
         write_summary(fit)
         _tell(fit, json)
@@ -182,12 +183,19 @@ def _process_start() -> float:
     return time.monotonic() - (time.time() - psutil.Process().create_time())
 
 
-def _recorded(wanted: bool) -> AbstractContextManager[object]:
-    from contextlib import nullcontext
-
+@contextmanager
+def _recording(wanted: bool, name: str) -> Iterator[Callable[[], None]]:
+    """Gives what starts the recording, which ends with the block; called again, it does nothing."""
     from flatout.watching import watch
 
-    return watch() if wanted else nullcontext()
+    with ExitStack() as open_:
+        coming = iter([watch(name=name)] if wanted else [])
+
+        def start() -> None:
+            for recording in coming:
+                open_.enter_context(recording)
+
+        yield start
 
 
 def _tell(fit: Fit, json: bool) -> None:
@@ -204,4 +212,6 @@ def _tell(fit: Fit, json: bool) -> None:
         print(f"  {name:<12} {value:.5g}")
     if fit.best is not None:
         print(f"best epoch: {fit.best_epoch}, {fit.best}")
-        print(f"Predict with it:  flatout predict {fit.folder} --data FOLDER --output submission.csv")
+        # Not wrapped, so that it can be pasted.
+        words = ["flatout", "predict", str(fit.folder), "--data", "FOLDER", "--output", "submission.csv"]
+        print(f"Predict with it:\n{one_line(shlex.join(words))}")

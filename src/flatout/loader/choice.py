@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from flatout.machine.cores import read_cores
 
 TRY_IMAGES = 48
 TRY_S = 1.0
+TURNS, TURN_S = 3, 0.12  # one thread and two are measured in turn
+# What a second thread can give at most is twice, and it never takes half: other figures come from a busy machine.
+PLAUSIBLE = (0.5, 2.2)
 # Two threads of a decoder that releases the interpreter lock give 1.6 to 1.9 times one; of one that holds it, 1.0.
 EFFICIENT = 0.65
 MOSTLY_WAITING = 0.7  # of a thread's time may be spent runnable when it waits for bytes; decoding alone: over 0.9
@@ -32,9 +37,10 @@ class Choice:
 
 
 def choose(maker: Maker, places: Sequence[int], backend: str = "auto", workers: int | str = "auto") -> Choice:
-    """Choose what is left to ``auto``, from decoding some of the data with one thread and with two, a second each.
+    """Choose what is left to ``auto``, from decoding some of the data with one thread and two, two seconds at most.
 
-    ``backend``: threads when a second thread is worth at least 30 %; always where pixels are made on a GPU.
+    ``backend``: threads when a second thread is worth at least 30 %, and where a busy machine lets nothing be measured;
+    always where pixels are made on a GPU.
     ``workers``: one a usable core (affinity and cgroup quota counted); where images wait for storage, as many more
     as their time is longer than the computing in it, which keeps the cores busy.
 
@@ -60,7 +66,7 @@ def choose(maker: Maker, places: Sequence[int], backend: str = "auto", workers: 
     if not places:
         count = cores if workers == "auto" else int(workers)
         return Choice("threads" if backend == "auto" else backend, count, f"{count}, there is nothing to measure with")
-    one, computing = _rate(maker, places[:TRY_IMAGES], 1)
+    one, computing = _rate(maker, places[:TRY_IMAGES])
     if workers != "auto":
         count, why = int(workers), f"{workers} as asked"
     elif computing < MOSTLY_WAITING:
@@ -75,8 +81,9 @@ def choose(maker: Maker, places: Sequence[int], backend: str = "auto", workers: 
         return Choice(backend, count, f"{asked}, {why}")
     if count == 1:
         return Choice("threads", 1, f"threads, {why}: with one worker a process gains nothing")
-    two, _ = _rate(maker, places[:TRY_IMAGES], 2)
-    gain = two / one
+    gain = second_thread_gain(lambda threads: _steady_rate(maker, places[:TRY_IMAGES], threads))
+    if gain is None:
+        return Choice("threads", count, f"threads, {why}: a second thread could not be measured: the machine is busy")
     chosen = "threads" if gain / 2 >= EFFICIENT or cores == 1 else "processes"
     return Choice(chosen, count, f"{chosen}, {why}: a second thread gave {gain:.2f}x of {one:.0f} images/s")
 
@@ -87,25 +94,54 @@ def usable_cores() -> int:
     return max(1, int(usable or 1))
 
 
-def _rate(maker: Maker, places: Sequence[int], threads: int) -> tuple[float, float]:
-    """Images a second, and the share of the threads' time in which they computed or waited for a core."""
-    batch = maker.empty(len(places))
-    until = time.perf_counter() + TRY_S
+def second_thread_gain(rate: Callable[[int], float]) -> float | None:
+    """How many times as many images two threads make as one; None where no plausible figure could be measured.
 
-    def work(offset: int) -> tuple[int, int]:
-        begin, made = _runnable_ns(), 0
-        for slot in range(offset, len(places), threads):
-            if time.perf_counter() > until:
-                break
-            maker.fill(batch, [slot], [places[slot]], epoch=0)
+    Each turn measures one and two right after another, so that both see the same load; the median of the turns counts.
+
+    Args:
+        rate: images a second with so many threads.
+    """
+    for _ in range(2):
+        gain = statistics.median([(1 / rate(1)) * rate(2) for _ in range(TURNS)])
+        if PLAUSIBLE[0] <= gain <= PLAUSIBLE[1]:
+            return gain
+    return None
+
+
+def _rate(maker: Maker, places: Sequence[int]) -> tuple[float, float]:
+    """Images a second of one thread that reads each once, and the share of its time in which it had work to compute."""
+    batch = maker.empty(len(places))
+
+    def work() -> tuple[int, float, int]:
+        began, runnable, made = time.perf_counter(), _runnable_ns(), 0
+        for slot, place in enumerate(places):
+            maker.fill(batch, [slot], [place], epoch=0)
             made += 1
-        return made, _runnable_ns() - begin
+            if time.perf_counter() > began + TRY_S:
+                break
+        return made, max(time.perf_counter() - began, 1e-9), _runnable_ns() - runnable
+
+    with single_threaded_pool(1) as pool:
+        made, wall_s, runnable_ns = pool.submit(work).result()
+    return made / wall_s, runnable_ns / 1e9 / wall_s
+
+
+def _steady_rate(maker: Maker, places: Sequence[int], threads: int) -> float:
+    """Images a second of some threads together, each at its share of the images over and over for a moment."""
+    batch = maker.empty(threads)
+
+    def work(slot: int) -> float:
+        began, made = time.perf_counter(), 0
+        for place in itertools.cycle(places[slot::threads] or places):
+            maker.fill(batch, [slot], [place], epoch=0)
+            made += 1
+            if time.perf_counter() > began + TURN_S:
+                break
+        return made / max(time.perf_counter() - began, 1e-9)
 
     with single_threaded_pool(threads) as pool:
-        begin = time.perf_counter()
-        done = list(pool.map(work, range(threads)))
-    wall = max(time.perf_counter() - begin, 1e-9)
-    return sum(made for made, _ in done) / wall, sum(ns for _, ns in done) / 1e9 / (wall * threads)
+        return sum(pool.map(work, range(threads)))
 
 
 def _runnable_ns() -> int:

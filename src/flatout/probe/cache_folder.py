@@ -14,6 +14,7 @@ import stat
 
 NAME = "flatout-cache"
 TAG = "CACHEDIR.TAG"
+OWN_FILES = (TAG, "users", "state")  # beside the copies
 MARK = (
     b"Signature: 8a477f597d28d172789f06886806bc55\n"
     b"# Made by flatout cache. It may be removed when no training uses it; other files do not belong here.\n"

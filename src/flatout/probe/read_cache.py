@@ -22,6 +22,7 @@ from . import cache_folder
 from .cache_counts import SharedCounts
 
 PASSES = 2  # that must have gone by without a file's being read before it may make room
+COUNTS = ("used", "clock", "bits", "hits", "misses", "hit_bytes", "files")
 _TRIES = 64  # files looked at for room
 _WRITTEN = "written"  # where the link of a file leads that the training itself has written: it is not kept
 # As they are before anything is patched: what the cache does itself is not to be cached.
@@ -74,7 +75,7 @@ class ReadCache:
 
     def counts(self):
         """Numbers since ``begin``: bytes used, files opened, hits, misses, bytes of hits; and distinct files."""
-        found = {name: self._counts.get(name) for name in ("used", "clock", "bits", "hits", "misses", "hit_bytes")}
+        found = {name: self._counts.get(name) for name in COUNTS[:-1]}
         found["files"] = round(self._counts.distinct())
         return found
 

@@ -114,11 +114,14 @@ class Books(pl.Callback):  # type: ignore[misc]
         self._restore_random_states()
         self.loader.set_epoch(trainer.current_epoch)
         planned = min((p.planned_epochs for p in self.policies), default=trainer.max_epochs)
-        last = self.records[-1] if self.records else None
-        every = max(1, int(AGREE_EVERY_S * last.steps / last.train_s)) if last else 1
+        before = self.records[-1] if self.records else None
+        every = max(1, int(AGREE_EVERY_S * before.steps / before.train_s)) if before else 1
         # The first process decides for all: clocks differ.
         planned, self._agree_every = trainer.strategy.broadcast((planned, every))
         task.planned_epochs = float(planned)
+        # The last epoch is scored whatever the others are: its weights are what the training was for.
+        last = trainer.current_epoch + 1 >= planned
+        trainer.check_val_every_n_epoch = 1 if last else task.recipe.training.validate_every
         self._reset_clocks()
 
     def on_train_batch_end(

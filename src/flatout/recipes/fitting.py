@@ -49,6 +49,7 @@ class _Attempt:
     policies: Sequence[Policy]
     report: Callable[[str], None]
     show_progress: bool
+    before_training: Callable[[], None]
     notes: list[str]
 
 
@@ -62,6 +63,7 @@ def fit(
     allowed: Collection[str] = (),
     report: Callable[[str], None] = print,
     show_progress: bool = True,
+    before_training: Callable[[], None] = lambda: None,
 ) -> Fit:
     """Train.
 
@@ -74,6 +76,7 @@ def fit(
         allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
         report: told what is worth a line.
         show_progress: a moving line on standard error.
+        before_training: called when there is something to train, perhaps several times.
 
     Raises:
         UsageError: what the recipe asks for cannot be done with this data or model, or the folder holds a training.
@@ -84,7 +87,7 @@ def fit(
     if not resume and kept_checkpoints(folder):
         raise UsageError(f"{folder}: holds a training already: go on with --resume, or give another --output")
     start = find_start(folder, recipe, data, allowed, report) if resume else None
-    attempt = _Attempt(recipe, data, folder, policies, report, show_progress, [])
+    attempt = _Attempt(recipe, data, folder, policies, report, show_progress, before_training, [])
     size = start.batch_size if start else recipe.training.batch_size
     while True:
         try:
@@ -135,6 +138,7 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
     if start is not None and (why or len(records) >= training.epochs):
         report(f"{folder}: trained already: {why or f'all {training.epochs} epochs'}")
         return _result(recipe, folder, records, why, attempt.notes)
+    attempt.before_training()
     pl.seed_everything(training.seed, verbose=False)
     model = build_model(recipe if start is None else without_weights(recipe), len(data.classes))
     if training.channels_last:

@@ -102,6 +102,7 @@ def train_folds(
     allowed: Collection[str] = (),
     report: Callable[[str], None] = print,
     show_progress: bool = True,
+    before_training: Callable[[], None] = lambda: None,
 ) -> Fit:
     """Train the folds one after another; with a deadline as many as fit, and a submission of ``test`` after each.
 
@@ -145,6 +146,7 @@ def train_folds(
             allowed=allowed,
             report=report,
             show_progress=show_progress,
+            before_training=before_training,
         )
         if ended is not None:
             done = replace(done, stopped=ended["stopped"], notes=tuple(ended["notes"]))

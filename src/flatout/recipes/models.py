@@ -80,6 +80,8 @@ def _load(model: nn.Module, path: Path) -> None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise UsageError(f"model.weights: {path}: not readable as weights: {_first(error)}") from None
+    if not isinstance(state, dict):
+        raise UsageError(f"model.weights: {path}: holds a {type(state).__name__}, not tensors by name")
     for wrapping in ("state_dict", "model"):
         if isinstance(state.get(wrapping), dict):
             state = state[wrapping]

@@ -131,7 +131,11 @@ def _predict_one(one: Trained, source: Source, batch_size: int, skip_bad: bool, 
     recipe, _ = resolve_images(one.recipe)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_model(without_weights(recipe), len(one.classes))
-    saved = read_checkpoint(one.checkpoint)["state_dict"]
+    checkpoint = read_checkpoint(one.checkpoint)
+    origin = checkpoint.get("flatout")
+    if isinstance(origin, dict) and tuple(origin.get("classes", one.classes)) != one.classes:
+        raise UsageError(f"{one.checkpoint}: was trained on other classes than {CLASSES_FILE} beside it names")
+    saved = checkpoint["state_dict"]
     try:
         model.load_state_dict({key[6:]: value for key, value in saved.items() if key.startswith("model.")})
     except RuntimeError as error:

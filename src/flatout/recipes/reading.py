@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.representer import RepresenterError
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.recipes.bounded_yaml import parse_yaml, read_yaml, round_trip_yaml
 from flatout.recipes.catalogue import find_recipe
 from flatout.recipes.schema import Recipe
 
@@ -52,9 +53,9 @@ def read_recipe(
         if not separator or not key:
             raise UsageError(f"--set {text}: give key=value, such as training.epochs=3")
         try:
-            parsed = _yaml().load(value) if value else None
-        except YAMLError:
-            raise UsageError(f"--set {text}: {value!r} is no YAML value") from None
+            parsed = parse_yaml(value, "") if value else None
+        except UsageError as error:
+            raise UsageError(f"--set {text}: no YAML value: {error}") from None
         _put(tree, key, parsed, f"--set {text}")
         origin[key] = f"--set {text}"
     for key, given in (flags or {}).items():
@@ -115,31 +116,21 @@ def write_value(path: Path, key: str, value: object, why: str) -> None:
     if hasattr(section, "yaml_add_eol_comment"):
         section.yaml_add_eol_comment(why, last)
     text = io.StringIO()
-    _yaml().dump(tree, text)
+    round_trip_yaml().dump(tree, text)
     write_atomically(path, text.getvalue())
 
 
-def _yaml() -> YAML:
-    yaml = YAML()  # round trip: keeps comments and knows lines
-    yaml.allow_duplicate_keys = False
-    yaml.preserve_quotes = True
-    return yaml
-
-
 def _load(path: Path) -> Any:
-    try:
-        tree = _yaml().load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path.name}:{mark.line + 1}" if mark else path.name
-        raise UsageError(f"{place}: {getattr(error, 'problem', None) or error}: correct the YAML") from None
+    tree = parse_yaml(read_yaml(path), path.name)
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise UsageError(f"{path.name}: a recipe is keys and values, this is a {type(tree).__name__}")
+        raise UsageError(f"{path.name}: a recipe is keys and values, this is {_kind(tree)}")
     return tree
+
+
+def _kind(value: object) -> str:
+    return "a list" if isinstance(value, list) else "a single value"
 
 
 def _put(tree: Any, key: str, value: object, option: str) -> None:
@@ -289,5 +280,8 @@ def _scalar(value: object) -> str:
     yaml.default_flow_style = True
     yaml.width = 10_000
     text = io.StringIO()
-    yaml.dump(list(value) if isinstance(value, tuple) else value, text)
+    try:
+        yaml.dump(list(value) if isinstance(value, tuple) else value, text)
+    except RepresenterError:  # a tag of somebody's own
+        return str(value)
     return text.getvalue().removesuffix("\n").removesuffix("...").rstrip("\n")

@@ -187,7 +187,7 @@ class Training(Section):
     epochs: PositiveInt = Field(90, description="passes over the training data")
     batch_size: PositiveInt = Field(256, description="images a step and process")
     validation_batch_size: PositiveInt | None = Field(None, description="images a validation batch; null: batch_size")
-    validate_every: PositiveInt = Field(1, description="epochs between two validations")
+    validate_every: PositiveInt = Field(1, description="epochs between validations; the last one is always scored")
     accumulate: PositiveInt = Field(1, description="batches a step: gradients are added up")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="auto: bf16 where the GPU has it, fp16 on other GPUs, fp32 on a CPU"
@@ -273,7 +273,7 @@ class Recipe(Section):
         if training.validate_every > training.epochs:
             raise ValueError(
                 f"training.validate_every: {training.validate_every} is more than the {training.epochs} epochs: "
-                "nothing would be validated"
+                "give at most as many"
             )
         if list(self.schedule.milestones) != sorted(set(self.schedule.milestones)):
             raise ValueError(f"schedule.milestones: {list(self.schedule.milestones)}: give rising epochs")

@@ -28,6 +28,7 @@ def train_recipe(
     allowed: Collection[str] = (),
     report: Callable[[str], None] = print,
     show_progress: bool = True,
+    before_training: Callable[[], None] = lambda: None,
     began: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Fit:
@@ -41,6 +42,7 @@ def train_recipe(
         allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
         report: told what is worth a line.
         show_progress: a moving line on standard error.
+        before_training: called when there is something to train, perhaps several times.
         began: when the time of a deadline began; None: now.
         clock: seconds.
 
@@ -70,6 +72,11 @@ def train_recipe(
         )
     test = find_test(recipe)
     if recipe.folds is not None:
+        if data.validation is not None:
+            report(
+                f"data.validation: {recipe.data.validation} is not used, since folds hold out parts of the training "
+                "images: set it to null to say so"
+            )
         from flatout.recipes.folds import train_folds
 
         return train_folds(
@@ -82,6 +89,7 @@ def train_recipe(
             allowed=allowed,
             report=report,
             show_progress=show_progress,
+            before_training=before_training,
         )
     if data.validation is None and recipe.training.early_stopping:
         raise UsageError("training.early_stopping: there is no validation data to score")
@@ -97,6 +105,7 @@ def train_recipe(
         allowed=allowed,
         report=report,
         show_progress=show_progress,
+        before_training=before_training,
     )
     if test and int(os.environ.get("RANK", "0")) == 0:
         submit(folder, test, report)

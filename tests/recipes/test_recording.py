@@ -1,0 +1,62 @@
+"""What a training records: its own end and name, and nothing where there is nothing to train."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import flatout.watching
+from flatout.cli import main
+from flatout.record import list_runs
+from tests.recipes.small_training import TINY
+
+
+def words(photographs: Path, folder: Path, *more: str) -> list[str]:
+    settings = [word for setting in (*TINY, *more) for word in ("--set", setting)]
+    return ["train", "demo", "--data", str(photographs), *settings, "--quiet", "--output", str(folder)]
+
+
+def test_a_resume_of_a_finished_training_records_nothing(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded: list[str | None] = []
+
+    @contextmanager
+    def watch(name: str | None = None) -> Iterator[None]:
+        recorded.append(name)
+        yield
+
+    monkeypatch.setattr(flatout.watching, "watch", watch)
+    command = words(photographs, tmp_path / "run", "training.epochs=1")
+    assert main(command) == 0
+    assert recorded == ["demo"]
+    assert main([*command, "--resume"]) == 0
+    assert recorded == ["demo"]
+    assert "trained already" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_an_interrupted_training_is_listed_as_interrupted_under_its_recipes_name(
+    photographs: Path, tmp_path: Path
+) -> None:
+    command = words(photographs, tmp_path / "run", "training.epochs=500")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "flatout", *command], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    while not (tmp_path / "run/last.ckpt").is_file():
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    said = child.communicate()[1].decode()
+    assert child.returncode == 130 and "go on with" in said
+    (entry,) = list_runs(tmp_path / ".flatout/runs")
+    assert (entry.stop, entry.exit_code) == ("interrupted", 130)
+    assert entry.id.endswith("-demo")
