@@ -90,7 +90,7 @@ def _check_bounds(text: str) -> None:
         elif isinstance(event, AliasEvent):
             if event.anchor in {anchor for anchor, _ in open_}:
                 _refuse(event, f"*{event.anchor} stands inside of itself")
-            values += stands_for.get(event.anchor, 1)
+            values += stands_for.get(str(event.anchor), 1)
         elif isinstance(event, ScalarEvent):
             values += 1
             if len(event.value) > LONGEST:

@@ -270,7 +270,7 @@ class _Staging:
 
 def _as_staging_failure(error: Failure | OSError, destination: Path) -> FlatoutError:
     if isinstance(error, Failure):
-        text = f"{error}: {_ADVICE.get(error.kind, 'run the same command again to go on')}"
+        text = f"{error}: {_ADVICE.get(str(error.kind), 'run the same command again to go on')}"
         return UsageError(text) if error.kind == "gone" else StagingFailed(text)
     place = error.filename if isinstance(error.filename, str) else destination
     why = error.strerror or error
