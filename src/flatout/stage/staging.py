@@ -13,7 +13,7 @@ from flatout.stage.bringing import Bringer, Options
 from flatout.stage.claims import archive_of
 from flatout.stage.concurrency import Width
 from flatout.stage.copiers import Copiers
-from flatout.stage.failures import Failure, Kind
+from flatout.stage.failures import Failure
 from flatout.stage.manifest import write_manifest
 from flatout.stage.names import STATE_FOLDER, refusal, state_folder
 from flatout.stage.occupied import alone
@@ -31,7 +31,7 @@ from flatout.stage.unfinished import remove_unfinished
 MOST_AT_ONCE = 128
 CLASS_LIST = "classes.json"
 # Of a listing that fails in a way that trying again does not cure.
-_ADVICE: dict[Kind, str] = {
+_ADVICE: dict[str, str] = {
     "gone": "see that the bucket or folder is spelled right, and --endpoint and --region are those it is at",
     "denied": "see that the credentials (--profile, or --anonymous) may list and read it",
     "never": "see that the address and --endpoint are right",
