@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from flatout.stage.staging import stage
 from flatout.stage.store_facts import is_other_version, size_in
 from tests.stage.fake_s3 import BUCKET, Answer, FakeS3, fake_s3
 
-DATA = os.urandom(100_000)
+DATA = random.Random(1).randbytes(100_000)
 MD5 = hashlib.md5(DATA).hexdigest()
 START, LENGTH = 50_000, 1_000
 
@@ -114,7 +114,7 @@ def test_what_is_no_size_is_not_taken_for_one(text: str) -> None:
     assert size_in(str((1 << 63) - 1)) == (1 << 63) - 1
 
 
-LARGE = os.urandom(PART_BYTES + 5_000_000)
+LARGE = random.Random(2).randbytes(PART_BYTES + 5_000_000)
 UNKNOWN = "ab" * 16 + "-2"  # matches no parts
 
 
