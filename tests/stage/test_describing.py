@@ -12,8 +12,8 @@ NAME = "n02101388/" + "ILSVRC2012_val_00012345_" * 5 + ".JPEG"
 def summary() -> Summary:
     return Summary(
         source="s3://b/x", destination="/d", copied=12_345_678, copied_bytes=10**14, changed=0, dropped=2,
-        dropped_names=(NAME,), kept=3, failed=0, failures=(), refused=3, refusals=(f"{NAME!r}: a name",),
-        gone=1_234_567, gone_names=(NAME,), pruned=0, gone_changed=0,
+        dropped_names=(NAME,), kept=3, failed=0, in_the_way=0, failures=(), refused=3, refusals=(f"{NAME!r}: a name",),
+        gone=1_234_567, gone_names=(NAME,), pruned=0, gone_changed=0, gone_yours=0,
         not_pruned="that would remove 1,234,567 of the 2,345,678 files that were staged, which is more than half: "
         "--prune-most removes them",
         adopted=1, verified={"md5": 1_000_000, "size only (its checksum of parts could not be compared)": 3},
