@@ -8,17 +8,11 @@ import textwrap
 # Control characters (C0, DEL, C1), lone surrogates, line and paragraph separators, and the characters that
 # reorder what stands around them: each could move the cursor, retitle the window or disguise a name.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_UNSAFE_IN_LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def one_line(text: str) -> str:
     """Return ``text`` on one line: white space becomes a blank, other unsafe characters a visible escape."""
     return _UNSAFE.sub(_escaped, " ".join(text.splitlines()).replace("\t", " "))
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with its line breaks and tabs kept and other unsafe characters as visible escapes."""
-    return _UNSAFE_IN_LINES.sub(_escaped, text)
 
 
 def progress_lines(text: str) -> list[str]:
