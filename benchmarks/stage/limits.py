@@ -9,7 +9,8 @@ from pathlib import Path
 
 from flatout.stage.buffers import thread_buffer
 from flatout.stage.checksums import PART_BYTES
-from flatout.stage.origins import StoreOptions, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import StoreOptions
 
 BLOCK = 4 << 20
 STREAMS = 4

@@ -11,13 +11,7 @@ import pytest
 
 from flatout.diagnose.causes.host import epoch_start, main_process_work
 from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
-from flatout.diagnose.causes.queue import (
-    fat_samples,
-    sample_skew,
-    serialized_workers,
-    shallow_prefetch,
-    slow_collate,
-)
+from flatout.diagnose.causes.queue import fat_samples, sample_skew, serialized_workers, shallow_prefetch, slow_collate
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
 from flatout.diagnose.queue_state import head_of_line_s

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from flatout.diagnose.view import View
-from flatout.predict.ceilings import ceilings
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.rate_model import RateModel, fit
 from flatout.predict.workers import enough_prefetch, enough_workers, most_workers
-from tests.diagnose.views import SAMPLES, healthy, locked, remote, saturated, starved, without_workers
+from tests.diagnose.views import healthy, locked, remote, saturated, starved, without_workers
 
 
 def model_of(view: View) -> RateModel:
@@ -79,27 +78,3 @@ def test_batches_in_flight_have_the_size_that_case_a_reports() -> None:
     uint8, workers, prefetch = 256 * 3 * 224 * 224, 16, 4
     view = without_workers(usage={"worker_bytes": 0}, batch_bytes=uint8)
     assert added_bytes(view, workers, prefetch) == pytest.approx(2.5e9, rel=0.02)
-
-
-def test_the_lowest_ceiling_is_the_limit() -> None:
-    found = ceilings(saturated())
-    assert found is not None
-    assert found.limit == "preparation"
-    by_stage = {stage.stage: stage for stage in found.stages}
-    device = by_stage["device"].rate_sps
-    assert device is not None
-    assert device == pytest.approx(SAMPLES / 0.010, rel=0.01)
-    assert by_stage["storage"].rate_sps is None
-    assert "no fetch was blocked" in by_stage["storage"].because
-
-
-def test_the_limit_of_a_remote_store_is_storage() -> None:
-    found = ceilings(remote())
-    assert found is not None
-    assert found.limit == "storage"
-
-
-def test_the_limit_of_a_healthy_run_is_the_device() -> None:
-    found = ceilings(healthy())
-    assert found is not None
-    assert found.limit == "device"

@@ -12,7 +12,8 @@ import pytest
 from flatout.stage import http_get, patience
 from flatout.stage.checksums import PART_BYTES
 from flatout.stage.failures import Failure
-from flatout.stage.origins import Entry, Origin, StoreOptions, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import Entry, Origin, StoreOptions
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
 from flatout.stage.store_facts import is_other_version, size_in

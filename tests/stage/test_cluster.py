@@ -38,7 +38,8 @@ def test_hosts_change_pictures_on_the_way_and_give_them_to_others_changed(tmp_pa
 
     from flatout.stage.bringing import Options
     from flatout.stage.cluster_host import ClusterHost
-    from flatout.stage.origins import FolderOrigin, StoreOptions
+    from flatout.stage.folder_origin import FolderOrigin
+    from flatout.stage.origins import StoreOptions
     from flatout.stage.pictures import PictureChange
     from tests.loader.photographs import make_class_folders
 

@@ -11,7 +11,7 @@ import pytest
 
 from flatout import cli
 from flatout.stage import folder_walk, patience
-from flatout.stage.origins import FolderOrigin
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.outlook import look_ahead
 from flatout.stage.selection import Selection, chosen_classes, selected
 from flatout.stage.staging import stage

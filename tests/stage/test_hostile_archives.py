@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from flatout.stage.bringing import Options
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.names import state_folder
-from flatout.stage.origins import Entry, FolderOrigin, Origin
+from flatout.stage.origins import Entry, Origin
 from flatout.stage.progress import Summary
 from flatout.stage.selection import Selection
 from flatout.stage.space import DiskFull, free_bytes

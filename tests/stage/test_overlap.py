@@ -9,7 +9,7 @@ import pytest
 from flatout.errors import UsageError
 from flatout.stage import overlap
 from flatout.stage.bringing import Options
-from flatout.stage.origins import FolderOrigin
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.overlap import Place, place_of
 from flatout.stage.pictures import PictureChange
 from flatout.stage.selection import Selection

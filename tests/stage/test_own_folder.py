@@ -12,9 +12,9 @@ import pytest
 from flatout.errors import UsageError
 from flatout.stage.bringing import Options
 from flatout.stage.checking import check
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
-from flatout.stage.origins import FolderOrigin
 from flatout.stage.outlook import look_ahead
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage

@@ -22,8 +22,9 @@ from flatout.recipes.datasets import open_data
 from flatout.recipes.reading import read_recipe
 from flatout.stage.bringing import Options
 from flatout.stage.failures import Failure
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.names import state_folder
-from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.origins import Entry
 from flatout.stage.packing import pack
 from flatout.stage.selection import Selection
 from flatout.stage.staging import StagingFailed

@@ -11,7 +11,7 @@ import skimage.data
 from PIL import Image
 
 from flatout.stage.bringing import Options
-from flatout.stage.origins import FolderOrigin
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.packing import pack
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.selection import Selection

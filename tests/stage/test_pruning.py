@@ -15,7 +15,8 @@ from flatout.stage import pruning
 from flatout.stage.bringing import Options
 from flatout.stage.describing import summary_lines
 from flatout.stage.failures import Failure
-from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.folder_origin import FolderOrigin
+from flatout.stage.origins import Entry
 from flatout.stage.selection import Selection
 from flatout.stage.staging import StagingFailed, stage
 

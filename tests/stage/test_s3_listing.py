@@ -14,7 +14,8 @@ from flatout import cli
 from flatout.errors import UsageError
 from flatout.stage import patience
 from flatout.stage.failures import Failure
-from flatout.stage.origins import Origin, StoreOptions, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import Origin, StoreOptions
 from flatout.stage.s3_listing import page_of
 from flatout.stage.selection import Selection
 from flatout.stage.staging import StagingFailed, stage

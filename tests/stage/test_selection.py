@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage.origins import FolderOrigin
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.selection import Selection, chosen_classes, read_class_list, selected
 
 

@@ -19,9 +19,10 @@ from flatout.stage.bringing import Options
 from flatout.stage.checking import check
 from flatout.stage.describing import summary_lines
 from flatout.stage.failures import Failure, Kind
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.names import state_folder
 from flatout.stage.occupied import alone
-from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.origins import Entry
 from flatout.stage.outlook import look_ahead
 from flatout.stage.own_folder import remove_partial
 from flatout.stage.selection import Selection

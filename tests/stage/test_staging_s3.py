@@ -18,7 +18,8 @@ import pytest
 
 from flatout.stage.checking import check
 from flatout.stage.names import state_folder
-from flatout.stage.origins import Origin, StoreOptions, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import Origin, StoreOptions
 from flatout.stage.selection import Selection
 from flatout.stage.staging import StagingFailed, stage
 from tests.stage.proxy import Faults, proxy
@@ -184,7 +185,8 @@ import os, random, signal, sys, time
 from pathlib import Path
 import obstore.store, pyarrow.parquet
 from flatout.stage.bringing import Options
-from flatout.stage.origins import StoreOptions, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import StoreOptions
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
 import flatout.stage.store

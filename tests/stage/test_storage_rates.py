@@ -12,7 +12,8 @@ from flatout import cli
 from flatout.errors import CommandError, UsageError
 from flatout.stage import own_files, storage_rates
 from flatout.stage.failures import Failure
-from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.folder_origin import FolderOrigin
+from flatout.stage.origins import Entry
 from flatout.stage.storage_rates import Rate, Storage, measure
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from flatout import cli
 from flatout.errors import UsageError
-from flatout.stage.origins import FolderOrigin
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.packing import pack
 from flatout.stage.selection import Selection
 from flatout.stage.tar_shards import TarWriter

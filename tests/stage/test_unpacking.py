@@ -13,8 +13,9 @@ import pytest
 
 from flatout.stage.bringing import Options
 from flatout.stage.checking import check
+from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.names import state_folder
-from flatout.stage.origins import Entry, FolderOrigin
+from flatout.stage.origins import Entry
 from flatout.stage.outlook import look_ahead
 from flatout.stage.ranged_file import RangedFile
 from flatout.stage.selection import Selection

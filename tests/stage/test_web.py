@@ -13,7 +13,8 @@ import pytest
 
 from flatout.errors import UsageError
 from flatout.stage.bringing import Options
-from flatout.stage.origins import StoreOptions, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import StoreOptions
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
 

@@ -14,7 +14,8 @@ from flatout import cli
 from flatout.stage import patience, web
 from flatout.stage.failures import Failure
 from flatout.stage.http_requests import HttpRequests, _redirected
-from flatout.stage.origins import Origin, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import Origin
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
 

@@ -88,7 +88,7 @@ def test_a_copy_that_is_given_is_used_and_never_removed(slow: Path, tmp_path: Pa
 
 def test_files_that_cannot_be_read_end_it(slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from flatout.stage.failures import Failure
-    from flatout.stage.origins import FolderOrigin
+    from flatout.stage.folder_origin import FolderOrigin
 
     copy = make(tmp_path)
     settings = copy.settings({"data_folder": str(slow)})

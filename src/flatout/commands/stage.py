@@ -124,7 +124,8 @@ def stage(
         raise typer.Exit(_check(destination, json))
     from flatout.stage.bringing import Options
     from flatout.stage.describing import packed_lines, summary_lines
-    from flatout.stage.origins import StoreOptions, open_origin
+    from flatout.stage.open_origin import open_origin
+    from flatout.stage.origins import StoreOptions
     from flatout.stage.overlap import refuse_overlap
     from flatout.stage.pictures import PictureChange
     from flatout.stage.selection import Selection, read_class_list

@@ -44,7 +44,9 @@ def storage(
     from flatout.errors import UsageError
     from flatout.extras import require
     from flatout.report.quantities import parse_size
-    from flatout.stage.origins import FolderOrigin, Origin, StoreOptions, open_origin
+    from flatout.stage.folder_origin import FolderOrigin
+    from flatout.stage.open_origin import open_origin
+    from flatout.stage.origins import Origin, StoreOptions
     from flatout.stage.own_files import written_files
     from flatout.stage.storage_rates import measure
 

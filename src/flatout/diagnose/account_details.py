@@ -11,11 +11,11 @@ import numpy as np
 from flatout.diagnose import batch_wait, wording
 from flatout.diagnose.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, Charged
 from flatout.diagnose.batch_wait import Wait, divide_waits
+from flatout.diagnose.loader_side import LoaderSide
 from flatout.diagnose.result import Account, Line
 from flatout.diagnose.samples import TOP_LINES, frames_of, top_lines, weigh_lines
 from flatout.diagnose.timeline import Ints
 from flatout.diagnose.training import Training
-from flatout.diagnose.workers import LoaderSide
 from flatout.probe import events as kinds
 from flatout.record import Names, ends
 

@@ -35,6 +35,8 @@ LABELS = {
     "collective": "communication between ranks",
     "host_other": "other code in the training process",
 }
+# Accounts in which the training step itself is computed.
+COMPUTE_ACCOUNTS = ("forward", "loss", "backward", "optimizer", "collective")
 ACCOUNTS = tuple(LABELS)
 CODE = {id: code for code, id in enumerate(ACCOUNTS)}
 # Codes beyond the accounts: pieces that end up in host_other or in the remainder.

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from flatout.diagnose.accounts import CODE, IMPORTS, Charged
+from flatout.diagnose.loader_side import LoaderSide
 from flatout.diagnose.result import Epoch
 from flatout.diagnose.thresholds import MATERIAL_SHARE
 from flatout.diagnose.training import Training
-from flatout.diagnose.workers import LoaderSide
 from flatout.probe import events as kinds
 
 WARMER = 1 / 3  # a pass that waits for a third, or less, of what the first one waited

@@ -7,10 +7,10 @@ import numpy as np
 from flatout.diagnose.account_details import Window, code_seconds, explain
 from flatout.diagnose.accounts import charge
 from flatout.diagnose.epochs import build_epochs
+from flatout.diagnose.loader_side import LoaderSide, loader_side
 from flatout.diagnose.result import Epoch, Ledger, Steps
 from flatout.diagnose.startup import launcher_s, startup_accounts
 from flatout.diagnose.training import Training, find_training
-from flatout.diagnose.workers import LoaderSide, loader_side
 from flatout.record import Run
 
 COLD_UNKNOWN = "{which}: not measured whether the data came from storage or from memory"

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from flatout.diagnose.accounts import COMPUTE_ACCOUNTS
 from flatout.diagnose.ledger import build_ledger
+from flatout.diagnose.loader_side import loader_side
 from flatout.diagnose.metrics import read_metrics
 from flatout.diagnose.ranks import build_ranks
 from flatout.diagnose.result import Ledger
@@ -19,8 +21,7 @@ from flatout.diagnose.training import Training, find_training
 from flatout.diagnose.usage import summarize
 from flatout.diagnose.validation import validation_regions
 from flatout.diagnose.view import Process, View
-from flatout.diagnose.workers import build_loading, loader_side
-from flatout.predict.ceilings import COMPUTE_ACCOUNTS
+from flatout.diagnose.workers import build_loading
 from flatout.probe import events as kinds
 from flatout.record import ProcessRecord, Run
 

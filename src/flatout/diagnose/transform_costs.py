@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from flatout.diagnose.loader_side import LoaderSide
 from flatout.diagnose.loading import TransformCost
 from flatout.probe import events as kinds
 from flatout.record import Events, Names
-
-if TYPE_CHECKING:
-    from flatout.diagnose.workers import LoaderSide
 
 PLACE_BIT = 48
 

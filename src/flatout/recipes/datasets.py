@@ -18,7 +18,7 @@ from flatout.loader.sources.shards import ShardSource
 from flatout.loader.sources.table import TableSource
 from flatout.recipes.contract import ImageData
 from flatout.recipes.schema import Recipe
-from flatout.stage.origins import STORE_SCHEMES
+from flatout.stage.open_origin import STORE_SCHEMES
 
 CLASSES_FILE = "classes.json"
 

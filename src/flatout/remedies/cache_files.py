@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import DECODE_GROUPS, without_reading
+from flatout.predict.fetch_changes import DECODE_GROUPS, without_reading
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 

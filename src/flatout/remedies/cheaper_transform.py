@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import TRANSFORM_GROUPS, without_groups
+from flatout.predict.fetch_changes import TRANSFORM_GROUPS, without_groups
 from flatout.predict.pipeline import Change
 from flatout.remedies import crop_first
 from flatout.remedies.proposal import DATA, Case, Entry, Proposal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.reading import read_bytes, reading_less, sample_bytes
+from flatout.predict.fetch_changes import read_bytes, reading_less, sample_bytes
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import DECODE_GROUPS, without_groups
+from flatout.predict.fetch_changes import DECODE_GROUPS, without_groups
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import DATA, Case, Entry, Proposal
 

@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.causes.fetching import (
-    collate_share,
-    group_share,
-    storage_share,
-    without_groups,
-    without_reading,
-)
 from flatout.diagnose.loading import Loading, Seconds
+from flatout.predict.fetch_changes import collate_share, group_share, storage_share, without_groups, without_reading
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import group_share
+from flatout.predict.fetch_changes import group_share
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.queue import fewer_bytes
+from flatout.predict.fetch_changes import fewer_bytes
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from flatout.diagnose.causes.fetching import storage_share
-from flatout.diagnose.causes.workers import computing_threads
+from flatout.predict.fetch_changes import computing_threads, storage_share
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
 

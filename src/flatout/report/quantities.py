@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Protocol
 
-from flatout.diagnose.result import Gain
 from flatout.errors import UsageError
 
 UNKNOWN = "unknown"
@@ -124,7 +124,18 @@ def factor(value: float, *, like: float | None = None) -> str:
     return f"{value:.{decimals}f}x"
 
 
-def interval(gain: Gain) -> str:
+class Interval(Protocol):
+    """A predicted or measured factor with its bounds."""
+
+    @property
+    def predicted(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def interval(gain: Interval) -> str:
     """Write a predicted factor with its interval: "2.1x (1.8-2.4)"."""
     low, high = (factor(bound, like=gain.predicted).removesuffix("x") for bound in (gain.low, gain.high))
     return f"{factor(gain.predicted)} ({low}-{high})"

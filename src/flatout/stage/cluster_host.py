@@ -16,7 +16,8 @@ from flatout.stage.copying import version_of
 from flatout.stage.failures import Failure
 from flatout.stage.manifest import write_manifest
 from flatout.stage.occupied import alone
-from flatout.stage.origins import Entry, StoreOptions, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import Entry, StoreOptions
 from flatout.stage.own_folder import remove_partial
 from flatout.stage.progress import Progress
 from flatout.stage.selection import write_class_list

@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from flatout.errors import UsageError
-from flatout.stage.origins import FolderOrigin, Origin
+from flatout.stage.folder_origin import FolderOrigin
+from flatout.stage.origins import Origin
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")

@@ -16,7 +16,8 @@ import numpy as np
 
 from flatout.errors import CommandError, UsageError
 from flatout.stage.failures import Failure
-from flatout.stage.origins import Entry, FolderOrigin, Origin
+from flatout.stage.folder_origin import FolderOrigin
+from flatout.stage.origins import Entry, Origin
 from flatout.stage.page_cache import drop
 
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64)

@@ -95,7 +95,7 @@ class LocalCopy:
         place = self._place(mounts)
         if mount_of(root, mounts) == mount_of(place, mounts) != NOWHERE:
             return f"{root} is on the same disk as {place}: --stage-to names a folder on a faster one"
-        from flatout.stage.origins import open_origin
+        from flatout.stage.open_origin import open_origin
         from flatout.stage.outlook import look_ahead
         from flatout.stage.selection import Selection
 
@@ -135,7 +135,7 @@ class LocalCopy:
         """
         if self._given is not None or self.cost is not None:
             return
-        from flatout.stage.origins import open_origin
+        from flatout.stage.open_origin import open_origin
         from flatout.stage.page_cache import drop
         from flatout.stage.selection import Selection
         from flatout.stage.staging import stage

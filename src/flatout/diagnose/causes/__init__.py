@@ -8,13 +8,7 @@ from flatout.diagnose.causes.device import compute_bound, device_sync, small_bat
 from flatout.diagnose.causes.host import checkpoint, epoch_start, logging, main_process_work, own_input, validation
 from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
-from flatout.diagnose.causes.queue import (
-    fat_samples,
-    sample_skew,
-    serialized_workers,
-    shallow_prefetch,
-    slow_collate,
-)
+from flatout.diagnose.causes.queue import fat_samples, sample_skew, serialized_workers, shallow_prefetch, slow_collate
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
 from flatout.diagnose.causes.storage import storage_latency

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from flatout.diagnose.accounts import COMPUTE_ACCOUNTS
 from flatout.diagnose.causes.fetching import hottest
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent
-from flatout.predict.ceilings import COMPUTE_ACCOUNTS
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
 

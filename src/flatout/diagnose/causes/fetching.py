@@ -9,19 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.diagnose.functions import STORAGE_GROUPS
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Evidence, Line, NotMeasured
-from flatout.diagnose.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
+from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent
-from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel, fit
-
-# Function groups of Loading.cpu_groups and Loading.blocked_groups.
-DECODE_GROUPS = ("decode", "decompress")
-# Whatever else a data set computes for a sample is its own preparation.
-TRANSFORM_GROUPS = ("transform", "convert", "other")
 
 
 @dataclass(frozen=True)
@@ -76,55 +69,6 @@ def split(loading: Loading) -> Split:
         return None if values is None else (_mean(values) / fetch_s if fetch_s > 0 else 0.0)
 
     return Split(fetch_s, part(loading.fetch_cpu_s), part(loading.fetch_runqueue_s), part(loading.fetch_blocked_s))
-
-
-def collate_share(loading: Loading) -> float:
-    """Part of a fetch that puts its samples together, 0..1."""
-    fetch_s = _mean(loading.fetch_s)
-    return min(_mean(loading.collate_s) / fetch_s, 1.0) if fetch_s > 0 else 0.0
-
-
-def helped(loading: Loading) -> bool:
-    """Whether fetches that stand still mostly wait for other threads of their worker, which compute for them.
-
-    Libraries such as pyarrow and blosc unpack in threads of their own; the fetching thread waits for these.
-    """
-    if loading.fetch_process_cpu_s is None or loading.fetch_cpu_s is None or loading.fetch_blocked_s is None:
-        return False
-    blocked_s = _mean(loading.fetch_blocked_s)
-    if blocked_s < MATERIAL_SHARE * _mean(loading.fetch_s):
-        return False  # the thread that sends the batch before computes as well
-    return _mean(loading.fetch_process_cpu_s) - _mean(loading.fetch_cpu_s) >= DOMINANT_SHARE * blocked_s
-
-
-def storage_share(loading: Loading) -> float:
-    """Share of the blocked time that waits for bytes."""
-    return group_share(loading.blocked_groups, ("read", "network") if helped(loading) else STORAGE_GROUPS)
-
-
-def without_groups(loading: Loading, groups: Iterable[str], part: float = 1.0) -> Change:
-    """The change of taking ``part`` of what these groups of functions compute off the fetches.
-
-    Groups are of the fetch without its collate. Where other threads of the worker compute for it, blocked time in
-    these groups is theirs.
-    """
-    wanted = tuple(groups)
-    on_core = part * group_share(loading.cpu_groups, wanted) * (1.0 - collate_share(loading))
-    if not helped(loading):
-        return Change(fetch_cpu_factor=1.0 - on_core)
-    waited = part * group_share(loading.blocked_groups, wanted)
-    return Change(fetch_cpu_factor=1.0 - on_core, fetch_blocked_factor=1.0 - waited, helper_cpu_factor=1.0 - waited)
-
-
-def without_reading(loading: Loading, part: float = 1.0) -> Change:
-    """The change of having ``part`` of the bytes at hand: no waiting for them, and no client that asks a network."""
-    client = group_share(loading.cpu_groups, ("network",))
-    return Change(fetch_blocked_factor=1.0 - part * storage_share(loading), fetch_cpu_factor=1.0 - part * client)
-
-
-def group_share(groups: dict[str, float], names: Iterable[str]) -> float:
-    """Summed share of some function groups."""
-    return sum(groups.get(name, 0.0) for name in names)
 
 
 def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:

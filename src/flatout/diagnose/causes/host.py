@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flatout.diagnose.causes.fetching import hottest
-from flatout.diagnose.causes.queue import freeing_s
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import MATERIAL_SHARE, NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent
+from flatout.predict.fetch_changes import freeing_s
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
 

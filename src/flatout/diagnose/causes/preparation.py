@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import (
-    DECODE_GROUPS,
-    TRANSFORM_GROUPS,
-    collate_share,
-    data_of,
-    group_share,
-    helped,
-    hottest,
-    split,
-    without_groups,
-)
+from flatout.diagnose.causes.fetching import data_of, hottest, split
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent
+from flatout.predict.fetch_changes import (
+    DECODE_GROUPS,
+    TRANSFORM_GROUPS,
+    collate_share,
+    group_share,
+    helped,
+    without_groups,
+)
 from flatout.predict.pipeline import Change
 
 _GROUP_WORDS = {

@@ -6,21 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.causes.fetching import collate_share, data_of, group_share, hottest, split
+from flatout.diagnose.causes.fetching import data_of, hottest, split
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent, size
+from flatout.predict.fetch_changes import COPY_BPS, LARGE_BATCH, collate_share, fewer_bytes, freeing_s, group_share
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import LOCK_GROUPS, PIPE_BPS, RateModel
+from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.predict.workers import enough_prefetch
 
 # Supply that exceeds the demand by less is not told from one that just meets it.
 _AMPLE = 1.1
-# What one core copies at the least into fresh shared memory, whose pages are made on the way.
-_COPY_BPS = 3e8
-# Smaller batches take as long to hand over as empty ones: the processes' waking up, not the bytes.
-_LARGE_BATCH = 1 << 20
 
 
 def sample_skew(view: View) -> Cause | NotMeasured | None:
@@ -102,7 +99,7 @@ def fat_samples(view: View) -> Cause | NotMeasured | None:
     if not isinstance(data, tuple):
         return data
     loading, model = data
-    if loading.num_workers == 0 or (loading.batch_bytes or 0) < _LARGE_BATCH:
+    if loading.num_workers == 0 or (loading.batch_bytes or 0) < LARGE_BATCH:
         return None
     share = model.recovered(fewer_bytes(view, model, 0.0))
     if share < NOISE_SHARE:
@@ -142,33 +139,6 @@ def fat_samples(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def fewer_bytes(view: View, model: RateModel, factor: float) -> Change:
-    """Batches of ``factor`` times the bytes: copying them together, handing them over and freeing them shrink alike."""
-    loading = view.loading
-    if loading is None:
-        return Change()
-    collate_s = _mean(loading.collate_s)
-    copying = (
-        min((loading.batch_bytes or 0) / _COPY_BPS / collate_s, 1.0) * collate_share(loading) if collate_s else 0.0
-    )
-    freed_s = freeing_s(view) / model.batches * (1.0 - factor)
-    piped_s = min(loading.pickled_bytes / PIPE_BPS, model.now.handover_s)
-    return Change(
-        fetch_cpu_factor=1.0 - copying * (1.0 - factor),
-        handover_factor=1.0 - (1.0 - factor) * piped_s / model.now.handover_s if piped_s else 1.0,
-        busy_removed_s=freed_s,
-        busy_cpu_removed_s=freed_s,
-    )
-
-
-def freeing_s(view: View) -> float:
-    """Seconds of host code on the line that takes the batches: there the batch before is given back to the system."""
-    if view.loading is None or (view.loading.batch_bytes or 0) < _LARGE_BATCH:
-        return 0.0
-    lines = view.lines("host_other", 100)
-    return sum(line.seconds for line in lines if f"{line.file}:{line.line}" == view.loading.site)
-
-
 def slow_collate(view: View) -> Cause | NotMeasured | None:
     """Putting samples together into a batch takes longer than copying them."""
     data = data_of(view, "slow_collate")
@@ -179,7 +149,7 @@ def slow_collate(view: View) -> Cause | NotMeasured | None:
     if not part or view.ledger.share("batch_wait") < NOISE_SHARE:
         return None
     each = _mean(loading.collate_s)
-    copying = (loading.batch_bytes or 0) / _COPY_BPS
+    copying = (loading.batch_bytes or 0) / COPY_BPS
     avoidable = part * max(0.0, 1.0 - copying / each)
     share = model.recovered(Change(fetch_cpu_factor=1.0 - avoidable))
     if share < NOISE_SHARE:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flatout.diagnose.causes.fetching import (
-    data_of,
-    group_share,
-    helped,
-    hottest,
-    split,
+from flatout.diagnose.causes.fetching import data_of, hottest, split
+from flatout.diagnose.causes.storage import source_evidence
+from flatout.diagnose.loading import Loading
+from flatout.diagnose.result import Cause, Evidence, NotMeasured
+from flatout.diagnose.thresholds import NOISE_SHARE
+from flatout.diagnose.view import View
+from flatout.diagnose.wording import duration, size
+from flatout.predict.fetch_changes import (
+    read_bytes,
+    reading_less,
+    sample_bytes,
     storage_share,
     without_reading,
 )
-from flatout.diagnose.causes.storage import source_evidence
-from flatout.diagnose.functions import STORAGE_GROUPS
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import DOMINANT_SHARE, NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, size
-from flatout.predict.pipeline import Change
 
 # Compressed files are read in less than they are used in; float data in just as much. Four times is another matter.
 _AMPLIFIED = 4.0
@@ -28,8 +25,6 @@ _AMPLIFIED = 4.0
 # that are waited for, and not the first of them.
 _LARGE_BYTES = 1 << 20
 _SEVERAL_FILES = 2.0
-# Computing that grows with the bytes read. Decoders are another cause: pictures are larger than their files.
-UNPACKING_GROUPS = ("read", "decompress")
 
 
 def read_amplification(view: View) -> Cause | NotMeasured | None:
@@ -65,22 +60,6 @@ def read_amplification(view: View) -> Cause | NotMeasured | None:
             *hottest(loading.blocked_lines if reading else loading.cpu_lines),
         ),
     )
-
-
-def reading_less(loading: Loading, needless: float) -> Change:
-    """The change of not reading, nor unpacking, a part of the bytes (0 to 1)."""
-    # Where a library's threads unpack for the fetch, waiting for them is waiting for the bytes.
-    waited = group_share(loading.blocked_groups, STORAGE_GROUPS)
-    return Change(
-        fetch_blocked_factor=1.0 - needless * waited,
-        fetch_cpu_factor=1.0 - needless * group_share(loading.cpu_groups, unpacking_groups(loading)),
-        helper_cpu_factor=1.0 - needless * waited if helped(loading) else None,
-    )
-
-
-def unpacking_groups(loading: Loading) -> tuple[str, ...]:
-    """Groups whose computing grows with the bytes read; decoding only where a library's own threads do it (tables)."""
-    return (*UNPACKING_GROUPS, "decode") if helped(loading) else UNPACKING_GROUPS
 
 
 def storage_bandwidth(view: View) -> Cause | NotMeasured | None:
@@ -165,28 +144,6 @@ def cold_cache(view: View) -> Cause | NotMeasured | None:
             Evidence(f"{duration(lost)} are lost to it, once", {"lost_s": lost}),
         ),
     )
-
-
-def sample_bytes(loading: Loading) -> float | None:
-    """Bytes that a sample has in its batch."""
-    if not loading.batch_bytes or not loading.samples:
-        return None
-    return loading.batch_bytes * loading.batches / loading.samples
-
-
-def read_bytes(view: View) -> float | None:
-    """Bytes read for a sample: by read calls, by storage where files are mapped, by the network if that is waited for.
-
-    The kernel counts what comes through sockets for the machine alone, so it is taken for the samples' only where
-    fetches mostly wait for the network.
-    """
-    loading, received = view.loading, view.usage.received_bps
-    if loading is None:
-        return None
-    found = [value for value in (loading.bytes_read_per_sample, loading.storage_bytes_per_sample) if value is not None]
-    if received is not None and loading.samples and loading.blocked_groups.get("network", 0.0) >= DOMINANT_SHARE:
-        found.append(received * view.ledger.window_s / loading.samples)
-    return max(found, default=None)
 
 
 def _amplified(view: View) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import data_of, hottest, split, storage_share, without_reading
+from flatout.diagnose.causes.fetching import data_of, hottest, split
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import duration, percent, size
+from flatout.predict.fetch_changes import storage_share, without_reading
 from flatout.predict.pipeline import Change
 
 

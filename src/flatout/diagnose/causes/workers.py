@@ -6,20 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.causes.fetching import data_of, split, storage_share
+from flatout.diagnose.causes.fetching import data_of, split
 from flatout.diagnose.loading import Loading
 from flatout.diagnose.result import Cause, Evidence, NotMeasured
 from flatout.diagnose.thresholds import NOISE_SHARE, SATURATED_RUNQUEUE
 from flatout.diagnose.view import View
 from flatout.diagnose.wording import counted, duration, percent
+from flatout.predict.fetch_changes import SEVERAL_THREADS, computing_threads, storage_share
 from flatout.predict.pipeline import Change
 from flatout.predict.workers import enough_workers
 
 # A p95 this many times the median means that single batches hold up the ordered queue: more workers then give less
 # than a model of means predicts.
 _SKEWED = 5.0
-# Threads that compute in a worker besides the one that fetches; below this it is measuring noise.
-_MORE_THAN_ONE_THREAD = 1.5
 
 
 def no_workers(view: View) -> Cause | NotMeasured | None:
@@ -120,7 +119,7 @@ def too_many_workers(view: View) -> Cause | NotMeasured | None:
         return None
     # The rest of a wait for the hand-over of finished batches is none for cores.
     wait = view.ledger.share("batch_wait") - max(view.ledger.share("batch_wait.hand_over") - answer, 0.0)
-    if threads >= _MORE_THAN_ONE_THREAD:
+    if threads >= SEVERAL_THREADS:
         # Threads of one fetch wait for each other at every barrier: beside the queue for a core, that is all
         # blocked time which is not storage.
         storage = storage_share(loading)
@@ -184,19 +183,6 @@ def worker_restart(view: View) -> Cause | NotMeasured | None:
         confidence=view.confidence(0.9),
         evidence=tuple(evidence),
     )
-
-
-def computing_threads(view: View, loading: Loading) -> float:
-    """Threads that compute in one worker: as configured, or as its CPU time shows, whichever is more."""
-    configured = float(view.process.worker_threads or 1)
-    if loading.fetch_process_cpu_s is None or loading.fetch_cpu_s is None:
-        return configured
-    cpu_s = float(loading.fetch_cpu_s.sum())
-    # The queue's own thread pickles the batch before while this one is fetched.
-    serialize_s = float(loading.serialize_s.mean()) * len(loading.fetch_s) if len(loading.serialize_s) else 0.0
-    measured = (float(loading.fetch_process_cpu_s.sum()) - serialize_s) / cpu_s if cpu_s > 0 else 1.0
-    # Other threads that only pickle or poll are no computing threads.
-    return max(configured, measured) if measured >= _MORE_THAN_ONE_THREAD else 1.0
 
 
 def _skew(loading: Loading) -> float | None:

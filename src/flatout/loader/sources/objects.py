@@ -7,7 +7,8 @@ from flatout.errors import UsageError
 from flatout.loader.contract import Sample
 from flatout.loader.file_names import EXTENSIONS
 from flatout.stage.failures import Failure
-from flatout.stage.origins import Entry, Origin, open_origin
+from flatout.stage.open_origin import open_origin
+from flatout.stage.origins import Entry, Origin
 from flatout.stage.patience import read_patiently
 
 
