@@ -15,10 +15,10 @@ import pytest
 
 from flatout import __version__, record
 from flatout.commands.runs import table
-from flatout.diagnose.result import Diagnosis
 from flatout.errors import CommandError, UsageError
 from flatout.record import RUNS_FOLDER, RunEntry
 from flatout.report.json_report import render_json
+from flatout.results import Diagnosis
 from tests.report import diagnoses
 
 pytest.importorskip("flatout.commands.profile", reason="the profile command is not there yet")
@@ -42,7 +42,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert loaded.id == run.name
         return diagnoses.starved()
 
-    monkeypatch.setattr("flatout.diagnose.diagnosis.diagnose", made_before)
+    monkeypatch.setattr("flatout.diagnosis.diagnose", made_before)
     return folder
 
 

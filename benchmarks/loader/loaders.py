@@ -96,9 +96,9 @@ def dataloader(work: Work, how: str) -> Iterator[Any]:
 def flatout_loader(work: Work, **options: Any) -> Iterator[Any]:
     """Ours; it draws the boxes that the others are given."""
     from flatout.loader.image_loader import ImageLoader
-    from flatout.loader.sources.folders import FolderSource
+    from flatout.loader.sources.folders import ImageFolderSource
 
-    source = FolderSource(work.root / "images", labelled=False)
+    source = ImageFolderSource(work.root / "images", labelled=False)
     repeats = len(work.order) // len(work.files)
     loader = ImageLoader(
         source,

@@ -49,10 +49,10 @@ def _emitting_ns(scratch: Path) -> float:
 
 
 def _wrapped_ns(scratch: Path) -> float:
-    from flatout.probe import patching
+    from flatout.probe import wrap
     from flatout.probe.recorder import REC
 
-    time_in_place: Any = patching.time_in_place
+    time_in_place: Any = wrap.time_in_place
     time_in_place(_timed_nothing, events.ZERO_GRAD)
     before = REC.on, REC.emit
     with _new_file(scratch) as file:

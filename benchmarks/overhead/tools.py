@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatout.recording.live import LiveReader
+from flatout.runner.live import LiveReader
 
 BARE = "bare"
 CONTROL = "bare, again"

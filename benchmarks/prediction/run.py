@@ -20,11 +20,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 from conditions import head  # noqa: E402
 from grids import Configuration, Grid, measure, read_grids  # noqa: E402
 
-from flatout.diagnose.result import Gain  # noqa: E402
-from flatout.diagnose.run_view import build_view  # noqa: E402
+from flatout.measure.build import build_view  # noqa: E402
 from flatout.predict.pipeline import Change  # noqa: E402
 from flatout.predict.rate_model import fit  # noqa: E402
 from flatout.predict.whatif import Wanted, WhatIf  # noqa: E402
+from flatout.results import Gain  # noqa: E402
 
 DATA = Path(__file__).resolve().parent.parent.parent / "build" / "prediction"
 GOAL = "median of the error at most 10 %, intervals hold 75 to 90 %"

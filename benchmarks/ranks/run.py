@@ -22,7 +22,7 @@ LATE_S = 0.02
 DIAGNOSE = """
 import json, resource, sys, time
 from pathlib import Path
-from flatout.diagnose.diagnosis import diagnose
+from flatout.diagnosis import diagnose
 from flatout.record import load_run
 begin = time.perf_counter()
 first = diagnose(load_run(Path(sys.argv[1]))).causes[0]

@@ -24,8 +24,8 @@ from conditions import head  # noqa: E402
 from grids import Configuration, Grid, Measured, measure, read_grids  # noqa: E402
 from rivals import prepare  # noqa: E402
 
-from flatout.diagnose.run_view import build_view  # noqa: E402
-from flatout.diagnose.thresholds import NOISE_SHARE  # noqa: E402
+from flatout.measure.build import build_view  # noqa: E402
+from flatout.measure.thresholds import NOISE_SHARE  # noqa: E402
 from flatout.predict.rate_model import fit  # noqa: E402
 from flatout.predict.whatif import Wanted, WhatIf  # noqa: E402
 

@@ -24,10 +24,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "shared")]
 from conditions import head  # noqa: E402
 from servers import ROOT, delayed, filled_server  # noqa: E402
 
-from flatout.diagnose.result import Gain  # noqa: E402
-from flatout.report.quantities import duration, interval, size  # noqa: E402
-from flatout.stage.mounting import mount, unmount  # noqa: E402
-from flatout.stage.origins import StoreOptions  # noqa: E402
+from flatout.results import Gain  # noqa: E402
+from flatout.stage.sources.base import StoreOptions  # noqa: E402
+from flatout.storage.mounting import mount, unmount  # noqa: E402
+from flatout.units import duration, interval, size  # noqa: E402
 from tests.stage.server import BUCKET, bucket_store  # noqa: E402
 
 DATA = ROOT / "build" / "stage"

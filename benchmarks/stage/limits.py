@@ -7,10 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from flatout.stage.buffers import thread_buffer
 from flatout.stage.checksums import PART_BYTES
-from flatout.stage.open_origin import open_origin
-from flatout.stage.origins import StoreOptions
+from flatout.stage.sources.base import StoreOptions
+from flatout.stage.sources.buffers import thread_buffer
+from flatout.stage.sources.open import open_source
 
 BLOCK = 4 << 20
 STREAMS = 4
@@ -26,7 +26,7 @@ def limits(bucket: str, endpoint: str, key: str, size: int, folder: Path) -> dic
         size: its bytes.
         folder: on the disk; needs room for as many.
     """
-    origin = open_origin(bucket, StoreOptions(endpoint=endpoint))
+    origin = open_source(bucket, StoreOptions(endpoint=endpoint))
     entry = next(entry for entry in origin.entries(key.rpartition("/")[0]) if entry.key == key)
 
     def fetch(start: int, length: int) -> None:

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import flatout.probe
-from flatout.recording.bounds import Bounds
-from flatout.recording.command import probed_environment
-from flatout.recording.folder import exclusive, new_run, trim, write_run_json
-from flatout.recording.session import run_info, write_machine
-from flatout.recording.sources import add_sources
+from flatout.runner.bounds import Bounds
+from flatout.runner.command import probed_environment
+from flatout.runner.folder import exclusive, new_run, trim, write_run_json
+from flatout.runner.session import run_info, write_machine
+from flatout.runner.sources import add_sources
 
 _PROBE = "_flatout_probe"
 

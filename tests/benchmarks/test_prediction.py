@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flatout.diagnose.result import Gain
+from flatout.results import Gain
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -11,7 +11,7 @@ import pytest
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.ranking import judge
-from flatout.diagnose.result import Cause, NotMeasured
+from flatout.results import Cause, NotMeasured
 from tests.diagnose.views import BATCHES, SAMPLES, healthy, locked, remote, saturated, without_workers
 
 

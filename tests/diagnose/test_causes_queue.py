@@ -14,26 +14,26 @@ from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
 from flatout.diagnose.causes.queue import fat_samples, sample_skew, serialized_workers, shallow_prefetch, slow_collate
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
-from flatout.diagnose.queue_state import head_of_line_s
 from flatout.diagnose.ranking import judge
-from flatout.diagnose.ranks import Ranks, build_ranks
-from flatout.diagnose.result import Account, Cause, Epoch, Line
-from flatout.diagnose.run_view import build_view
-from flatout.diagnose.view import View
-from flatout.diagnose.worker_records import Fetches
-from flatout.diagnose.workers import _batch_order
+from flatout.measure.build import build_view
+from flatout.measure.loader import _batch_order
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.queue_state import head_of_line_s
+from flatout.measure.ranks import Ranks, build_ranks
+from flatout.measure.worker_records import Fetches
 from flatout.probe import events as kinds
 from flatout.record import EVENT_DTYPE, load_run
+from flatout.results import Account, Cause, Epoch, Line
 from tests.diagnose.views import BATCHES, COMPUTE, SAMPLES, healthy, locked, make_view, remote, saturated, starved
 from tests.record.synthetic import RunBuilder
 
 
-def with_loading(view: View, **changes: Any) -> View:
+def with_loading(view: MeasuredRun, **changes: Any) -> MeasuredRun:
     assert view.loading is not None
     return replace(view, loading=replace(view.loading, **changes))
 
 
-def with_child(view: View, id: str, share: float) -> View:
+def with_child(view: MeasuredRun, id: str, share: float) -> MeasuredRun:
     """The view with a part of its wait for batches."""
     window = view.ledger.window_s
     accounts = tuple(
@@ -206,7 +206,7 @@ def test_a_rank_that_is_last_in_most_steps_is_named_and_chance_is_not() -> None:
     assert rank_straggler(replace(healthy(), ranks=replace(ranks, late_share=0.3))) is None
 
 
-def two_ranks(folder: Path, late_s: float) -> View:
+def two_ranks(folder: Path, late_s: float) -> MeasuredRun:
     """The second rank waits for its data; the first one waits for it in the exchange of gradients."""
     run = RunBuilder(folder)
     for rank, (wait, backward) in enumerate(((0.001, 0.02 + late_s), (0.001 + late_s, 0.02))):

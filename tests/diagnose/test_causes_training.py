@@ -8,8 +8,8 @@ import pytest
 
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
 from flatout.diagnose.causes.host import checkpoint, logging, main_process_work, validation
-from flatout.diagnose.ranks import Ranks
-from flatout.diagnose.result import Cause, NotMeasured
+from flatout.measure.ranks import Ranks
+from flatout.results import Cause, NotMeasured
 from tests.diagnose.views import COMPUTE, LINE, healthy, starved
 
 

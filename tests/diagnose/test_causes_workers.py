@@ -9,9 +9,9 @@ import pytest
 
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
 from flatout.diagnose.ranking import judge
-from flatout.diagnose.result import Cause, NotMeasured
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 from flatout.remedies import propose
+from flatout.results import Cause, NotMeasured
 from tests.diagnose.views import (
     COMPUTE,
     crowded,
@@ -117,7 +117,7 @@ def test_too_many_workers_are_not_judged_without_run_queue_times() -> None:
     assert isinstance(too_many_workers(crowded(runqueue=None)), NotMeasured)
 
 
-def restarting(**changes: object) -> View:
+def restarting(**changes: object) -> MeasuredRun:
     given = {
         "persistent_workers": False,
         "worker_starts_in_window": 16,
@@ -149,19 +149,19 @@ def test_restarts_without_measured_boundaries_are_not_judged() -> None:
 
 @pytest.mark.parametrize("cause", [no_workers, too_few_workers, too_many_workers, worker_restart])
 def test_without_a_loader_nothing_is_said_about_workers(cause: object) -> None:
-    view = View(ledger=make_ledger({"forward": 0.5, "batch_wait": 0.5}), loading=None, cores=4)
+    view = MeasuredRun(ledger=make_ledger({"forward": 0.5, "batch_wait": 0.5}), loading=None, cores=4)
     answer = cause(view)  # type: ignore[operator]
     assert isinstance(answer, NotMeasured)
     assert "no DataLoader" in answer.because
 
 
 def test_a_training_without_a_loader_that_waits_for_no_input_has_no_unmeasured_data_causes() -> None:
-    view = View(ledger=make_ledger({"forward": 1.0}), loading=None, cores=4)
+    view = MeasuredRun(ledger=make_ledger({"forward": 1.0}), loading=None, cores=4)
     assert not [missing for missing in judge(view)[1] if "DataLoader" in missing.because]
 
 
 def test_input_that_comes_from_no_loader_is_a_cause_with_its_share() -> None:
-    view = View(ledger=make_ledger({"forward": 0.6, "batch_wait": 0.4}), loading=None, cores=4)
+    view = MeasuredRun(ledger=make_ledger({"forward": 0.6, "batch_wait": 0.4}), loading=None, cores=4)
     cause = judge(view)[0][0]
     assert (cause.id, round(cause.share, 2)) == ("own_input", 0.4)
 

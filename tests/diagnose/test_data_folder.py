@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flatout.diagnose.storage import data_folder
+from flatout.measure.storage import data_folder
 
 MOUNTS = [{"point": "/", "kind": "nvme"}, {"point": "/mnt/s3", "kind": "rclone"}]
 
@@ -30,7 +30,7 @@ def process(dirs: dict[str, int], cwd: str = "/home/me", sampled: dict[str, int]
         ({"data/train": 500}, "/home/me/data/train"),  # relative to where the process runs
         ({"/mnt/s3": 5, "/mnt/s3/a": 5}, "/mnt/s3"),
         ({"/usr/lib/python3.11/json": 900, "/data/x": 20}, "/data/x"),
-        ({"/home/me/src/flatout/probe/inject": 900, "/home/me/.flatout/runs/a": 90, "/data/x": 2}, "/data/x"),
+        ({"/home/me/src/flatout/probe/on_pythonpath": 900, "/home/me/.flatout/runs/a": 90, "/data/x": 2}, "/data/x"),
         ({"/opt/python/lib/encodings": 900, "/usr/share/zoneinfo": 5}, None),  # the interpreter's own library
         ({}, None),
     ],

@@ -1,7 +1,7 @@
 import pytest
 
-from flatout.diagnose.device_time import device_busy
-from flatout.diagnose.ledger import build_ledger
+from flatout.measure.device_time import device_busy
+from flatout.measure.ledger import build_ledger
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.diagnose.test_ledger import check_sums, seconds

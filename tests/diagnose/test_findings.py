@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from flatout.diagnose.findings import FINDINGS, find
-from flatout.diagnose.metrics import Metrics
 from flatout.diagnose.ranking import judge
-from flatout.diagnose.run_view import _gpu_index
-from flatout.diagnose.usage import summarize
-from flatout.diagnose.view import Process, Usage, View
+from flatout.measure.build import _gpu_index
+from flatout.measure.measured_run import MeasuredRun, Process, Usage
+from flatout.measure.metrics import Metrics
+from flatout.measure.usage import summarize
 from tests.diagnose.views import COMPUTE, healthy
 
 GIB = 1 << 30
 
 
-def ids(view: View) -> list[str]:
+def ids(view: MeasuredRun) -> list[str]:
     return [finding.id for finding in find(view)]
 
 
-def long(usage: Usage, **more: object) -> View:
+def long(usage: Usage, **more: object) -> MeasuredRun:
     """A healthy run of 200 s."""
     view = healthy(busy={name: 100 * seconds for name, seconds in COMPUTE.items()}, **more)
     return replace(view, usage=usage)
@@ -76,7 +76,7 @@ def test_findings_are_no_causes() -> None:
     assert len({function.__name__ for function in FINDINGS}) == len(FINDINGS)
 
 
-def on_gpu(**process: object) -> View:
+def on_gpu(**process: object) -> MeasuredRun:
     given = {"param_dtype": "float32", "capability": 8.6, "tf32": True, "compiled": True, **process}
     return healthy(uses_gpu=True, process=given)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from flatout.diagnose.functions import RULES, function_group
+from flatout.measure.functions import RULES, function_group
 
 SITE = "/venv/lib/python3.11/site-packages"
 

@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from flatout.diagnose.ledger import build_ledger
-from flatout.diagnose.training import step_table
+from flatout.measure.ledger import build_ledger
+from flatout.measure.training import step_table
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder

@@ -1,7 +1,7 @@
 import pytest
 
-from flatout.diagnose.ledger import build_ledger
-from flatout.diagnose.training import find_training
+from flatout.measure.ledger import build_ledger
+from flatout.measure.training import find_training
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.diagnose.test_ledger import check_sums

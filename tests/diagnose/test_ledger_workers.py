@@ -3,10 +3,10 @@ import pytest
 
 from flatout.diagnose.causes.host import epoch_start
 from flatout.diagnose.causes.workers import worker_restart
-from flatout.diagnose.ledger import build_ledger
-from flatout.diagnose.run_view import build_view
-from flatout.diagnose.training import find_training
-from flatout.diagnose.workers import build_loading
+from flatout.measure.build import build_view
+from flatout.measure.ledger import build_ledger
+from flatout.measure.loader import build_loading
+from flatout.measure.training import find_training
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.diagnose.test_ledger import check_sums

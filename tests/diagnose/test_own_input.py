@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flatout.diagnose.own_input import is_input
-from flatout.diagnose.samples import line_of
-from flatout.diagnose.worker_records import divide_time
+from flatout.measure.own_input import is_input
+from flatout.measure.samples import line_of
+from flatout.measure.worker_records import divide_time
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
 

@@ -7,8 +7,8 @@ import pytest
 from flatout.diagnose import ranking
 from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge, rank
-from flatout.diagnose.result import Cause
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
+from flatout.results import Cause
 from tests.diagnose.views import COMPUTE, crowded, healthy, locked, remote, saturated, starved, without_workers
 
 
@@ -34,7 +34,7 @@ def cause(id: str, share: float) -> Cause:
         (starved(cpu=0.001, blocked=0.049), "too_few_workers"),
     ],
 )
-def test_the_planted_fault_leads(view: View, leads: str) -> None:
+def test_the_planted_fault_leads(view: MeasuredRun, leads: str) -> None:
     causes, _ = judge(view)
     assert causes[0].id == leads
 
@@ -112,7 +112,7 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
 
 
 @pytest.mark.parametrize("view", [starved(), saturated(), remote(), healthy(), crowded(), locked(), without_workers()])
-def test_shares_and_confidences_are_parts_of_one(view: View) -> None:
+def test_shares_and_confidences_are_parts_of_one(view: MeasuredRun) -> None:
     for found in judge(view)[0]:
         assert 0 < found.share <= 1
         assert 0 < found.confidence <= 1

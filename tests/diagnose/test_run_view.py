@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flatout.diagnose.ranking import judge
-from flatout.diagnose.run_view import build_view
+from flatout.measure.build import build_view
 from flatout.record import load_run
 from flatout.remedies import propose
 from tests.record.synthetic import RunBuilder

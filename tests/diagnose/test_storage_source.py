@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from flatout.diagnose.causes.storage import source_evidence, storage_latency
-from flatout.diagnose.clients import client_of
-from flatout.diagnose.result import Cause
+from flatout.measure.clients import client_of
+from flatout.results import Cause
 from tests.diagnose.views import remote
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.diagnose.timeline import GAP, Accrual, exclusive_pieces, intervals, overlay, union
+from flatout.measure.timeline import GAP, Accrual, exclusive_pieces, intervals, overlay, union
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=25)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flatout.diagnose.usage import summarize
+from flatout.measure.usage import summarize
 
 S = 1_000_000_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import NO_STEP, ONE_STEP, next_command, verdict
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 from tests.diagnose.views import (
     COMPUTE,
     LINE,
@@ -23,7 +23,7 @@ from tests.diagnose.views import (
 )
 
 
-def say(view: View) -> str:
+def say(view: MeasuredRun) -> str:
     return verdict(view, judge(view)[0])
 
 
@@ -77,7 +77,7 @@ def test_a_wait_without_a_known_cause_is_called_unexplained() -> None:
         ),
     ],
 )
-def test_each_leading_cause_has_its_sentence(view: View, words: str) -> None:
+def test_each_leading_cause_has_its_sentence(view: MeasuredRun, words: str) -> None:
     assert words in say(view)
 
 
@@ -98,7 +98,7 @@ def test_a_single_step_is_not_called_none() -> None:
 
 
 def test_without_a_cause_the_largest_part_of_the_time_is_stated() -> None:
-    view = View(ledger=make_ledger({"host_start": 0.6, "forward": 0.4}), loading=None, cores=2)
+    view = MeasuredRun(ledger=make_ledger({"host_start": 0.6, "forward": 0.4}), loading=None, cores=2)
     assert verdict(view, ()) == "No cause stands out: the largest part of the time is host start, 60 %."
 
 

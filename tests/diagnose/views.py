@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.result import Account, Ledger, Line, Steps
-from flatout.diagnose.view import Process, Usage, View
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun, Process, Usage
+from flatout.results import Account, Ledger, Line, Steps
 
 BATCHES = 200
 SAMPLES = 32  # in a batch
@@ -35,7 +35,7 @@ def make_ledger(accounts: dict[str, float], batches: int = BATCHES, lines: dict[
     return Ledger(window + 2, 1.0, (), window, listed, 0.0, 1.0, (), steps)
 
 
-def make_loading(wait: float, step: float, **given: Any) -> Loading:
+def make_loading(wait: float, step: float, **given: Any) -> LoaderStats:
     """A loader; ``cpu``, ``runqueue`` and ``blocked`` are the parts of a fetch in seconds, None when not measured."""
     cpu, runqueue, blocked = given.pop("cpu", 0.0), given.pop("runqueue", 0.0), given.pop("blocked", 0.0)
     fetch = given.pop("fetch", None) or sum(part or 0.0 for part in (cpu, runqueue, blocked))
@@ -78,7 +78,7 @@ def make_loading(wait: float, step: float, **given: Any) -> Loading:
         "peers": (),
         "not_measured": (),
     }
-    return Loading(**(fields | given))
+    return LoaderStats(**(fields | given))
 
 
 def make_view(
@@ -94,11 +94,11 @@ def make_view(
     lines: dict[str, Line] | None = None,
     gaps: dict[str, float] | None = None,
     **loader: Any,
-) -> View:
+) -> MeasuredRun:
     """A run of ``batches`` steps: seconds of one step waited and in each busy account, ``gaps`` in the whole window."""
     accounts = {id: s * batches for id, s in {"batch_wait": wait, **busy}.items()} | (gaps or {})
     loading = make_loading(wait, wait + sum(busy.values()), batches=batches, samples=batches * SAMPLES, **loader)
-    return View(
+    return MeasuredRun(
         ledger=make_ledger(accounts, batches, lines),
         loading=loading,
         cores=cores,
@@ -111,19 +111,19 @@ def make_view(
 COMPUTE = {"forward": 0.003, "backward": 0.006, "optimizer": 0.001}  # a step of 10 ms
 
 
-def starved(**changes: Any) -> View:
+def starved(**changes: Any) -> MeasuredRun:
     """One worker, 50 ms of CPU for a batch, 8 cores, a step of 10 ms: it needs 5 workers."""
     given: dict[str, Any] = {"wait": 0.040, "busy": COMPUTE, "cpu": 0.050}
     return make_view(**(given | changes))
 
 
-def saturated(**changes: Any) -> View:
+def saturated(**changes: Any) -> MeasuredRun:
     """Two workers on two full cores, nothing else to run them on."""
     given = {"wait": 0.016, "busy": COMPUTE, "cpu": 0.050, "runqueue": 0.002, "num_workers": 2, "cores": 2}
     return make_view(**(given | changes))
 
 
-def remote(**changes: Any) -> View:
+def remote(**changes: Any) -> MeasuredRun:
     """Four workers whose fetches sleep on the network, 85 % of 200 ms, as measured on a planted remote store."""
     given: dict[str, Any] = {
         "wait": 0.040,
@@ -139,13 +139,13 @@ def remote(**changes: Any) -> View:
     return make_view(**(given | changes))
 
 
-def healthy(**changes: Any) -> View:
+def healthy(**changes: Any) -> MeasuredRun:
     """Workers keep up: the model computes 97 % of the time."""
     given: dict[str, Any] = {"wait": 0.0003, "busy": COMPUTE, "cpu": 0.020, "num_workers": 4, "worker_idle_share": 0.5}
     return make_view(**(given | changes))
 
 
-def crowded(**changes: Any) -> View:
+def crowded(**changes: Any) -> MeasuredRun:
     """16 workers of 8 threads on 2 cores: 5 % on a core, 57 % in the run queue, 38 % blocked at barriers."""
     given: dict[str, Any] = {
         "wait": 0.090,
@@ -164,7 +164,7 @@ def crowded(**changes: Any) -> View:
     return make_view(**(given | changes))
 
 
-def silent(**changes: Any) -> View:
+def silent(**changes: Any) -> MeasuredRun:
     """The training waits, and no fetch was recorded: nothing says why."""
     nothing = np.zeros(0)
     given: dict[str, Any] = {"wait": 0.040, "busy": COMPUTE, "num_workers": 4, "cpu": 0.002}
@@ -175,7 +175,7 @@ def silent(**changes: Any) -> View:
     return replace(view, loading=empty)
 
 
-def locked(**changes: Any) -> View:
+def locked(**changes: Any) -> MeasuredRun:
     """Four workers that take turns at one lock: 97 % blocked."""
     given: dict[str, Any] = {
         "wait": 0.040,
@@ -189,7 +189,7 @@ def locked(**changes: Any) -> View:
     return make_view(**(given | changes))
 
 
-def without_workers(**changes: Any) -> View:
+def without_workers(**changes: Any) -> MeasuredRun:
     """The training process spends 40 of 50 ms on fetching."""
     given: dict[str, Any] = {"wait": 0.040, "busy": COMPUTE, "cpu": 0.040, "num_workers": 0, "main_cores": 1.0}
     return make_view(**(given | changes))

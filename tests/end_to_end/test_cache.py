@@ -13,7 +13,7 @@ import pytest
 
 from flatout import cli
 from flatout.commands.cache import _line, _say
-from flatout.probe import cache_counts
+from flatout.probe.file_cache import counts
 from tests.loader.photographs import make_class_folders
 
 TRAIN = """
@@ -134,7 +134,7 @@ def test_on_a_full_disk_the_command_runs_uncached_and_nothing_is_left(
         os.write(descriptor, bytes(1000))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(cache_counts, "_allocate", full)
+    monkeypatch.setattr(counts, "_allocate", full)
     slow, fast = tmp_path / "slow", tmp_path / "fast"
     slow.mkdir()
     if there:

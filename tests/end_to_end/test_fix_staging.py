@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flatout.stage.mounting import mount, unmount
-from flatout.stage.origins import StoreOptions
+from flatout.stage.sources.base import StoreOptions
+from flatout.storage.mounting import mount, unmount
 from tests.stage.proxy import Faults, proxy
 from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server
 from tests.stage.test_mounting import why_not

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.diagnose.diagnosis import diagnose
+from flatout.diagnosis import diagnose
 from flatout.errors import RecordError
 from flatout.record import list_runs, load_run
 from tests.end_to_end.profiling import FLATOUT, MARK, TORCHS_OWN, TRAIN, marked, script

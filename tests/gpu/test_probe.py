@@ -15,7 +15,7 @@ import pytest
 from flatout.probe import events
 from flatout.record import load_run
 from flatout.record.run import ProcessRecord
-from flatout.recording.command import injecting_environment
+from flatout.runner.command import injecting_environment
 
 ROOT = Path(__file__).parents[2]
 ON_FAKE_GPU = ROOT / "tests" / "gpu" / "run_on_fake_gpu.py"

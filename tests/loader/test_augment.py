@@ -11,10 +11,10 @@ import torch
 
 from flatout.errors import UsageError
 from flatout.loader.augment import NOTHING, Augmentation
+from flatout.loader.batch_builder import UnreadableImage
 from flatout.loader.image_loader import ImageLoader
-from flatout.loader.making import UnreadableImage
 from flatout.loader.order import Order
-from flatout.loader.sources.folders import FolderSource
+from flatout.loader.sources.folders import ImageFolderSource
 from tests.loader.photographs import make_class_folders
 
 EVERYTHING = {
@@ -29,11 +29,11 @@ EVERYTHING = {
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> FolderSource:
-    return FolderSource(make_class_folders(tmp_path_factory.mktemp("images"), 3, 6, 64) / "train")
+def source(tmp_path_factory: pytest.TempPathFactory) -> ImageFolderSource:
+    return ImageFolderSource(make_class_folders(tmp_path_factory.mktemp("images"), 3, 6, 64) / "train")
 
 
-def pixels(source: FolderSource, workers: int, **options: object) -> torch.Tensor:
+def pixels(source: ImageFolderSource, workers: int, **options: object) -> torch.Tensor:
     made = ImageLoader(
         source, range(18), size=32, batch_size=6, training=True, seed=5, backend="threads", workers=workers, **options
     )  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ def pixels(source: FolderSource, workers: int, **options: object) -> torch.Tenso
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
-def test_an_augmentation_changes_pixels_the_same_way_whatever_the_threads(source: FolderSource, name: str) -> None:
+def test_an_augmentation_changes_pixels_the_same_way_whatever_the_threads(source: ImageFolderSource, name: str) -> None:
     torch.manual_seed(1)
     one = pixels(source, 1, augmentation=EVERYTHING[name])
     torch.manual_seed(2)
@@ -66,7 +66,7 @@ def test_a_flip_mirrors_and_grey_has_equal_channels_and_nothing_changes_nothing(
     assert torch.equal(grey[..., 0], grey[..., 1]) and torch.equal(grey[..., 1], grey[..., 2])
 
 
-def test_repeats_are_other_views_of_fewer_images_as_many_in_all(source: FolderSource) -> None:
+def test_repeats_are_other_views_of_fewer_images_as_many_in_all(source: ImageFolderSource) -> None:
     order = Order(count=18, batch_size=6, shuffle=True, drop_last=True, seed=1, repeats=3)
     places = order.places(0)
     assert len(places) == 18 and len({place % 18 for place in places}) == 6 and len(set(places)) == 18
@@ -80,7 +80,7 @@ def test_repeats_are_other_views_of_fewer_images_as_many_in_all(source: FolderSo
     assert len(first) == 3 and not torch.equal(first[0], first[1])
 
 
-def test_bicubic_differs_from_bilinear_and_agrees_between_decoders(source: FolderSource) -> None:
+def test_bicubic_differs_from_bilinear_and_agrees_between_decoders(source: ImageFolderSource) -> None:
     made = {
         (decoder, way): pixels(source, 1, decoder=decoder, interpolation=way).float()
         for decoder in ("torchvision", "pillow")
@@ -95,7 +95,7 @@ def test_a_link_that_leads_nowhere_is_named_or_skipped(tmp_path: Path) -> None:
     root = make_class_folders(tmp_path, 3, 6, 64) / "train"
     (root / "astronaut0/000.jpg").unlink()
     (root / "astronaut0/000.jpg").symlink_to("nowhere.jpg")
-    source = FolderSource(root)
+    source = ImageFolderSource(root)
     with pytest.raises(UnreadableImage, match=r"astronaut0/000\.jpg: No such file.*data\.bad_files: skip"):
         pixels(source, 1)
     options = {"size": 32, "batch_size": 6, "training": False, "workers": 1, "backend": "threads", "bad_files": "skip"}
@@ -109,7 +109,7 @@ def test_what_is_left_out_of_folders_is_said(tmp_path: Path) -> None:
     (root / "empty").mkdir()
     (root / "astronaut0/readme.txt").write_text("")
     (root / "stray.jpg").write_bytes((root / "astronaut0/000.jpg").read_bytes())
-    source = FolderSource(root)
+    source = ImageFolderSource(root)
     assert "empty" not in source.classes and len(source.classes) == 3
     said = "\n".join(source.notes)
     assert "1 folder(s) without images are no classes: empty" in said
@@ -118,7 +118,7 @@ def test_what_is_left_out_of_folders_is_said(tmp_path: Path) -> None:
         and "1 file(s) that are no images are left out: 1 .txt" in said
     )
     with pytest.raises(UsageError, match=r"no images in it.*1 other file"):
-        FolderSource(only(tmp_path / "other"))
+        ImageFolderSource(only(tmp_path / "other"))
 
 
 def only(folder: Path) -> Path:
@@ -133,7 +133,7 @@ def test_newer_formats_are_images(tmp_path: Path, kind: str) -> None:
 
     (tmp_path / "class").mkdir()
     Image.new("RGB", (40, 40), (200, 30, 30)).save(tmp_path / f"class/red{kind}")
-    source = FolderSource(tmp_path)
+    source = ImageFolderSource(tmp_path)
     with ImageLoader(source, [0], size=32, batch_size=1, training=False, workers=1, backend="threads") as loader:
         (batch,) = list(loader)
     assert batch.images[0, 0].float().mean() > 180

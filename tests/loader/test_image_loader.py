@@ -15,26 +15,26 @@ from PIL import Image
 
 from flatout.errors import UsageError
 from flatout.loader import choice
+from flatout.loader.batch_builder import UnreadableImage
 from flatout.loader.choice import second_thread_gain, usable_cores
-from flatout.loader.contract import Batch
-from flatout.loader.finish import Finish
+from flatout.loader.device_transforms import Finish
 from flatout.loader.image_loader import ImageLoader
-from flatout.loader.making import UnreadableImage
-from flatout.loader.sources.folders import FolderSource
+from flatout.loader.interfaces import Batch
+from flatout.loader.sources.folders import ImageFolderSource
 from tests.loader.photographs import make_class_folders
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> FolderSource:
-    return FolderSource(make_class_folders(tmp_path_factory.mktemp("photographs"), 3, 9, 64) / "train")
+def source(tmp_path_factory: pytest.TempPathFactory) -> ImageFolderSource:
+    return ImageFolderSource(make_class_folders(tmp_path_factory.mktemp("photographs"), 3, 9, 64) / "train")
 
 
-def loader(source: FolderSource, **options: object) -> ImageLoader:
+def loader(source: ImageFolderSource, **options: object) -> ImageLoader:
     chosen = {"size": 32, "batch_size": 4, "training": True, "backend": "threads", "workers": 2, **options}
     return ImageLoader(source, range(len(source.samples)), **chosen)  # type: ignore[arg-type]
 
 
-def epoch(source: FolderSource, number: int = 0, **options: object) -> list[Batch]:
+def epoch(source: ImageFolderSource, number: int = 0, **options: object) -> list[Batch]:
     with loader(source, **options) as made:
         made.set_epoch(number)
         return list(made)
@@ -49,23 +49,23 @@ def same(first: list[Batch], second: list[Batch]) -> bool:
 
 
 @pytest.mark.parametrize("options", [{"workers": 1}, {"workers": 5}, {"backend": "processes"}, {"prefetch_batches": 1}])
-def test_batches_do_not_depend_on_what_makes_them(source: FolderSource, options: dict[str, object]) -> None:
+def test_batches_do_not_depend_on_what_makes_them(source: ImageFolderSource, options: dict[str, object]) -> None:
     assert same(epoch(source), epoch(source, **options))
 
 
-def test_epochs_and_seeds_differ_and_repeat(source: FolderSource) -> None:
+def test_epochs_and_seeds_differ_and_repeat(source: ImageFolderSource) -> None:
     assert same(epoch(source, 3), epoch(source, 3))
     assert not same(epoch(source, 0), epoch(source, 1))
     assert not same(epoch(source, 0), epoch(source, 0, seed=1))
 
 
-def test_an_epoch_sees_every_image_once_and_training_leaves_out_a_partial_batch(source: FolderSource) -> None:
+def test_an_epoch_sees_every_image_once_and_training_leaves_out_a_partial_batch(source: ImageFolderSource) -> None:
     assert sorted(torch.cat([b.indices for b in epoch(source, training=False)]).tolist()) == list(range(27))
     seen = torch.cat([b.indices for b in epoch(source)]).tolist()
     assert len(seen) == len(set(seen)) == 24
 
 
-def test_ranks_share_the_images_and_make_equally_many_steps(source: FolderSource) -> None:
+def test_ranks_share_the_images_and_make_equally_many_steps(source: ImageFolderSource) -> None:
     parts = [epoch(source, rank=rank, world_size=2) for rank in range(2)]
     assert len(parts[0]) == len(parts[1]) == 3
     seen = [set(torch.cat([b.indices for b in part]).tolist()) for part in parts]
@@ -74,7 +74,7 @@ def test_ranks_share_the_images_and_make_equally_many_steps(source: FolderSource
     assert sorted(i for part in scored for b in part for i in b.indices.tolist()) == list(range(27))
 
 
-def test_resuming_in_the_middle_gives_the_batches_that_were_to_come(source: FolderSource) -> None:
+def test_resuming_in_the_middle_gives_the_batches_that_were_to_come(source: ImageFolderSource) -> None:
     whole = [*epoch(source, 2), *epoch(source, 3)]
     with loader(source) as first:
         first.set_epoch(2)
@@ -87,14 +87,14 @@ def test_resuming_in_the_middle_gives_the_batches_that_were_to_come(source: Fold
     assert same(whole, [*begun, *rest])
 
 
-def test_who_stops_at_the_last_batch_gets_the_next_epoch_whole(source: FolderSource) -> None:
+def test_who_stops_at_the_last_batch_gets_the_next_epoch_whole(source: ImageFolderSource) -> None:
     with loader(source, training=False) as made:
         for _ in range(2):
             coming = iter(made)
             assert sum(len(next(coming)) for _ in range(len(made))) == 27
 
 
-def test_no_more_batches_are_begun_than_are_allowed_in_flight(source: FolderSource) -> None:
+def test_no_more_batches_are_begun_than_are_allowed_in_flight(source: ImageFolderSource) -> None:
     with loader(source, prefetch_batches=2) as made:
         begun: list[int] = []
         whole = made._maker.empty
@@ -104,7 +104,7 @@ def test_no_more_batches_are_begun_than_are_allowed_in_flight(source: FolderSour
         assert len(begun) == 3  # the one given, and two in flight
 
 
-def test_threads_end_with_the_loader_however_it_is_left(source: FolderSource) -> None:
+def test_threads_end_with_the_loader_however_it_is_left(source: ImageFolderSource) -> None:
     before = threading.active_count()
     made = loader(source)
     for _ in made:
@@ -114,18 +114,18 @@ def test_threads_end_with_the_loader_however_it_is_left(source: FolderSource) ->
     assert threading.active_count() == before
 
 
-def test_an_unreadable_image_is_named_with_its_path(source: FolderSource, tmp_path: Path) -> None:
+def test_an_unreadable_image_is_named_with_its_path(source: ImageFolderSource, tmp_path: Path) -> None:
     root = make_class_folders(tmp_path, 2, 6, 64)
     broken = next((root / "train").rglob("003.jpg"))
     broken.write_bytes(b"broken")
-    with loader(FolderSource(root / "train")) as made, pytest.raises(UnreadableImage, match=str(broken)):
+    with loader(ImageFolderSource(root / "train")) as made, pytest.raises(UnreadableImage, match=str(broken)):
         list(made)
-    with loader(FolderSource(root / "train"), bad_files="skip") as made:
+    with loader(ImageFolderSource(root / "train"), bad_files="skip") as made:
         assert sum(map(len, made)) == 12
         assert [image.where for image in made.bad] == [str(broken)]
 
 
-def test_a_choice_left_open_is_made_by_measuring_and_says_so(source: FolderSource) -> None:
+def test_a_choice_left_open_is_made_by_measuring_and_says_so(source: ImageFolderSource) -> None:
     with loader(source, backend="auto", workers=2) as made:
         assert made.choice.backend in ("threads", "processes")
         assert "a second thread" in made.choice.reason
@@ -155,7 +155,7 @@ def test_a_second_threads_gain_is_a_median_and_physically_possible(
 
 
 def test_where_nothing_can_be_measured_the_default_is_taken_and_the_reason_said(
-    source: FolderSource, monkeypatch: pytest.MonkeyPatch
+    source: ImageFolderSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choice, "_steady_rate", lambda maker, places, threads: 100.0 if threads == 1 else 900.0)
     with loader(source, backend="auto", workers=2) as made:
@@ -164,21 +164,21 @@ def test_where_nothing_can_be_measured_the_default_is_taken_and_the_reason_said(
 
 
 def test_images_that_wait_for_their_bytes_get_more_threads_than_cores(
-    source: FolderSource, monkeypatch: pytest.MonkeyPatch
+    source: ImageFolderSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = FolderSource.read
+    whole = ImageFolderSource.read
 
-    def far(self: FolderSource, index: int) -> bytes:
+    def far(self: ImageFolderSource, index: int) -> bytes:
         time.sleep(0.02)
         return whole(self, index)
 
-    monkeypatch.setattr(FolderSource, "read", far)
+    monkeypatch.setattr(ImageFolderSource, "read", far)
     with loader(source, backend="auto", workers="auto") as made:
         assert made.choice.workers > 4 * usable_cores()
         assert "waiting for its bytes" in made.choice.reason
 
 
-def test_threads_of_a_loader_leave_the_number_of_threads_of_torch(source: FolderSource) -> None:
+def test_threads_of_a_loader_leave_the_number_of_threads_of_torch(source: ImageFolderSource) -> None:
     before = torch.get_num_threads()
     with loader(source, workers=3) as made:
         assert torch.get_num_threads() == before
@@ -189,7 +189,7 @@ def test_threads_of_a_loader_leave_the_number_of_threads_of_torch(source: Folder
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_nvjpeg_makes_the_pixels_of_the_cpu_within_a_tolerance(source: FolderSource) -> None:
+def test_nvjpeg_makes_the_pixels_of_the_cpu_within_a_tolerance(source: ImageFolderSource) -> None:
     for ours, theirs in zip(epoch(source, decoder="nvjpeg"), epoch(source), strict=True):
         assert ours.images.is_cuda
         assert (ours.images.cpu().float() - theirs.images.float()).abs().mean() < 2
@@ -200,7 +200,7 @@ dali = pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="DALI is not 
 
 
 @dali
-def test_dali_makes_the_batches_of_the_others_within_a_tolerance(source: FolderSource) -> None:
+def test_dali_makes_the_batches_of_the_others_within_a_tolerance(source: ImageFolderSource) -> None:
     for training in (True, False):
         made = epoch(source, 1, decoder="dali", training=training)
         for ours, theirs in zip(made, epoch(source, 1, training=training), strict=True):
@@ -216,27 +216,29 @@ def test_what_dali_cannot_decode_is_decoded_named_or_left_out(tmp_path: Path) ->
     with Image.open(files[0]) as image:
         image.save(files[0].with_suffix(".png"))
     files[0].unlink()
-    assert torch.equal(epoch(FolderSource(root), decoder="dali")[0].labels, epoch(FolderSource(root))[0].labels)
+    assert torch.equal(
+        epoch(ImageFolderSource(root), decoder="dali")[0].labels, epoch(ImageFolderSource(root))[0].labels
+    )
     files[1].write_bytes(files[1].read_bytes()[:300])
     with pytest.raises(UnreadableImage, match=files[1].name):
-        epoch(FolderSource(root), decoder="dali")
-    made = epoch(FolderSource(root), decoder="dali", bad_files="skip")
+        epoch(ImageFolderSource(root), decoder="dali")
+    made = epoch(ImageFolderSource(root), decoder="dali", bad_files="skip")
     assert sum(map(len, made)) == 12
 
 
 @pytest.mark.skipif(find_spec("nvidia.dali") is not None, reason="DALI is installed")
-def test_dali_that_is_not_installed_is_said_with_how_to_get_it(source: FolderSource) -> None:
+def test_dali_that_is_not_installed_is_said_with_how_to_get_it(source: ImageFolderSource) -> None:
     with pytest.raises(UsageError, match="dali is not installed: pip install"):
         loader(source, decoder="dali")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
-def test_nvjpeg_without_a_gpu_is_refused_by_name(source: FolderSource) -> None:
+def test_nvjpeg_without_a_gpu_is_refused_by_name(source: ImageFolderSource) -> None:
     with pytest.raises(UsageError, match="nvjpeg needs a CUDA device"):
         loader(source, decoder="nvjpeg")
 
 
-def test_stats_count_what_was_made(source: FolderSource) -> None:
+def test_stats_count_what_was_made(source: ImageFolderSource) -> None:
     with loader(source) as made:
         list(made)
         assert (made.stats.batches, made.stats.images) == (6, 24)
@@ -244,7 +246,7 @@ def test_stats_count_what_was_made(source: FolderSource) -> None:
 
 
 @pytest.mark.parametrize(("mixup", "cutmix"), [(0.2, 0.0), (0.0, 1.0), (0.2, 1.0)])
-def test_mixed_targets_add_up_and_repeat(source: FolderSource, mixup: float, cutmix: float) -> None:
+def test_mixed_targets_add_up_and_repeat(source: ImageFolderSource, mixup: float, cutmix: float) -> None:
     batch = epoch(source)[0]
     finish = Finish((0.5,) * 3, (0.25,) * 3, 3, mixup=mixup, cutmix=cutmix)
     images, targets = finish(batch, 5, training=True)
@@ -254,7 +256,7 @@ def test_mixed_targets_add_up_and_repeat(source: FolderSource, mixup: float, cut
     assert torch.equal(images, again) and not torch.equal(images, other)
 
 
-def test_finishing_flips_scales_and_normalises(source: FolderSource) -> None:
+def test_finishing_flips_scales_and_normalises(source: ImageFolderSource) -> None:
     batch = epoch(source)[0]
     images, labels = Finish((0.4, 0.5, 0.6), (0.2, 0.25, 0.3), 3)(batch, 0, training=True)
     expected = batch.images.float() / 255

@@ -10,11 +10,11 @@ import torch
 
 from flatout.errors import UsageError
 from flatout.loader.image_loader import ImageLoader
-from flatout.loader.sources.folders import FolderSource
+from flatout.loader.sources.folders import ImageFolderSource
 from flatout.loader.sources.objects import ObjectSource
 from flatout.recipes.datasets import open_data, open_test
 from flatout.recipes.reading import read_recipe
-from flatout.stage.failures import Failure
+from flatout.stage.sources.failures import Failure
 from tests.loader.photographs import make_class_folders
 from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 
@@ -42,12 +42,12 @@ def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 def test_a_store_gives_the_batches_of_the_folder(root: Path, address: str) -> None:
-    def batches(source: FolderSource | ObjectSource, backend: str = "auto") -> list[torch.Tensor]:
+    def batches(source: ImageFolderSource | ObjectSource, backend: str = "auto") -> list[torch.Tensor]:
         indices = range(len(source.samples))
         with ImageLoader(source, indices, size=32, batch_size=6, training=True, backend=backend) as loader:
             return [batch.images for batch in loader]
 
-    near, far = FolderSource(root / "train"), ObjectSource(f"{address}/train")
+    near, far = ImageFolderSource(root / "train"), ObjectSource(f"{address}/train")
     assert far.samples == near.samples and far.classes == near.classes
     ours, theirs = batches(far), batches(near)
     assert len(ours) == 4 and all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
@@ -78,7 +78,7 @@ def test_what_the_store_cannot_give_at_once_is_asked_for_again(address: str, mon
         return whole(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(origin, "read", busy)
-    monkeypatch.setattr("flatout.stage.patience.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("flatout.stage.sources.retries.FIRST_PAUSE_S", 0.001)
     assert source.read(0).startswith(b"\xff\xd8") and len(calls) == 3
     monkeypatch.setattr(origin, "read", lambda *_: (_ for _ in ()).throw(Failure("denied", "403")))
     with pytest.raises(Failure, match="403"):

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
-from flatout.loader.packed import PackedWriter
-from flatout.loader.sources.folders import FolderSource
+from flatout.formats.packed import PackedWriter
+from flatout.loader.sources.folders import ImageFolderSource
 from flatout.loader.sources.packed import PackedSource
 from tests.loader.photographs import make_class_folders
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> FolderSource:
-    return FolderSource(make_class_folders(tmp_path / "photographs", 3, 4, 64) / "train")
+def folders(tmp_path: Path) -> ImageFolderSource:
+    return ImageFolderSource(make_class_folders(tmp_path / "photographs", 3, 4, 64) / "train")
 
 
-def pack(source: FolderSource, folder: Path, part_bytes: int = 4000) -> Path:
+def pack(source: ImageFolderSource, folder: Path, part_bytes: int = 4000) -> Path:
     with PackedWriter(folder, source.classes, part_bytes) as writer:
         for place in reversed(range(len(source.samples))):
             sample = source.samples[place]
@@ -27,7 +27,7 @@ def pack(source: FolderSource, folder: Path, part_bytes: int = 4000) -> Path:
     return folder
 
 
-def test_a_packed_set_gives_what_was_put_in(folders: FolderSource, tmp_path: Path) -> None:
+def test_a_packed_set_gives_what_was_put_in(folders: ImageFolderSource, tmp_path: Path) -> None:
     packed = PackedSource(pack(folders, tmp_path / "packed"))
     assert len(list((tmp_path / "packed").glob("part-*.bin"))) > 1
     assert packed.samples == folders.samples and packed.classes == folders.classes
@@ -37,7 +37,7 @@ def test_a_packed_set_gives_what_was_put_in(folders: FolderSource, tmp_path: Pat
     assert folders.samples[5].key in packed.locate(5)
 
 
-def test_a_subset_keeps_the_wanted_classes_with_their_places(folders: FolderSource, tmp_path: Path) -> None:
+def test_a_subset_keeps_the_wanted_classes_with_their_places(folders: ImageFolderSource, tmp_path: Path) -> None:
     wanted = (folders.classes[2], folders.classes[0])
     packed = PackedSource(pack(folders, tmp_path / "packed"), wanted)
     assert {sample.label for sample in packed.samples} == {0, 1}
@@ -54,7 +54,7 @@ def test_a_set_without_labels_can_be_predicted_but_not_trained_on(tmp_path: Path
         PackedSource(tmp_path / "packed")
 
 
-def test_what_was_not_finished_is_not_read(folders: FolderSource, tmp_path: Path) -> None:
+def test_what_was_not_finished_is_not_read(folders: ImageFolderSource, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), PackedWriter(tmp_path / "packed", folders.classes) as writer:
         writer.add("a.jpg", folders.classes[0], b"a")
         raise RuntimeError

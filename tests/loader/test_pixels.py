@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from flatout.errors import UsageError
-from flatout.loader.contract import BadImage, Box
 from flatout.loader.crops import CentreCrop, RandomCrop, generator
 from flatout.loader.decoders import make_decoder
+from flatout.loader.interfaces import BadImage, Box
 from tests.loader.photographs import picture
 
 SIZE = 96

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
-from flatout.loader.sources.folders import FolderSource
+from flatout.loader.sources.folders import ImageFolderSource
 from flatout.loader.sources.shards import ShardSource
 from flatout.loader.sources.table import TableSource
 from tests.loader.photographs import make_class_folders
@@ -38,13 +38,13 @@ def pack(root: Path, folder: Path, with_cls: bool) -> Path:
     return folder
 
 
-def contents(source: FolderSource | ShardSource | TableSource) -> list[tuple[bytes, str]]:
+def contents(source: ImageFolderSource | ShardSource | TableSource) -> list[tuple[bytes, str]]:
     return sorted((source.read(n), source.classes[s.label]) for n, s in enumerate(source.samples))
 
 
 @pytest.mark.parametrize("with_cls", [True, False])
 def test_shards_hold_what_the_folders_hold(root: Path, tmp_path: Path, with_cls: bool) -> None:
-    folders = FolderSource(root / "train")
+    folders = ImageFolderSource(root / "train")
     shards = ShardSource(pack(root, tmp_path / "shards", with_cls))
     assert contents(shards) == contents(folders) and shards.classes == folders.classes
     copy = pickle.loads(pickle.dumps(shards))  # as a spawned worker gets it
@@ -60,7 +60,7 @@ def test_a_table_names_images_with_or_without_extension(root: Path, tmp_path: Pa
         rows.append(f"{number}{'.jpg' if number % 2 else ''},{path.parent.name}")
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     table = TableSource(images, tmp_path / "labels.csv", "id", "breed")
-    assert contents(table) == contents(FolderSource(root / "train"))
+    assert contents(table) == contents(ImageFolderSource(root / "train"))
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ def test_a_wrong_table_is_refused_by_what_is_wrong(root: Path, tmp_path: Path, t
 
 
 def test_a_subset_of_classes_keeps_its_own_indices(root: Path) -> None:
-    names = FolderSource(root / "train").classes
-    part = FolderSource(root / "train", classes=(names[2], names[0]))
+    names = ImageFolderSource(root / "train").classes
+    part = ImageFolderSource(root / "train", classes=(names[2], names[0]))
     assert {s.key.split("/")[0]: s.label for s in part.samples} == {names[2]: 0, names[0]: 1}
 
 
 def test_images_without_labels_are_found_anywhere_below(root: Path) -> None:
-    source = FolderSource(root, labelled=False)
+    source = ImageFolderSource(root, labelled=False)
     assert len(source.samples) == 3 * 4 + 3 * 2 and {s.label for s in source.samples} == {-1}
 
 
 def test_an_empty_folder_a_missing_one_and_a_damaged_shard_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no images in it"):
-        FolderSource(tmp_path)
+        ImageFolderSource(tmp_path)
     with pytest.raises(UsageError, match="no such folder"):
-        FolderSource(tmp_path / "nowhere")
+        ImageFolderSource(tmp_path / "nowhere")
     with pytest.raises(UsageError, match=r"no \.tar shards"):
         ShardSource(tmp_path)
     (tmp_path / "a.tar").write_bytes(b"x" * 2000)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatout.diagnose.view import Process, Usage
+from flatout.measure.measured_run import Process, Usage
 from flatout.predict.device_memory import device_memory
 from tests.diagnose.views import starved
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.diagnose.view import Usage, View
+from flatout.measure.measured_run import MeasuredRun, Usage
 from flatout.predict.pipeline import Change, Pipeline
 from flatout.predict.rate_model import RateModel, fit
 from tests.diagnose.views import (
@@ -28,7 +28,7 @@ from tests.diagnose.views import (
 )
 
 
-def model_of(view: View) -> RateModel:
+def model_of(view: MeasuredRun) -> RateModel:
     model = fit(view)
     assert model is not None
     return model
@@ -188,11 +188,11 @@ def test_assumed_cpu_use_of_a_training_on_the_cpu_counts_its_threads() -> None:
 def test_a_run_without_steps_has_no_model() -> None:
     view = starved()
     empty = replace(view.ledger, steps=replace(view.ledger.steps, count=0))
-    assert fit(View(ledger=empty, loading=None, cores=2)) is None
+    assert fit(MeasuredRun(ledger=empty, loading=None, cores=2)) is None
 
 
 def test_a_run_without_a_loader_is_modelled_by_its_steps() -> None:
-    model = model_of(View(ledger=make_ledger({"forward": 1.0, "logging": 1.0}), loading=None, cores=2))
+    model = model_of(MeasuredRun(ledger=make_ledger({"forward": 1.0, "logging": 1.0}), loading=None, cores=2))
     assert model.factor(Change(busy_removed_s=1.0 / model.batches)) == pytest.approx(2.0)
 
 

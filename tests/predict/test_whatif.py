@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.rate_model import fit
 from flatout.predict.whatif import Wanted, WhatIf
 from flatout.remedies.queue_settings import best_queue
 from tests.diagnose.views import healthy, starved
 
 
-def counted(blocked_s: float, cpu_s: float, workers: int = 2, spread: float = 0.02) -> View:
+def counted(blocked_s: float, cpu_s: float, workers: int = 2, spread: float = 0.02) -> MeasuredRun:
     """A starved run whose fetches have the kernel's counters."""
     view = starved()
     assert view.loading is not None
@@ -37,7 +37,7 @@ def counted(blocked_s: float, cpu_s: float, workers: int = 2, spread: float = 0.
     return replace(view, loading=loading)
 
 
-def simulated(view: View) -> WhatIf:
+def simulated(view: MeasuredRun) -> WhatIf:
     model = fit(view)
     assert model is not None
     return WhatIf(view, model)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.rate_model import RateModel, fit
 from flatout.predict.workers import enough_prefetch, enough_workers, most_workers
 from tests.diagnose.views import healthy, locked, remote, saturated, starved, without_workers
 
 
-def model_of(view: View) -> RateModel:
+def model_of(view: MeasuredRun) -> RateModel:
     model = fit(view)
     assert model is not None
     return model
 
 
-def enough(view: View) -> int:
+def enough(view: MeasuredRun) -> int:
     return enough_workers(view, model_of(view))
 
 

@@ -15,9 +15,9 @@ from textwrap import dedent
 import flatout.probe
 from flatout.probe import events
 from flatout.record import Run, load_run
-from flatout.recording.sources import add_sources
+from flatout.runner.sources import add_sources
 
-INJECT = Path(flatout.probe.__file__).parent / "inject"
+INJECT = Path(flatout.probe.__file__).parent / "on_pythonpath"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from flatout.probe import device, events
+from flatout.probe import events
+from flatout.probe.hooks import device
 
 MS = 1_000_000
 S = 1_000_000_000

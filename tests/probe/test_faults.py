@@ -34,7 +34,7 @@ BREAKAGES = {
     "emit": "REC.file.emit = REC.emit = broken",
     "names": "REC.names.text = broken; REC.names.add = broken",
     "control": "REC.control.command = broken",
-    "counters": "import _flatout_probe.fetching as f; f.thread_times = broken",
+    "counters": "import _flatout_probe.hooks.fetching as f; f.thread_times = broken",
     "stacks": "import _flatout_probe.stacks as s; s.describe_frame = broken",
     "publish": "REC.file.live = broken",
 }

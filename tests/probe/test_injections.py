@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flatout.recording.command import injecting_environment
+from flatout.runner.command import injecting_environment
 
 TRAINING = """
 import json, sys, torch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flatout.diagnose.ledger import build_ledger
-from flatout.diagnose.training import find_training
+from flatout.measure.ledger import build_ledger
+from flatout.measure.training import find_training
 from flatout.probe import events
 from flatout.record import of_kinds
 from tests.probe.parts import bare_script, counts, probed_script, within

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from flatout.probe import cache_counts
-from flatout.probe.cache_folder import MARK, TAG
-from flatout.probe.read_cache import ReadCache
+from flatout.probe.file_cache import counts
+from flatout.probe.file_cache.folder import MARK, TAG
+from flatout.probe.file_cache.read_cache import ReadCache
 
 SIZE = 1_000
 Make = Callable[..., ReadCache]
@@ -241,9 +241,9 @@ def test_a_copy_that_is_being_made_stays_when_another_training_begins(
         assert other.open_path(str(slow[0])) == str(slow[0])  # somebody is at it
         return copy(source, out)
 
-    from flatout.probe.read_cache import _copy as copy
+    from flatout.probe.file_cache.read_cache import _copy as copy
 
-    monkeypatch.setattr("flatout.probe.read_cache._copy", slowly)
+    monkeypatch.setattr("flatout.probe.file_cache.read_cache._copy", slowly)
     assert read(cache, slow[0]) and copied == [SIZE]
     assert held(tmp_path) == cache.counts()["used"] == SIZE
 
@@ -258,7 +258,7 @@ def test_a_file_larger_than_the_budget_or_a_full_disk_is_read_where_it_is(
         os.write(out, b"some")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("flatout.probe.read_cache._copy", full)
+    monkeypatch.setattr("flatout.probe.file_cache.read_cache._copy", full)
     assert not read(cache, slow[1]) and cache.counts()["used"] == 0
     assert not copies(tmp_path)
 
@@ -266,7 +266,7 @@ def test_a_file_larger_than_the_budget_or_a_full_disk_is_read_where_it_is(
 def test_a_file_that_changes_while_it_is_copied_is_not_kept(
     slow: list[Path], tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flatout.probe.read_cache import _copy as copy
+    from flatout.probe.file_cache.read_cache import _copy as copy
 
     def torn(source: int, out: int) -> tuple[int, int]:
         found = copy(source, out)
@@ -274,7 +274,7 @@ def test_a_file_that_changes_while_it_is_copied_is_not_kept(
         os.utime(slow[0], ns=(1, 1))
         return found
 
-    monkeypatch.setattr("flatout.probe.read_cache._copy", torn)
+    monkeypatch.setattr("flatout.probe.file_cache.read_cache._copy", torn)
     assert not read(make(30), slow[0]) and not copies(tmp_path)
 
 
@@ -284,7 +284,7 @@ def test_a_disk_without_room_for_the_counts_is_an_error_and_no_signal(
     def full(fd: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache_counts.os, "posix_fallocate", full)
+    monkeypatch.setattr(counts.os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         make(30)
     monkeypatch.undo()

@@ -7,8 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from flatout.recording.command import probed_environment
-from flatout.recording.folder import new_run
+from flatout.runner.command import probed_environment
+from flatout.runner.folder import new_run
 
 SCRIPT = """
 import json, os, pathlib, shutil, sys, tempfile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flatout.diagnose.metrics import Metrics, read_metrics
+from flatout.measure.metrics import Metrics, read_metrics
 from flatout.probe.metrics import _number
 from tests.probe.recorded import run_probed
 

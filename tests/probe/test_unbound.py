@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from flatout.probe.unbound import Unbound
-from flatout.recording.command import injecting_environment
+from flatout.runner.command import injecting_environment
 
 
 def test_it_is_called_without_self() -> None:

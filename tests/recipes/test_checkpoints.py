@@ -22,8 +22,8 @@ from flatout.recipes.checkpoints import (
     ranked,
     read_checkpoint,
 )
-from flatout.recipes.contract import EpochRecord, TrainingFailed
 from flatout.recipes.datasets import save_classes
+from flatout.recipes.interfaces import EpochRecord, TrainingFailed
 from flatout.recipes.reading import save_recipe
 from tests.recipes.small_training import recipe as small_recipe
 

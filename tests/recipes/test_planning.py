@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from flatout.errors import UsageError
 from flatout.recipes.chance import at_chance
-from flatout.recipes.contract import EpochRecord
 from flatout.recipes.deadline import Deadline, feasibility, plan
 from flatout.recipes.early_stopping import Patience, share_after_best
 from flatout.recipes.fitting import smaller_batch
 from flatout.recipes.folds import stratified_folds
+from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.lr_range import smooth, suggest
 from flatout.recipes.optimization import LearningRate, scaled_lr
 from flatout.recipes.schema import Optimizer, Schedule, Training

@@ -11,7 +11,7 @@ import torch
 from timm.models import get_pretrained_cfg
 
 from flatout.errors import UsageError
-from flatout.loader.contract import Batch
+from flatout.loader.interfaces import Batch
 from flatout.recipes.data_config import resolve_images
 from flatout.recipes.fitting import make_loader
 from flatout.recipes.models import build_model

@@ -21,15 +21,15 @@ import numpy as np
 import pytest
 import torch
 
-from flatout.diagnose.training import find_training
-from flatout.diagnose.workers import build_loading
 from flatout.errors import UsageError
-from flatout.loader.contract import Sample
-from flatout.loader.making import UnreadableImage
+from flatout.loader.batch_builder import UnreadableImage
+from flatout.loader.interfaces import Sample
+from flatout.measure.loader import build_loading
+from flatout.measure.training import find_training
 from flatout.recipes import trainer
-from flatout.recipes.contract import TrainingFailed
 from flatout.recipes.datasets import open_data, open_test
 from flatout.recipes.fitting import fit, make_loader
+from flatout.recipes.interfaces import TrainingFailed
 from flatout.recipes.lr_range import range_test
 from flatout.recipes.models import build_model
 from flatout.recipes.predicting import find_trained, ids_of, predict

@@ -16,7 +16,7 @@ import pytest
 
 from flatout.commands.runs import table
 from flatout.compare.speed import speed_of
-from flatout.diagnose.diagnosis import diagnose
+from flatout.diagnosis import diagnose
 from flatout.errors import FlatoutError
 from flatout.probe.events import HEADER_BYTES
 from flatout.record import list_runs, load_run

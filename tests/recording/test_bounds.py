@@ -7,7 +7,7 @@ import math
 import pytest
 
 from flatout.errors import UsageError
-from flatout.recording import Bounds
+from flatout.runner import Bounds
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flatout.recording.failure import explain
-from flatout.recording.live import Live
-from flatout.recording.session import Outcome
+from flatout.runner.failure import explain
+from flatout.runner.live import Live
+from flatout.runner.session import Outcome
 
 
 def process(run: Path, pid: int, ppid: int, end_ns: int, traceback: list[str], **info: Any) -> None:

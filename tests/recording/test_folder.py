@@ -14,7 +14,7 @@ from flatout.errors import UsageError
 from flatout.probe.events import BATCH_WAIT, EVENT, HEADER_BYTES
 from flatout.probe.writer import CHUNK_BYTES, EventFile
 from flatout.record.events import read_events
-from flatout.recording.folder import NEEDED_BYTES, exclusive, new_run, trim, write_run_json
+from flatout.runner.folder import NEEDED_BYTES, exclusive, new_run, trim, write_run_json
 
 
 class Usage(NamedTuple):

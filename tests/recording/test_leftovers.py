@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.recording.leftovers import multiprocessing_folders, remove
+from flatout.runner.leftovers import multiprocessing_folders, remove
 
 LISTEN = """
 import socket, sys, time

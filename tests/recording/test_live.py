@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from flatout.diagnose.ledger import build_ledger
+from flatout.measure.ledger import build_ledger
 from flatout.probe import events as kinds
 from flatout.record import load_run
-from flatout.recording import Bounds
-from flatout.recording.live import Live, LiveReader
-from flatout.recording.progress import Progress
-from flatout.recording.steps import StepCounter
+from flatout.runner import Bounds
+from flatout.runner.live import Live, LiveReader
+from flatout.runner.progress import Progress
+from flatout.runner.steps import StepCounter
 from tests.record.synthetic import RUN_START_NS, ProcessBuilder, RunBuilder
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.result import Gain, Remedy
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
 from flatout.remedies.plans import bundle
 from flatout.remedies.proposal import Proposal
+from flatout.results import Gain, Remedy
 from tests.diagnose.views import starved
 
 

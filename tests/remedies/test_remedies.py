@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from flatout.diagnose.causes import CAUSES
-from flatout.diagnose.loading import TransformCost
 from flatout.diagnose.ranking import judge
-from flatout.diagnose.result import Remedy
-from flatout.diagnose.view import View
+from flatout.measure.loader_stats import TransformCost
+from flatout.measure.measured_run import MeasuredRun
 from flatout.remedies import REMEDIES, propose
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
+from flatout.results import Remedy
 from tests.diagnose.views import (
     COMPUTE,
     LINE,
@@ -29,7 +29,7 @@ from tests.diagnose.views import (
 )
 
 
-def offered(view: View) -> dict[str, Remedy]:
+def offered(view: MeasuredRun) -> dict[str, Remedy]:
     return {remedy.id: remedy for remedy in propose(view, judge(view)[0])[0]}
 
 
@@ -112,7 +112,7 @@ def test_an_unexplained_run_is_offered_nothing() -> None:
         (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "fused_optimizer"),
     ],
 )
-def test_each_cause_is_offered_its_remedy_with_a_gain(view: View, id: str) -> None:
+def test_each_cause_is_offered_its_remedy_with_a_gain(view: MeasuredRun, id: str) -> None:
     remedy = offered(view)[id]
     assert remedy.gain.low <= remedy.gain.predicted <= remedy.gain.high
     assert remedy.gain.predicted > 1.05
@@ -156,7 +156,7 @@ def test_what_had_to_be_assumed_is_said_in_the_basis() -> None:
 
 
 def test_a_run_without_a_loader_is_offered_no_loader_settings() -> None:
-    view = View(ledger=make_ledger({"forward": 1.0, "logging": 1.0}), loading=None, cores=2)
+    view = MeasuredRun(ledger=make_ledger({"forward": 1.0, "logging": 1.0}), loading=None, cores=2)
     assert set(offered(view)) == {"log_less"}
 
 

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.result import (
-    Account,
-    Cause,
-    Diagnosis,
-    Epoch,
-    Evidence,
-    Gain,
-    Ledger,
-    Line,
-    NotMeasured,
-    Remedy,
-    Steps,
-)
+from flatout.results import Account, Cause, Diagnosis, Epoch, Evidence, Gain, Ledger, Line, NotMeasured, Remedy, Steps
 
 WINDOW_S = 709.4
 

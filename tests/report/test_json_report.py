@@ -12,10 +12,10 @@ import jsonschema
 import numpy as np
 import pytest
 
-from flatout.diagnose.result import Diagnosis, Evidence
 from flatout.errors import UsageError
 from flatout.report.json_report import diagnosis_from_json, diagnosis_to_json, read_report, render_json
 from flatout.report.terminal import render
+from flatout.results import Diagnosis, Evidence
 from tests.report import diagnoses
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/report.schema.json").read_text("utf-8"))

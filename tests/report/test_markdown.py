@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from flatout.diagnose.result import Account
 from flatout.report import outline
 from flatout.report.markdown import render_markdown
+from flatout.results import Account
 from tests.report import diagnoses
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.diagnose.result import Gain
+from flatout import units
 from flatout.errors import UsageError
-from flatout.report import quantities
+from flatout.results import Gain
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,15 @@ from flatout.report import quantities
     ],
 )
 def test_duration_uses_the_two_units_that_matter(seconds: float, text: str) -> None:
-    assert quantities.duration(seconds) == text
+    assert units.duration(seconds) == text
 
 
 @given(st.floats(min_value=1e-9, max_value=1e8))
 def test_duration_reads_back_as_about_the_same(seconds: float) -> None:
-    text = quantities.duration(seconds).replace(",", "").replace("µs", "us")
+    text = units.duration(seconds).replace(",", "").replace("µs", "us")
     if text.endswith((" ns", " us")):
         return
-    assert quantities.parse_duration(text) == pytest.approx(seconds, rel=0.06)
+    assert units.parse_duration(text) == pytest.approx(seconds, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_duration_reads_back_as_about_the_same(seconds: float) -> None:
     [(0.0123, 0.5, "12.3 ms"), (0.2, 9, "0.20 s"), (7.14, 999, "7.1 s"), (30, 4000, "0.5 min"), (7200, 40000, "2.0 h")],
 )
 def test_a_column_of_durations_has_one_unit(seconds: float, largest_s: float, text: str) -> None:
-    assert quantities.same_unit(seconds, largest_s) == text
+    assert units.same_unit(seconds, largest_s) == text
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_column_of_durations_has_one_unit(seconds: float, largest_s: float, te
     ],
 )
 def test_size_is_in_binary_units(n_bytes: float, text: str) -> None:
-    assert quantities.size(n_bytes) == text
+    assert units.size(n_bytes) == text
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_size_is_in_binary_units(n_bytes: float, text: str) -> None:
     ],
 )
 def test_rate_has_three_figures_and_zero_is_not_a_rate(rate_sps: float, text: str) -> None:
-    assert quantities.rate(rate_sps) == text
+    assert units.rate(rate_sps) == text
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_rate_has_three_figures_and_zero_is_not_a_rate(rate_sps: float, text: st
     ],
 )
 def test_share_never_rounds_to_nothing_or_to_all(fraction: float, text: str) -> None:
-    assert quantities.share(fraction) == text
+    assert units.share(fraction) == text
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_share_never_rounds_to_nothing_or_to_all(fraction: float, text: str) -> 
     ],
 )
 def test_interval_has_the_decimals_of_its_prediction(gain: Gain, text: str) -> None:
-    assert quantities.interval(gain) == text
+    assert units.interval(gain) == text
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_interval_has_the_decimals_of_its_prediction(gain: Gain, text: str) -> N
     ],
 )
 def test_parse_duration_reads_units_and_sums(text: str, seconds: float) -> None:
-    assert quantities.parse_duration(text) == pytest.approx(seconds)
+    assert units.parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_parse_duration_reads_units_and_sums(text: str, seconds: float) -> None:
 )
 def test_parse_duration_refuses_with_option_value_and_example(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        quantities.parse_duration(text, option="--seconds")
+        units.parse_duration(text, option="--seconds")
     message = str(refused.value)
     assert said in message
     assert message.startswith(f'--seconds: "{text}"')
@@ -161,10 +161,10 @@ def test_parse_duration_refuses_with_option_value_and_example(text: str, said: s
     ("text", "n_bytes"), [("30GiB", 30 * 2**30), ("500 MB", 500_000_000), ("64kib", 65536), ("12B", 12)]
 )
 def test_parse_size_tells_decimal_from_binary_units(text: str, n_bytes: int) -> None:
-    assert quantities.parse_size(text) == n_bytes
+    assert units.parse_size(text) == n_bytes
 
 
 @pytest.mark.parametrize("text", ["30", "30G", "GiB", "0GiB", "1m"])
 def test_parse_size_refuses_what_has_no_clear_unit(text: str) -> None:
     with pytest.raises(UsageError, match=r"--memory.*30GiB"):
-        quantities.parse_size(text, option="--memory")
+        units.parse_size(text, option="--memory")

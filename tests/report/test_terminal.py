@@ -9,8 +9,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from flatout.diagnose.result import Account, Cause, Diagnosis, Epoch, Evidence, Gain
 from flatout.report.terminal import MIN_WIDTH, print_report, render
+from flatout.results import Account, Cause, Diagnosis, Epoch, Evidence, Gain
 from tests.report import diagnoses
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -56,4 +56,4 @@ def test_the_probe_is_written_in_the_grammar_of_python_3_9(path: Path) -> None:
 
 
 def test_the_folder_that_goes_on_pythonpath_holds_a_sitecustomize_and_nothing_else() -> None:
-    assert [path.name for path in (PROBE / "inject").glob("*.py")] == ["sitecustomize.py"]
+    assert [path.name for path in (PROBE / "on_pythonpath").glob("*.py")] == ["sitecustomize.py"]

@@ -27,7 +27,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_no_other(wheel: zipfile.Z
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == wanted
-    assert {"flatout/py.typed", "flatout/probe/inject/sitecustomize.py"} <= wanted
+    assert {"flatout/py.typed", "flatout/probe/on_pythonpath/sitecustomize.py"} <= wanted
 
 
 def test_the_wheel_brings_the_command_the_licence_and_no_torch(wheel: zipfile.ZipFile) -> None:

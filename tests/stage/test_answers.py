@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from flatout.stage import http_get, patience
 from flatout.stage.checksums import PART_BYTES
-from flatout.stage.failures import Failure
-from flatout.stage.open_origin import open_origin
-from flatout.stage.origins import Entry, Origin, StoreOptions
 from flatout.stage.selection import Selection
+from flatout.stage.sources import http_get, retries
+from flatout.stage.sources.base import ObjectInfo, Source, StoreOptions
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.open import open_source
+from flatout.stage.sources.store_facts import is_other_version, size_in
 from flatout.stage.staging import stage
-from flatout.stage.store_facts import is_other_version, size_in
 from tests.stage.fake_s3 import BUCKET, Answer, FakeS3, fake_s3
 
 DATA = random.Random(1).randbytes(100_000)
@@ -26,19 +26,19 @@ START, LENGTH = 50_000, 1_000
 
 @pytest.fixture(params=["sockets", "library"])
 def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE_S", 0.01)
     if request.param == "library":
         monkeypatch.setattr(http_get, "_is_plain", lambda server: False)
     with fake_s3({"one": DATA}) as made:
         yield made
 
 
-def origin_of(bucket: FakeS3) -> Origin:
-    return open_origin(f"s3://{BUCKET}", StoreOptions(endpoint=bucket.endpoint, anonymous=True))
+def origin_of(bucket: FakeS3) -> Source:
+    return open_source(f"s3://{BUCKET}", StoreOptions(endpoint=bucket.endpoint, anonymous=True))
 
 
-def answering(bucket: FakeS3, status: int, headers: dict[str, str], body: bytes) -> Origin:
+def answering(bucket: FakeS3, status: int, headers: dict[str, str], body: bytes) -> Source:
     bucket.answer = lambda method, path, query: (status, headers, body) if path.endswith("/one") else None
     return origin_of(bucket)
 
@@ -63,20 +63,20 @@ RANGE = f"bytes {START}-{START + LENGTH - 1}/{len(DATA)}"
 def test_a_206_that_does_not_name_the_range_asked_for_is_a_mismatch(bucket: FakeS3, headers: dict[str, str]) -> None:
     origin = answering(bucket, 206, headers, DATA[:LENGTH])
     with pytest.raises(Failure) as refused:
-        origin.read(Entry("one", len(DATA), f'"{MD5}"'), START, LENGTH)
+        origin.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH)
     assert refused.value.kind == "mismatch"
 
 
 @pytest.mark.parametrize("said", [RANGE, RANGE.replace(f"/{len(DATA)}", "/*"), RANGE.replace("bytes", "Bytes")])
 def test_a_206_with_the_range_asked_for_gives_its_bytes(bucket: FakeS3, said: str) -> None:
     origin = answering(bucket, 206, {"content-RANGE": said}, WANTED)
-    assert origin.read(Entry("one", len(DATA), f'"{MD5}"'), START, LENGTH) == WANTED
+    assert origin.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH) == WANTED
 
 
 def test_a_206_where_the_whole_object_was_asked_for_is_a_mismatch(bucket: FakeS3) -> None:
     origin = answering(bucket, 206, {"Content-Range": RANGE}, WANTED)
     with pytest.raises(Failure) as refused:
-        origin.read(Entry("one", LENGTH, '"v"'))
+        origin.read(ObjectInfo("one", LENGTH, '"v"'))
     assert refused.value.kind == "mismatch"
 
 
@@ -85,14 +85,14 @@ def test_an_answer_of_another_version_is_said_to_be_changed(bucket: FakeS3, whol
     other = {"eTaG": '"Other"', "Content-Range": RANGE}
     origin = answering(bucket, 200 if whole else 206, other, DATA if whole else WANTED)
     with pytest.raises(Failure) as refused:
-        origin.read(Entry("one", len(DATA), '"other"'), *(() if whole else (START, LENGTH)))
+        origin.read(ObjectInfo("one", len(DATA), '"other"'), *(() if whole else (START, LENGTH)))
     assert refused.value.kind == "changed"
 
 
 def test_all_of_an_object_of_another_version_is_not_cut_to_the_range(bucket: FakeS3) -> None:
     origin = answering(bucket, 200, {"ETag": '"other"'}, DATA)
     with pytest.raises(Failure) as refused:
-        origin.read(Entry("one", len(DATA), f'"{MD5}"'), START, LENGTH)
+        origin.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH)
     assert refused.value.kind == "changed"
 
 
@@ -119,7 +119,7 @@ LARGE = random.Random(2).randbytes(PART_BYTES + 5_000_000)
 UNKNOWN = "ab" * 16 + "-2"  # matches no parts
 
 
-def lying(bucket: FakeS3, answer: object) -> Origin:
+def lying(bucket: FakeS3, answer: object) -> Source:
     """A server of one large object, whose ranges are answered by ``answer(start, end)``."""
     bucket.objects = {"one": LARGE}
     usual = bucket.usual

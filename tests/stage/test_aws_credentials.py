@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage.aws_credentials import Credentials, Keys, profile_credentials, settings
-from flatout.stage.origins import StoreOptions
-from flatout.stage.s3_address import S3Address
-from flatout.stage.s3_signing import signed
+from flatout.stage.sources.base import StoreOptions
+from flatout.stage.sources.s3.address import S3Address
+from flatout.stage.sources.s3.credentials import Credentials, Keys, profile_credentials, settings
+from flatout.stage.sources.s3.signing import signed
 
 
 class Role:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from flatout import cli
-from flatout.stage.cluster import owner
-from flatout.stage.names import state_folder
+from flatout.stage.cluster.spread import owner
+from flatout.stage.destination.safe_paths import state_folder
 from tests.stage.fake_s3 import fake_s3
 from tests.stage.proxy import Faults, proxy
 from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
@@ -36,16 +36,16 @@ def test_a_lost_host_moves_only_its_own_keys() -> None:
 def test_hosts_change_pictures_on_the_way_and_give_them_to_others_changed(tmp_path: Path) -> None:
     from PIL import Image
 
-    from flatout.stage.bringing import Options
-    from flatout.stage.cluster_host import ClusterHost
-    from flatout.stage.folder_origin import FolderOrigin
-    from flatout.stage.origins import StoreOptions
+    from flatout.stage.cluster.host import ClusterHost
     from flatout.stage.pictures import PictureChange
+    from flatout.stage.sources.base import StoreOptions
+    from flatout.stage.sources.folder import FolderSource
+    from flatout.stage.transfer import Options
     from tests.loader.photographs import make_class_folders
 
     source = make_class_folders(tmp_path / "source", 2, 4, 96)
     (source / "train/broken.jpg").write_bytes(b"no picture")
-    entries = [tuple(entry) for entry in FolderOrigin(source).entries()]
+    entries = [tuple(entry) for entry in FolderSource(source).entries()]
     options = Options(change=PictureChange(short_side=32, drop_corrupt=True))
     one, other = (
         ClusterHost(str(source), StoreOptions(), str(tmp_path / name), options, None) for name in ("one", "other")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.stage.concurrency import HOLD_AFTER_BUSY_S, START, Width
+from flatout.stage.concurrency import HOLD_AFTER_BUSY_S, START, ConcurrencyLimit
 
 
 class Clock:
@@ -12,7 +12,7 @@ class Clock:
         return self.now
 
 
-def drive(width: Width, clock: Clock, knee: float, seconds: float, latency_s: float = 0.02) -> None:
+def drive(width: ConcurrencyLimit, clock: Clock, knee: float, seconds: float, latency_s: float = 0.02) -> None:
     """A store whose rate grows with the width up to ``knee`` objects a second."""
     until, done = clock.now + seconds, 0
     while clock.now < until:
@@ -24,21 +24,21 @@ def drive(width: Width, clock: Clock, knee: float, seconds: float, latency_s: fl
 
 def test_the_width_grows_to_the_knee_and_stays_near_it() -> None:
     clock = Clock()
-    width = Width(512, clock=clock)
+    width = ConcurrencyLimit(512, clock=clock)
     drive(width, clock, knee=3_000, seconds=20)  # 60 in flight are enough
     assert 60 <= width.now <= 128
 
 
 def test_a_store_that_never_profits_from_more_is_left_at_the_start() -> None:
     clock = Clock()
-    width = Width(512, clock=clock)
+    width = ConcurrencyLimit(512, clock=clock)
     drive(width, clock, knee=START / 0.02, seconds=20)
     assert width.now == START
 
 
 def test_a_store_that_asks_to_go_slower_is_obeyed_once_and_held() -> None:
     clock = Clock()
-    width = Width(64, clock=clock)
+    width = ConcurrencyLimit(64, clock=clock)
     before = width.now
     for _ in range(10):  # many requests were in flight when it said so
         width.busy()
@@ -50,7 +50,7 @@ def test_a_store_that_asks_to_go_slower_is_obeyed_once_and_held() -> None:
 
 def test_a_fixed_width_stays() -> None:
     clock = Clock()
-    width = Width(7, fixed=True, clock=clock)
+    width = ConcurrencyLimit(7, fixed=True, clock=clock)
     drive(width, clock, knee=1e9, seconds=5)
     width.busy()
     assert width.now == 7

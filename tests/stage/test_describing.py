@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.stage.describing import outlook_lines, summary_lines
+from flatout.report.staging import outlook_lines, summary_lines
 from flatout.stage.outlook import Outlook
 from flatout.stage.progress import Summary
 

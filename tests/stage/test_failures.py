@@ -9,7 +9,7 @@ import ssl
 
 import pytest
 
-from flatout.stage.failures import Failure, failure_of, kind_of_status, status_failure
+from flatout.stage.sources.failures import Failure, failure_of, kind_of_status, status_failure
 
 
 @pytest.mark.parametrize(

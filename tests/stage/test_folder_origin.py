@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from flatout import cli
-from flatout.stage import folder_walk, patience
-from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.outlook import look_ahead
 from flatout.stage.selection import Selection, chosen_classes, selected
+from flatout.stage.sources import folder_walk, retries
+from flatout.stage.sources.folder import FolderSource
 from flatout.stage.staging import stage
 
 
@@ -28,8 +28,8 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "GIVE_UP_S", 0.02)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "GIVE_UP_S", 0.02)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.001)
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, function: str, name: str, error: OSError) -> None:
@@ -45,7 +45,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, function: str, name: str, error: OS
 
 
 def keys(source: Path, prefix: str = "") -> list[str]:
-    return sorted(entry.key for entry in FolderOrigin(source).entries(prefix))
+    return sorted(entry.key for entry in FolderSource(source).entries(prefix))
 
 
 ALL = ["cat/1.jpg", "cat/2.jpg", "cow/3.jpg"]
@@ -57,13 +57,13 @@ def test_a_class_that_is_a_link_is_taken_by_every_way_of_listing(source: Path, t
     (source / "dog").symlink_to(tmp_path / "elsewhere")
     (source / "link.jpg").symlink_to(source / "cat/1.jpg")
     assert keys(source) == sorted([*ALL, "dog/4.jpg", "link.jpg"]) and keys(source, "dog") == ["dog/4.jpg"]
-    origin = FolderOrigin(source)
+    origin = FolderSource(source)
     assert origin.folders() == ["cat", "cow", "dog"]
     chosen = Selection(class_names=("dog",))
     assert [entry.key for entry in selected(origin, chosen, chosen_classes(origin, chosen))] == ["dog/4.jpg"]
-    outlook = look_ahead(FolderOrigin(source), tmp_path / "dest", Selection())
+    outlook = look_ahead(FolderSource(source), tmp_path / "dest", Selection())
     assert outlook is not None and outlook.files == 5
-    assert stage(FolderOrigin(source), tmp_path / "dest", Selection()).copied == 5
+    assert stage(FolderSource(source), tmp_path / "dest", Selection()).copied == 5
     assert (tmp_path / "dest/dog/4.jpg").read_bytes() == b"dog" and not (tmp_path / "dest/dog").is_symlink()
 
 
@@ -76,7 +76,7 @@ def test_links_that_lead_back_or_nowhere_are_passed_over_and_named(source: Path,
     (source / "b").symlink_to("a")
     (source / "gone").symlink_to("/nonexistent/file")
     (tmp_path / "beside").write_bytes(b"beside")
-    summary = stage(FolderOrigin(source), tmp_path.parent / f"{tmp_path.name}-dest", Selection())
+    summary = stage(FolderSource(source), tmp_path.parent / f"{tmp_path.name}-dest", Selection())
     assert summary.failed == 0 and summary.copied == len(ALL) + 1  # what lies beside comes by the link upwards, once
     assert summary.refused == 7
     assert any("leads back" in why for why in summary.refusals) and any("nowhere" in why for why in summary.refusals)
@@ -93,7 +93,7 @@ def test_what_is_no_file_is_passed_over_and_named(source: Path, tmp_path: Path) 
     (source / "empty").mkdir()
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(os.path.relpath(source / "socket"))
-        origin = FolderOrigin(source)
+        origin = FolderSource(source)
         summary = stage(origin, tmp_path / "dest", Selection())
     assert (summary.copied, summary.failed, summary.refused) == (3, 0, 2)
     assert sorted(summary.refusals) == ["'pipe': a pipe, and no file", "'socket': a socket, and no file"]
@@ -121,7 +121,7 @@ def test_files_below_a_folder_that_cannot_be_read_are_not_taken_for_gone(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, "lstat", "cow/3.jpg", PermissionError(13, "Permission denied"))
-    origin = FolderOrigin(source)
+    origin = FolderSource(source)
     assert sorted(entry.key for entry in origin.entries()) == ALL[:2]
     assert origin.unlisted and origin.skipped.hides("cow/3.jpg") and origin.skipped.hides("cow/x/y")
     assert not origin.skipped.hides("cows/3.jpg") and not origin.skipped.hides("cat/1.jpg")
@@ -131,7 +131,7 @@ def test_a_folder_that_vanishes_while_it_is_listed_ends_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, "listdir", "cow", FileNotFoundError(2, "No such file or directory"))
-    summary = stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    summary = stage(FolderSource(source), tmp_path / "dest", Selection())
     assert (summary.copied, summary.failed, summary.refused) == (2, 0, 1) and "removed" in summary.refusals[0]
 
 
@@ -145,7 +145,7 @@ def test_a_tree_deeper_than_a_path_may_be_ends_nothing(source: Path, tmp_path: P
         Path("deep.jpg").write_bytes(b"deep")
     finally:
         os.chdir(here)
-    summary = stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    summary = stage(FolderSource(source), tmp_path / "dest", Selection())
     assert summary.copied == 3 and summary.failed == 1 and "too long" in summary.failures[0]
 
 

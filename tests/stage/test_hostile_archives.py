@@ -19,15 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from flatout.stage.bringing import Options
-from flatout.stage.folder_origin import FolderOrigin
-from flatout.stage.names import state_folder
-from flatout.stage.origins import Entry, Origin
+from flatout.stage.destination.safe_paths import state_folder
+from flatout.stage.destination.space import DiskFull, free_bytes
+from flatout.stage.destination.state import Complete, is_complete
 from flatout.stage.progress import Summary
 from flatout.stage.selection import Selection
-from flatout.stage.space import DiskFull, free_bytes
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.folder import FolderSource
 from flatout.stage.staging import stage
-from flatout.stage.state import Complete, is_complete
+from flatout.stage.transfer import Options
 
 FILES = {f"{number}.jpg": random.Random(number).randbytes(300 + 37 * number) for number in range(12)}
 Member = tuple[str | tarfile.TarInfo, bytes]
@@ -76,7 +76,7 @@ def unpacked(tmp_path: Path, options: Options | None = None, **archives: bytes) 
     (source / "fine.txt").write_text("fine")
     for name, data in archives.items():
         (source / name.replace("_", ".")).write_bytes(data)
-    done = stage(FolderOrigin(source), tmp_path / "dest", Selection(), options or Options(unpack=True))
+    done = stage(FolderSource(source), tmp_path / "dest", Selection(), options or Options(unpack=True))
     assert (tmp_path / "dest/fine.txt").read_text() == "fine"
     assert not (state_folder(tmp_path / "dest") / "unpacking").exists() or not list(
         (state_folder(tmp_path / "dest") / "unpacking").iterdir()
@@ -116,7 +116,7 @@ def test_a_flipped_byte_in_a_gzip_file_is_found_by_its_checksum(tmp_path: Path) 
     failed_alone(tmp_path, unpacked(tmp_path, a_tar_gz=bytes(data)), "a.tar.gz", "CRC")
 
 
-class Objects(Origin):
+class Objects(Source):
     """Objects of a store, with their versions."""
 
     address = "objects:"
@@ -124,14 +124,14 @@ class Objects(Origin):
     def __init__(self, **objects: tuple[bytes, str]) -> None:
         self.objects = {name.replace("_", "."): found for name, found in objects.items()}
 
-    def entries(self, prefix: str = "") -> Iterator[Entry]:
-        yield from (Entry(key, len(data), version) for key, (data, version) in self.objects.items())
+    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        yield from (ObjectInfo(key, len(data), version) for key, (data, version) in self.objects.items())
 
     def folders(self, prefix: str = "") -> list[str]:
         return []
 
     def stream(
-        self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
         yield memoryview(self.objects[entry.key][0])[start : None if length is None else start + length]
 
@@ -143,7 +143,7 @@ def etag(data: bytes) -> str:
 def test_an_archive_that_differs_from_the_store_s_checksum_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flatout.stage.patience._pause", lambda tries, failure: 0.0)
+    monkeypatch.setattr("flatout.stage.sources.retries._pause", lambda tries, failure: 0.0)
     archives = {"a_tar": archive_of("tar"), "b_tar_xz": archive_of("tar.xz")}
     for wrong in (True, False):
         objects = Objects(**{name: (data, etag(data + b"x" * wrong)) for name, data in archives.items()})
@@ -175,7 +175,7 @@ def test_whatever_is_damaged_in_an_archive_no_wrong_file_gets_a_name(tmp_path: P
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
         objects = Objects(**{f"a_{kind.replace('.', '_')}": (bytes(data), version)})
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("flatout.stage.patience.WRONG_TRIES", 1)
+            patch.setattr("flatout.stage.sources.retries.WRONG_TRIES", 1)
             done = stage(objects, tmp_path / f"dest{number}", Selection(), Options(unpack=True))
         files = {path.name: path.read_bytes() for path in (tmp_path / f"dest{number}").rglob("*") if path.is_file()}
         if way == "cut" or done.failed:
@@ -307,7 +307,7 @@ def test_a_file_that_is_kept_is_not_replaced_while_it_is_looked_at(
         time.sleep(0.3)  # in which the archive would take the name
         return found
 
-    monkeypatch.setattr("flatout.stage.bringing.is_complete", slowly)
+    monkeypatch.setattr("flatout.stage.transfer.is_complete", slowly)
     done = unpacked(tmp_path, a_tar=tar_of([("1.jpg", b"tar")]))
     assert done.failed == 1 and done.failures[0].startswith("a/1.jpg: ")
 
@@ -352,20 +352,20 @@ def test_an_archive_that_would_fill_the_disk_stops_before_the_watched_space(
         written.append(os.write(fd, block))
         os.fsync(fd)
 
-    monkeypatch.setattr("flatout.stage.unfinished.write_all", counted)
+    monkeypatch.setattr("flatout.stage.destination.unfinished.write_all", counted)
     options = Options(unpack=True, keep_free=free_bytes(tmp_path, 0) - room)
     if kind == "many":
         with pytest.raises(DiskFull, match=r"a\.zip"):
-            stage(FolderOrigin(tmp_path / "source"), tmp_path / "dest", Selection(), options)
+            stage(FolderSource(tmp_path / "source"), tmp_path / "dest", Selection(), options)
     else:
-        done = stage(FolderOrigin(tmp_path / "source"), tmp_path / "dest", Selection(), options)
+        done = stage(FolderSource(tmp_path / "source"), tmp_path / "dest", Selection(), options)
         assert done.failed == 1 and "may be written" in done.failures[0]
     assert sum(written) < 150 << 20  # of 300 MiB; others use this disk, too
     assert there(tmp_path) == {} and not list((state_folder(tmp_path / "dest") / "unpacking").iterdir())
 
 
 def stage_until_killed(source: Path, dest: Path) -> None:
-    stage(FolderOrigin(source), dest, Selection(), Options(unpack=True, jobs=3))
+    stage(FolderSource(source), dest, Selection(), Options(unpack=True, jobs=3))
 
 
 def kill_many(source: Path, dest: Path, expected: dict[str, bytes]) -> None:
@@ -398,5 +398,5 @@ def test_killed_at_random_moments_no_wrong_file_has_a_name_and_the_next_staging_
     driver.start()
     driver.join()
     assert driver.exitcode == 0
-    done = stage(FolderOrigin(source), dest, Selection(), Options(unpack=True))
+    done = stage(FolderSource(source), dest, Selection(), Options(unpack=True))
     assert (done.failed, done.total_files) == (0, len(expected)) and there(tmp_path, ".") == expected

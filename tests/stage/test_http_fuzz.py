@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from flatout.stage import http_get, http_requests
-from flatout.stage.failures import Failure
-from flatout.stage.http_get import PlainGets
-from flatout.stage.http_requests import HttpRequests, wanted_pieces
+from flatout.stage.sources import http_get, http_requests
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.http_get import PlainGets
+from flatout.stage.sources.http_requests import HttpRequests, wanted_pieces
 
 BODY = random.Random(0).randbytes(3_000)
 KINDS = ("busy", "again", "mismatch", "gone", "denied", "changed", "never")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from flatout.stage import http_get
-from flatout.stage.failures import Failure
-from flatout.stage.http_get import PlainGets
+from flatout.stage.sources import http_get
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.http_get import PlainGets
 
 BODY = os.urandom(300_000)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"

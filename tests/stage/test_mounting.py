@@ -17,10 +17,10 @@ import pytest
 from flatout import cli
 from flatout.errors import CommandError, UsageError
 from flatout.machine.mounts import Mount
-from flatout.stage import mount_tools, mounting
-from flatout.stage.mount_tools import TOOLS, Bucket, Tool
-from flatout.stage.mounting import mount, unmount
-from flatout.stage.origins import StoreOptions
+from flatout.stage.sources.base import StoreOptions
+from flatout.storage import mount_tools, mounting
+from flatout.storage.mount_tools import TOOLS, Bucket, Tool
+from flatout.storage.mounting import mount, unmount
 from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 
 PICTURES = {f"set/c{n % 3}/{n}.jpg": random.Random(n).randbytes(1_000 + n) for n in range(30)}

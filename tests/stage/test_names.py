@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.stage.names import refusal
+from flatout.stage.destination.safe_paths import refusal
 
 
 @pytest.mark.parametrize(

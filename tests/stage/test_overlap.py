@@ -7,13 +7,13 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage import overlap
-from flatout.stage.bringing import Options
-from flatout.stage.folder_origin import FolderOrigin
-from flatout.stage.overlap import Place, place_of
+from flatout.stage.destination import overlap
+from flatout.stage.destination.overlap import Place, place_of
 from flatout.stage.pictures import PictureChange
 from flatout.stage.selection import Selection
+from flatout.stage.sources.folder import FolderSource
 from flatout.stage.staging import stage
+from flatout.stage.transfer import Options
 
 
 @pytest.fixture
@@ -44,13 +44,13 @@ def test_source_and_destination_that_overlap_are_refused(
 ) -> None:
     change = Options(change=PictureChange(short_side=64), overwrite=True)
     with pytest.raises(UsageError, match=how):
-        stage(FolderOrigin(tmp_path / one), tmp_path / other, Selection(), change)
+        stage(FolderSource(tmp_path / one), tmp_path / other, Selection(), change)
     assert [path.name for path in source.rglob("*")] == ["c0", "1.jpg"]
     assert (source / "c0/1.jpg").read_bytes() == b"photograph"
 
 
 def test_a_folder_beside_the_source_with_a_similar_name_is_another(source: Path, tmp_path: Path) -> None:
-    assert stage(FolderOrigin(source), tmp_path / "all/source-2", Selection()).copied == 1
+    assert stage(FolderSource(source), tmp_path / "all/source-2", Selection()).copied == 1
 
 
 def test_a_mount_of_a_folder_is_that_folder_of_its_disk(
@@ -68,7 +68,7 @@ def test_a_mount_of_a_folder_is_that_folder_of_its_disk(
     assert place_of(root / "bound/x") == Place("8:1", PurePosixPath(f"{root}/all/source/c0/x"))
     assert place_of(root / "other disk/x") == Place("8:2", PurePosixPath("/x"))
     with pytest.raises(UsageError, match="lies in"):
-        stage(FolderOrigin(source), root / "bound/dest", Selection())
+        stage(FolderSource(source), root / "bound/dest", Selection())
     assert not (root / "bound/dest").exists()
 
 
@@ -84,5 +84,5 @@ def test_a_mount_in_one_of_a_part_of_the_other_is_refused(
     (top / "mounts").write_text("\n".join(lines) + "\n")
     monkeypatch.setattr(overlap, "_MOUNTS", top / "mounts")
     with pytest.raises(UsageError, match="mounted in"):
-        stage(FolderOrigin(source), top / "dest", Selection())
-    assert stage(FolderOrigin(source), top / "apart", Selection()).failed == 0
+        stage(FolderSource(source), top / "dest", Selection())
+    assert stage(FolderSource(source), top / "apart", Selection()).failed == 0

@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
-from flatout.loader.packed import PackedWriter
-from flatout.loader.sources.folders import FolderSource
+from flatout.formats.packed import PackedWriter
+from flatout.loader.sources.folders import ImageFolderSource
 from flatout.loader.sources.packed import PackedSource
 from flatout.recipes.datasets import open_data
 from flatout.recipes.reading import read_recipe
-from flatout.stage.bringing import Options
-from flatout.stage.failures import Failure
-from flatout.stage.folder_origin import FolderOrigin
-from flatout.stage.names import state_folder
-from flatout.stage.origins import Entry
-from flatout.stage.packing import pack
+from flatout.stage.destination.safe_paths import state_folder
+from flatout.stage.packing.pack import pack
 from flatout.stage.selection import Selection
+from flatout.stage.sources.base import ObjectInfo
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.folder import FolderSource
 from flatout.stage.staging import StagingFailed
+from flatout.stage.transfer import Options
 from tests.loader.photographs import make_class_folders
 
 
@@ -38,10 +38,10 @@ def root(tmp_path: Path) -> Path:
 
 def test_splits_become_packed_sets_with_the_same_images_and_classes(root: Path, tmp_path: Path) -> None:
     (root / "train/readme.txt").write_text("no image")
-    done = pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train", "val")))
+    done = pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train", "val")))
     assert (done.images, done.classes, done.splits) == (4 * 8, 4, ("train", "val"))
     for split in ("train", "val"):
-        ours, theirs = PackedSource(tmp_path / "packed" / split), FolderSource(root / split)
+        ours, theirs = PackedSource(tmp_path / "packed" / split), ImageFolderSource(root / split)
         assert ours.samples == theirs.samples and ours.classes == theirs.classes
         assert all(ours.read(place) == theirs.read(place) for place in range(len(theirs.samples)))
     data = open_data(read_recipe("demo", [f"data.root={tmp_path / 'packed'}"]))
@@ -54,14 +54,14 @@ def test_split_folders_are_packed_as_splits_where_none_are_named(
 ) -> None:
     (root / "val/labels.csv").write_text("no image")
     said: list[str] = []
-    done = pack(FolderOrigin(root), tmp_path / "packed", Selection(), report=said.append, shard_bytes=shard_bytes)
+    done = pack(FolderSource(root), tmp_path / "packed", Selection(), report=said.append, shard_bytes=shard_bytes)
     assert (done.images, done.classes, done.splits) == (4 * 8, 4, ("train", "val"))
     assert said[0].startswith("train, val: taken as splits")
     assert said[1] == "1 that are no images left out, such as val/labels.csv"
     assert {path.name for path in (tmp_path / "packed").iterdir()} == {"train", "val"}
-    drawn = pack(FolderOrigin(root), tmp_path / "two", Selection(classes=2, seed=1), shard_bytes=shard_bytes)
+    drawn = pack(FolderSource(root), tmp_path / "two", Selection(classes=2, seed=1), shard_bytes=shard_bytes)
     assert (drawn.classes, drawn.splits) == (2, ("train", "val"))
-    one = pack(FolderOrigin(root), tmp_path / "one", Selection(include=("val/*",)), shard_bytes=shard_bytes)
+    one = pack(FolderSource(root), tmp_path / "one", Selection(include=("val/*",)), shard_bytes=shard_bytes)
     assert one.splits == ("val",) and not (tmp_path / "one/train").exists()
 
 
@@ -69,30 +69,30 @@ def test_folders_beside_splits_are_classes_and_that_is_said(root: Path, tmp_path
     (root / "other").mkdir()
     (root / "other/1.jpg").write_bytes(next((root / "val").rglob("*.jpg")).read_bytes())
     said: list[str] = []
-    done = pack(FolderOrigin(root), tmp_path / "packed", Selection(), report=said.append)
+    done = pack(FolderSource(root), tmp_path / "packed", Selection(), report=said.append)
     assert (done.images, done.classes, done.splits) == (4 * 8 + 1, 3, ("",))
     assert "--splits train,val" in said[0]
 
 
 def test_a_draw_of_classes_is_the_same_in_every_split(root: Path, tmp_path: Path) -> None:
-    pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train", "val"), classes=2, seed=5))
+    pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train", "val"), classes=2, seed=5))
     classes = {PackedSource(tmp_path / "packed" / split).classes for split in ("train", "val")}
     assert len(classes) == 1 and len(next(iter(classes))) == 2
 
 
 def test_images_without_class_folders_can_be_predicted(root: Path, tmp_path: Path) -> None:
-    pack(FolderOrigin(next((root / "val").iterdir())), tmp_path / "packed", Selection())
+    pack(FolderSource(next((root / "val").iterdir())), tmp_path / "packed", Selection())
     assert {sample.label for sample in PackedSource(tmp_path / "packed", labelled=False).samples} == {-1}
 
 
-class Counting(FolderOrigin):
+class Counting(FolderSource):
     """Counts the images that are read; from ``broken`` reads on, none can be."""
 
     def __init__(self, root: Path, broken: int = 1_000) -> None:
         super().__init__(root)
         self.broken, self.keys = broken, list[str]()
 
-    def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         self.keys.append(entry.key)
         if len(self.keys) > self.broken:
             raise Failure("gone", f"{entry.key}: gone")
@@ -148,9 +148,9 @@ def test_killed_in_the_move_the_set_is_moved_whole(root: Path, tmp_path: Path, m
                 raise KeyboardInterrupt
         os.rename(source, target)
 
-    monkeypatch.setattr("flatout.stage.packing.os.replace", replace)
+    monkeypatch.setattr("flatout.stage.packing.pack.os.replace", replace)
     with pytest.raises(KeyboardInterrupt):
-        pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train",)))
+        pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)))
     monkeypatch.undo()
     again = Counting(root)
     pack(again, tmp_path / "packed", Selection(splits=("train",)))
@@ -159,13 +159,13 @@ def test_killed_in_the_move_the_set_is_moved_whole(root: Path, tmp_path: Path, m
 
 
 def test_a_packed_set_is_not_overwritten_and_nothing_selected_is_said(root: Path, tmp_path: Path) -> None:
-    pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("val",)))
+    pack(FolderSource(root), tmp_path / "packed", Selection(splits=("val",)))
     with pytest.raises(UsageError, match="another packed set is there"):
-        pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("val",), seed=7))
+        pack(FolderSource(root), tmp_path / "packed", Selection(splits=("val",), seed=7))
     with pytest.raises(UsageError, match="--prune: a packed set is written whole"):
-        pack(FolderOrigin(root), tmp_path / "other", Selection(), Options(prune=True))
+        pack(FolderSource(root), tmp_path / "other", Selection(), Options(prune=True))
     with pytest.raises(UsageError, match="no images are selected"):
-        pack(FolderOrigin(root), tmp_path / "other", Selection(include=("*.tif",)))
+        pack(FolderSource(root), tmp_path / "other", Selection(include=("*.tif",)))
 
 
 def test_the_command_packs_and_says_how_to_train_on_it(root: Path, tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_files_that_a_packing_did_not_make_are_kept(
     (tmp_path / "packed/train" / name).write_text("theirs")
     (tmp_path / "packed/train/notes.txt").write_text("theirs")
     with pytest.raises(UsageError, match=rf"{name}: is there already"):
-        pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
+        pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
     (tmp_path / "packed/train" / name).rename(tmp_path / "packed/train/other")
-    pack(FolderOrigin(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
+    pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
     assert {(tmp_path / "packed/train" / kept).read_text() for kept in ("other", "notes.txt")} == {"theirs"}
 
 
@@ -209,7 +209,7 @@ def test_damaged_notes_of_a_packing_begin_it_anew(
     (own / "packed.json").write_bytes(damage)
     (own / "packing-0/journal.jsonl").write_bytes(damage)
     pack(Counting(root), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
-    ours, theirs = PackedSource(tmp_path / "packed/train"), FolderSource(root / "train")
+    ours, theirs = PackedSource(tmp_path / "packed/train"), ImageFolderSource(root / "train")
     assert ours.samples == theirs.samples
     assert all(ours.read(place) == theirs.read(place) for place in range(len(theirs.samples)))
 
@@ -232,10 +232,10 @@ def kill_many(root: Path, dest: Path, shard_bytes: int | None) -> None:
             assert len(PackedSource(last.parent, labelled=False).samples) in (8, 24)
 
 
-class Slow(FolderOrigin):
+class Slow(FolderSource):
     """Takes a moment for each image, so that kills fall between them."""
 
-    def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         time.sleep(0.003)
         return super().read(entry, start, length)
 
@@ -254,7 +254,7 @@ def test_killed_at_random_moments_a_packing_ends_as_if_it_had_not_been(
     assert driver.exitcode == 0
     monkeypatch.setattr(PackedWriter.__init__, "__defaults__", (12_000,))
     for name in ("packed", "whole"):
-        pack(FolderOrigin(root), tmp_path / name, Selection(splits=("train", "val")), shard_bytes=shard_bytes)
+        pack(FolderSource(root), tmp_path / name, Selection(splits=("train", "val")), shard_bytes=shard_bytes)
     files = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
     assert {path.relative_to(tmp_path / "packed") for path in (tmp_path / "packed").rglob("*") if path.is_file()} == (
         set(files)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from flatout.stage import patience
-from flatout.stage.failures import Failure
-from flatout.stage.patience import retry
+from flatout.stage.sources import retries
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.retries import retry
 
 
 class Clock:
@@ -21,14 +21,14 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        assert seconds <= patience.LOOK_S
+        assert seconds <= retries.LOOK_S
         self.now += seconds
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(patience, "time", made)
+    monkeypatch.setattr(retries, "time", made)
     return made
 
 
@@ -54,7 +54,7 @@ def test_a_store_that_stays_away_is_given_up_when_the_budget_is_spent(clock: Clo
     with pytest.raises(Failure, match=r"away \(tried \d+ times\)") as given_up:
         retry(away_until(clock, 1e9), tried.append)
     assert given_up.value.kind == "busy" and 10 < len(tried) < 60
-    assert patience.GIVE_UP_S <= clock.now - began < patience.GIVE_UP_S + 1
+    assert retries.GIVE_UP_S <= clock.now - began < retries.GIVE_UP_S + 1
 
 
 @pytest.mark.parametrize("kind", ["gone", "denied", "changed", "never"])
@@ -74,21 +74,21 @@ def test_a_retry_after_is_the_least_pause_up_to_a_limit(clock: Clock) -> None:
 
     with pytest.raises(Failure):
         retry(action)
-    assert asked[1] - asked[0] >= 30 and asked[2] - asked[1] >= patience.LONGEST_ASKED_S
-    assert clock.now - asked[0] < patience.GIVE_UP_S + 1
+    assert asked[1] - asked[0] >= 30 and asked[2] - asked[1] >= retries.LONGEST_ASKED_S
+    assert clock.now - asked[0] < retries.GIVE_UP_S + 1
 
 
 def test_a_pause_ends_when_all_is_stopped(clock: Clock) -> None:
     with pytest.raises(Failure, match=r"away$"):
         retry(away_until(clock, 1e9), stopped=lambda: clock.now > 3)
-    assert clock.now < 3 + patience.LOOK_S + 0.01
+    assert clock.now < 3 + retries.LOOK_S + 0.01
 
 
 def test_what_was_given_up_is_not_tried_for_as_long_once_more(clock: Clock) -> None:
     began = clock.now
     with pytest.raises(Failure, match=r"away \(tried \d+ times\)$"):
         retry(lambda: retry(away_until(clock, 1e9)))
-    assert clock.now - began < patience.GIVE_UP_S + 1
+    assert clock.now - began < retries.GIVE_UP_S + 1
 
 
 def test_the_budget_may_grow_when_a_server_has_answered(clock: Clock) -> None:

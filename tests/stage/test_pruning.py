@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage import pruning
-from flatout.stage.bringing import Options
-from flatout.stage.describing import summary_lines
-from flatout.stage.failures import Failure
-from flatout.stage.folder_origin import FolderOrigin
-from flatout.stage.origins import Entry
+from flatout.report.staging import summary_lines
+from flatout.stage.destination import pruning
 from flatout.stage.selection import Selection
+from flatout.stage.sources.base import ObjectInfo
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.folder import FolderSource
 from flatout.stage.staging import StagingFailed, stage
+from flatout.stage.transfer import Options
 
 PRUNE = Options(prune=True)
 
@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def dest(source: Path, tmp_path: Path) -> Path:
-    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    stage(FolderSource(source), tmp_path / "dest", Selection())
     return tmp_path / "dest"
 
 
@@ -42,11 +42,11 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-class Denied(FolderOrigin):
+class Denied(FolderSource):
     """A source that lists everything and gives nothing."""
 
     def stream(
-        self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Iterator[memoryview]:  # type: ignore[override]
         raise Failure("denied", f"{entry.key}: 403")
         yield buffer
@@ -66,9 +66,9 @@ def test_an_archive_that_cannot_be_read_keeps_its_files(tmp_path: Path) -> None:
     (tmp_path / "1.bin").write_bytes(b"one")
     with tarfile.open(source / "a.tar", "w") as tar:
         tar.add(tmp_path / "1.bin", "1.bin")
-    stage(FolderOrigin(source), dest, Selection(), Options(unpack=True))
+    stage(FolderSource(source), dest, Selection(), Options(unpack=True))
     (source / "a.tar").write_bytes(b"no archive" * 100)
-    summary = stage(FolderOrigin(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True))
+    summary = stage(FolderSource(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True))
     assert (summary.failed, summary.gone) == (1, 0) and files(dest) == {"a/1.bin"}
 
 
@@ -78,9 +78,9 @@ def test_files_of_an_archive_are_not_gone_when_it_is_copied_as_it_is(tmp_path: P
     (tmp_path / "1.bin").write_bytes(b"one")
     with tarfile.open(source / "a.tar", "w") as tar:
         tar.add(tmp_path / "1.bin", "1.bin")
-    stage(FolderOrigin(source), dest, Selection(), Options(unpack=True))
-    assert stage(FolderOrigin(source), dest, Selection(), Options(prune=True, prune_most=True)).gone == 0
-    assert stage(FolderOrigin(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True)).gone == 0
+    stage(FolderSource(source), dest, Selection(), Options(unpack=True))
+    assert stage(FolderSource(source), dest, Selection(), Options(prune=True, prune_most=True)).gone == 0
+    assert stage(FolderSource(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True)).gone == 0
     assert files(dest) == {"a.tar", "a/1.bin"}
 
 
@@ -90,7 +90,7 @@ def test_what_is_gone_goes_with_the_folders_that_staging_made(source: Path, dest
     for name in ("c0/0.bin", "c1/1.bin", "c1/4.bin", "c1/7.bin", "c1/10.bin"):
         (source / name).unlink()
     (source / "c1").rmdir()
-    summary = stage(FolderOrigin(source), dest, Selection(), PRUNE)
+    summary = stage(FolderSource(source), dest, Selection(), PRUNE)
     assert (summary.gone, summary.pruned, summary.not_pruned) == (5, 5, "")
     assert sorted(path.name for path in dest.iterdir()) == ["c0", "c2", "mine"]
     assert (dest / "c0/note.txt").exists() and not (dest / "c0/0.bin").exists()
@@ -99,10 +99,10 @@ def test_what_is_gone_goes_with_the_folders_that_staging_made(source: Path, dest
 def test_a_folder_that_was_there_before_staging_stays(source: Path, tmp_path: Path) -> None:
     dest = tmp_path / "dest"
     (dest / "c1").mkdir(parents=True)
-    stage(FolderOrigin(source), dest, Selection())
+    stage(FolderSource(source), dest, Selection())
     for number in (1, 4, 7, 10):
         (source / f"c1/{number}.bin").unlink()
-    assert stage(FolderOrigin(source), dest, Selection(), PRUNE).pruned == 4
+    assert stage(FolderSource(source), dest, Selection(), PRUNE).pruned == 4
     assert (dest / "c1").is_dir()
 
 
@@ -114,7 +114,7 @@ def test_files_that_the_user_changed_or_made_stay(source: Path, dest: Path) -> N
     os.utime(dest / "c0/3.bin", ns=(stat.st_atime_ns, stat.st_mtime_ns))  # the checksum alone tells it
     for name in ("c0/0.bin", "c0/3.bin", "c0/6.bin"):
         (source / name).unlink()
-    summary = stage(FolderOrigin(source), dest, Selection(), PRUNE)
+    summary = stage(FolderSource(source), dest, Selection(), PRUNE)
     assert (summary.gone, summary.pruned, summary.gone_changed) == (3, 1, 2)
     assert files(dest) >= {"c0/own.bin", "c0/0.bin", "c0/3.bin"} and not (dest / "c0/6.bin").exists()
 
@@ -123,7 +123,7 @@ def test_nothing_is_removed_through_a_link_to_a_folder(source: Path, dest: Path,
     (dest / "c0").rename(tmp_path / "elsewhere")
     (dest / "c0").symlink_to(tmp_path / "elsewhere")
     (source / "c0/0.bin").unlink()
-    summary = stage(FolderOrigin(source), dest, Selection(), PRUNE)
+    summary = stage(FolderSource(source), dest, Selection(), PRUNE)
     assert (summary.pruned, summary.gone_changed) == (0, 1)
     assert (tmp_path / "elsewhere/0.bin").exists()
 
@@ -132,32 +132,32 @@ def test_nothing_is_removed_through_a_link_to_a_folder(source: Path, dest: Path,
 def test_more_than_half_is_pruned_only_when_that_is_said(source: Path, dest: Path, left: int) -> None:
     for path in sorted(source.rglob("*.bin"))[left:]:
         path.unlink()
-    refused = stage(FolderOrigin(source), dest, Selection(), PRUNE)
+    refused = stage(FolderSource(source), dest, Selection(), PRUNE)
     assert refused.pruned == 0 and "--prune-most" in refused.not_pruned and len(files(dest)) == 12
-    assert stage(FolderOrigin(source), dest, Selection(), Options(prune=True, prune_most=True)).pruned == 12 - left
+    assert stage(FolderSource(source), dest, Selection(), Options(prune=True, prune_most=True)).pruned == 12 - left
     assert len(files(dest)) == left
 
 
 def test_a_source_in_which_nothing_is_found_prunes_nothing(source: Path, dest: Path) -> None:
     most = Options(prune=True, prune_most=True)
     with pytest.raises(UsageError, match="nothing was pruned"):
-        stage(FolderOrigin(source), dest, Selection(include=("*.png",)), most)
+        stage(FolderSource(source), dest, Selection(include=("*.png",)), most)
     for path in source.rglob("*.bin"):
         path.unlink()
     with pytest.raises(UsageError, match="nothing was pruned"):
-        stage(FolderOrigin(source), dest, Selection(), most)
+        stage(FolderSource(source), dest, Selection(), most)
     (source / "a\nb").write_bytes(b"a name that is left out")
-    summary = stage(FolderOrigin(source), dest, Selection(), most)
+    summary = stage(FolderSource(source), dest, Selection(), most)
     assert (summary.pruned, summary.not_pruned) == (0, "the listing found no files")
     assert len(files(dest)) == 12
 
 
-class Partly(FolderOrigin):
+class Partly(FolderSource):
     """A source one folder of which could not be listed."""
 
     unlisted = ("c0: Permission denied",)  # type: ignore[assignment]
 
-    def entries(self, prefix: str = "") -> Iterator[Entry]:
+    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
         yield from (entry for entry in super().entries(prefix) if not entry.key.startswith("c0/"))
 
 
@@ -167,10 +167,10 @@ def test_a_listing_that_is_not_complete_prunes_nothing_and_says_so(source: Path,
     assert len(files(dest)) == 12
 
 
-class Broken(FolderOrigin):
+class Broken(FolderSource):
     """A source whose listing ends with an error."""
 
-    def entries(self, prefix: str = "") -> Iterator[Entry]:
+    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
         yield next(super().entries(prefix))
         raise Failure("denied", "listing: 403")
 
@@ -186,17 +186,17 @@ def test_a_file_of_the_user_that_was_taken_over_is_neither_pruned_nor_replaced(s
     (dest / "c0").mkdir(parents=True)
     for name in ("c0/0.bin", "c0/3.bin"):
         (dest / name).write_bytes((source / name).read_bytes())
-    assert stage(FolderOrigin(source), dest, Selection()).failed == 0
+    assert stage(FolderSource(source), dest, Selection()).failed == 0
     mine = (dest / "c0/3.bin").read_bytes()
     (source / "c0/0.bin").unlink()
     (source / "c0/3.bin").write_bytes(b"newer")
-    summary = stage(FolderOrigin(source), dest, Selection(), PRUNE)
+    summary = stage(FolderSource(source), dest, Selection(), PRUNE)
     assert (summary.pruned, summary.gone_yours, summary.failed) == (0, 1, 1)
     assert "staging did not make" in summary.failures[0] and "yours" in summary_lines(summary)
     assert (dest / "c0/0.bin").exists() and (dest / "c0/3.bin").read_bytes() == mine
-    assert stage(FolderOrigin(source), dest, Selection(), Options(overwrite=True)).copied == 1
+    assert stage(FolderSource(source), dest, Selection(), Options(overwrite=True)).copied == 1
     (source / "c0/3.bin").unlink()
-    assert stage(FolderOrigin(source), dest, Selection(), PRUNE).pruned == 1  # staging's own by now
+    assert stage(FolderSource(source), dest, Selection(), PRUNE).pruned == 1  # staging's own by now
     assert (dest / "c0/0.bin").exists() and not (dest / "c0/3.bin").exists()
 
 
@@ -213,7 +213,7 @@ def test_a_file_that_is_put_there_while_the_old_one_is_checked_is_not_removed(
         return found
 
     monkeypatch.setattr(pruning, "checksum_of", checked)
-    summary = stage(FolderOrigin(source), dest, Selection(), PRUNE)
+    summary = stage(FolderSource(source), dest, Selection(), PRUNE)
     assert (summary.pruned, summary.gone_changed) == (0, 1)
     assert (dest / "c0/0.bin").read_bytes() == b"precious"
 
@@ -222,5 +222,5 @@ def test_an_empty_folder_that_the_user_made_again_stays(source: Path, dest: Path
     shutil.rmtree(source / "c1")
     shutil.rmtree(dest / "c1")
     (dest / "c1").mkdir()
-    assert stage(FolderOrigin(source), dest, Selection(), PRUNE).pruned == 4
+    assert stage(FolderSource(source), dest, Selection(), PRUNE).pruned == 4
     assert (dest / "c1").is_dir()

@@ -12,12 +12,12 @@ import pytest
 
 from flatout import cli
 from flatout.errors import UsageError
-from flatout.stage import patience
-from flatout.stage.failures import Failure
-from flatout.stage.open_origin import open_origin
-from flatout.stage.origins import Origin, StoreOptions
-from flatout.stage.s3_listing import page_of
 from flatout.stage.selection import Selection
+from flatout.stage.sources import retries
+from flatout.stage.sources.base import Source, StoreOptions
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.open import open_source
+from flatout.stage.sources.s3.listing import page_of
 from flatout.stage.staging import StagingFailed, stage
 from tests.stage.fake_s3 import BUCKET, Answer, FakeS3, fake_s3
 
@@ -39,8 +39,8 @@ def keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "sessiontoken")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def bucket() -> Iterator[FakeS3]:
         yield made
 
 
-def origin_of(bucket: FakeS3, prefix: str = "set") -> Origin:
-    return open_origin(f"s3://{BUCKET}/{prefix}", StoreOptions(endpoint=bucket.endpoint))
+def origin_of(bucket: FakeS3, prefix: str = "set") -> Source:
+    return open_source(f"s3://{BUCKET}/{prefix}", StoreOptions(endpoint=bucket.endpoint))
 
 
 def keys_of(bucket: FakeS3, prefix: str = "set") -> list[str]:
@@ -185,14 +185,14 @@ def test_a_listing_that_turns_in_a_circle_is_an_error(bucket: FakeS3, circle: in
 
 
 def test_a_listing_of_empty_pages_without_end_is_an_error(bucket: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flatout.stage.s3_listing.MOST_EMPTY", 20)
+    monkeypatch.setattr("flatout.stage.sources.s3.listing.MOST_EMPTY", 20)
     pages(bucket, lambda number: [])
     with pytest.raises(Failure, match="20 pages without a key"):
         keys_of(bucket)
 
 
 def test_empty_pages_in_between_do_not_end_a_listing(bucket: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flatout.stage.s3_listing.MOST_EMPTY", 4)
+    monkeypatch.setattr("flatout.stage.sources.s3.listing.MOST_EMPTY", 4)
     keys = sorted(GOOD)
     pages(bucket, lambda number: [] if number % 4 else [keys[number // 4]], most=29)
     assert keys_of(bucket) == [key.removeprefix("set/") for key in keys]
@@ -240,7 +240,7 @@ def test_a_key_without_a_size_is_left_out_and_named_and_the_rest_comes(
 def test_a_listing_that_found_nothing_prunes_nothing(
     bucket: FakeS3, tmp_path: Path, listing: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(patience, "GIVE_UP_S", 0.05)
+    monkeypatch.setattr(retries, "GIVE_UP_S", 0.05)
     assert command(bucket, tmp_path / "dest") == 0
     bucket.answer = lambda method, path, query: (200, {}, listing.encode())
     code = command(bucket, tmp_path / "dest", "--prune", "--prune-most", source=f"s3://{BUCKET}/set/")
@@ -340,8 +340,8 @@ def test_an_endpoint_that_is_none_or_holds_credentials_is_refused_and_not_shown(
 
 
 def test_a_server_that_is_not_there_is_given_up_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flatout.stage.s3.FIRST_ANSWER_S", 0.2)
-    origin = open_origin(f"s3://{BUCKET}", StoreOptions(endpoint="http://127.0.0.1:9"))
+    monkeypatch.setattr("flatout.stage.sources.s3.source.FIRST_ANSWER_S", 0.2)
+    origin = open_source(f"s3://{BUCKET}", StoreOptions(endpoint="http://127.0.0.1:9"))
     with pytest.raises(Failure, match=r"refused \(tried \d+ times\)"):
         list(origin.entries())
 
@@ -388,5 +388,5 @@ def test_an_option_out_of_range_is_an_error(bucket: FakeS3, tmp_path: Path) -> N
     for words in (["--jobs", "100000"], ["--jobs", "0"]):
         assert command(bucket, tmp_path / "dest", *words) == 2
     with pytest.raises(UsageError, match="empty"):
-        open_origin("")
+        open_source("")
     assert cli.main(["stage", "", str(tmp_path / "dest")]) == 2 == cli.main(["stage", str(tmp_path), ""])

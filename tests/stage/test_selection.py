@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage.folder_origin import FolderOrigin
 from flatout.stage.selection import Selection, chosen_classes, read_class_list, selected
+from flatout.stage.sources.folder import FolderSource
 
 
 @pytest.fixture
-def origin(tmp_path: Path) -> FolderOrigin:
+def origin(tmp_path: Path) -> FolderSource:
     for split, count in (("train", 6), ("val", 2)):
         for name in "abcdefgh":
             for number in range(count):
@@ -21,18 +21,18 @@ def origin(tmp_path: Path) -> FolderOrigin:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(name.encode())
     (tmp_path / "readme.txt").write_text("about")
-    return FolderOrigin(tmp_path)
+    return FolderSource(tmp_path)
 
 
-def keys(origin: FolderOrigin, selection: Selection) -> set[str]:
+def keys(origin: FolderSource, selection: Selection) -> set[str]:
     return {entry.key for entry in selected(origin, selection, chosen_classes(origin, selection))}
 
 
-def test_without_a_wish_everything_is_chosen(origin: FolderOrigin) -> None:
+def test_without_a_wish_everything_is_chosen(origin: FolderSource) -> None:
     assert len(keys(origin, Selection())) == 8 * 6 + 8 * 2 + 1
 
 
-def test_drawn_classes_are_the_same_in_every_split_and_follow_the_documented_draw(origin: FolderOrigin) -> None:
+def test_drawn_classes_are_the_same_in_every_split_and_follow_the_documented_draw(origin: FolderSource) -> None:
     chosen = keys(origin, Selection(splits=("train", "val"), classes=3, seed=42))
     expected = set(random.Random(42).sample(sorted("abcdefgh"), 3))
     for split in ("train", "val"):
@@ -42,17 +42,17 @@ def test_drawn_classes_are_the_same_in_every_split_and_follow_the_documented_dra
     )
 
 
-def test_per_class_counts_each_class_of_each_split(origin: FolderOrigin) -> None:
+def test_per_class_counts_each_class_of_each_split(origin: FolderSource) -> None:
     chosen = keys(origin, Selection(splits=("train", "val"), per_class=2, classes=4))
     assert len(chosen) == 2 * 4 * 2
 
 
-def test_patterns_include_and_exclude(origin: FolderOrigin) -> None:
+def test_patterns_include_and_exclude(origin: FolderSource) -> None:
     assert keys(origin, Selection(include=("*.txt",))) == {"readme.txt"}
     assert len(keys(origin, Selection(include=("train/*",), exclude=("*/a/*", "*/b/*")))) == 6 * 6
 
 
-def test_a_sample_holds_about_its_share_and_does_not_depend_on_what_else_is_there(origin: FolderOrigin) -> None:
+def test_a_sample_holds_about_its_share_and_does_not_depend_on_what_else_is_there(origin: FolderSource) -> None:
     half = keys(origin, Selection(share=0.5))
     assert 12 <= len(half) <= 53
     assert {key for key in half if key.startswith("val")} == keys(origin, Selection(share=0.5, splits=("val",)))
@@ -66,7 +66,7 @@ def test_a_sample_holds_about_its_share_and_does_not_depend_on_what_else_is_ther
         (Selection(splits=("train",), class_names=("a", "zebra")), "does not have: zebra"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(origin: FolderOrigin, selection: Selection, said: str) -> None:
+def test_what_is_not_there_is_refused_by_name(origin: FolderSource, selection: Selection, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         chosen_classes(origin, selection)
 

@@ -14,19 +14,19 @@ import pyarrow.parquet as parquet
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage import space, target
-from flatout.stage.bringing import Options
-from flatout.stage.checking import check
-from flatout.stage.describing import summary_lines
-from flatout.stage.failures import Failure, Kind
-from flatout.stage.folder_origin import FolderOrigin
-from flatout.stage.names import state_folder
-from flatout.stage.occupied import alone
-from flatout.stage.origins import Entry
+from flatout.report.staging import summary_lines
+from flatout.stage.destination import space, target
+from flatout.stage.destination.checking import check
+from flatout.stage.destination.lock import destination_lock
+from flatout.stage.destination.own_folder import remove_partial
+from flatout.stage.destination.safe_paths import state_folder
 from flatout.stage.outlook import look_ahead
-from flatout.stage.own_folder import remove_partial
 from flatout.stage.selection import Selection
+from flatout.stage.sources.base import ObjectInfo
+from flatout.stage.sources.failures import Failure, Kind
+from flatout.stage.sources.folder import FolderSource
 from flatout.stage.staging import StagingFailed, stage
+from flatout.stage.transfer import Options
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def same(source: Path, destination: Path) -> bool:
 
 def test_everything_arrives_and_the_manifest_says_what(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
-    summary = stage(FolderOrigin(source), destination, Selection())
+    summary = stage(FolderSource(source), destination, Selection())
     assert (summary.copied, summary.kept, summary.failed, summary.total_files) == (60, 0, 0, 60)
     assert same(source, destination)
     table = parquet.read_table(summary.manifest)
@@ -57,10 +57,10 @@ def test_everything_arrives_and_the_manifest_says_what(source: Path, tmp_path: P
 
 def test_a_second_staging_copies_only_what_changed_or_is_missing(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
-    stage(FolderOrigin(source), destination, Selection())
+    stage(FolderSource(source), destination, Selection())
     (source / "c0/0.bin").write_bytes(b"new content")
     (destination / "c2/2.bin").unlink()
-    summary = stage(FolderOrigin(source), destination, Selection())
+    summary = stage(FolderSource(source), destination, Selection())
     assert (summary.copied, summary.kept) == (2, 58)
     assert same(source, destination)
 
@@ -69,17 +69,17 @@ def test_what_the_user_wrote_at_the_destination_is_kept_until_told_otherwise(sou
     destination = tmp_path / "dest"
     (destination / "c0").mkdir(parents=True)
     (destination / "c0/0.bin").write_bytes(b"mine, before the first staging")
-    assert stage(FolderOrigin(source), destination, Selection()).failed == 1
+    assert stage(FolderSource(source), destination, Selection()).failed == 1
     (destination / "c1/1.bin").write_bytes(b"edited here")
     (source / "c1/4.bin").write_bytes(b"newer at the source")
     (destination / "c1/4.bin").write_bytes(b"edited here, too")
-    summary = stage(FolderOrigin(source), destination, Selection())
+    summary = stage(FolderSource(source), destination, Selection())
     assert (summary.copied, summary.failed) == (0, 3)
     assert any("c1/1.bin: was changed here since it was staged" in text for text in summary.failures)
     assert (destination / "c0/0.bin").read_bytes() == b"mine, before the first staging"
     assert (destination / "c1/1.bin").read_bytes() == b"edited here"
     assert (destination / "c1/4.bin").read_bytes() == b"edited here, too"
-    assert stage(FolderOrigin(source), destination, Selection(), Options(overwrite=True)).copied == 3
+    assert stage(FolderSource(source), destination, Selection(), Options(overwrite=True)).copied == 3
     assert same(source, destination)
 
 
@@ -87,18 +87,18 @@ def test_right_files_that_lie_there_already_are_taken_over(source: Path, tmp_pat
     destination = tmp_path / "dest"
     shutil.copytree(source, destination)
     before = (destination / "c0/0.bin").stat()
-    summary = stage(FolderOrigin(source), destination, Selection())
+    summary = stage(FolderSource(source), destination, Selection())
     assert (summary.failed, summary.total_files) == (0, 60)
     assert (destination / "c0/0.bin").stat().st_ino == before.st_ino
     os.utime(destination / "c0/0.bin")  # another time, the same bytes: known by the checksum that was noted
-    assert stage(FolderOrigin(source), destination, Selection()).adopted == 1
+    assert stage(FolderSource(source), destination, Selection()).adopted == 1
 
 
 def test_times_and_permissions_are_kept(source: Path, tmp_path: Path) -> None:
     (source / "c0/0.bin").chmod(0o750)
     (source / "c1/1.bin").chmod(0o600)
     os.utime(source / "c0/0.bin", ns=(10**18, 10**18))
-    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    stage(FolderSource(source), tmp_path / "dest", Selection())
     there = (tmp_path / "dest/c0/0.bin").stat()
     assert (there.st_mode & 0o777, there.st_mtime_ns) == (0o750, 10**18)
     assert (tmp_path / "dest/c1/1.bin").stat().st_mode & 0o777 == 0o600
@@ -106,19 +106,19 @@ def test_times_and_permissions_are_kept(source: Path, tmp_path: Path) -> None:
 
 def test_what_the_source_has_no_more_is_named_and_pruned_when_asked(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
-    stage(FolderOrigin(source), destination, Selection())
+    stage(FolderSource(source), destination, Selection())
     (source / "c0/0.bin").unlink()
-    told = stage(FolderOrigin(source), destination, Selection())
+    told = stage(FolderSource(source), destination, Selection())
     assert (told.gone, told.gone_names, (destination / "c0/0.bin").exists()) == (1, ("c0/0.bin",), True)
-    part = stage(FolderOrigin(source), destination, Selection(include=("c1/*",)))
+    part = stage(FolderSource(source), destination, Selection(include=("c1/*",)))
     assert part.gone == 0  # left out by choice is not gone
-    pruned = stage(FolderOrigin(source), destination, Selection(), Options(prune=True))
+    pruned = stage(FolderSource(source), destination, Selection(), Options(prune=True))
     assert (pruned.gone, (destination / "c0/0.bin").exists(), pruned.total_files) == (1, False, 59)
 
 
 def test_a_check_finds_a_flipped_bit_and_a_missing_file_and_staging_repairs_them(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
-    stage(FolderOrigin(source), destination, Selection())
+    stage(FolderSource(source), destination, Selection())
     broken = destination / "c1/4.bin"
     stat = broken.stat()
     data = bytearray(broken.read_bytes())
@@ -128,9 +128,9 @@ def test_a_check_finds_a_flipped_bit_and_a_missing_file_and_staging_repairs_them
     (destination / "c2/5.bin").unlink()
     found = check(destination)
     assert (found.changed, found.missing) == (("c1/4.bin",), ("c2/5.bin",))
-    again = stage(FolderOrigin(source), destination, Selection())
+    again = stage(FolderSource(source), destination, Selection())
     assert (again.copied, again.failed) == (1, 1)  # the other bytes may be the user's
-    assert stage(FolderOrigin(source), destination, Selection(), Options(overwrite=True)).copied == 1
+    assert stage(FolderSource(source), destination, Selection(), Options(overwrite=True)).copied == 1
     assert same(source, destination)
 
 
@@ -138,11 +138,11 @@ def test_two_stagings_to_one_place_do_not_mix(source: Path, tmp_path: Path) -> N
     destination = tmp_path / "dest"
     destination.mkdir()
     said: list[str] = []
-    with alone(destination, wait=False, report=said.append):
+    with destination_lock(destination, wait=False, report=said.append):
         with pytest.raises(UsageError, match="another staging goes on there"):
-            stage(FolderOrigin(source), destination, Selection())
+            stage(FolderSource(source), destination, Selection())
         waiting = threading.Thread(
-            target=stage, args=(FolderOrigin(source), destination, Selection(), Options(wait=True)),
+            target=stage, args=(FolderSource(source), destination, Selection(), Options(wait=True)),
             kwargs={"report": said.append},
         )  # fmt: skip
         waiting.start()
@@ -154,17 +154,17 @@ def test_two_stagings_to_one_place_do_not_mix(source: Path, tmp_path: Path) -> N
 
 
 def test_a_folder_that_holds_another_source_is_refused(source: Path, tmp_path: Path) -> None:
-    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    stage(FolderSource(source), tmp_path / "dest", Selection())
     with pytest.raises(UsageError, match="holds what was staged from"):
-        stage(FolderOrigin(source / "c0"), tmp_path / "dest", Selection())
+        stage(FolderSource(source / "c0"), tmp_path / "dest", Selection())
 
 
 def test_a_disk_without_room_is_said_before_anything_is_copied(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(space.DiskFull, match="more are needed"):
-        stage(FolderOrigin(source), tmp_path / "dest", Selection(), Options(keep_free=1 << 62))
-    assert look_ahead(FolderOrigin(source), tmp_path / "other", Selection(), keep_free=1 << 62).fits is False
+        stage(FolderSource(source), tmp_path / "dest", Selection(), Options(keep_free=1 << 62))
+    assert look_ahead(FolderSource(source), tmp_path / "other", Selection(), keep_free=1 << 62).fits is False
     assert not (tmp_path / "other").exists()
 
 
@@ -183,19 +183,19 @@ def test_a_disk_that_becomes_full_ends_the_staging_and_keeps_what_is_whole(
     with monkeypatch.context() as patched:
         patched.setattr(target.os, "write", write)
         with pytest.raises(StagingFailed, match="No space left on device"):
-            stage(FolderOrigin(source), destination, Selection(), Options(jobs=2))
+            stage(FolderSource(source), destination, Selection(), Options(jobs=2))
     assert list((state_folder(destination) / "partial").iterdir()) == []
-    summary = stage(FolderOrigin(source), destination, Selection())
+    summary = stage(FolderSource(source), destination, Selection())
     assert summary.kept >= 8 and summary.kept + summary.copied == 60
 
 
-class _Odd(FolderOrigin):
+class _Odd(FolderSource):
     """A folder whose listing also gives keys that no file may have."""
 
     def entries(self, prefix: str = "") -> object:  # type: ignore[override]
         yield from super().entries(prefix)
         for key in ("../outside", "/etc/outside", "a\nb", "c0/" + 300 * "x"):
-            yield Entry(key, 3, "1")
+            yield ObjectInfo(key, 3, "1")
 
 
 def test_keys_that_cannot_be_files_are_left_out_and_named(source: Path, tmp_path: Path) -> None:
@@ -209,15 +209,15 @@ def test_a_link_at_the_destination_does_not_lead_out_of_it(source: Path, tmp_pat
     destination.mkdir()
     outside.mkdir()
     (destination / "c0").symlink_to(outside)
-    summary = stage(FolderOrigin(source), destination, Selection())
+    summary = stage(FolderSource(source), destination, Selection())
     assert (summary.failed, summary.copied, list(outside.iterdir())) == (20, 40, [])
 
 
-class _Shrinking(FolderOrigin):
+class _Shrinking(FolderSource):
     """A source whose files change while they are read, and one of which is gone by then."""
 
     def stream(
-        self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Iterator[memoryview]:
         if entry.key == "c0/0.bin":
             raise Failure("gone", entry.key)
@@ -241,7 +241,7 @@ def test_files_larger_than_the_buffer_come_whole_in_every_way(tmp_path: Path) ->
     (tmp_path / "source/a.bin").write_bytes(data)
     Image.frombytes("RGB", (1000, 1000), data[:3_000_000]).save(tmp_path / "source/a.jpg", quality=100)
     assert (tmp_path / "source/a.jpg").stat().st_size > 1 << 20  # of a thread's buffer that a picture passes through
-    origin = FolderOrigin(tmp_path / "source")
+    origin = FolderSource(tmp_path / "source")
     entry = next(entry for entry in origin.entries() if entry.key == "a.bin")
     assert origin.read(entry) == data and origin.read(entry, 5, 8_000_000) == data[5:8_000_005]
     options = Options(change=PictureChange(short_side=500))
@@ -256,12 +256,12 @@ def test_files_larger_than_the_buffer_come_whole_in_every_way(tmp_path: Path) ->
 def test_a_million_keys_are_listed_in_constant_memory(tmp_path: Path) -> None:
     import tracemalloc
 
-    class Endless(FolderOrigin):
+    class Endless(FolderSource):
         def entries(self, prefix: str = "") -> object:  # type: ignore[override]
             for number in range(1_000_000):
-                yield Entry(f"train/c{number % 1000}/{number}.jpg", 110_000, "1")
+                yield ObjectInfo(f"train/c{number % 1000}/{number}.jpg", 110_000, "1")
 
-        def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+        def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
             return b""
 
     tracemalloc.start()
@@ -276,10 +276,10 @@ def test_a_million_keys_are_listed_in_constant_memory(tmp_path: Path) -> None:
 
 def test_what_a_killed_staging_left_half_done_is_removed(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
-    stage(FolderOrigin(source), destination, Selection(include=("c0/*",)))
+    stage(FolderSource(source), destination, Selection(include=("c0/*",)))
     (state_folder(destination) / "partial/123-4").write_bytes(b"half")
     said: list[str] = []
-    stage(FolderOrigin(source), destination, Selection(), report=said.append)
+    stage(FolderSource(source), destination, Selection(), report=said.append)
     assert said == ["1 unfinished file(s) of an interrupted staging removed"]
     assert remove_partial(destination) == 0
 
@@ -290,11 +290,11 @@ def test_a_file_that_is_rewritten_while_it_is_copied_comes_in_one_version(tmp_pa
     for name, size in (("small.bin", 5_000_000), ("large.bin", 40_000_000)):
         (tmp_path / "source" / name).write_bytes(b"a" * size)
 
-    class Rewritten(FolderOrigin):
+    class Rewritten(FolderSource):
         rewritten: ClassVar[set[str]] = set()
 
         def stream(
-            self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+            self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
         ) -> Iterator[memoryview]:  # type: ignore[override]
             for piece in super().stream(entry, buffer, start, length):
                 yield piece
@@ -307,16 +307,16 @@ def test_a_file_that_is_rewritten_while_it_is_copied_comes_in_one_version(tmp_pa
     assert (summary.copied, summary.failed) == (2, 0) and summary.retries >= 2
     for name in ("small.bin", "large.bin"):
         assert set((tmp_path / "dest" / name).read_bytes()) == {ord("b")}
-    assert stage(FolderOrigin(tmp_path / "source"), tmp_path / "dest", Selection()).kept == 2
+    assert stage(FolderSource(tmp_path / "source"), tmp_path / "dest", Selection()).kept == 2
 
 
 def test_a_file_that_changes_whenever_it_is_copied_fails_and_keeps_no_name(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source/log.bin").write_bytes(b"a")
 
-    class Growing(FolderOrigin):
+    class Growing(FolderSource):
         def stream(
-            self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+            self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
         ) -> Iterator[memoryview]:  # type: ignore[override]
             with (self.root / entry.key).open("ab") as file:
                 file.write(b"more")
@@ -327,12 +327,12 @@ def test_a_file_that_changes_whenever_it_is_copied_fails_and_keeps_no_name(tmp_p
     assert list((tmp_path / "dest").iterdir()) == []
 
 
-class _Unlistable(FolderOrigin):
+class _Unlistable(FolderSource):
     """A source whose listing fails for a reason."""
 
     kind: Kind = "gone"
 
-    def entries(self, prefix: str = "") -> Iterator[Entry]:
+    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
         raise Failure(self.kind, "listing")
         yield
 
@@ -353,7 +353,7 @@ def test_a_source_that_cannot_be_listed_says_what_to_look_at_and_leaves_nothing(
 
 
 def test_a_listing_that_fails_takes_nothing_from_a_destination_that_was_staged(source: Path, tmp_path: Path) -> None:
-    stage(FolderOrigin(source), tmp_path / "dest", Selection())
+    stage(FolderSource(source), tmp_path / "dest", Selection())
     shutil.rmtree(tmp_path / "dest")
     with pytest.raises(UsageError):
         stage(_Unlistable(source), tmp_path / "dest", Selection())
@@ -366,19 +366,19 @@ def test_the_summary_says_what_replaces_files_of_the_user_and_counts_one_as_one(
         (tmp_path / "source" / name).write_text(name)
     (tmp_path / "dest").mkdir()
     (tmp_path / "dest/a").write_text("mine")
-    summary = stage(FolderOrigin(tmp_path / "source"), tmp_path / "dest", Selection())
+    summary = stage(FolderSource(tmp_path / "source"), tmp_path / "dest", Selection())
     text = summary_lines(summary)
     assert "staged 1 file, " in text and (summary.failed, summary.in_the_way) == (1, 1)
     assert "1 FAILED" in text and "--overwrite replaces them" in text and "the same command" not in text
 
 
 def test_one_file_larger_than_the_room_fails_and_the_others_come(source: Path, tmp_path: Path) -> None:
-    class Huge(FolderOrigin):
-        def entries(self, prefix: str = "") -> Iterator[Entry]:
-            yield Entry("huge.bin", 10**15, "1")
+    class Huge(FolderSource):
+        def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+            yield ObjectInfo("huge.bin", 10**15, "1")
             yield from super().entries(prefix)
 
-        def attributes(self, entry: Entry) -> None:
+        def attributes(self, entry: ObjectInfo) -> None:
             return None
 
     summary = stage(Huge(source), tmp_path / "dest", Selection())

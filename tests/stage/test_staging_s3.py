@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from flatout.stage.checking import check
-from flatout.stage.names import state_folder
-from flatout.stage.open_origin import open_origin
-from flatout.stage.origins import Origin, StoreOptions
+from flatout.stage.destination.checking import check
+from flatout.stage.destination.safe_paths import state_folder
 from flatout.stage.selection import Selection
+from flatout.stage.sources.base import Source, StoreOptions
+from flatout.stage.sources.open import open_source
 from flatout.stage.staging import StagingFailed, stage
 from tests.stage.proxy import Faults, proxy
 from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
@@ -49,8 +49,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield where
 
 
-def bucket(endpoint: str, prefix: str = "set") -> Origin:
-    return open_origin(f"s3://{BUCKET}/{prefix}", StoreOptions(endpoint=endpoint))
+def bucket(endpoint: str, prefix: str = "set") -> Source:
+    return open_source(f"s3://{BUCKET}/{prefix}", StoreOptions(endpoint=endpoint))
 
 
 def right(destination: Path) -> int:
@@ -124,7 +124,7 @@ def test_objects_come_without_the_library_where_the_answer_is_plain(
 
 
 def test_a_public_bucket_is_asked_without_a_signature() -> None:
-    origin = open_origin("s3://public/set", StoreOptions(endpoint="http://127.0.0.1:9", anonymous=True))
+    origin = open_source("s3://public/set", StoreOptions(endpoint="http://127.0.0.1:9", anonymous=True))
     assert origin.url("a b.jpg") == "http://127.0.0.1:9/public/set/a%20b.jpg"  # type: ignore[attr-defined]
 
 
@@ -184,12 +184,12 @@ KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
 import obstore.store, pyarrow.parquet
-from flatout.stage.bringing import Options
-from flatout.stage.open_origin import open_origin
-from flatout.stage.origins import StoreOptions
+from flatout.stage.transfer import Options
+from flatout.stage.sources.open import open_origin
+from flatout.stage.sources.base import StoreOptions
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
-import flatout.stage.store
+import flatout.stage.sources.store
 
 source, endpoint, destination, kills, jobs = sys.argv[1:]
 draw = random.Random(3)
@@ -242,7 +242,7 @@ def test_killed_at_random_moments_nothing_is_lost_wrong_or_fetched_twice(
                     shutil.rmtree(state_folder(destination))
                 killer.stdin.write("on\n")
                 killer.stdin.flush()
-        summary = stage(open_origin(source, StoreOptions(endpoint=slow)), destination, Selection())
+        summary = stage(open_source(source, StoreOptions(endpoint=slow)), destination, Selection())
     assert killer.returncode == 0 and partly > 0
     assert right(destination) == summary.total_files == FILES
     assert (summary.failed, list((state_folder(destination) / "partial").iterdir())) == (0, [])

@@ -10,11 +10,11 @@ import pytest
 
 from flatout import cli
 from flatout.errors import CommandError, UsageError
-from flatout.stage import own_files, storage_rates
-from flatout.stage.failures import Failure
-from flatout.stage.folder_origin import FolderOrigin
-from flatout.stage.origins import Entry
-from flatout.stage.storage_rates import Rate, Storage, measure
+from flatout.stage.sources.base import ObjectInfo
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.folder import FolderSource
+from flatout.storage import probe_files, rates
+from flatout.storage.rates import Rate, Storage, measure
 
 
 class Slow:
@@ -26,12 +26,12 @@ class Slow:
         self.seconds, self.files, self.reads = seconds, files, 0
 
     def entries(self, prefix: str = ""):  # type: ignore[no-untyped-def]
-        yield from (Entry(f"{number}.jpg", 1_000, "1") for number in range(self.files))
+        yield from (ObjectInfo(f"{number}.jpg", 1_000, "1") for number in range(self.files))
 
     def folders(self, prefix: str = "") -> list[str]:
         return []
 
-    def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         self.reads += 1
         time.sleep(self.seconds)
         return bytes(entry.size if length is None else length)
@@ -39,7 +39,7 @@ class Slow:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_rates, "PHASE_S", 0.1)
+    monkeypatch.setattr(rates, "PHASE_S", 0.1)
 
 
 def test_rates_follow_the_latency_and_the_concurrency() -> None:
@@ -81,10 +81,10 @@ def test_few_files_are_said_to_be_read_again() -> None:
 
 def test_a_place_without_files_or_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"no files of up to 4 MiB among 0: --write"):
-        measure(FolderOrigin(tmp_path))
+        measure(FolderSource(tmp_path))
     slow = Slow(0.0)
 
-    def broken(entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+    def broken(entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         raise Failure("denied", "slow:/1.jpg: no")
 
     monkeypatch.setattr(slow, "read", broken)
@@ -95,7 +95,7 @@ def test_a_place_without_files_or_that_fails_is_one_line(tmp_path: Path, monkeyp
 def test_the_command_measures_with_files_of_its_own_and_removes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(own_files, "FILES", 40)
+    monkeypatch.setattr(probe_files, "FILES", 40)
     assert cli.main(["storage", str(tmp_path), "--write", "--quiet", "--image-size", "220KB"]) == 0
     out = capsys.readouterr().out
     assert "images/s packed into large files" in out and "at 215 KiB an image" in out

@@ -11,10 +11,10 @@ import pytest
 
 from flatout import cli
 from flatout.errors import UsageError
-from flatout.stage.folder_origin import FolderOrigin
-from flatout.stage.packing import pack
+from flatout.formats.tar_shards import TarWriter
+from flatout.stage.packing.pack import pack
 from flatout.stage.selection import Selection
-from flatout.stage.tar_shards import TarWriter
+from flatout.stage.sources.folder import FolderSource
 from tests.loader.photographs import make_class_folders
 
 
@@ -45,7 +45,7 @@ def test_shards_hold_every_picture_once_with_its_class(tmp_path: Path, capsys: p
         assert keys != sorted(keys)  # in a drawn order
     assert cli.main(words) == 0 and "packed already" in capsys.readouterr().err
     with pytest.raises(UsageError, match="another packed set is there"):
-        pack(FolderOrigin(root), tmp_path / "shards", Selection(splits=("train",)))
+        pack(FolderSource(root), tmp_path / "shards", Selection(splits=("train",)))
 
 
 def test_an_exception_leaves_no_index(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from flatout.stage.buffers import BUFFER_BYTES, thread_buffer
 from flatout.stage.checksums import PART_BYTES, checksum_of
-from flatout.stage.failures import Failure
-from flatout.stage.state import State
-from flatout.stage.target import Target
+from flatout.stage.destination.state import State
+from flatout.stage.destination.target import Target
+from flatout.stage.sources.buffers import BUFFER_BYTES, thread_buffer
+from flatout.stage.sources.failures import Failure
 
 
 @pytest.fixture(params=["nameless", "partial"])
@@ -147,7 +147,7 @@ def test_a_file_that_is_put_there_while_the_old_one_is_checked_is_not_replaced(
         (tmp_path / "mine").rename(target.path("a.bin"))
         return found
 
-    monkeypatch.setattr("flatout.stage.target.checksum_of", checked)
+    monkeypatch.setattr("flatout.stage.destination.target.checksum_of", checked)
     with pytest.raises(Failure, match="changed here just now"):
         target.write("a.bin", [b"new"], "v2")
     assert target.path("a.bin").read_bytes() == b"precious" and list(target.partial.iterdir()) == []

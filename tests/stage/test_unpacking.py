@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from flatout.stage.bringing import Options
-from flatout.stage.checking import check
-from flatout.stage.folder_origin import FolderOrigin
-from flatout.stage.names import state_folder
-from flatout.stage.origins import Entry
+from flatout.stage.destination.checking import check
+from flatout.stage.destination.safe_paths import state_folder
 from flatout.stage.outlook import look_ahead
-from flatout.stage.ranged_file import RangedFile
 from flatout.stage.selection import Selection
+from flatout.stage.sources.base import ObjectInfo
+from flatout.stage.sources.folder import FolderSource
+from flatout.stage.sources.ranged_file import RangedFile
 from flatout.stage.staging import stage
+from flatout.stage.transfer import Options
 
 FILES = {f"{number}.jpg": os.urandom(1_000 + number) for number in range(40)}
 UNPACK = Options(unpack=True)
@@ -40,14 +40,14 @@ def write_zip(path: Path) -> None:
             archive.writestr(f"inner/{name}", data)
 
 
-class Counting(FolderOrigin):
+class Counting(FolderSource):
     """Counts the bytes that are read."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.bytes = 0
 
-    def read(self, entry: Entry, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         data = bytes(super().read(entry, start, length))
         self.bytes += len(data)
         return data
@@ -77,16 +77,16 @@ def test_archives_of_every_kind_become_folders(tmp_path: Path) -> None:
 def test_what_was_touched_or_changed_is_unpacked_again_and_only_that_is_written(tmp_path: Path) -> None:
     source, dest = tmp_path / "source", tmp_path / "dest"
     write_tar(source / "a.tar", "w")
-    stage(FolderOrigin(source), dest, Selection(), UNPACK)
+    stage(FolderSource(source), dest, Selection(), UNPACK)
     kept = (dest / "a/1.jpg").stat().st_mtime_ns
     (dest / "a/0.jpg").write_bytes(b"touched")
-    assert stage(FolderOrigin(source), dest, Selection(), UNPACK).failed == 1
+    assert stage(FolderSource(source), dest, Selection(), UNPACK).failed == 1
     assert (dest / "a/0.jpg").read_bytes() == b"touched"
-    stage(FolderOrigin(source), dest, Selection(), replace(UNPACK, overwrite=True))
+    stage(FolderSource(source), dest, Selection(), replace(UNPACK, overwrite=True))
     assert (dest / "a/0.jpg").read_bytes() == FILES["0.jpg"] and (dest / "a/1.jpg").stat().st_mtime_ns == kept
     (source / "other.txt").write_text("still there")
     (source / "a.tar").unlink()
-    gone = stage(FolderOrigin(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True))
+    gone = stage(FolderSource(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True))
     assert gone.gone == len(FILES) and not (dest / "a").exists()
 
 
@@ -101,7 +101,7 @@ def test_members_that_lead_out_and_links_are_left_out(tmp_path: Path) -> None:
         link = tarfile.TarInfo("link")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc"
         tar.addfile(link)
-    done = stage(FolderOrigin(source), dest, Selection(), UNPACK)
+    done = stage(FolderSource(source), dest, Selection(), UNPACK)
     assert [str(path.relative_to(dest)) for path in dest.rglob("*") if path.is_file()] == ["bad/good.txt"]
     assert done.refused == 5 and not (tmp_path / "out.txt").exists() and not (tmp_path / "b.txt").exists()
 
@@ -112,7 +112,7 @@ def test_a_damaged_archive_is_named_and_the_rest_staged(tmp_path: Path, name: st
     source.mkdir()
     (source / name).write_bytes(b"this is no archive at all" * 100)
     (source / "fine.txt").write_text("fine")
-    done = stage(FolderOrigin(source), tmp_path / "dest", Selection(), UNPACK)
+    done = stage(FolderSource(source), tmp_path / "dest", Selection(), UNPACK)
     assert done.failed == 1 and name in done.failures[0] and (tmp_path / "dest/fine.txt").exists()
 
 
@@ -121,18 +121,18 @@ def test_an_archive_that_is_cut_off_fails_and_no_half_file_stays(tmp_path: Path)
     write_tar(source / "a.tar", "w")
     whole = (source / "a.tar").read_bytes()
     (source / "a.tar").write_bytes(whole[:20_700])
-    done = stage(FolderOrigin(source), tmp_path / "dest", Selection(), UNPACK)
+    done = stage(FolderSource(source), tmp_path / "dest", Selection(), UNPACK)
     assert done.failed == 1
     for path in (tmp_path / "dest").rglob("*.jpg"):
         assert path.read_bytes() == FILES[path.name]
     (source / "a.tar").write_bytes(whole)
-    assert stage(FolderOrigin(source), tmp_path / "dest", Selection(), UNPACK).total_files == len(FILES)
+    assert stage(FolderSource(source), tmp_path / "dest", Selection(), UNPACK).total_files == len(FILES)
 
 
 def test_a_ranged_file_reads_and_seeks_as_a_file_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = os.urandom(10_000)
     (tmp_path / "x.bin").write_bytes(data)
-    origin = FolderOrigin(tmp_path)
+    origin = FolderSource(tmp_path)
     (entry,) = origin.entries()
     with RangedFile(origin, entry, block_bytes=777) as file:
         assert file.read() == data and file.read(1) == b""
@@ -152,14 +152,14 @@ def test_a_dry_run_counts_an_archive_that_was_unpacked_as_there(tmp_path: Path) 
     (tmp_path / "1.bin").write_bytes(b"one")
 
     def missing() -> int:
-        outlook = look_ahead(FolderOrigin(source), dest, Selection(), unpack=True)
+        outlook = look_ahead(FolderSource(source), dest, Selection(), unpack=True)
         assert outlook is not None
         return outlook.missing_files
 
     with tarfile.open(source / "a.tar", "w") as tar:
         tar.add(tmp_path / "1.bin", "1.bin")
     assert missing() == 1
-    stage(FolderOrigin(source), dest, Selection(), Options(unpack=True))
+    stage(FolderSource(source), dest, Selection(), Options(unpack=True))
     assert missing() == 0
     with tarfile.open(source / "a.tar", "a") as tar:
         tar.add(tmp_path / "1.bin", "2.bin")

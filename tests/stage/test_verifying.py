@@ -14,14 +14,14 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from flatout.stage.bringing import Options
-from flatout.stage.checking import check
 from flatout.stage.checksums import PART_BYTES, Checksum, checksum_of
-from flatout.stage.origins import Entry, Origin
+from flatout.stage.destination.checking import check
 from flatout.stage.progress import Summary
 from flatout.stage.selection import Selection
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.store_facts import Facts, facts_of
 from flatout.stage.staging import stage
-from flatout.stage.store_facts import Facts, facts_of
+from flatout.stage.transfer import Options
 from flatout.stage.verifying import usual_part
 
 SMALL = random.Random(1).randbytes(10_000)
@@ -50,7 +50,7 @@ def crc64nvme(data: bytes) -> str:
 
 
 @dataclass
-class Store(Origin):
+class Store(Source):
     """One object; the headers of a HEAD are given, those of its parts too."""
 
     data: bytes
@@ -61,14 +61,14 @@ class Store(Origin):
     sent: list[bytes] = field(default_factory=list)
     address: str = "s3://test"
 
-    def entries(self, prefix: str = "") -> Iterator[Entry]:
-        yield Entry("one.bin", len(self.data), self.etag)
+    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        yield ObjectInfo("one.bin", len(self.data), self.etag)
 
     def folders(self, prefix: str = "") -> list[str]:
         return []
 
     def stream(
-        self, entry: Entry, buffer: memoryview, start: int = 0, length: int | None = None
+        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Iterator[memoryview]:  # type: ignore[override]
         data = bytearray(self.data)
         if self.flip is not None:
@@ -77,7 +77,7 @@ class Store(Origin):
         for at in range(start, end, 1 << 20):
             yield memoryview(data)[at : min(at + (1 << 20), end)]
 
-    def facts(self, entry: Entry, part: int | None = None) -> Facts | None:
+    def facts(self, entry: ObjectInfo, part: int | None = None) -> Facts | None:
         if self.headers is None or (part is not None and self.part is None):
             return None
         size = len(self.data) if part is None else self.part
@@ -91,7 +91,7 @@ def staged(store: Store, folder: Path) -> Summary:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flatout.stage.patience._pause", lambda tries, failure: 0.0)
+    monkeypatch.setattr("flatout.stage.sources.retries._pause", lambda tries, failure: 0.0)
 
 
 SHA = base64_of(hashlib.sha256(SMALL).digest())
@@ -163,8 +163,8 @@ def test_an_etag_that_is_no_md5_is_not_compared_and_that_is_said(why: str, tmp_p
 
 def test_an_object_that_was_replaced_comes_in_its_new_version(tmp_path: Path) -> None:
     class Replaced(Store):
-        def entries(self, prefix: str = "") -> Iterator[Entry]:
-            yield Entry("one.bin", len(SMALL), f'"{md5(b"old").hex()}"')
+        def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+            yield ObjectInfo("one.bin", len(SMALL), f'"{md5(b"old").hex()}"')
 
     new = SMALL + b"more"
     summary = staged(Replaced(new, f'"{md5(new).hex()}"', S3), tmp_path)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import UsageError
-from flatout.stage.bringing import Options
-from flatout.stage.open_origin import open_origin
-from flatout.stage.origins import StoreOptions
 from flatout.stage.selection import Selection
+from flatout.stage.sources.base import StoreOptions
+from flatout.stage.sources.open import open_source
 from flatout.stage.staging import stage
+from flatout.stage.transfer import Options
 
 ASKED: list[str] = []
 
@@ -51,24 +51,24 @@ def server(root: Path) -> Iterator[str]:
 def test_a_list_on_the_server_arrives_and_is_kept(root: Path, server: str, tmp_path: Path) -> None:
     lines = [f"c{n % 2}/{n}%20a.bin" for n in range(19)] + [f"{server}/set/c1/19%20a.bin?signature=secret  # last"]
     (root / "set/files.txt").write_text("# a comment\n" + "\n".join(lines))
-    done = stage(open_origin(f"{server}/set/files.txt?key=secret"), tmp_path / "dest", Selection())
+    done = stage(open_source(f"{server}/set/files.txt?key=secret"), tmp_path / "dest", Selection())
     assert (done.copied, done.failed) == (20, 0) and "secret" not in str(done)
     assert done.source == f"{server}/set/files.txt"
     for number in range(20):
         key = f"c{number % 2}/{number} a.bin"
         assert (tmp_path / "dest" / key).read_bytes() == (root / "set" / key).read_bytes()
     assert any("signature=secret" in line for line in ASKED)
-    again = stage(open_origin(f"{server}/set/files.txt"), tmp_path / "dest", Selection())
+    again = stage(open_source(f"{server}/set/files.txt"), tmp_path / "dest", Selection())
     assert (again.copied, again.kept) == (0, 20)
-    chosen = stage(open_origin(f"{server}/set/files.txt"), tmp_path / "one", Selection(splits=("c1",)))
+    chosen = stage(open_source(f"{server}/set/files.txt"), tmp_path / "one", Selection(splits=("c1",)))
     assert chosen.copied == 10
 
 
 def test_a_local_list_and_a_single_file_work(root: Path, server: str, tmp_path: Path) -> None:
     (tmp_path / "urls.txt").write_text(f"{server}/set/c0/0%20a.bin\n{server}/set/c0/2%20a.bin\n")
-    done = stage(open_origin(str(tmp_path / "urls.txt")), tmp_path / "dest", Selection())
+    done = stage(open_source(str(tmp_path / "urls.txt")), tmp_path / "dest", Selection())
     assert done.copied == 2 and (tmp_path / "dest/127.0.0.1/set/c0/2 a.bin").exists()
-    one = stage(open_origin(f"{server}/set/c0/4%20a.bin"), tmp_path / "one", Selection())
+    one = stage(open_source(f"{server}/set/c0/4%20a.bin"), tmp_path / "one", Selection())
     assert one.copied == 1 and (tmp_path / "one/4 a.bin").exists()
 
 
@@ -77,7 +77,7 @@ def test_an_archive_is_unpacked_from_a_server_without_ranges(root: Path, server:
 
     with tarfile.open(root / "set.tar", "w") as tar:
         tar.add(root / "set", "set")
-    done = stage(open_origin(f"{server}/set.tar"), tmp_path / "dest", Selection(), Options(unpack=True))
+    done = stage(open_source(f"{server}/set.tar"), tmp_path / "dest", Selection(), Options(unpack=True))
     assert done.failed == 0 and done.total_files == 20
     assert sum(line.startswith("GET") for line in ASKED) == 2
     assert (tmp_path / "dest/set/c0/0 a.bin").read_bytes() == (root / "set/c0/0 a.bin").read_bytes()
@@ -85,7 +85,7 @@ def test_an_archive_is_unpacked_from_a_server_without_ranges(root: Path, server:
 
 def test_a_large_file_of_a_server_without_ranges_is_read_once(root: Path, server: str, tmp_path: Path) -> None:
     (root / "large.bin").write_bytes(os.urandom(40_000_000))
-    done = stage(open_origin(f"{server}/large.bin"), tmp_path / "dest", Selection())
+    done = stage(open_source(f"{server}/large.bin"), tmp_path / "dest", Selection())
     assert done.failed == 0
     assert (tmp_path / "dest/large.bin").read_bytes() == (root / "large.bin").read_bytes()
     # One is asked for a byte, to see whether there are ranges, and hung up on.
@@ -94,7 +94,7 @@ def test_a_large_file_of_a_server_without_ranges_is_read_once(root: Path, server
 
 def test_what_is_missing_is_named_and_the_rest_staged(root: Path, server: str, tmp_path: Path) -> None:
     (root / "files.txt").write_text("set/c0/0%20a.bin\nset/gone.bin\n")
-    done = stage(open_origin(f"{server}/files.txt"), tmp_path / "dest", Selection())
+    done = stage(open_source(f"{server}/files.txt"), tmp_path / "dest", Selection())
     assert (done.copied, done.failed) == (1, 1) and "gone.bin" in done.failures[0] and "404" in done.failures[0]
 
 
@@ -110,13 +110,13 @@ def test_what_is_missing_is_named_and_the_rest_staged(root: Path, server: str, t
 def test_lists_that_cannot_be_used_are_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "urls.txt").write_text(text)
     with pytest.raises(UsageError, match=said) as refused:
-        open_origin(str(tmp_path / "urls.txt"))
+        open_source(str(tmp_path / "urls.txt"))
     assert "word" not in str(refused.value)
 
 
 def test_a_list_that_is_not_there_is_one_line(server: str) -> None:
     with pytest.raises(UsageError, match=r"the list cannot be read: .*404"):
-        open_origin(f"{server}/none.txt")
+        open_source(f"{server}/none.txt")
 
 
 def test_an_etag_of_32_digits_that_is_no_md5_fails_nothing(root: Path, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_an_etag_of_32_digits_that_is_no_md5_fails_nothing(root: Path, tmp_path:
             thread.start()
             try:
                 address = f"http://127.0.0.1:{made.server_address[1]}/set/c0/0%20a.bin"
-                done = stage(open_origin(address), tmp_path / f"dest{encryption}", Selection())
+                done = stage(open_source(address), tmp_path / f"dest{encryption}", Selection())
             finally:
                 made.shutdown()
                 thread.join()
@@ -189,7 +189,7 @@ def test_a_bucket_encrypted_with_a_key_service_arrives(
         thread.start()
         try:
             endpoint = f"http://127.0.0.1:{made.server_address[1]}"
-            origin = open_origin("s3://bucket/set", StoreOptions(endpoint=endpoint))
+            origin = open_source("s3://bucket/set", StoreOptions(endpoint=endpoint))
             done = stage(origin, tmp_path / "dest", Selection())
         finally:
             made.shutdown()

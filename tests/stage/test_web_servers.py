@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from flatout import cli
-from flatout.stage import patience, web
-from flatout.stage.failures import Failure
-from flatout.stage.http_requests import HttpRequests, _redirected
-from flatout.stage.open_origin import open_origin
-from flatout.stage.origins import Origin
 from flatout.stage.selection import Selection
+from flatout.stage.sources import retries, web
+from flatout.stage.sources.base import Source
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.http_requests import HttpRequests, _redirected
+from flatout.stage.sources.open import open_source
 from flatout.stage.staging import stage
 
 BODY = bytes(range(256)) * 40
@@ -79,15 +79,15 @@ def plain(request: BaseHTTPRequestHandler) -> Reply:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "GIVE_UP_S", 0.5)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(retries, "GIVE_UP_S", 0.5)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE_S", 0.01)
     monkeypatch.setattr(web, "FIRST_ANSWER_S", 0.1)
 
 
-def listed(tmp_path: Path, *addresses: str) -> Origin:
+def listed(tmp_path: Path, *addresses: str) -> Source:
     (tmp_path / "list.txt").write_text("\n".join(addresses))
-    return open_origin(str(tmp_path / "list.txt"))
+    return open_source(str(tmp_path / "list.txt"))
 
 
 def staged(tmp_path: Path, *addresses: str) -> tuple[int, int]:
@@ -207,7 +207,7 @@ def test_a_list_is_asked_for_again_and_by_its_redirect(tmp_path: Path) -> None:
         return (200, {}, b"a\nb\n") if request.path == "/real.txt" else plain(request)
 
     with served(answer) as url:
-        done = stage(open_origin(f"{url}/list.txt"), tmp_path / "dest", Selection())
+        done = stage(open_source(f"{url}/list.txt"), tmp_path / "dest", Selection())
     assert (done.copied, done.failed) == (2, 0)
 
 
@@ -215,7 +215,7 @@ def test_keys_of_hostile_addresses_stay_below_the_destination(tmp_path: Path) ->
     with served(plain) as url:
         lines = ["%2e%2e/up", "a%0ab", "x/%2E%2E/%2E%2E/up", "%00", "good", "a//b", "%1b[31m"]
         (tmp_path / "list.txt").write_text("\n".join(f"{url}/{line}" for line in lines))
-        done = stage(open_origin(str(tmp_path / "list.txt")), tmp_path / "in/dest", Selection())
+        done = stage(open_source(str(tmp_path / "list.txt")), tmp_path / "in/dest", Selection())
     assert (done.copied, done.refused) == (1, len(lines) - 1)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file() and "flatout" not in str(path)] == [
         "list.txt", "good"

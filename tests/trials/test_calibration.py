@@ -7,10 +7,10 @@ import pytest
 
 from flatout.cli import main
 from flatout.compare.ratio import Ratio
-from flatout.diagnose.result import Gain
+from flatout.results import Gain
 from flatout.trials.calibration import read_scored, score
 from flatout.trials.journal import begin
-from flatout.trials.result import DROPPED, KEPT, Tried
+from flatout.trials.result import DROPPED, KEPT, Trial
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def fixes(tmp_path: Path) -> Path:
         ("persistent_workers", Gain(1.1, 1.0, 1.3), Ratio(1.2, 1.1, 1.3, 2)),
         ("pin_memory", Gain(1.1, 1.0, 1.2), None),
     ):
-        trial = Tried(remedy, f"do {remedy}", "identical", {}, gain, KEPT if ratio else DROPPED, "", ratio)
+        trial = Trial(remedy, f"do {remedy}", "identical", {}, gain, KEPT if ratio else DROPPED, "", ratio)
         journal.write("trial", trial=trial.to_dict())
     return tmp_path / "fixes"
 

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.diagnose.result import Diagnosis, Gain, Remedy
-from flatout.diagnose.result import Plan as Bundle
 from flatout.errors import CommandError, UsageError
-from flatout.recording import Bounds
-from flatout.report.quantities import parse_duration
+from flatout.report.fix import lines, to_dict
+from flatout.results import Diagnosis, Gain, Remedy
+from flatout.results import RemedyBundle as Bundle
+from flatout.runner import Bounds
 from flatout.trials import budget, fixing
+from flatout.trials.export import Export
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin, resume
-from flatout.trials.kept import Kept
-from flatout.trials.result import Fixed
-from flatout.trials.showing import lines, to_dict
-from flatout.trials.side import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, Plan, Side
-from flatout.trials.telling import Telling
+from flatout.trials.progress import ProgressLog
+from flatout.trials.result import FixResult
+from flatout.trials.trial_run import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, TrialRun, TrialSetup
+from flatout.units import parse_duration
 from tests.trials.sides import ledger, side
 
 COMMAND = ("python", "train.py")
@@ -51,14 +51,14 @@ class Machine:
         for module in (fixing, budget):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.clock))
 
-    def run(self, plan: Plan, settings: Mapping[str, Any], **_: Any) -> Side:
+    def run(self, plan: TrialSetup, settings: Mapping[str, Any], **_: Any) -> TrialRun:
         self.calls.append(dict(settings))
         self.clock += 5.0
         rate = 100.0 + 0.1 * (len(self.calls) % 3)
         losses = [1.0] * 40
         for name, value in settings.items():
             made = self.factors.get((name, value), self.factors.get(name, 1.0))
-            if isinstance(made, Side):
+            if isinstance(made, TrialRun):
                 return made
             if made == "diverges":
                 losses = [9.0] * 40
@@ -68,7 +68,7 @@ class Machine:
             rate *= made
         found = side(rate, losses)
         run = SimpleNamespace(path=self.look)
-        return Side(found.outcome, "", 5.0, found.speed, found.losses, run=run)  # type: ignore[arg-type]
+        return TrialRun(found.outcome, "", 5.0, found.speed, found.losses, run=run)  # type: ignore[arg-type]
 
     def diagnose(self, run: object) -> Diagnosis:
         return Diagnosis(
@@ -77,10 +77,10 @@ class Machine:
         )  # fmt: skip
 
 
-def fixed(tmp_path: Path, options: Options | None = None, going_on: bool = False) -> Fixed:
+def fixed(tmp_path: Path, options: Options | None = None, going_on: bool = False) -> FixResult:
     journal = resume(tmp_path, COMMAND) if going_on else begin(tmp_path, COMMAND)
-    plan = Plan(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
-    return Fixing(plan, options or Options(), journal, Telling(quiet=True)).run()
+    plan = TrialSetup(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    return Fixing(plan, options or Options(), journal, ProgressLog(quiet=True)).run()
 
 
 def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_faster_with_other_losses_is_not_kept(tmp_path: Path, monkeypatch: pytes
 
 
 def test_out_of_memory_tries_the_next_smaller_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = Side(OUT_OF_MEMORY, "CUDA out of memory", 3.0)
+    full = TrialRun(OUT_OF_MEMORY, "CUDA out of memory", 3.0)
     batch = remedy("batch", 2.0, "optimisation", batch_size=16, lr_factor=2.0)
     Machine(monkeypatch, [batch], {("batch_size", 16): full, ("batch_size", 12): 1.3})
     found = fixed(tmp_path, Options(allowed=frozenset({"identical", "optimisation"})))
@@ -132,7 +132,7 @@ def test_a_side_that_fails_is_told_and_the_next_remedy_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, word: str
 ) -> None:
     remedies = [remedy("first", 3.0, num_workers=4), remedy("second", 2.0, prefetch_factor=4)]
-    Machine(monkeypatch, remedies, {"num_workers": Side(outcome, "a reason", 3.0), "prefetch_factor": 1.5})
+    Machine(monkeypatch, remedies, {"num_workers": TrialRun(outcome, "a reason", 3.0), "prefetch_factor": 1.5})
     found = fixed(tmp_path)
     assert [trial.outcome for trial in found.tried] == [outcome, "kept"]
     assert f"{word}: a reason" in found.tried[0].why
@@ -182,7 +182,7 @@ def test_one_pair_within_noise_is_dropped(tmp_path: Path, monkeypatch: pytest.Mo
     assert [trial.outcome for trial in fixed(tmp_path, Options(budget_s=22.0)).tried] == ["dropped"]
 
 
-def wide(rate: float) -> Side:
+def wide(rate: float) -> TrialRun:
     """A run whose steps vary so much that one of it says little."""
     found = side(rate)
     assert found.speed is not None
@@ -216,19 +216,19 @@ def test_a_plan_of_dropped_remedies_is_left_out_and_one_with_some_says_so(
     machine.plans = (bundle("do workers"), replace(bundle("do workers", "do more"), name="moderate"))
     found = fixed(tmp_path)
     assert [plan.name for plan in found.plans] == ["moderate"]
-    text = "\n".join(lines(found, plans={"moderate": Kept("flatout run")}))
+    text = "\n".join(lines(found, plans={"moderate": Export("flatout run")}))
     assert 'But its trial, above, ended with "dropped": do workers' in text
     assert to_dict(found)["plans"][0]["dropped"] == ["do workers"]
 
 
 def test_a_command_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, [], {})
-    monkeypatch.setattr(fixing, "run_side", lambda *_, **__: Side(FAILED, "exit code 3", 1.0))
+    monkeypatch.setattr(fixing, "run_side", lambda *_, **__: TrialRun(FAILED, "exit code 3", 1.0))
     journal = begin(tmp_path, COMMAND)
     (journal.folder / "output.log").write_text("starting\nValueError: no data\n")
-    plan = Plan(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    plan = TrialSetup(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
     with pytest.raises(CommandError, match="exit code 3; it printed: ValueError: no data"):
-        Fixing(plan, Options(), journal, Telling(quiet=True)).run()
+        Fixing(plan, Options(), journal, ProgressLog(quiet=True)).run()
     assert machine.calls == []
 
 
@@ -246,7 +246,7 @@ def test_ctrl_c_shows_what_there_is_and_resume_goes_on(tmp_path: Path, monkeypat
 
 
 def test_interrupted_sides_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Machine(monkeypatch, [remedy("w", 2.0, num_workers=4)], {"num_workers": Side(INTERRUPTED, "", 1.0)})
+    Machine(monkeypatch, [remedy("w", 2.0, num_workers=4)], {"num_workers": TrialRun(INTERRUPTED, "", 1.0)})
     assert fixed(tmp_path).interrupted
 
 
@@ -270,8 +270,8 @@ def test_progress_is_told_in_sentences_of_80_columns(
 ) -> None:
     Machine(monkeypatch, [remedy("workers" * 12, 3.0, num_workers=4)], {"num_workers": 3.0})
     journal = begin(tmp_path, COMMAND)
-    plan = Plan(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
-    Fixing(plan, Options(budget_s=22.0), journal, Telling(quiet=False)).run()
+    plan = TrialSetup(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    Fixing(plan, Options(budget_s=22.0), journal, ProgressLog(quiet=False)).run()
     said = capsys.readouterr().err
     assert "samples/s. It waits." in said and "samples/s; " not in said
     assert max(len(line) for line in said.splitlines() if "workersworkers" not in line) <= 80

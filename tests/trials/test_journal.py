@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from flatout.compare.ratio import Ratio
-from flatout.diagnose.result import Gain
 from flatout.errors import UsageError
+from flatout.results import Gain
 from flatout.trials.journal import begin, resume
-from flatout.trials.result import DROPPED, KEPT, Tried
+from flatout.trials.result import DROPPED, KEPT, Trial
 
 COMMAND = ["python", "train.py"]
 
 
-def tried(outcome: str, **settings: int) -> Tried:
-    return Tried(
+def tried(outcome: str, **settings: int) -> Trial:
+    return Trial(
         "num_workers", "raise it", "identical", settings, Gain(2.0, 1.5, 2.5), outcome, "", Ratio(1.9, 1.8, 2.0, 2)
     )
 

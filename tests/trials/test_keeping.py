@@ -8,7 +8,7 @@ import pytest
 
 from flatout.errors import UsageError
 from flatout.remedies import REMEDIES
-from flatout.trials.keeping import SETTINGS, keep_command, read_settings
+from flatout.trials.settings import SETTINGS, keep_command, read_settings
 
 
 def test_the_command_reads_back_as_the_same_settings() -> None:

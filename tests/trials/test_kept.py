@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from flatout.compare.ratio import Ratio
-from flatout.diagnose.result import Gain, Plan
-from flatout.trials.kept import write_kept, write_plans
-from flatout.trials.places import find_places
-from flatout.trials.result import KEPT, Fixed, Tried
+from flatout.results import Gain, RemedyBundle
+from flatout.trials.export import write_kept, write_plans
+from flatout.trials.locations import find_locations
+from flatout.trials.result import KEPT, FixResult, Trial
 
 GAIN = Gain(2.0, 1.8, 2.2)
 
 
-def fixed(command: tuple[str, ...], settings: dict[str, object], site: str = "", plans: tuple[Plan, ...] = ()) -> Fixed:
-    tried = Tried("r", "t", "identical", settings, GAIN, KEPT, "", Ratio(2.0, 1.9, 2.1, 2))
+def fixed(
+    command: tuple[str, ...], settings: dict[str, object], site: str = "", plans: tuple[RemedyBundle, ...] = ()
+) -> FixResult:
+    tried = Trial("r", "t", "identical", settings, GAIN, KEPT, "", Ratio(2.0, 1.9, 2.1, 2))
     kept = (tried,) if settings else ()
-    return Fixed(
+    return FixResult(
         command,
         1.0,
         "samples/s",
@@ -38,7 +40,7 @@ def test_a_patch_of_the_script_is_offered(tmp_path: Path) -> None:
     script.write_text("import torch\nloader = DataLoader(data, 8)\nfor x in loader:\n    pass\n")
     command = ("python", str(script))
     kept = write_kept(
-        fixed(command, {"num_workers": 4}, f"{script}:3"), find_places(command, None, []), tmp_path / "fix"
+        fixed(command, {"num_workers": 4}, f"{script}:3"), find_locations(command, None, []), tmp_path / "fix"
     )
     assert kept is not None and kept.command == f"flatout run --set num_workers=4 -- python {script}"
     assert "-loader = DataLoader(data, 8)\n+loader = DataLoader(data, 8, num_workers=4)" in kept.diff
@@ -49,7 +51,7 @@ def test_a_changed_config_is_written_beside_and_shown(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text("data:\n  workers: 1  # few\n")
     command = ("python", "train.py", str(config))
-    places = find_places(command, config, [])
+    places = find_locations(command, config, [])
     kept = write_kept(fixed(command, {"num_workers": 4, "tf32": True}), places, tmp_path / "fix")
     assert kept is not None and kept.config == str(tmp_path / "fix/proved/c.yaml")
     assert Path(kept.config).read_text() == "data:\n  workers: 4  # few\n" and "+  workers: 4" in kept.diff
@@ -59,13 +61,13 @@ def test_a_changed_config_is_written_beside_and_shown(tmp_path: Path) -> None:
 
 def test_without_anything_kept_there_is_nothing_to_take_away(tmp_path: Path) -> None:
     command = ("python", "train.py")
-    assert write_kept(fixed(command, {}), find_places(command, None, []), tmp_path) is None
+    assert write_kept(fixed(command, {}), find_locations(command, None, []), tmp_path) is None
 
 
 def test_options_are_changed_in_the_command_and_plans_have_one_each(tmp_path: Path) -> None:
     command = ("python", "train.py", "--workers", "1")
-    places = find_places(command, None, [])
-    plan = Plan("moderate", {"num_workers": 8, "autocast": "bf16"}, ("a", "b"), GAIN, None, "medium")
+    places = find_locations(command, None, [])
+    plan = RemedyBundle("moderate", {"num_workers": 8, "autocast": "bf16"}, ("a", "b"), GAIN, None, "medium")
     found = fixed(command, {"num_workers": 4}, plans=(plan,))
     kept = write_kept(found, places, tmp_path / "fix")
     assert kept is not None and kept.command == "python train.py --workers 4"

@@ -8,7 +8,7 @@ import pytest
 
 from flatout.errors import FlatoutError
 from flatout.machine.mounts import Mount
-from flatout.stage.names import state_folder
+from flatout.stage.destination.safe_paths import state_folder
 from flatout.trials import local_copy
 from flatout.trials.local_copy import Cost, LocalCopy
 
@@ -87,8 +87,8 @@ def test_a_copy_that_is_given_is_used_and_never_removed(slow: Path, tmp_path: Pa
 
 
 def test_files_that_cannot_be_read_end_it(slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flatout.stage.failures import Failure
-    from flatout.stage.folder_origin import FolderOrigin
+    from flatout.stage.sources.failures import Failure
+    from flatout.stage.sources.folder import FolderSource
 
     copy = make(tmp_path)
     settings = copy.settings({"data_folder": str(slow)})
@@ -97,7 +97,7 @@ def test_files_that_cannot_be_read_end_it(slow: Path, tmp_path: Path, monkeypatc
     def gone(*_: object, **__: object) -> bytes:
         raise Failure("gone", "slow: gone")
 
-    monkeypatch.setattr(FolderOrigin, "stream", gone)
+    monkeypatch.setattr(FolderSource, "stream", gone)
     with pytest.raises(FlatoutError, match="30 files could not be staged, such as slow: gone"):
         copy.make(settings)
     copy.remove({})

@@ -5,7 +5,7 @@ from typing import Any
 
 from flatout.compare.ratio import Ratio
 from flatout.trials.pairs import Pairs, gains, measure_pairs
-from flatout.trials.side import OUT_OF_MEMORY, Side
+from flatout.trials.trial_run import OUT_OF_MEMORY, TrialRun
 from tests.trials.sides import STEPS, side
 
 A: dict[str, Any] = {}
@@ -16,7 +16,7 @@ def runs(rates_a: list[float], rates_b: list[float]) -> tuple[Any, list[str]]:
     order: list[str] = []
     left = {"a": iter(rates_a), "b": iter(rates_b)}
 
-    def run(settings: Mapping[str, Any]) -> Side:
+    def run(settings: Mapping[str, Any]) -> TrialRun:
         name = "b" if settings else "a"
         order.append(name)
         return side(next(left[name]))
@@ -66,6 +66,6 @@ def test_a_stalled_pair_is_measured_again() -> None:
 
 
 def test_a_side_that_fails_ends_the_trial() -> None:
-    sides = iter([side(100), Side(OUT_OF_MEMORY, "CUDA out of memory", 3.0)])
+    sides = iter([side(100), TrialRun(OUT_OF_MEMORY, "CUDA out of memory", 3.0)])
     found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
     assert found.failed is not None and not found.failed_without and found.ratio() is None

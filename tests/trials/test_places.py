@@ -8,7 +8,7 @@ import pytest
 
 from flatout.errors import UsageError
 from flatout.trials.configs import read_config
-from flatout.trials.places import find_places
+from flatout.trials.locations import find_locations
 
 YAML = """\
 # the run of Tuesday
@@ -31,7 +31,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_keys_are_found_by_name_and_comments_stay(config: Path, tmp_path: Path) -> None:
-    places = find_places(["python", "train.py", "--config", str(config)], config, [])
+    places = find_locations(["python", "train.py", "--config", str(config)], config, [])
     assert places.keys["num_workers"] == "training.workers"
     words = places.command_with(
         {"num_workers": 4, "batch_size": 2, "lr_factor": 2.0, "autocast": "bf16"}, tmp_path / "."
@@ -53,7 +53,7 @@ def test_json_and_toml(tmp_path: Path) -> None:
 
 def test_options_of_the_command_come_first(config: Path, tmp_path: Path) -> None:
     command = ["python", "train.py", f"--cfg={config}", "--num-workers", "2", "--batch-size=8"]
-    places = find_places(command, config, [])
+    places = find_locations(command, config, [])
     words = places.command_with({"num_workers": 6, "batch_size": 16}, tmp_path)
     assert words == ["python", "train.py", f"--cfg={config}", "--num-workers", "6", "--batch-size=16"]
 
@@ -63,8 +63,8 @@ def test_an_ambiguous_key_is_refused_and_a_knob_settles_it(tmp_path: Path) -> No
     path.write_text(json.dumps({"data": {"workers": 1}, "loader": {"workers": 2}}))
     command = ["python", "train.py", str(path)]
     with pytest.raises(UsageError, match=re.escape("could be data.workers or loader.workers: say which with --knob")):
-        find_places(command, path, [])
-    assert find_places(command, path, ["num_workers=loader.workers"]).keys == {"num_workers": "loader.workers"}
+        find_locations(command, path, [])
+    assert find_locations(command, path, ["num_workers=loader.workers"]).keys == {"num_workers": "loader.workers"}
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_an_ambiguous_key_is_refused_and_a_knob_settles_it(tmp_path: Path) -> No
 )
 def test_a_knob_that_names_nothing(config: Path, knob: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
-        find_places(["python", "train.py", str(config)], config, [knob])
+        find_locations(["python", "train.py", str(config)], config, [knob])
 
 
 def test_files_that_cannot_be_used(tmp_path: Path, config: Path) -> None:
     with pytest.raises(UsageError, match="the command does not name this file"):
-        find_places(["python", "train.py"], config, [])
+        find_locations(["python", "train.py"], config, [])
     (tmp_path / "bad.yaml").write_text("a: [1\n")
     with pytest.raises(UsageError, match="cannot be parsed"):
         read_config(tmp_path / "bad.yaml")
@@ -95,7 +95,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, config: Path) -> None:
 def test_what_is_done_less_often_is_so_many_times_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"check_val_every_n_epoch": 2, "log_every_n_steps": 50, "accumulate_grad_batches": 4}))
-    places = find_places(["python", "train.py", str(path)], path, [])
+    places = find_locations(["python", "train.py", str(path)], path, [])
     words = places.command_with({"validation_factor": 2.0, "log_every": 10, "accumulate": 2}, tmp_path / ".")
     changed = json.loads(Path(words[-1]).read_text())
     assert changed == {"check_val_every_n_epoch": 4, "log_every_n_steps": 500, "accumulate_grad_batches": 8}

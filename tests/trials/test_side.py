@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flatout.recording import Bounds
-from flatout.trials import side as sides
+from flatout.runner import Bounds
+from flatout.trials import trial_run as sides
 from flatout.trials.isolation import REDIRECTED, Isolation, find_isolation
-from flatout.trials.side import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, Plan, Side, run_side
+from flatout.trials.trial_run import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, TrialRun, TrialSetup, run_once
 from tests.end_to_end.profiling import script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -36,20 +36,20 @@ TRAIN = """
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrialSetup]:
     monkeypatch.chdir(tmp_path)
     path = script(tmp_path, TRAIN)
 
-    def make(*words: str, isolation: Isolation | None = None) -> Plan:
+    def make(*words: str, isolation: Isolation | None = None) -> TrialSetup:
         found = isolation or find_isolation(tmp_path / "fix")
         command = (sys.executable, str(path), *words)
-        return Plan(command, tmp_path / "fix", tmp_path / "runs", Bounds(steps=200, seconds=30), found)
+        return TrialSetup(command, tmp_path / "fix", tmp_path / "runs", Bounds(steps=200, seconds=30), found)
 
     return make
 
 
-def test_it_counts_with_speed_and_the_same_losses_each_time(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    first, second = run_side(plan(), {}), run_side(plan(), {"tf32": False})
+def test_it_counts_with_speed_and_the_same_losses_each_time(plan: Callable[..., TrialSetup], tmp_path: Path) -> None:
+    first, second = run_once(plan(), {}), run_once(plan(), {"tf32": False})
     assert first.outcome == second.outcome == OK, (first.detail, second.detail)
     count = min(len(first.losses), len(second.losses))
     assert count > 100 and first.losses[:count] == second.losses[:count]
@@ -59,10 +59,10 @@ def test_it_counts_with_speed_and_the_same_losses_each_time(plan: Callable[..., 
 
 
 def test_redirected_writes_keep_the_folder_as_it_was(
-    plan: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: Callable[..., TrialSetup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "fix"))  # the real temporary folder stays real, and this one is in it
-    found = run_side(plan(isolation=Isolation(REDIRECTED, "a test")), {})
+    found = run_once(plan(isolation=Isolation(REDIRECTED, "a test")), {})
     assert found.outcome == OK, found.detail
     assert not (tmp_path / "note.txt").exists()
 
@@ -77,14 +77,14 @@ def test_redirected_writes_keep_the_folder_as_it_was(
     ],
 )
 def test_a_side_that_does_not_count_says_why(
-    plan: Callable[..., Plan], words: tuple[str, ...], settings: dict[str, int], outcome: str, told: str
+    plan: Callable[..., TrialSetup], words: tuple[str, ...], settings: dict[str, int], outcome: str, told: str
 ) -> None:
-    found: Side = run_side(plan(*words), settings)
+    found: TrialRun = run_once(plan(*words), settings)
     assert found.outcome == outcome, found.detail
     assert told in found.detail and found.speed is None
 
 
-def test_a_guard_ends_the_run(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guard_ends_the_run(plan: Callable[..., TrialSetup], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sides.Guard, "look", lambda self: "out of memory ahead: a test")
-    found = run_side(plan(), {})
+    found = run_once(plan(), {})
     assert found.outcome == GUARDED and found.detail == "out of memory ahead: a test" and found.wall_s < 10

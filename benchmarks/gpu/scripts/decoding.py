@@ -8,7 +8,7 @@ import torch
 
 from flatout.errors import UsageError
 from flatout.loader.image_loader import ImageLoader
-from flatout.loader.sources.folders import FolderSource
+from flatout.loader.sources.folders import ImageFolderSource
 
 
 def made(decoder, source, size):
@@ -21,7 +21,7 @@ def main():
     from pathlib import Path
 
     decoder, folder, batches, size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    source = FolderSource(folder)
+    source = ImageFolderSource(folder)
     try:
         with made(decoder, source, size) as loader, made("pillow", source, size) as reference:
             ours, theirs = next(iter(loader)), next(iter(reference))

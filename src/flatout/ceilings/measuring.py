@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.compare.speed import measure, speed_of
-from flatout.diagnose.training import find_training
 from flatout.errors import CommandError, UsageError
+from flatout.measure.training import find_training
 from flatout.record import load_run
-from flatout.recording import Bounds, Outcome, record
-from flatout.recording.failure import explain
+from flatout.runner import Bounds, Outcome, record
+from flatout.runner.failure import explain
 
 # As in flatout/probe/ceilings.py, which cannot be imported without torch.
 _COLD, _WARM = "flatout/supply_cold", "flatout/supply_warm"

@@ -10,10 +10,10 @@ from pathlib import Path
 from flatout.errors import CommandError
 from flatout.predict.step_memory import Tracked
 from flatout.record import load_run
-from flatout.recording import Bounds, record
-from flatout.recording.failure import explain
+from flatout.runner import Bounds, record
+from flatout.runner.failure import explain
 
-_PREFIX = "flatout/memory/"  # as in flatout/probe/memory.py, which cannot be imported without torch
+_PREFIX = "flatout/memory/"  # as in flatout/probe/hooks/memory.py, which cannot be imported without torch
 WITHIN_S = 600.0
 
 

@@ -35,12 +35,12 @@ def cache(
     Example: flatout cache --from /mnt/s3/imagenet --at /nvme/cache --budget 50GiB -- python train.py
     """
     from flatout.errors import UsageError
-    from flatout.probe.cache_folder import NAME as CACHE_NAME
-    from flatout.probe.cache_folder import OWN_FILES
-    from flatout.probe.read_cache import COUNTS, ReadCache
-    from flatout.recording.command import check_command, injecting_environment
-    from flatout.report.quantities import parse_size
-    from flatout.stage.space import check_room
+    from flatout.probe.file_cache.folder import NAME as CACHE_NAME
+    from flatout.probe.file_cache.folder import OWN_FILES
+    from flatout.probe.file_cache.read_cache import COUNTS, ReadCache
+    from flatout.runner.command import check_command, injecting_environment
+    from flatout.stage.destination.space import check_room
+    from flatout.units import parse_size
 
     check_command(command or [])
     assert command, "checked just now"
@@ -133,7 +133,7 @@ def _both_exist(*paths: Path) -> bool:
 
 
 def _line(counts: dict[str, Any], at: Path, folder: Path) -> str:
-    from flatout.report.quantities import share, size
+    from flatout.units import share, size
 
     opened = counts["hits"] + counts["misses"]
     if not opened:

@@ -27,8 +27,8 @@ def calibration(
     """
     from flatout.errors import UsageError
     from flatout.report.layout import shorten_middle
-    from flatout.report.quantities import factor, interval, share
     from flatout.trials.calibration import read_scored, score
+    from flatout.units import factor, interval, share
 
     scored = read_scored(folder)
     if not scored:

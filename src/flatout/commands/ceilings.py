@@ -43,8 +43,8 @@ def ceilings(
     Example: flatout ceilings -- python train.py
     """
     from flatout.ceilings.measuring import measure_ceilings
-    from flatout.recording.command import check_command
-    from flatout.report.quantities import parse_seconds
+    from flatout.runner.command import check_command
+    from flatout.units import parse_seconds
 
     check_command(command or [])
     found = measure_ceilings(command or [], parse_seconds(seconds, option="--seconds"), runs_dir, quiet)
@@ -56,7 +56,7 @@ def ceilings(
 
 def lines(found: Ceilings) -> list[str]:
     """For a terminal, at most 80 columns."""
-    from flatout.report.quantities import factor, share
+    from flatout.units import factor, share
 
     def row(what: str, rate: float | None) -> str:
         known = f"{rate:12,.1f}   {factor(rate / found.live)}" if rate is not None else f"{'not measured':>12}"

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from flatout.compare.comparison import Comparison
-    from flatout.recording import Bounds
+    from flatout.runner import Bounds
 
 
 def compare(
@@ -83,8 +83,8 @@ def _compare(
 def _bounds(steps: int | None, seconds: str | None) -> Bounds | None:
     if steps is None and seconds is None:
         return None
-    from flatout.recording import Bounds
-    from flatout.report.quantities import parse_seconds
+    from flatout.runner import Bounds
+    from flatout.units import parse_seconds
 
     return Bounds(steps=steps, seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None)
 

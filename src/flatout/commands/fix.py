@@ -65,18 +65,18 @@ def fix(
 
     Example: flatout fix --budget 10m -- python train.py
     """
-    from flatout.recording import Bounds
-    from flatout.recording.command import check_command
-    from flatout.report.quantities import parse_seconds
+    from flatout.report.fix import lines, to_dict
+    from flatout.runner import Bounds
+    from flatout.runner.command import check_command
+    from flatout.trials.export import write_kept, write_plans
     from flatout.trials.fixing import Fixing, Options, clean
     from flatout.trials.isolation import find_isolation
     from flatout.trials.journal import begin
     from flatout.trials.journal import resume as go_on
-    from flatout.trials.kept import write_kept, write_plans
-    from flatout.trials.places import find_places
-    from flatout.trials.showing import lines, to_dict
-    from flatout.trials.side import Plan
-    from flatout.trials.telling import Telling
+    from flatout.trials.locations import find_locations
+    from flatout.trials.progress import ProgressLog
+    from flatout.trials.trial_run import TrialSetup
+    from flatout.units import parse_seconds
 
     check_command(command or [])
     options = Options(
@@ -87,11 +87,13 @@ def fix(
         stage_to=stage_to,
     )
     words = tuple(command or ())
-    places = find_places(words, config, knobs or [])
+    places = find_locations(words, config, knobs or [])
     journal = go_on(folder, words) if resume else begin(folder, words)
-    plan = Plan(words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), places=places)
+    plan = TrialSetup(
+        words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), places=places
+    )
     try:
-        fixed = Fixing(plan, options, journal, Telling(quiet)).run()
+        fixed = Fixing(plan, options, journal, ProgressLog(quiet)).run()
         keep, plans = write_kept(fixed, places, journal.folder), write_plans(fixed, places, journal.folder)
     finally:
         clean(journal.folder)
@@ -111,7 +113,7 @@ def _budget(text: str) -> float:
     import math
 
     from flatout.errors import UsageError
-    from flatout.report.quantities import parse_seconds
+    from flatout.units import parse_seconds
 
     seconds = parse_seconds(text, option="--budget")
     if not (math.isfinite(seconds) and seconds > 0):

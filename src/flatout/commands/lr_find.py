@@ -136,7 +136,7 @@ def _measured(
 
 def _progress(steps: int, clock: Callable[[], float] = time.monotonic) -> Callable[[int, float, float], None]:
     """What is called after each step: prints every tenth, and once how long the rest takes."""
-    from flatout.report.quantities import duration
+    from flatout.units import duration
 
     first = 0.0
 

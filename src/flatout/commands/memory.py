@@ -33,8 +33,8 @@ def memory(
     from flatout.ceilings.step_memory import track_steps
     from flatout.errors import CommandError
     from flatout.predict.step_memory import fit_steps
-    from flatout.recording.command import check_command
-    from flatout.report.quantities import parse_size, size
+    from flatout.runner.command import check_command
+    from flatout.units import parse_size, size
 
     check_command(command or [])
     sizes = {text: parse_size(text, option="--gpu") for text in gpu or ["16GB", "24GB", "40GB", "80GB"]}

@@ -32,9 +32,9 @@ def mount(
     Example: flatout mount s3://bucket/imagenet /mnt/imagenet --profile work
     """
     from flatout import extras
-    from flatout.report.quantities import duration
-    from flatout.stage.mounting import mount as bring
-    from flatout.stage.origins import StoreOptions
+    from flatout.stage.sources.base import StoreOptions
+    from flatout.storage.mounting import mount as bring
+    from flatout.units import duration
 
     extras.require("stage")
     done = bring(source, folder, StoreOptions(endpoint, region, profile, anonymous), tool)
@@ -57,6 +57,6 @@ def unmount(
 
     Example: flatout unmount /mnt/imagenet
     """
-    from flatout.stage.mounting import unmount as end
+    from flatout.storage.mounting import unmount as end
 
     typer.echo(one_line(f"{folder}: {end(folder)} is unmounted"))

@@ -36,7 +36,7 @@ def predict(
 
     extras.require("train")
     from flatout.errors import CommandError, UsageError
-    from flatout.loader.making import UnreadableImage
+    from flatout.loader.batch_builder import UnreadableImage
     from flatout.recipes.datasets import open_test
     from flatout.recipes.predicting import find_trained, said_of_bad, write_submission
     from flatout.recipes.predicting import predict as probabilities_of

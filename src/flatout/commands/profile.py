@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from flatout.recording import Outcome
+    from flatout.runner import Outcome
 
 
 def profile(
@@ -61,9 +61,9 @@ def profile(
 
     Example: flatout profile --steps 200 -- python train.py --epochs 3
     """
-    from flatout.recording import Bounds, record
-    from flatout.report.quantities import parse_duration, parse_seconds
     from flatout.report.writing import check_output, choose_form, write_report
+    from flatout.runner import Bounds, record
+    from flatout.units import parse_duration, parse_seconds
 
     form = choose_form(markdown=markdown, json=json)
     check_output(output, force=force)
@@ -77,7 +77,7 @@ def profile(
     outcome = record(command or [], runs_dir, bounds, quiet=quiet, stdout_to_stderr=to_stdout, trace=trace)
     _explain_failure(outcome)
 
-    from flatout.diagnose.diagnosis import diagnose
+    from flatout.diagnosis import diagnose
     from flatout.record import load_run
 
     if not quiet:
@@ -97,7 +97,7 @@ def _explain_failure(outcome: Outcome) -> None:
     if outcome.live.first_step_ns:
         return
     from flatout.errors import CommandError
-    from flatout.recording.failure import explain
+    from flatout.runner.failure import explain
 
     message, exit_code = explain(outcome)
     shutil.rmtree(outcome.run, ignore_errors=True)  # there is nothing in it to look at

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from flatout.diagnose.result import Diagnosis
+    from flatout.results import Diagnosis
 
 
 def report(
@@ -52,7 +52,7 @@ def _diagnosis(run: str | None, runs_dir: Path) -> Diagnosis:
         from flatout.report.json_report import read_report
 
         return read_report(Path(run))
-    from flatout.diagnose.diagnosis import diagnose
+    from flatout.diagnosis import diagnose
     from flatout.record import find_run, load_run
 
     return diagnose(load_run(find_run(run, runs_dir)))

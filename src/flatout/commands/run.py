@@ -28,8 +28,8 @@ def run(
     Example: flatout run --set num_workers=4 --set persistent_workers=true -- python train.py
     """
     from flatout.errors import CommandError
-    from flatout.recording.command import check_command, injecting_environment
-    from flatout.trials.keeping import SETTINGS, read_settings
+    from flatout.runner.command import check_command, injecting_environment
+    from flatout.trials.settings import SETTINGS, read_settings
 
     if names:
         typer.echo("\n".join(f"{name:20}{kind.__name__:7}{meaning}" for name, (kind, meaning) in SETTINGS.items()))

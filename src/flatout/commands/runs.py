@@ -64,7 +64,7 @@ def table(entries: tuple[RunEntry, ...], *, now: datetime, width: int, unicode: 
         unicode: False writes ASCII only.
     """
     from flatout.report.layout import Glyphs, left, right, shorten_middle
-    from flatout.report.quantities import duration
+    from flatout.units import duration
 
     glyphs = Glyphs(unicode)
     rows = [["run", "started", "recorded", "ended", "command"]]

@@ -13,9 +13,9 @@ import typer
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
-    from flatout.stage.bringing import Options
-    from flatout.stage.origins import Origin, StoreOptions
     from flatout.stage.selection import Selection
+    from flatout.stage.sources.base import Source, StoreOptions
+    from flatout.stage.transfer import Options
 
 
 def _named_folder(text: str) -> Path:
@@ -117,19 +117,19 @@ def stage(
     """
     from flatout import extras
     from flatout.errors import UsageError
-    from flatout.report.quantities import parse_size
+    from flatout.units import parse_size
 
     extras.require("stage")
     if check:
         raise typer.Exit(_check(destination, json))
-    from flatout.stage.bringing import Options
-    from flatout.stage.describing import packed_lines, summary_lines
-    from flatout.stage.open_origin import open_origin
-    from flatout.stage.origins import StoreOptions
-    from flatout.stage.overlap import refuse_overlap
+    from flatout.report.staging import packed_lines, summary_lines
+    from flatout.stage.destination.overlap import refuse_overlap
     from flatout.stage.pictures import PictureChange
     from flatout.stage.selection import Selection, read_class_list
+    from flatout.stage.sources.base import StoreOptions
+    from flatout.stage.sources.open import open_source
     from flatout.stage.staging import stage as bring
+    from flatout.stage.transfer import Options
 
     if pack + tar + unpack > 1:
         raise UsageError("--pack, --tar and --unpack exclude each other: give one of them")
@@ -160,7 +160,7 @@ def stage(
     stores = StoreOptions(endpoint, region, profile, anonymous)
     if not source:
         raise UsageError("SOURCE is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
-    origin = open_origin(source, stores)
+    origin = open_source(source, stores)
     refuse_overlap(origin, destination)
     if cluster is not None and not dry_run:
         raise typer.Exit(
@@ -170,11 +170,11 @@ def stage(
         )
     if dry_run:
         raise typer.Exit(_look_ahead(origin, destination, selection, options, json))
-    from flatout.stage.showing import Show
+    from flatout.report.staging_progress import Show
 
     show = Show(quiet=quiet)
     if pack or tar:
-        from flatout.stage.packing import pack as bring_packed
+        from flatout.stage.packing.pack import pack as bring_packed
 
         with show:
             packed = bring_packed(
@@ -195,11 +195,11 @@ def stage(
     raise typer.Exit(1 if summary.failed or summary.not_pruned else 0)
 
 
-def _look_ahead(origin: Origin, destination: Path, selection: Selection, options: Options, json: bool) -> int:
+def _look_ahead(origin: Source, destination: Path, selection: Selection, options: Options, json: bool) -> int:
     from flatout.errors import UsageError
-    from flatout.stage.describing import outlook_lines
-    from flatout.stage.failures import Failure
+    from flatout.report.staging import outlook_lines
     from flatout.stage.outlook import look_ahead
+    from flatout.stage.sources.failures import Failure
     from flatout.stage.staging import StagingFailed
 
     origin.tell = lambda line: print(one_line(line), file=sys.stderr)
@@ -223,7 +223,7 @@ def _on_cluster(
     source: str,
     options: Options,
     stores: StoreOptions,
-    origin: Origin,
+    origin: Source,
     destination: Path,
     selection: Selection,
     each: str,
@@ -234,9 +234,9 @@ def _on_cluster(
 ) -> int:
     from flatout.errors import UsageError
     from flatout.extras import require
-    from flatout.stage.cluster import FULL, SHARD, check_combination, stage_on_cluster
-    from flatout.stage.describing import cluster_lines
-    from flatout.stage.showing import Show
+    from flatout.report.staging import cluster_lines
+    from flatout.report.staging_progress import Show
+    from flatout.stage.cluster.spread import FULL, SHARD, check_combination, stage_on_cluster
 
     require("cluster")
     if each not in (SHARD, FULL):
@@ -268,10 +268,10 @@ def _share(text: str | None) -> float:
 def _check(destination: Path, json: bool) -> int:
     from dataclasses import asdict
 
-    from flatout.report.quantities import duration
-    from flatout.stage.checking import check
-    from flatout.stage.describing import verified_text
+    from flatout.report.staging import verified_text
+    from flatout.stage.destination.checking import check
     from flatout.terminal_text import one_line
+    from flatout.units import duration
 
     found = check(destination)
     if json:

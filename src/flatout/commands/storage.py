@@ -13,7 +13,7 @@ from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
     from flatout.machine.mounts import Mount
-    from flatout.stage.storage_rates import Storage
+    from flatout.storage.rates import Storage
 
 BAR = 24  # columns
 
@@ -43,12 +43,12 @@ def storage(
 
     from flatout.errors import UsageError
     from flatout.extras import require
-    from flatout.report.quantities import parse_size
-    from flatout.stage.folder_origin import FolderOrigin
-    from flatout.stage.open_origin import open_origin
-    from flatout.stage.origins import Origin, StoreOptions
-    from flatout.stage.own_files import written_files
-    from flatout.stage.storage_rates import measure
+    from flatout.stage.sources.base import Source, StoreOptions
+    from flatout.stage.sources.folder import FolderSource
+    from flatout.stage.sources.open import open_source
+    from flatout.storage.probe_files import written_files
+    from flatout.storage.rates import measure
+    from flatout.units import parse_size
 
     sample = parse_size(image_size, option="--image-size") if image_size else None
     if write and "://" in place:
@@ -60,8 +60,8 @@ def storage(
     if not place:
         raise UsageError("the place is empty: give a folder (. for this one), or s3://…")
     with written_files(Path(place)) if write else nullcontext() as own:
-        origin: Origin = (
-            FolderOrigin(own) if own else open_origin(place, StoreOptions(endpoint, region, profile, anonymous))
+        origin: Source = (
+            FolderSource(own) if own else open_source(place, StoreOptions(endpoint, region, profile, anonymous))
         )
         found = measure(
             origin, seed, lambda text: None if quiet else print(f"flatout: {one_line(text)}", file=sys.stderr)
@@ -74,7 +74,7 @@ def storage(
 
 def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
     from flatout.report.layout import shorten_middle
-    from flatout.report.quantities import duration, size
+    from flatout.units import duration, size
 
     kind = _kind(place)
     name = shorten_middle(one_line(found.place if "://" in place else place), 60, "…")

@@ -16,7 +16,7 @@ import typer
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
-    from flatout.recipes.contract import Fit
+    from flatout.recipes.interfaces import Fit
 
 RUNS = Path(".flatout/trainings")
 

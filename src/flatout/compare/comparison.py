@@ -10,10 +10,10 @@ from typing import Any
 
 from flatout.compare.ratio import Ratio
 from flatout.compare.speed import Speed
-from flatout.diagnose.accounts import ACCOUNTS, LABELS
+from flatout.measure.accounts import ACCOUNTS, LABELS
 from flatout.report.layout import shorten_middle, wrap
-from flatout.report.quantities import duration, factor, share
 from flatout.terminal_text import one_line
+from flatout.units import duration, factor, share
 
 WIDTH = 80
 # Accounts that differ by less than this share of A's time are left out.

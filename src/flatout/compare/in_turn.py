@@ -10,9 +10,9 @@ from pathlib import Path
 
 from flatout.compare.speed import Speed, alike, measure
 from flatout.errors import CommandError
-from flatout.recording import Bounds, record
-from flatout.recording.failure import explain
-from flatout.report.quantities import duration
+from flatout.runner import Bounds, record
+from flatout.runner.failure import explain
+from flatout.units import duration
 
 DEFAULT_BOUNDS = Bounds(seconds=20.0)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flatout.compare.speed import Speed
-from flatout.diagnose.thresholds import NOISE_SHARE
+from flatout.measure.thresholds import NOISE_SHARE
 
 # 95 % points of Student's t by degrees of freedom: both ends together leave 10 % outside.
 _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)

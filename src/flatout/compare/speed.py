@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flatout.compare.steady import warm_up
-from flatout.diagnose.ledger import build_ledger
-from flatout.diagnose.result import Ledger
-from flatout.diagnose.training import find_training
 from flatout.errors import RecordError
+from flatout.measure.ledger import build_ledger
+from flatout.measure.training import find_training
 from flatout.record import Run, load_run
+from flatout.results import Ledger
 
 RESAMPLES = 1000
 BLOCKS = 50

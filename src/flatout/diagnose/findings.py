@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from flatout.diagnose.chance import at_chance
 from flatout.diagnose.opportunities import compile, memory_format, mixed_precision, tf32
-from flatout.diagnose.result import OPPORTUNITY, RISK, Evidence, Finding
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent, size
+from flatout.measure.measured_run import MeasuredRun
+from flatout.results import OPPORTUNITY, RISK, Evidence, Finding
+from flatout.wording import duration, percent, size
 
 # Allocators and caches wander by tens of MiB; a leak shows only beyond that, in a window long enough for a slope.
 _LEAST_GROWTH_BYTES = 64 << 20
@@ -54,7 +54,7 @@ BAD_VERSIONS = (
 )
 
 
-def memory_growth(view: View) -> Finding | None:
+def memory_growth(view: MeasuredRun) -> Finding | None:
     """The training's processes grow all the time: retained tensors, lists that workers copy page by page."""
     growth, window_s = view.usage.memory_growth_bps, view.ledger.window_s
     if growth is None or window_s < _LEAST_WINDOW_S or growth * window_s / 2 < _LEAST_GROWTH_BYTES:
@@ -72,7 +72,7 @@ def memory_growth(view: View) -> Finding | None:
     )
 
 
-def device_memory_full(view: View) -> Finding | None:
+def device_memory_full(view: MeasuredRun) -> Finding | None:
     """Nearly all of the GPU's memory is taken: a larger batch or sample does not fit."""
     share = _device_share(view)
     if share is None or share < _FULL:
@@ -86,7 +86,7 @@ def device_memory_full(view: View) -> Finding | None:
     )
 
 
-def device_memory_idle(view: View) -> Finding | None:
+def device_memory_idle(view: MeasuredRun) -> Finding | None:
     """More than half of the GPU's memory was never used."""
     share = _device_share(view)
     if share is None or share > _IDLE:
@@ -100,7 +100,7 @@ def device_memory_idle(view: View) -> Finding | None:
     )
 
 
-def bad_version(view: View) -> Finding | None:
+def bad_version(view: MeasuredRun) -> Finding | None:
     """A library version that is known to be slow."""
     installed = {"torch": view.process.torch}
     for entry in BAD_VERSIONS:
@@ -117,7 +117,7 @@ def bad_version(view: View) -> Finding | None:
     return None
 
 
-def metric_at_chance(view: View) -> Finding | None:
+def metric_at_chance(view: MeasuredRun) -> Finding | None:
     """The training loss falls while validation guesses."""
     metrics, classes = view.metrics, view.process.outputs
     if metrics.train_loss is None or metrics.val_loss is None or metrics.val_accuracy is None:
@@ -137,17 +137,17 @@ def metric_at_chance(view: View) -> Finding | None:
     )
 
 
-def _device_share(view: View) -> float | None:
+def _device_share(view: MeasuredRun) -> float | None:
     used, total = view.usage.gpu_memory_used_bytes, view.usage.gpu_memory_total_bytes
     return used / total if view.uses_gpu and used is not None and total else None
 
 
-def _device_evidence(view: View, share: float) -> Evidence:
+def _device_evidence(view: MeasuredRun, share: float) -> Evidence:
     used, total = view.usage.gpu_memory_used_bytes or 0, view.usage.gpu_memory_total_bytes or 0
     return Evidence(f"at the most {size(used)} of {size(total)}, {percent(share)}", {"used": used, "total": total})
 
 
-FINDINGS: tuple[Callable[[View], Finding | None], ...] = (
+FINDINGS: tuple[Callable[[MeasuredRun], Finding | None], ...] = (
     memory_growth,
     device_memory_full,
     bad_version,
@@ -160,6 +160,6 @@ FINDINGS: tuple[Callable[[View], Finding | None], ...] = (
 )
 
 
-def find(view: View) -> tuple[Finding, ...]:
+def find(view: MeasuredRun) -> tuple[Finding, ...]:
     """All findings of a view: risks first."""
     return tuple(found for function in FINDINGS if (found := function(view)) is not None)

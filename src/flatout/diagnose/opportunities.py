@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.result import OPPORTUNITY, Evidence, Finding
-from flatout.diagnose.thresholds import MATERIAL_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import percent
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import MATERIAL_SHARE
+from flatout.results import OPPORTUNITY, Evidence, Finding
+from flatout.wording import percent
 
 # Compute capabilities (CUDA C++ Programming Guide, "Compute Capabilities"): 7.0 has tensor cores for 16-bit floats,
 # 8.0 has them for TF32 and bfloat16 too.
@@ -13,7 +13,7 @@ _TENSOR_CORES, _TF32_CORES = 7.0, 8.0
 _HALF = ("float16", "bfloat16")
 
 
-def mixed_precision(view: View) -> Finding | None:
+def mixed_precision(view: MeasuredRun) -> Finding | None:
     """Float32 throughout, on a GPU with tensor cores for 16 bits."""
     process = view.process
     if not _computes(view) or process.param_dtype != "float32" or process.autocast in _HALF:
@@ -31,7 +31,7 @@ def mixed_precision(view: View) -> Finding | None:
     )
 
 
-def tf32(view: View) -> Finding | None:
+def tf32(view: MeasuredRun) -> Finding | None:
     """Float32 matrix products without TF32, on a GPU that has it."""
     process = view.process
     if not _computes(view) or process.tf32 is not False or process.param_dtype != "float32":
@@ -47,7 +47,7 @@ def tf32(view: View) -> Finding | None:
     )
 
 
-def memory_format(view: View) -> Finding | None:
+def memory_format(view: MeasuredRun) -> Finding | None:
     """Convolutions on tensor cores whose weights are laid out channels first."""
     process = view.process
     cores = process.autocast in _HALF or process.param_dtype in _HALF or process.tf32
@@ -65,7 +65,7 @@ def memory_format(view: View) -> Finding | None:
     )
 
 
-def compile(view: View) -> Finding | None:
+def compile(view: MeasuredRun) -> Finding | None:
     """A model on a GPU that torch.compile was not used for."""
     if not _computes(view) or view.process.compiled is not False:
         return None
@@ -78,12 +78,12 @@ def compile(view: View) -> Finding | None:
     )
 
 
-def _computes(view: View) -> bool:
+def _computes(view: MeasuredRun) -> bool:
     """Whether computation on a GPU is a material part of the time: nothing else gets faster by these."""
     return bool(view.uses_gpu) and view.ledger.share("forward") + view.ledger.share("backward") >= MATERIAL_SHARE
 
 
-def _opportunity(view: View, id: str, title: str, how: str, seen: str) -> Finding:
+def _opportunity(view: MeasuredRun, id: str, title: str, how: str, seen: str) -> Finding:
     share = view.ledger.share("forward") + view.ledger.share("backward")
     text = f"{seen}; forward and backward take {percent(share)} of the time"
     return Finding(id=id, kind=OPPORTUNITY, title=title, how=how, evidence=(Evidence(text, {"compute": share}),))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.diagnose.causes import CAUSES
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import MATERIAL_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import percent
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.rate_model import fit
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import percent
 
 HEALTHY = "compute_bound"
 _ROUNDING = 0.005  # shares are shown in whole percent
@@ -74,7 +74,7 @@ HIDES = (
 )
 
 
-def judge(view: View) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
+def judge(view: MeasuredRun) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
     """Causes in rank order, and those that could not be judged."""
     found: list[Cause] = []
     missing: list[NotMeasured] = []
@@ -87,7 +87,7 @@ def judge(view: View) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
     return rank(found), tuple(missing)
 
 
-def _within_account(view: View, cause: Cause) -> Cause:
+def _within_account(view: MeasuredRun, cause: Cause) -> Cause:
     """No more than the training waits for batches, but for what its own threads wait for cores that fetching takes."""
     wait = view.ledger.share("batch_wait")
     if cause.id not in OF_WAITING or cause.share <= wait:

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 
 from flatout.diagnose.causes.fetching import split
-from flatout.diagnose.loading import Loading
 from flatout.diagnose.ranking import HEALTHY
-from flatout.diagnose.result import Cause, Remedy
-from flatout.diagnose.thresholds import MATERIAL_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import counted, percent
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import MATERIAL_SHARE
+from flatout.results import Cause, Remedy
+from flatout.wording import counted, percent
 
 NO_STEP = "No training step was seen, so there is nothing to diagnose."
 ONE_STEP = "Only one training step was complete: record for longer, such as with --steps 12."
@@ -33,7 +33,7 @@ _BLOCKED = {
 }
 
 
-def verdict(view: View | None, causes: Sequence[Cause]) -> str:
+def verdict(view: MeasuredRun | None, causes: Sequence[Cause]) -> str:
     """Say in one sentence where the time goes.
 
     Args:
@@ -100,11 +100,11 @@ def next_command(run_id: str, command: Sequence[str], causes: Sequence[Cause], r
     return f"flatout profile {full}-- {shlex.join(command)}"
 
 
-def _waiting(view: View) -> str:
+def _waiting(view: MeasuredRun) -> str:
     return f"The {view.waiter} waits {percent(view.ledger.share('batch_wait'))} of the time for batches"
 
 
-def _workers_do(view: View) -> str:
+def _workers_do(view: MeasuredRun) -> str:
     """What the fetching side spends its time on."""
     loading = view.loading
     if loading is None:
@@ -118,7 +118,7 @@ def _workers_do(view: View) -> str:
     return f"{who} {percent(share)} of its time {what}"
 
 
-def _main_work(loading: Loading) -> tuple[float, str | None]:
+def _main_work(loading: LoaderStats) -> tuple[float, str | None]:
     """The largest part of a worker's time, 0..1, in words."""
     parts = split(loading)
     fetching = 1.0 - (loading.worker_idle_share or 0.0)
@@ -134,7 +134,7 @@ def _main_work(loading: Loading) -> tuple[float, str | None]:
     return part * groups[top] * fetching, named[top]
 
 
-def _unexplained(view: View) -> str:
+def _unexplained(view: MeasuredRun) -> str:
     """No cause of a material share was found: say what is largest, and no more."""
     wait = view.ledger.account("batch_wait")
     if wait and wait.share >= MATERIAL_SHARE:
@@ -147,12 +147,12 @@ def _unexplained(view: View) -> str:
     return f"No cause stands out: the largest part of the time is {largest.label}, {percent(largest.share)}."
 
 
-def _where(view: View, account: str) -> str:
+def _where(view: MeasuredRun, account: str) -> str:
     lines = view.lines(account, 1)
     return f" ({lines[0].file}:{lines[0].line})" if lines else ""
 
 
-def _cores(view: View) -> str:
+def _cores(view: MeasuredRun) -> str:
     if view.cores is None:
         return "the cores"
     return f"{view.cores:.3g} core" if view.cores == 1 else f"{view.cores:.3g} cores"

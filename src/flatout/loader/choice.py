@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.loader.making import Maker
+from flatout.loader.batch_builder import BatchBuilder
 from flatout.loader.threads import single_threaded_pool
 from flatout.machine.cores import read_cores
 
@@ -36,7 +36,7 @@ class Choice:
     reason: str
 
 
-def choose(maker: Maker, places: Sequence[int], backend: str = "auto", workers: int | str = "auto") -> Choice:
+def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", workers: int | str = "auto") -> Choice:
     """Choose what is left to ``auto``, from decoding some of the data with one thread and two, two seconds at most.
 
     ``backend``: threads when a second thread is worth at least 30 %, and where a busy machine lets nothing be measured;
@@ -109,7 +109,7 @@ def second_thread_gain(rate: Callable[[int], float]) -> float | None:
     return None
 
 
-def _rate(maker: Maker, places: Sequence[int]) -> tuple[float, float]:
+def _rate(maker: BatchBuilder, places: Sequence[int]) -> tuple[float, float]:
     """Images a second of one thread that reads each once, and the share of its time in which it had work to compute."""
     batch = maker.empty(len(places))
 
@@ -127,7 +127,7 @@ def _rate(maker: Maker, places: Sequence[int]) -> tuple[float, float]:
     return made / wall_s, runnable_ns / 1e9 / wall_s
 
 
-def _steady_rate(maker: Maker, places: Sequence[int], threads: int) -> float:
+def _steady_rate(maker: BatchBuilder, places: Sequence[int], threads: int) -> float:
     """Images a second of some threads together, each at its share of the images over and over for a moment."""
     batch = maker.empty(threads)
 

@@ -10,7 +10,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from flatout.loader.contract import Box
+from flatout.loader.interfaces import Box
 
 ATTEMPTS = 10  # as torchvision's RandomResizedCrop
 

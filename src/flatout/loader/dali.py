@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 from flatout.errors import UsageError
-from flatout.loader.contract import Batch
+from flatout.loader.batch_builder import Bad, BatchBuilder, CpuTime
 from flatout.loader.decoders.pillow import ORIENTATION
-from flatout.loader.making import Bad, Maker, Spent
+from flatout.loader.interfaces import Batch
 
 # Stands in for an image that is not DALI's to decode; its pixels are replaced.
 _STAND_IN = io.BytesIO()
@@ -28,7 +28,7 @@ class DaliPool:
     the maker's own decoder.
     """
 
-    def __init__(self, maker: Maker, workers: int, in_flight: int) -> None:
+    def __init__(self, maker: BatchBuilder, workers: int, in_flight: int) -> None:
         """Prepare; the pipeline is built with the first batch.
 
         Raises:
@@ -47,7 +47,7 @@ class DaliPool:
 
     def batches(
         self, plan: Sequence[Sequence[int]], epoch: int
-    ) -> Generator[tuple[Batch, bool, Spent, list[Bad]], None, None]:
+    ) -> Generator[tuple[Batch, bool, CpuTime, list[Bad]], None, None]:
         """Each batch with False (a pipeline's readiness is not known), what it took, and the images left out."""
         if not plan:
             return
@@ -62,7 +62,7 @@ class DaliPool:
             places, others = fed.pop(0)
             yield self._finished(pixels, places, others, epoch)
 
-    def _without(self, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[tuple[Batch, bool, Spent, list[Bad]]]:
+    def _without(self, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[tuple[Batch, bool, CpuTime, list[Bad]]]:
         """The rest of an epoch by the maker alone: an image that nothing can decode is named or left out there."""
         for places in plan:
             batch = self._maker.empty(len(places))
@@ -125,7 +125,7 @@ class DaliPool:
 
     def _finished(
         self, pixels: Any, places: Sequence[int], others: list[int], epoch: int
-    ) -> tuple[Batch, bool, Spent, list[Bad]]:
+    ) -> tuple[Batch, bool, CpuTime, list[Bad]]:
         if self._device == "gpu":
             made = torch.from_dlpack(pixels.as_tensor()).clone()
         else:
@@ -140,7 +140,7 @@ class DaliPool:
             indices=torch.tensor(indices),
             flips=torch.tensor([self._maker.drawn(epoch, place)[1] for place in places]),
         )
-        spent, bad = Spent(images=len(places)), list[Bad]()
+        spent, bad = CpuTime(images=len(places)), list[Bad]()
         if others:
             rest = self._maker.empty(len(others))
             spent, bad = self._maker.fill(rest, range(len(others)), [places[slot] for slot in others], epoch)

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any
 
 from flatout.loader.augment import NOTHING, Augmentation
+from flatout.loader.batch_builder import Bad, BatchBuilder, CpuTime, PixelSpec
 from flatout.loader.choice import Choice, choose, usable_cores
-from flatout.loader.contract import Batch, Source
-from flatout.loader.making import Bad, Maker, Pixels, Spent
+from flatout.loader.interfaces import Batch, Source
 from flatout.loader.order import Order
 from flatout.loader.processes import ProcessPool
 from flatout.loader.threads import ThreadPool
@@ -90,7 +90,7 @@ class ImageLoader:
             bad_files: error, or skip.
             pin_memory: put batches into page-locked memory.
         """
-        pixels = Pixels(
+        pixels = PixelSpec(
             size=size,
             training=training,
             seed=seed,
@@ -106,7 +106,7 @@ class ImageLoader:
             scaled_decode=scaled_decode,
             skip_bad=bad_files == "skip",
         )
-        self._maker = Maker(source, indices, pixels)
+        self._maker = BatchBuilder(source, indices, pixels)
         self.order = Order(
             count=len(indices),
             batch_size=batch_size,
@@ -172,7 +172,7 @@ class ImageLoader:
         finally:
             coming.close()
 
-    def _count(self, batch: Batch, ready: bool, spent: Spent, bad: list[Bad]) -> None:
+    def _count(self, batch: Batch, ready: bool, spent: CpuTime, bad: list[Bad]) -> None:
         stats = self.stats
         stats.batches += 1
         stats.images += len(batch)

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from flatout.loader.contract import Batch
-from flatout.loader.making import Bad, Maker, Spent
+from flatout.loader.batch_builder import Bad, BatchBuilder, CpuTime
+from flatout.loader.interfaces import Batch
 
 
 class _Batches(Dataset[Any]):  # type: ignore[misc]
     """A data set whose items are whole batches; its keys say which."""
 
-    def __init__(self, maker: Maker) -> None:
+    def __init__(self, maker: BatchBuilder) -> None:
         self._maker = maker
 
-    def __getitem__(self, key: tuple[int, Sequence[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor, Spent, list[Bad]]:
+    def __getitem__(self, key: tuple[int, Sequence[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor, CpuTime, list[Bad]]:
         epoch, places = key
         batch = self._maker.empty(len(places))
         spent, bad = self._maker.fill(batch, range(len(places)), places, epoch)
@@ -44,7 +44,7 @@ class _Plan:
 class ProcessPool:
     """Makes the batches of a plan."""
 
-    def __init__(self, maker: Maker, workers: int, in_flight: int) -> None:
+    def __init__(self, maker: BatchBuilder, workers: int, in_flight: int) -> None:
         """Prepare ``workers`` processes; they start with the first epoch and stay."""
         self._plan = _Plan()
         with warnings.catch_warnings():
@@ -62,7 +62,7 @@ class ProcessPool:
 
     def batches(
         self, plan: Sequence[Sequence[int]], epoch: int
-    ) -> Generator[tuple[Batch, bool, Spent, list[Bad]], None, None]:
+    ) -> Generator[tuple[Batch, bool, CpuTime, list[Bad]], None, None]:
         """Each batch with False (a queue's readiness is not known), what it took, and the images left out."""
         self._plan.keys = [(epoch, list(places)) for places in plan]
         for pixels, labels, indices, flips, spent, bad in self._loader:

@@ -9,8 +9,8 @@ from threading import Barrier
 
 import torch
 
-from flatout.loader.contract import Batch
-from flatout.loader.making import Bad, Maker, Spent
+from flatout.loader.batch_builder import Bad, BatchBuilder, CpuTime
+from flatout.loader.interfaces import Batch
 
 PARTS_PER_WORKER = 4  # of a batch: the last part is waited for, so parts are small; each costs a hand-over
 
@@ -40,16 +40,16 @@ def single_threaded_pool(workers: int) -> ThreadPoolExecutor:
 class ThreadPool:
     """Makes the batches of a plan."""
 
-    def __init__(self, maker: Maker, workers: int, in_flight: int) -> None:
+    def __init__(self, maker: BatchBuilder, workers: int, in_flight: int) -> None:
         """Start ``workers`` threads that keep at most ``in_flight`` batches begun or ready."""
         self._maker, self._workers, self._in_flight = maker, workers, in_flight
         self._pool = single_threaded_pool(workers)
 
     def batches(
         self, plan: Sequence[Sequence[int]], epoch: int
-    ) -> Generator[tuple[Batch, bool, Spent, list[Bad]], None, None]:
+    ) -> Generator[tuple[Batch, bool, CpuTime, list[Bad]], None, None]:
         """Each batch with whether it was ready when asked for, what it took, and the images left out of it."""
-        waiting: deque[tuple[Batch, list[Future[tuple[Spent, list[Bad]]]]]] = deque()
+        waiting: deque[tuple[Batch, list[Future[tuple[CpuTime, list[Bad]]]]]] = deque()
         coming = iter(plan)
         try:
             while True:
@@ -64,14 +64,16 @@ class ThreadPool:
                 # The next one is begun before the consumer works on this one.
                 if (places := next(coming, None)) is not None:
                     waiting.append(self._begin(places, epoch))
-                spent = Spent(*(sum(getattr(s, name) for s, _ in done) for name in ("read_ns", "decode_ns", "images")))
+                spent = CpuTime(
+                    *(sum(getattr(s, name) for s, _ in done) for name in ("read_ns", "decode_ns", "images"))
+                )
                 yield batch, ready, spent, [image for _, bad in done for image in bad]
         finally:
             for _, parts in waiting:
                 for part in parts:
                     part.cancel()
 
-    def _begin(self, places: Sequence[int], epoch: int) -> tuple[Batch, list[Future[tuple[Spent, list[Bad]]]]]:
+    def _begin(self, places: Sequence[int], epoch: int) -> tuple[Batch, list[Future[tuple[CpuTime, list[Bad]]]]]:
         batch = self._maker.empty(len(places))
         size = max(1, len(places) // (PARTS_PER_WORKER * self._workers))
         slots = range(len(places))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 
 # Weights, gradients and Adam's two moments.
 _MOST_COPIES = 4
@@ -46,7 +46,7 @@ class DeviceMemory:
         return self.at(batch_size)[0] <= self.total_bytes
 
 
-def device_memory(view: View) -> DeviceMemory | None:
+def device_memory(view: MeasuredRun) -> DeviceMemory | None:
     """Fit to a run; None without a GPU, its memory in use, or a known batch and model.
 
     The memory in use is what the driver says: what PyTorch keeps reserved counts, as it does for anybody else.

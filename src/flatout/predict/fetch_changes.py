@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.diagnose.functions import STORAGE_GROUPS
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
-from flatout.diagnose.view import View
+from flatout.measure.functions import STORAGE_GROUPS
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import PIPE_BPS, RateModel
 
@@ -28,13 +28,13 @@ LARGE_BATCH = 1 << 20
 SEVERAL_THREADS = 1.5
 
 
-def collate_share(loading: Loading) -> float:
+def collate_share(loading: LoaderStats) -> float:
     """Part of a fetch that puts its samples together, 0..1."""
     fetch_s = _mean(loading.fetch_s)
     return min(_mean(loading.collate_s) / fetch_s, 1.0) if fetch_s > 0 else 0.0
 
 
-def helped(loading: Loading) -> bool:
+def helped(loading: LoaderStats) -> bool:
     """Whether fetches that stand still mostly wait for other threads of their worker, which compute for them.
 
     Libraries such as pyarrow and blosc unpack in threads of their own; the fetching thread waits for these.
@@ -47,12 +47,12 @@ def helped(loading: Loading) -> bool:
     return _mean(loading.fetch_process_cpu_s) - _mean(loading.fetch_cpu_s) >= DOMINANT_SHARE * blocked_s
 
 
-def storage_share(loading: Loading) -> float:
+def storage_share(loading: LoaderStats) -> float:
     """Share of the blocked time that waits for bytes."""
     return group_share(loading.blocked_groups, ("read", "network") if helped(loading) else STORAGE_GROUPS)
 
 
-def without_groups(loading: Loading, groups: Iterable[str], part: float = 1.0) -> Change:
+def without_groups(loading: LoaderStats, groups: Iterable[str], part: float = 1.0) -> Change:
     """The change of taking ``part`` of what these groups of functions compute off the fetches.
 
     Groups are of the fetch without its collate. Where other threads of the worker compute for it, blocked time in
@@ -66,7 +66,7 @@ def without_groups(loading: Loading, groups: Iterable[str], part: float = 1.0) -
     return Change(fetch_cpu_factor=1.0 - on_core, fetch_blocked_factor=1.0 - waited, helper_cpu_factor=1.0 - waited)
 
 
-def without_reading(loading: Loading, part: float = 1.0) -> Change:
+def without_reading(loading: LoaderStats, part: float = 1.0) -> Change:
     """The change of having ``part`` of the bytes at hand: no waiting for them, and no client that asks a network."""
     client = group_share(loading.cpu_groups, ("network",))
     return Change(fetch_blocked_factor=1.0 - part * storage_share(loading), fetch_cpu_factor=1.0 - part * client)
@@ -77,7 +77,7 @@ def group_share(groups: dict[str, float], names: Iterable[str]) -> float:
     return sum(groups.get(name, 0.0) for name in names)
 
 
-def reading_less(loading: Loading, needless: float) -> Change:
+def reading_less(loading: LoaderStats, needless: float) -> Change:
     """The change of not reading, nor unpacking, a part of the bytes (0 to 1)."""
     # Where a library's threads unpack for the fetch, waiting for them is waiting for the bytes.
     waited = group_share(loading.blocked_groups, STORAGE_GROUPS)
@@ -88,12 +88,12 @@ def reading_less(loading: Loading, needless: float) -> Change:
     )
 
 
-def unpacking_groups(loading: Loading) -> tuple[str, ...]:
+def unpacking_groups(loading: LoaderStats) -> tuple[str, ...]:
     """Groups whose computing grows with the bytes read; decoding only where a library's own threads do it (tables)."""
     return (*UNPACKING_GROUPS, "decode") if helped(loading) else UNPACKING_GROUPS
 
 
-def fewer_bytes(view: View, model: RateModel, factor: float) -> Change:
+def fewer_bytes(view: MeasuredRun, model: RateModel, factor: float) -> Change:
     """Batches of ``factor`` times the bytes: copying them together, handing them over and freeing them shrink alike."""
     loading = view.loading
     if loading is None:
@@ -110,7 +110,7 @@ def fewer_bytes(view: View, model: RateModel, factor: float) -> Change:
     )
 
 
-def freeing_s(view: View) -> float:
+def freeing_s(view: MeasuredRun) -> float:
     """Seconds of host code on the line that takes the batches: there the batch before is given back to the system."""
     if view.loading is None or (view.loading.batch_bytes or 0) < LARGE_BATCH:
         return 0.0
@@ -118,14 +118,14 @@ def freeing_s(view: View) -> float:
     return sum(line.seconds for line in lines if f"{line.file}:{line.line}" == view.loading.site)
 
 
-def sample_bytes(loading: Loading) -> float | None:
+def sample_bytes(loading: LoaderStats) -> float | None:
     """Bytes that a sample has in its batch."""
     if not loading.batch_bytes or not loading.samples:
         return None
     return loading.batch_bytes * loading.batches / loading.samples
 
 
-def read_bytes(view: View) -> float | None:
+def read_bytes(view: MeasuredRun) -> float | None:
     """Bytes read for a sample: by read calls, by storage where files are mapped, by the network if that is waited for.
 
     The kernel counts what comes through sockets for the machine alone, so it is taken for the samples' only where
@@ -140,7 +140,7 @@ def read_bytes(view: View) -> float | None:
     return max(found, default=None)
 
 
-def computing_threads(view: View, loading: Loading) -> float:
+def computing_threads(view: MeasuredRun, loading: LoaderStats) -> float:
     """Threads that compute in one worker: as configured, or as its CPU time shows, whichever is more."""
     configured = float(view.process.worker_threads or 1)
     if loading.fetch_process_cpu_s is None or loading.fetch_cpu_s is None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 
 
-def added_bytes(view: View, num_workers: int, prefetch_factor: int | None) -> int | None:
+def added_bytes(view: MeasuredRun, num_workers: int, prefetch_factor: int | None) -> int | None:
     """Host memory added by other worker settings, in bytes; negative when memory is given back.
 
     W x worker growth + W x prefetch x batch bytes, after less before. None when a part that changes is not known.

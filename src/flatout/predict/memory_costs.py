@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.device_memory import device_memory
 
 # They change what lies in GPU memory by an amount that one run does not show.
@@ -26,7 +26,7 @@ class MemoryCosts:
     device_bytes: int | None
 
 
-def memory_costs(view: View, settings: Mapping[str, Any]) -> MemoryCosts:
+def memory_costs(view: MeasuredRun, settings: Mapping[str, Any]) -> MemoryCosts:
     """What a remedy's settings add.
 
     Args:
@@ -36,7 +36,7 @@ def memory_costs(view: View, settings: Mapping[str, Any]) -> MemoryCosts:
     return MemoryCosts(_shm(view, settings), _device(view, settings))
 
 
-def _shm(view: View, settings: Mapping[str, Any]) -> int | None:
+def _shm(view: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
     """Workers x prefetch x bytes of a batch, after less before."""
     loading = view.loading
     if loading is None or not {"num_workers", "prefetch_factor", "batch_size"} & settings.keys():
@@ -51,7 +51,7 @@ def _shm(view: View, settings: Mapping[str, Any]) -> int | None:
     return round(workers * ahead * loading.batch_bytes * larger - before)
 
 
-def _device(view: View, settings: Mapping[str, Any]) -> int | None:
+def _device(view: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
     if view.uses_gpu is False:
         return 0
     if any(name in settings for name in _UNKNOWN_ON_DEVICE):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from flatout.diagnose.thresholds import MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
+from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
 
 EVEN = float("inf")  # a supply_factor: nothing is lost to uneven batches any more
 _LEAST_S = 1e-9  # a cost that a change removes completely still has to divide

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.result import Gain
-from flatout.diagnose.thresholds import DOMINANT_SHARE, NOISE_SHARE
-from flatout.diagnose.view import View
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.pipeline import Change, Pipeline
+from flatout.results import Gain
 
 RESAMPLES = 200  # enough for the 5 % and 95 % points; the added part dominates their remaining noise
 BLOCKS = 50
@@ -96,7 +96,7 @@ def _inner(factors: list[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def fit(view: View) -> RateModel | None:
+def fit(view: MeasuredRun) -> RateModel | None:
     """Fit the model to a run; None when the window holds no step."""
     batches = view.loading.batches if view.loading else view.ledger.steps.count
     if batches < 1 or view.ledger.window_s <= 0:
@@ -111,7 +111,7 @@ def fit(view: View) -> RateModel | None:
     return RateModel(means.calibrated(), resampled, undisturbed, batches, assumptions)
 
 
-def _pipeline(view: View, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
+def _pipeline(view: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
     """Mean costs of a batch, with the sentences that say what was assumed."""
     loading, assumptions = view.loading, []
     total_s = view.ledger.window_s / batches
@@ -167,12 +167,12 @@ def _pipeline(view: View, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
     return pipeline, tuple(assumptions)
 
 
-def own_handover_s(loading: Loading) -> float:
+def own_handover_s(loading: LoaderStats) -> float:
     """Seconds that taking over a batch takes when its worker has nothing else to do."""
     return HANDED_OUT_S + loading.pickled_bytes / PIPE_BPS
 
 
-def _cores_beside(view: View, cores: float, threads: int) -> float:
+def _cores_beside(view: MeasuredRun, cores: float, threads: int) -> float:
     """Cores that other processes leave to a run of so many threads: the idle ones, but at least a fair part."""
     others, online = view.usage.other_cores, view.usage.online_cores
     if others is None or online is None:
@@ -180,7 +180,7 @@ def _cores_beside(view: View, cores: float, threads: int) -> float:
     return max(online - others, online * threads / (threads + others))
 
 
-def _main_cpu_s(view: View, busy_s: float, fetch_cpu_s: float, total_s: float) -> tuple[float, str | None]:
+def _main_cpu_s(view: MeasuredRun, busy_s: float, fetch_cpu_s: float, total_s: float) -> tuple[float, str | None]:
     """CPU seconds of the training process for a batch, fetching left out; a sentence when it is assumed."""
     loading = view.loading
     fetching_s = fetch_cpu_s if loading and loading.num_workers == 0 else 0.0
@@ -194,7 +194,7 @@ def _main_cpu_s(view: View, busy_s: float, fetch_cpu_s: float, total_s: float) -
     return threads * max(busy_s, 0.0), "the training process is taken to keep its threads busy while it computes"
 
 
-def _queue_s(view: View, total_s: float) -> float:
+def _queue_s(view: MeasuredRun, total_s: float) -> float:
     """Seconds of a step in which its thread waits for a core that the workers have; other processes' part left out."""
     share = view.usage.main_runqueue_share
     if share is None or not view.cores:
@@ -203,7 +203,7 @@ def _queue_s(view: View, total_s: float) -> float:
     return share * total_s * max(1.0 - others / view.cores, 0.0)
 
 
-def _resample(view: View, means: Pipeline) -> list[Pipeline]:
+def _resample(view: MeasuredRun, means: Pipeline) -> list[Pipeline]:
     """Block-bootstrapped versions of ``means``: batches' costs and steps' times are drawn apart."""
     loading = view.loading
     if loading is None:

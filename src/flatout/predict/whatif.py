@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.diagnose.result import Gain
-from flatout.diagnose.thresholds import NOISE_SHARE
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.rate_model import RateModel, own_handover_s
 from flatout.predict.simulation import Costs, Settings, simulate
+from flatout.results import Gain
 
 STEPS = 1000
 SEEDS = 8  # each draws the recorded batches anew, in blocks: a block bootstrap (Künsch 1989)
@@ -55,7 +55,7 @@ class WhatIf:
         ValueError: there is no loader, or its fetches were not counted.
     """
 
-    def __init__(self, view: View, model: RateModel) -> None:
+    def __init__(self, view: MeasuredRun, model: RateModel) -> None:
         loading = view.loading
         if loading is None or loading.fetch_cpu_s is None or loading.fetch_blocked_s is None:
             raise ValueError("the fetches of this run were not counted: nothing can be simulated")

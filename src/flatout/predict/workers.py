@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.pipeline import EVEN, Change
 from flatout.predict.rate_model import RateModel
 
@@ -16,7 +16,7 @@ _EXTRAPOLATION = 4
 _NEARLY = 0.98
 
 
-def most_workers(view: View) -> int:
+def most_workers(view: MeasuredRun) -> int:
     """Largest number considered: bounded by what was measured, the cores, host memory and /dev/shm."""
     loading = view.loading
     now = loading.num_workers if loading else 0
@@ -31,7 +31,7 @@ def most_workers(view: View) -> int:
     return max(limit, now, 1)
 
 
-def enough_workers(view: View, model: RateModel) -> int:
+def enough_workers(view: MeasuredRun, model: RateModel) -> int:
     """Smallest ``num_workers`` that nearly reaches the best predicted rate.
 
     The model's workers' limit is Little's law: batches in flight = rate x time of a fetch.
@@ -44,7 +44,7 @@ def enough_workers(view: View, model: RateModel) -> int:
     return min(workers for workers, rate in rates.items() if rate >= _NEARLY * best)
 
 
-def enough_prefetch(view: View, model: RateModel, num_workers: int) -> int | None:
+def enough_prefetch(view: MeasuredRun, model: RateModel, num_workers: int) -> int | None:
     """Smallest ``prefetch_factor`` with W x prefetch >= ceil(p99(fetch) / step) + 1; None when not measured.
 
     The step is the one that even batches would allow: the queue has to carry a slow batch at that speed.

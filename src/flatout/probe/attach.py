@@ -88,7 +88,7 @@ def _torch_imported(watcher):
         injections.install(watcher.watch)
         if injections.INJECTED.applied or injections.INJECTED.refused:  # before torch was imported
             _injected_changed()
-    patches = importlib.import_module(__package__ + ".patches")
+    patches = importlib.import_module(__package__ + ".install")
     missing = patches.install(watcher.watch)
     sys.addaudithook(open_files.OPENED.audit)
     REC.save_process(

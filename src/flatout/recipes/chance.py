@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flatout.diagnose import chance
-from flatout.recipes.contract import EpochRecord
+from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.schema import Training
 
 EPOCHS_IN_A_ROW = 2

@@ -17,8 +17,8 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from flatout.atomic_file import replacing
 from flatout.errors import FlatoutError
-from flatout.recipes.contract import EpochRecord, TrainingFailed
 from flatout.recipes.early_stopping import better
+from flatout.recipes.interfaces import EpochRecord, TrainingFailed
 
 LAST = "last.ckpt"
 BEST = re.compile(r"best-(\d{3,})\.ckpt")

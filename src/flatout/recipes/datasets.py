@@ -9,16 +9,16 @@ from pathlib import Path
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
-from flatout.loader.contract import Source
-from flatout.loader.packed import NAME as PACKED
-from flatout.loader.sources.folders import FolderSource
+from flatout.formats.packed import NAME as PACKED
+from flatout.loader.interfaces import Source
+from flatout.loader.sources.folders import ImageFolderSource
 from flatout.loader.sources.objects import ObjectSource
 from flatout.loader.sources.packed import PackedSource
 from flatout.loader.sources.shards import ShardSource
 from flatout.loader.sources.table import TableSource
-from flatout.recipes.contract import ImageData
+from flatout.recipes.interfaces import ImageData
 from flatout.recipes.schema import Recipe
-from flatout.stage.open_origin import STORE_SCHEMES
+from flatout.stage.sources.open import STORE_SCHEMES
 
 CLASSES_FILE = "classes.json"
 
@@ -128,7 +128,7 @@ def open_test(where: str) -> Source:
     if in_store(where):
         return ObjectSource(where, labelled=False)
     folder = Path(where)
-    return (PackedSource if (folder / PACKED).is_file() else FolderSource)(folder, labelled=False)
+    return (PackedSource if (folder / PACKED).is_file() else ImageFolderSource)(folder, labelled=False)
 
 
 def in_store(address: str) -> bool:
@@ -164,7 +164,7 @@ def _open(recipe: Recipe, address: str, classes: tuple[str, ...] | None) -> Sour
         return ShardSource(folder, classes)
     if kind == "packed":
         return PackedSource(folder, classes)
-    return FolderSource(folder, classes)
+    return ImageFolderSource(folder, classes)
 
 
 def _kind_of(folder: Path) -> str:

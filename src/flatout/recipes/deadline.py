@@ -14,8 +14,8 @@ from pathlib import Path
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
-from flatout.recipes.contract import EpochRecord
-from flatout.report.quantities import duration
+from flatout.recipes.interfaces import EpochRecord
+from flatout.units import duration
 
 LEAST_EPOCHS_SHARE = 1 / 3
 MARGIN = 1.15  # measured times vary; the end must not slip
@@ -24,7 +24,7 @@ START_S = 5.0  # kept for building the next fold's model and loader, until one w
 
 
 @dataclass(frozen=True)
-class Plan:
+class EpochPlan:
     """How much fits."""
 
     folds: int  # in all, those that are done included
@@ -47,7 +47,7 @@ def plan(
     folds: int,
     folds_done: int = 0,
     epochs_done: int = 0,
-) -> Plan:
+) -> EpochPlan:
     """The most work that fits, dropped in the stated order.
 
     Args:
@@ -68,11 +68,11 @@ def plan(
     for count in range(folds, folds_done, -1):
         for each in range(epochs, least - 1, -1):
             if needed(count, each) <= left_s:
-                return Plan(count, each, needed(count, each), left_s)
+                return EpochPlan(count, each, needed(count, each), left_s)
     for each in range(least - 1, epochs_done, -1):
         if needed(folds_done + 1, each) <= left_s:
-            return Plan(folds_done + 1, each, needed(folds_done + 1, each), left_s)
-    return Plan(folds_done + 1, max(epochs_done, 1), 0.0 if epochs_done else epoch_s, left_s)
+            return EpochPlan(folds_done + 1, each, needed(folds_done + 1, each), left_s)
+    return EpochPlan(folds_done + 1, max(epochs_done, 1), 0.0 if epochs_done else epoch_s, left_s)
 
 
 class Deadline:
@@ -212,7 +212,7 @@ class Deadline:
         if self._file is not None:
             write_atomically(self._file, json.dumps({"used_s": self._clock() - self._began}))
 
-    def _plan(self, epochs_done: int, start_s: float = 0.0) -> Plan:
+    def _plan(self, epochs_done: int, start_s: float = 0.0) -> EpochPlan:
         return plan(
             self.left_s - start_s,
             epoch_s=MARGIN * _typical(self._epoch_s),
@@ -223,7 +223,7 @@ class Deadline:
             epochs_done=epochs_done,
         )
 
-    def _say(self, made: Plan) -> None:
+    def _say(self, made: EpochPlan) -> None:
         if (made.folds, made.epochs) != self._said:
             self._said = made.folds, made.epochs
             self._report(feasibility(_typical(self._epoch_s), self.limit_s, self.epochs, self.folds, made))
@@ -247,7 +247,7 @@ def _typical(values: list[float]) -> float:
     return sorted(later)[len(later) // 2]
 
 
-def feasibility(epoch_s: float, limit_s: float, epochs: int, folds: int, made: Plan) -> str:
+def feasibility(epoch_s: float, limit_s: float, epochs: int, folds: int, made: EpochPlan) -> str:
     """What the whole would take at the measured epoch, beside what fits.
 
     Throughput and amount of work are told apart: a plan that fits does less, it is not faster.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from flatout.recipes.contract import EpochRecord
+from flatout.recipes.interfaces import EpochRecord
 
 
 def better(metric: str, score: float, than: float, min_delta: float = 0.0) -> bool:

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flatout.loader.contract import Source
-from flatout.recipes.contract import EpochRecord
+from flatout.loader.interfaces import Source
 from flatout.recipes.deadline import Deadline
+from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.predicting import SUBMISSION_FILE, submit
 
 PLENTY = 1_000_000_000

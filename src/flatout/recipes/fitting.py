@@ -18,17 +18,17 @@ from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.loader.augment import Augmentation
 from flatout.loader.image_loader import ImageLoader
-from flatout.recipes.bookkeeping import Books
 from flatout.recipes.checkpoints import LAST, best_path, kept_checkpoints
-from flatout.recipes.contract import EpochRecord, Fit, ImageData, Policy, TrainingFailed
 from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import save_classes
-from flatout.recipes.derivation import derive
 from flatout.recipes.early_stopping import Patience, best_record, share_after_best
+from flatout.recipes.fit_history import FitHistory
+from flatout.recipes.interfaces import EpochRecord, Fit, ImageData, Policy, TrainingFailed
 from flatout.recipes.interrupting import Interrupt
 from flatout.recipes.models import build_model, without_weights
 from flatout.recipes.optimization import scaled_lr
 from flatout.recipes.reading import save_recipe
+from flatout.recipes.resolved import derive
 from flatout.recipes.resuming import Start, find_start, origin_of
 from flatout.recipes.schema import Recipe
 from flatout.recipes.summary import SUMMARY_FILE
@@ -155,7 +155,7 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
             save_recipe(recipe, folder)
             save_classes(folder, data.classes)
         origin = {**origin_of(attempt.recipe, data), "batch_size": batch_size}
-        books = Books(train, folder, own, report, len(data.classes), origin)
+        books = FitHistory(train, folder, own, report, len(data.classes), origin)
         books.notes = attempt.notes
 
         def fell_back(line: str) -> None:

@@ -17,12 +17,12 @@ import numpy as np
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
-from flatout.loader.contract import Source
+from flatout.loader.interfaces import Source
 from flatout.recipes.checkpoints import kept_checkpoints
-from flatout.recipes.contract import Fit, ImageData, Policy
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.first_submission import FirstSubmission
 from flatout.recipes.fitting import fit
+from flatout.recipes.interfaces import Fit, ImageData, Policy
 from flatout.recipes.schema import Recipe
 from flatout.recipes.summary import Finished, read_summary, write_summary
 
@@ -203,7 +203,7 @@ class _Part:
 def _write_out_of_fold(
     folder: Path, recipe: Recipe, data: ImageData, rows: Sequence[tuple[str, int, np.ndarray]]
 ) -> None:
-    from flatout.recipes.bookkeeping import write_csv
+    from flatout.recipes.fit_history import write_csv
     from flatout.recipes.predicting import ids_of
 
     name = dict(zip((sample.key for sample in data.train.samples), ids_of(data.train), strict=True))

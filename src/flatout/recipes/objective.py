@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from flatout.errors import UsageError
-from flatout.loader.finish import Finish
+from flatout.loader.device_transforms import Finish
 from flatout.recipes.schema import Recipe, Training
 
 

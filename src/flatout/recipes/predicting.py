@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
-from flatout.loader.contract import Source
+from flatout.loader.batch_builder import Bad
 from flatout.loader.image_loader import ImageLoader
-from flatout.loader.making import Bad
+from flatout.loader.interfaces import Source
 from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
 from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import CLASSES_FILE, below, load_classes, open_test

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from flatout.report.quantities import duration
+from flatout.units import duration
 
 REFRESH_S = 0.25
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flatout.errors import UsageError
 from flatout.recipes.checkpoints import LAST, DamagedCheckpoint, kept_checkpoints, read_checkpoint
-from flatout.recipes.contract import EpochRecord, ImageData
+from flatout.recipes.interfaces import EpochRecord, ImageData
 from flatout.recipes.schema import Recipe
 
 # These change nothing that is computed. What the images are is compared by their names and labels.

@@ -1,7 +1,7 @@
 """What a recipe says: one frozen model a section, each key with its meaning and its allowed values.
 
 Unknown keys are refused. Reading a YAML file into these models, with errors that point into it, is
-:mod:`flatout.recipes.reading`; what follows from a recipe and the machine is :mod:`flatout.recipes.derivation`.
+:mod:`flatout.recipes.reading`; what follows from a recipe and the machine is :mod:`flatout.recipes.resolved`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from flatout.errors import UsageError
-from flatout.report.quantities import parse_duration
+from flatout.units import parse_duration
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]

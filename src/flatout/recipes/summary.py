@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.atomic_file import write_atomically
-from flatout.recipes.contract import EpochRecord, Fit
+from flatout.recipes.interfaces import EpochRecord, Fit
 
 SUMMARY_FILE = "summary.json"
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
-from flatout.loader.contract import Batch
+from flatout.loader.interfaces import Batch
 from flatout.recipes.objective import first_step, make_criterion, make_finish
 from flatout.recipes.optimization import LearningRate, build_optimizer
 from flatout.recipes.schema import Recipe

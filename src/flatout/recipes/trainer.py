@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from flatout.errors import UsageError
-from flatout.recipes.bookkeeping import Books
 from flatout.recipes.checkpoints import Checkpoints, WholeFiles
+from flatout.recipes.fit_history import FitHistory
 from flatout.recipes.progress import ProgressLine
 from flatout.recipes.schema import Recipe
 
 WARMUP_POWER = 2 / 3  # of timm's ModelEmaV3: a decay of 0.999 after 31,600 steps
 
 
-def build_trainer(recipe: Recipe, folder: Path, books: Books, show_progress: bool, world: int) -> pl.Trainer:
+def build_trainer(recipe: Recipe, folder: Path, books: FitHistory, show_progress: bool, world: int) -> pl.Trainer:
     """The trainer of one fit: callbacks, loggers, precision, devices.
 
     Raises:

@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.recipes.contract import Fit, ImageData, Policy
 from flatout.recipes.data_config import resolve_images
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.first_submission import FirstSubmission
 from flatout.recipes.fitting import fit
+from flatout.recipes.interfaces import Fit, ImageData, Policy
 from flatout.recipes.output_folder import remove_unfinished
 from flatout.recipes.predicting import find_test, submit
 from flatout.recipes.schema import Recipe
-from flatout.report.quantities import parse_duration
+from flatout.units import parse_duration
 
 
 def train_recipe(

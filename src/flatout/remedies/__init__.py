@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flatout.diagnose.result import Cause, Plan, Remedy
-from flatout.diagnose.thresholds import NOISE_SHARE
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.memory_costs import memory_costs
 from flatout.predict.rate_model import fit
 from flatout.remedies import (
@@ -48,9 +47,10 @@ from flatout.remedies import (
     worker_threads,
 )
 from flatout.remedies.plans import bundle
-from flatout.remedies.proposal import Case, Entry, Proposal
+from flatout.remedies.proposal import Context, Proposal, RemedySpec
+from flatout.results import Cause, Remedy, RemedyBundle
 
-REMEDIES: tuple[Entry, ...] = (
+REMEDIES: tuple[RemedySpec, ...] = (
     num_workers.ENTRY,
     prefetch_factor.ENTRY,
     queue_settings.ENTRY,
@@ -95,7 +95,7 @@ _WORTH_SHOWING = 1.0 + NOISE_SHARE
 _NO_HARM = 0.99
 
 
-def propose(view: View, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tuple[Plan, ...]]:
+def propose(view: MeasuredRun, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tuple[RemedyBundle, ...]]:
     """Remedies for the causes found, largest predicted gain first, and the plans that they make.
 
     Args:
@@ -110,7 +110,7 @@ def propose(view: View, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tu
         for cause in causes:
             if cause.id not in entry.causes:
                 continue
-            proposal = entry.propose(Case(view, cause, model))
+            proposal = entry.propose(Context(view, cause, model))
             if proposal is None or (view.by_recipe and proposal.recipe is None):
                 continue
             gain = proposal.gain or model.gain(proposal.change, proposal.least, proposal.most)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     view = case.view
     if view.loading is not None:
         return None
@@ -25,4 +25,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("batches_ahead", ("own_input",), IDENTICAL, "medium", _propose)
+ENTRY = RemedySpec("batches_ahead", ("own_input",), IDENTICAL, "medium", _propose)

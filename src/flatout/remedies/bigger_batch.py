@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from flatout.predict.device_memory import DeviceMemory, device_memory
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import OPTIMISATION, Case, Entry, Proposal
+from flatout.remedies.proposal import OPTIMISATION, Context, Proposal, RemedySpec
 
 _FACTORS = (2.0, 1.5, 1.25)
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.batch_size is None:
         return None
@@ -52,4 +52,4 @@ def _told(memory: DeviceMemory | None, size: int) -> str:
     return f"device memory {low / gib:.1f} to {high / gib:.1f} of {memory.total_bytes / gib:.1f} GiB, predicted"
 
 
-ENTRY = Entry("bigger_batch", ("small_batch",), OPTIMISATION, "medium", _propose)
+ENTRY = RemedySpec("bigger_batch", ("small_batch",), OPTIMISATION, "medium", _propose)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from flatout.predict.fetch_changes import DECODE_GROUPS, without_reading
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 # The page cache does as much for a file system that uses it: half of the free memory stays with it.
 _SHARE = 0.5
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading, usage = case.view.loading, case.view.usage
     if loading is None or not loading.bytes_read_per_sample or usage.available_bytes is None:
         return None
@@ -35,4 +35,6 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("cache_files", ("storage_latency", "storage_bandwidth", "small_files"), IDENTICAL, "medium", _propose)
+ENTRY = RemedySpec(
+    "cache_files", ("storage_latency", "storage_bandwidth", "small_files"), IDENTICAL, "medium", _propose
+)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
+from flatout.remedies.proposal import NUMERICS, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     process = case.view.process
     if process.convolutions not in (2, 3) or process.channels_last is not False:
         return None
@@ -25,4 +25,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("channels_last", ("compute_bound",), NUMERICS, "low", _propose)
+ENTRY = RemedySpec("channels_last", ("compute_bound",), NUMERICS, "low", _propose)

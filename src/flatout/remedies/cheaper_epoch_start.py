@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     saved_s = case.cause.share * case.view.ledger.window_s / case.model.batches
     return Proposal(
         title="draw the order with one array, build lists once",
@@ -19,4 +19,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("cheaper_epoch_start", ("epoch_start",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("cheaper_epoch_start", ("epoch_start",), IDENTICAL, "low", _propose)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from flatout.predict.fetch_changes import TRANSFORM_GROUPS, without_groups
 from flatout.predict.pipeline import Change
 from flatout.remedies import crop_first
-from flatout.remedies.proposal import DATA, Case, Entry, Proposal
+from flatout.remedies.proposal import DATA, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     # Where it is known which transform comes too early, that is the remedy.
     if loading is None or crop_first.too_early(loading.transforms):
@@ -28,4 +28,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("cheaper_transform", ("cpu_transform",), DATA, "medium", _propose)
+ENTRY = RemedySpec("cheaper_transform", ("cpu_transform",), DATA, "medium", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     all_s = case.view.seconds("checkpoint") / case.model.batches
     return Proposal(
         title="write checkpoints half as often, or asynchronously",
@@ -20,4 +20,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("checkpoint_less", ("checkpoint",), IDENTICAL, "medium", _propose)
+ENTRY = RemedySpec("checkpoint_less", ("checkpoint",), IDENTICAL, "medium", _propose)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flatout.predict.fetch_changes import read_bytes, reading_less, sample_bytes
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
@@ -31,4 +31,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("chunked_reading", ("read_amplification",), IDENTICAL, "medium", _propose)
+ENTRY = RemedySpec("chunked_reading", ("read_amplification",), IDENTICAL, "medium", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
+from flatout.remedies.proposal import NUMERICS, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     if case.view.process.compiled is not False:
         return None
     compute_s = case.cause.share * case.model.now.busy_s
@@ -22,4 +22,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("compile_model", ("compute_bound", "small_batch"), NUMERICS, "medium", _propose)
+ENTRY = RemedySpec("compile_model", ("compute_bound", "small_batch"), NUMERICS, "medium", _propose)

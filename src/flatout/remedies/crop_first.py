@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.loading import TransformCost
+from flatout.measure.loader_stats import TransformCost
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import DATA, Case, Entry, Proposal
+from flatout.remedies.proposal import DATA, Context, Proposal, RemedySpec
 
 # A step that leaves more than this part of the pixels is not worth moving.
 _SHRINKS = 0.5
@@ -13,7 +13,7 @@ _SHRINKS = 0.5
 _LEAST_SAVED = 0.75
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None or not len(loading.item_s):
         return None
@@ -52,4 +52,4 @@ def too_early(parts: tuple[TransformCost, ...]) -> tuple[TransformCost, list[Tra
     return None
 
 
-ENTRY = Entry("crop_first", ("cpu_transform",), DATA, "low", _propose)
+ENTRY = RemedySpec("crop_first", ("cpu_transform",), DATA, "low", _propose)

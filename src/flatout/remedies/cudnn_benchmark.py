@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
+from flatout.remedies.proposal import NUMERICS, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     process = case.view.process
     if not case.view.uses_gpu or process.convolutions is None or process.cudnn_benchmark is not False:
         return None
@@ -23,4 +23,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("cudnn_benchmark", ("compute_bound",), NUMERICS, "low", _propose)
+ENTRY = RemedySpec("cudnn_benchmark", ("compute_bound",), NUMERICS, "low", _propose)

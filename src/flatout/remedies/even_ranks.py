@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     ranks = case.view.ranks
     if ranks is None:
         return None
@@ -22,4 +22,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("even_ranks", ("rank_straggler",), IDENTICAL, "medium", _propose)
+ENTRY = RemedySpec("even_ranks", ("rank_straggler",), IDENTICAL, "medium", _propose)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flatout.predict.fetch_changes import collate_share
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
@@ -23,4 +23,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("faster_collate", ("slow_collate",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("faster_collate", ("slow_collate",), IDENTICAL, "low", _propose)

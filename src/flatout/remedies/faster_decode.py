@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from flatout.predict.fetch_changes import DECODE_GROUPS, without_groups
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import DATA, Case, Entry, Proposal
+from flatout.remedies.proposal import DATA, Context, Proposal, RemedySpec
 
 # Of a decoded picture: what crops of 224 pixels are commonly taken from.
 SHORT_SIDE = 256
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
@@ -28,4 +28,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("faster_decode", ("cpu_decode",), DATA, "medium", _propose)
+ENTRY = RemedySpec("faster_decode", ("cpu_decode",), DATA, "medium", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     # The cause's share is the GPU's idle time, which is all that can come back.
     lost_s = case.cause.share * case.model.now.total_s
     site = case.view.lines("device_sync", 1)
@@ -23,4 +23,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("fewer_blocking_reads", ("device_sync",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("fewer_blocking_reads", ("device_sync",), IDENTICAL, "low", _propose)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import EVEN, Change
 from flatout.predict.workers import enough_workers
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
@@ -27,4 +27,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("fewer_workers", ("too_many_workers",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("fewer_workers", ("too_many_workers",), IDENTICAL, "low", _propose)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.thresholds import MATERIAL_SHARE
+from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
+from flatout.remedies.proposal import NUMERICS, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     optimizer_s = case.view.seconds("optimizer") / case.model.batches
     if case.view.ledger.share("optimizer") < MATERIAL_SHARE:
         return None
@@ -23,4 +23,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("fused_optimizer", ("small_batch", "compute_bound"), NUMERICS, "low", _propose)
+ENTRY = RemedySpec("fused_optimizer", ("small_batch", "compute_bound"), NUMERICS, "low", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import OPTIMISATION, Case, Entry, Proposal
+from flatout.remedies.proposal import OPTIMISATION, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     each_s = case.view.seconds("optimizer", "collective") / case.model.batches
     if each_s <= 0:
         return None
@@ -22,4 +22,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("gradient_accumulation", ("small_batch",), OPTIMISATION, "medium", _propose)
+ENTRY = RemedySpec("gradient_accumulation", ("small_batch",), OPTIMISATION, "medium", _propose)

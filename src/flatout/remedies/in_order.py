@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flatout.predict.pipeline import Change
 from flatout.predict.whatif import Wanted, WhatIf
-from flatout.remedies.proposal import DATA, Case, Entry, Proposal
+from flatout.remedies.proposal import DATA, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.num_workers < 2 or not loading.in_order:
         return None
@@ -26,4 +26,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("in_order", ("sample_skew",), DATA, "low", _propose)
+ENTRY = RemedySpec("in_order", ("sample_skew",), DATA, "low", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     saved_s = 0.9 * case.view.seconds("logging") / case.model.batches
     return Proposal(
         title="log every 10th time",
@@ -19,4 +19,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("log_less", ("logging",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("log_less", ("logging",), IDENTICAL, "low", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
+from flatout.remedies.proposal import NUMERICS, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     # On CPUs it helps only with special instructions, whose presence is not recorded.
     if not case.view.uses_gpu:
         return None
@@ -25,4 +25,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("mixed_precision", ("compute_bound",), NUMERICS, "medium", _propose)
+ENTRY = RemedySpec("mixed_precision", ("compute_bound",), NUMERICS, "medium", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     lost_s = case.cause.share * case.model.now.total_s
     return Proposal(
         title="ask for more cores or better cooling, or start fewer threads",
@@ -19,4 +19,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("more_quota", ("throttled",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("more_quota", ("throttled",), IDENTICAL, "low", _propose)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import Change
 from flatout.predict.workers import enough_workers
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None:
         return None
@@ -36,7 +36,7 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry(
+ENTRY = RemedySpec(
     "num_workers",
     ("no_workers", "too_few_workers", "storage_latency", "storage_bandwidth", "small_files"),
     IDENTICAL,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from flatout.predict.fetch_changes import group_share
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import LOCK_GROUPS
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.num_workers < 2:
         return None
@@ -23,4 +23,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("own_handles", ("serialized_workers",), IDENTICAL, "medium", _propose)
+ENTRY = RemedySpec("own_handles", ("serialized_workers",), IDENTICAL, "medium", _propose)

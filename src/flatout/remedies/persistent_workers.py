@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.num_workers == 0 or loading.persistent_workers:
         return None
@@ -31,4 +31,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("persistent_workers", ("worker_restart",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("persistent_workers", ("worker_restart",), IDENTICAL, "low", _propose)

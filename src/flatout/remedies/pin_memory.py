@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     each_s = case.view.seconds("h2d") / case.model.batches
     loading = case.view.loading
     if loading is not None and loading.pin_memory:
@@ -26,4 +26,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("pin_memory", ("h2d",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("pin_memory", ("h2d",), IDENTICAL, "low", _propose)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flatout.diagnose.result import Plan, Remedy
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION, Proposal
+from flatout.results import Remedy, RemedyBundle
 
 # name -> classes and risks that it takes; each plan holds the one before it.
 PLANS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
@@ -18,7 +18,7 @@ PLANS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
 _RISKS = ("low", "medium", "high")
 
 
-def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[Plan, ...]:
+def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[RemedyBundle, ...]:
     """The three plans, those that hold nothing new left out.
 
     Only remedies that can be put into a training are bundled. Their changes are applied to the model together, so that
@@ -28,7 +28,7 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
         model: fitted to the run.
         found: remedies with their proposals, largest predicted gain first.
     """
-    plans: list[Plan] = []
+    plans: list[RemedyBundle] = []
     for name, classes, risks in PLANS:
         chosen = [
             (remedy, proposal)
@@ -46,7 +46,7 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
             changes = [one.and_then(step) for one, step in zip(changes, steps, strict=True)]
         memory = [remedy.memory_bytes for remedy, _ in chosen]
         plans.append(
-            Plan(
+            RemedyBundle(
                 name=name,
                 settings={key: value for remedy, _ in chosen for key, value in remedy.settings.items()},
                 remedies=tuple(remedy.title for remedy, _ in chosen),

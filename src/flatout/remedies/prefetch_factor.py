@@ -6,10 +6,10 @@ from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import Change
 from flatout.predict.whatif import Wanted, WhatIf
 from flatout.predict.workers import enough_prefetch
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.num_workers == 0:
         return None
@@ -34,7 +34,7 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry(
+ENTRY = RemedySpec(
     "prefetch_factor",
     ("too_few_workers", "storage_latency", "shallow_prefetch", "sample_skew"),
     IDENTICAL,

@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flatout.diagnose.result import Cause, Gain
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel
+from flatout.results import Cause, Gain
 
 IDENTICAL, NUMERICS, OPTIMISATION, DATA = "identical", "numerics", "optimisation", "data"
 
 
 @dataclass(frozen=True)
-class Case:
+class Context:
     """What a remedy may look at: the run, the cause that it answers, and the fitted model."""
 
-    view: View
+    view: MeasuredRun
     cause: Cause
     model: RateModel
 
@@ -44,11 +44,11 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RemedySpec:
     """One remedy of the catalogue."""
 
     id: str
     causes: tuple[str, ...]  # ids that it answers
     semantic_class: str
     risk: str  # low | medium | high
-    propose: Callable[[Case], Proposal | None]  # None: it does not apply to this run
+    propose: Callable[[Context], Proposal | None]  # None: it does not apply to this run

@@ -6,7 +6,7 @@ from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import Change
 from flatout.predict.whatif import Wanted, WhatIf
 from flatout.predict.workers import most_workers
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _DEPTHS = (2, 4, 8)
@@ -27,7 +27,7 @@ def best_queue(whatif: WhatIf, most: int, depth_now: int) -> tuple[int, int]:
     return min(pair for pair, rate in rates.items() if rate >= _NEARLY * best)
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     try:
         whatif = WhatIf(case.view, case.model)
@@ -50,7 +50,7 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry(
+ENTRY = RemedySpec(
     "queue_settings",
     ("too_few_workers", "storage_latency", "sample_skew", "shallow_prefetch", "small_files"),
     IDENTICAL,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flatout.predict.fetch_changes import fewer_bytes
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
+from flatout.remedies.proposal import NUMERICS, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.num_workers == 0:
         return None
@@ -23,4 +23,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("smaller_samples", ("fat_samples",), NUMERICS, "low", _propose)
+ENTRY = RemedySpec("smaller_samples", ("fat_samples",), NUMERICS, "low", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     # A process that uses a GPU has threads and a context that do not survive a fork well.
     if loading is None or loading.start_method not in ("spawn", "forkserver") or case.view.uses_gpu is not False:
@@ -27,4 +27,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("start_method", ("worker_restart",), IDENTICAL, "medium", _propose)
+ENTRY = RemedySpec("start_method", ("worker_restart",), IDENTICAL, "medium", _propose)

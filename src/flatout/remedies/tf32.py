@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
+from flatout.remedies.proposal import NUMERICS, Context, Proposal, RemedySpec
 
 # Compute capability with TF32 units (CUDA C++ Programming Guide, "Compute Capabilities").
 _TF32_CORES = 8.0
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     process = case.view.process
     if not case.view.uses_gpu or process.tf32 is not False or (process.capability or 0.0) < _TF32_CORES:
         return None
@@ -28,4 +28,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("tf32", ("compute_bound",), NUMERICS, "low", _propose)
+ENTRY = RemedySpec("tf32", ("compute_bound",), NUMERICS, "low", _propose)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import NUMERICS, Case, Entry, Proposal
+from flatout.remedies.proposal import NUMERICS, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     compute_s = case.cause.share * case.model.now.total_s
     return Proposal(
         title="move the model and the batches to the GPU",
@@ -20,4 +20,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("train_on_gpu", ("cpu_training",), NUMERICS, "medium", _propose)
+ENTRY = RemedySpec("train_on_gpu", ("cpu_training",), NUMERICS, "medium", _propose)

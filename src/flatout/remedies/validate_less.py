@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import OPTIMISATION, Case, Entry, Proposal
+from flatout.remedies.proposal import OPTIMISATION, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     saved_s = 0.5 * case.view.seconds("validation") / case.model.batches
     return Proposal(
         title="validate half as often",
@@ -19,4 +19,4 @@ def _propose(case: Case) -> Proposal | None:
 
 
 # Early stopping and the choice of the best checkpoint see fewer points.
-ENTRY = Entry("validate_less", ("validation",), OPTIMISATION, "medium", _propose)
+ENTRY = RemedySpec("validate_less", ("validation",), OPTIMISATION, "medium", _propose)

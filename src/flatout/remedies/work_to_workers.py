@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading = case.view.loading
     if loading is None or loading.num_workers == 0:
         return None
@@ -23,4 +23,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("work_to_workers", ("main_process_work",), IDENTICAL, "medium", _propose)
+ENTRY = RemedySpec("work_to_workers", ("main_process_work",), IDENTICAL, "medium", _propose)

@@ -6,10 +6,10 @@ import math
 
 from flatout.predict.fetch_changes import computing_threads, storage_share
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Case, Entry, Proposal
+from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
-def _propose(case: Case) -> Proposal | None:
+def _propose(case: Context) -> Proposal | None:
     loading, now = case.view.loading, case.model.now
     if loading is None or now.fetch_cpu_s <= 0:
         return None
@@ -34,4 +34,4 @@ def _propose(case: Case) -> Proposal | None:
     )
 
 
-ENTRY = Entry("worker_threads", ("too_many_workers",), IDENTICAL, "low", _propose)
+ENTRY = RemedySpec("worker_threads", ("too_many_workers",), IDENTICAL, "low", _propose)

@@ -9,7 +9,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from flatout.diagnose.result import (
+from flatout.errors import UsageError
+from flatout.results import (
     Account,
     Cause,
     Diagnosis,
@@ -20,11 +21,10 @@ from flatout.diagnose.result import (
     Ledger,
     Line,
     NotMeasured,
-    Plan,
     Remedy,
+    RemedyBundle,
     Steps,
 )
-from flatout.errors import UsageError
 
 SCHEMA = 1
 
@@ -160,8 +160,8 @@ def _remedy(data: dict[str, Any]) -> Remedy:
     )
 
 
-def _plan(data: dict[str, Any]) -> Plan:
-    return Plan(**{**data, "remedies": tuple(data["remedies"]), "gain": Gain(**_numbers(data["gain"]))})
+def _plan(data: dict[str, Any]) -> RemedyBundle:
+    return RemedyBundle(**{**data, "remedies": tuple(data["remedies"]), "gain": Gain(**_numbers(data["gain"]))})
 
 
 def _cause(data: dict[str, Any]) -> Cause:

@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from flatout.diagnose.result import Diagnosis, Ledger
 from flatout.report import outline
 from flatout.report.layout import Glyphs
-from flatout.report.quantities import duration, exact_share, interval, same_unit, share
+from flatout.results import Diagnosis, Ledger
+from flatout.units import duration, exact_share, interval, same_unit, share
 
 _BAR_WIDTH = 20
 _GLYPHS = Glyphs(unicode=True)

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from flatout.diagnose.result import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
-from flatout.report.quantities import duration, exact_share, interval, rate, size
+from flatout.results import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
+from flatout.units import duration, exact_share, interval, rate, size
 
 # An account below this share of the window is summed up with its small siblings.
 SMALL_SHARE = 0.005

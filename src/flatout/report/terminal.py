@@ -9,11 +9,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from flatout.diagnose.result import Diagnosis, Ledger
 from flatout.report import outline
 from flatout.report.layout import Glyphs, left, right, shell_lines, shorten_middle, wrap
 from flatout.report.page import DIM, MARGIN, Page
-from flatout.report.quantities import duration, exact_share, interval, same_unit, share
+from flatout.results import Diagnosis, Ledger
+from flatout.units import duration, exact_share, interval, same_unit, share
 
 WIDTH = 80
 MIN_WIDTH = 64

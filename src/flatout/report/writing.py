@@ -7,8 +7,8 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
-from flatout.diagnose.result import Diagnosis
 from flatout.errors import UsageError
+from flatout.results import Diagnosis
 
 
 class Form(StrEnum):

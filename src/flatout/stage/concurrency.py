@@ -16,7 +16,7 @@ HOLD_AFTER_BUSY_S = 5.0
 STEADY = 60  # intervals after which one step up is tried again
 
 
-class Width:
+class ConcurrencyLimit:
     """How many are worked on at once, by the measured rate.
 
     Doubles while an interval's rate is at least ``GROWTH`` times that of the last width, then goes back to the

@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from flatout.stage.buffers import thread_buffer
 from flatout.stage.checksums import PART_BYTES
-from flatout.stage.large_files import Attend, nobody
-from flatout.stage.origins import Attributes, Entry, Origin
-from flatout.stage.patience import read_patiently
+from flatout.stage.destination.large_files import Attend, nobody
+from flatout.stage.destination.state import SIZE_ONLY, Complete
+from flatout.stage.destination.target import Target
 from flatout.stage.pictures import PictureChange
-from flatout.stage.state import SIZE_ONLY, Complete
-from flatout.stage.target import Target
+from flatout.stage.sources.base import Attributes, ObjectInfo, Source
+from flatout.stage.sources.buffers import thread_buffer
+from flatout.stage.sources.retries import read_patiently
 from flatout.stage.verifying import Verification, judge_parts, parts_in, plan_for, same_version
 
 PIECE_BYTES = 1 << 20  # of the thread's buffer: many threads copy at once
@@ -26,8 +26,8 @@ _IN_ORDER = threading.Semaphore(4)  # larger ones at once: each holds up to AHEA
 
 
 def copy(
-    entry: Entry,
-    origin: Origin,
+    entry: ObjectInfo,
+    origin: Source,
     target: Target,
     change: PictureChange | None = None,
     attend: Attend = nobody,
@@ -74,7 +74,7 @@ def copy(
 
 
 def _copy_in_parts(
-    entry: Entry, origin: Origin, target: Target, attend: Attend, attributes: Attributes | None
+    entry: ObjectInfo, origin: Source, target: Target, attend: Attend, attributes: Attributes | None
 ) -> Complete:
     """Copy an object whose parts may come in any order."""
     # A large object is worth a question beforehand: the store may have a checksum that costs less than an MD5.
@@ -92,19 +92,19 @@ def _copy_in_parts(
     return done._replace(verified=verified)
 
 
-def version_of(entry: Entry, change: PictureChange | None) -> str:
+def version_of(entry: ObjectInfo, change: PictureChange | None) -> str:
     """What the file at the destination is made from: the object's version, and what was changed."""
     return f"{entry.version}+{change.name}" if change is not None and change.applies(entry.key) else entry.version
 
 
-def _pieces(entry: Entry, origin: Origin) -> Iterator[memoryview]:
+def _pieces(entry: ObjectInfo, origin: Source) -> Iterator[memoryview]:
     """The bytes of an object in order."""
     if entry.size > STREAMED_BYTES and origin.has_ranges(entry):
         return _parts(entry, origin)
     return origin.stream(entry, thread_buffer()[:PIECE_BYTES])
 
 
-def _parts(entry: Entry, origin: Origin) -> Iterator[memoryview]:
+def _parts(entry: ObjectInfo, origin: Source) -> Iterator[memoryview]:
     """The parts of a large object in order, several of them on their way at once."""
     starts = iter(range(0, entry.size, IN_ORDER_BYTES))
 

@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from flatout.stage.archives.unpacking import is_archive, is_noted_unpacked, unpacked
 from flatout.stage.copying import version_of
-from flatout.stage.failures import Failure
-from flatout.stage.manifest import noted
-from flatout.stage.names import refusal
-from flatout.stage.origins import Entry, Origin
+from flatout.stage.destination.manifest import noted
+from flatout.stage.destination.safe_paths import refusal
+from flatout.stage.destination.space import free_bytes
+from flatout.stage.destination.state import is_complete
 from flatout.stage.pictures import PictureChange
 from flatout.stage.selection import Selection, chosen_classes, selected
-from flatout.stage.space import free_bytes
-from flatout.stage.state import is_complete
-from flatout.stage.unpacking import is_archive, is_noted_unpacked, unpacked
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.failures import Failure
 
 TRY_FILES = 64
 TRY_AT_ONCE = 32  # each of them makes a connection first
@@ -49,7 +49,7 @@ class Outlook:
 
 
 def look_ahead(
-    origin: Origin,
+    origin: Source,
     destination: Path,
     selection: Selection,
     keep_free: int | None = None,
@@ -78,7 +78,7 @@ def look_ahead(
     """
     began = time.monotonic()
     files = total = refused = missing = missing_bytes = 0
-    tries: list[Entry] = []
+    tries: list[ObjectInfo] = []
     tried = 0
     classes = chosen_classes(origin, selection)
     with noted(destination, origin.address) as (known, about):
@@ -123,7 +123,7 @@ def look_ahead(
     )
 
 
-def _predict(origin: Origin, tries: list[Entry], files: int, total: int) -> float | None:
+def _predict(origin: Source, tries: list[ObjectInfo], files: int, total: int) -> float | None:
     if not tries:
         return 0.0 if not files else None
     with ThreadPoolExecutor(TRY_AT_ONCE) as pool:

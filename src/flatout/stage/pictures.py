@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 
-from flatout.loader.file_names import EXTENSIONS
+from flatout.formats.image_names import EXTENSIONS
 
 _JPEG = (".jpg", ".jpeg")
 

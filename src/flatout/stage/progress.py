@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from flatout.stage.failures import Failure, InTheWay
+from flatout.stage.sources.failures import Failure, InTheWay
 
 NAMED_AT_MOST = 20  # failures and the like that are named; all are counted
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
-from flatout.stage.origins import Entry, Origin
-from flatout.stage.state import State
+from flatout.stage.destination.state import State
+from flatout.stage.sources.base import ObjectInfo, Source
 
 SPLITS = ("train", "val", "valid", "validation", "test")  # folders of these names hold the splits of a set
 
@@ -62,7 +62,7 @@ def draw_classes(names: list[str], count: int, seed: int) -> list[str]:
     return sorted(random.Random(seed).sample(sorted(names), count))
 
 
-def chosen_classes(origin: Origin, selection: Selection) -> list[str] | None:
+def chosen_classes(origin: Source, selection: Selection) -> list[str] | None:
     """The classes to stage; None when all are wanted and none has to be known.
 
     Every split gets the same classes: they are drawn from the names in the first.
@@ -87,7 +87,7 @@ def chosen_classes(origin: Origin, selection: Selection) -> list[str] | None:
     return draw_classes(names, selection.classes, selection.seed)
 
 
-def with_splits(origin: Origin, selection: Selection, report: Callable[[str], None]) -> Selection:
+def with_splits(origin: Source, selection: Selection, report: Callable[[str], None]) -> Selection:
     """The selection with the splits that the source has, where none were chosen and its folders are splits alone.
 
     Args:
@@ -111,7 +111,7 @@ def with_splits(origin: Origin, selection: Selection, report: Callable[[str], No
     return replace(selection, splits=found)
 
 
-def selected(origin: Origin, selection: Selection, classes: list[str] | None) -> Iterator[Entry]:
+def selected(origin: Source, selection: Selection, classes: list[str] | None) -> Iterator[ObjectInfo]:
     """The entries to stage, as the listing gives them; of classes that are not wanted nothing is listed."""
     roots = list(selection.splits) or [""]
     prefixes = roots if classes is None else [f"{root}/{name}".lstrip("/") for root in roots for name in classes]
@@ -123,10 +123,10 @@ def selected(origin: Origin, selection: Selection, classes: list[str] | None) ->
             yield from _some_of_each(found, selection)
 
 
-def _some_of_each(found: Iterator[Entry], selection: Selection) -> Iterator[Entry]:
+def _some_of_each(found: Iterator[ObjectInfo], selection: Selection) -> Iterator[ObjectInfo]:
     """At most ``per_class`` entries of each folder: those with the lowest draw. Holds one prefix's choice in memory."""
     assert selection.per_class is not None
-    kept: dict[str, list[tuple[float, Entry]]] = defaultdict(list)
+    kept: dict[str, list[tuple[float, ObjectInfo]]] = defaultdict(list)
     for entry in found:
         group = kept[entry.key.rpartition("/")[0]]
         group.append((_draw(selection.seed, entry.key), entry))

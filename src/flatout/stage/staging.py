@@ -9,24 +9,24 @@ from functools import partial
 from pathlib import Path
 
 from flatout.errors import FlatoutError, UsageError
-from flatout.stage.bringing import Bringer, Options
-from flatout.stage.claims import archive_of
-from flatout.stage.concurrency import Width
-from flatout.stage.copiers import Copiers
-from flatout.stage.failures import Failure
-from flatout.stage.manifest import write_manifest
-from flatout.stage.names import STATE_FOLDER, refusal, state_folder
-from flatout.stage.occupied import alone
-from flatout.stage.origins import Entry, Origin
-from flatout.stage.overlap import refuse_overlap
-from flatout.stage.own_folder import adopt_moved, remove_partial
+from flatout.stage.concurrency import ConcurrencyLimit
+from flatout.stage.destination.claims import archive_of
+from flatout.stage.destination.lock import destination_lock
+from flatout.stage.destination.manifest import write_manifest
+from flatout.stage.destination.overlap import refuse_overlap
+from flatout.stage.destination.own_folder import adopt_moved, remove_partial
+from flatout.stage.destination.pruning import Gone, find_gone, prune
+from flatout.stage.destination.safe_paths import STATE_FOLDER, refusal, state_folder
+from flatout.stage.destination.space import check_room
+from flatout.stage.destination.state import Complete, State
+from flatout.stage.destination.target import Target
+from flatout.stage.destination.unfinished import remove_unfinished
 from flatout.stage.progress import Progress, Summary
-from flatout.stage.pruning import Gone, find_gone, prune
 from flatout.stage.selection import Selection, chosen_classes, selected, write_class_list
-from flatout.stage.space import check_room
-from flatout.stage.state import Complete, State
-from flatout.stage.target import Target
-from flatout.stage.unfinished import remove_unfinished
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.failures import Failure
+from flatout.stage.transfer import ObjectTransfer, Options
+from flatout.stage.transfer_pool import TransferPool
 
 MOST_AT_ONCE = 128
 CLASS_LIST = "classes.json"
@@ -45,7 +45,7 @@ class StagingFailed(FlatoutError):
 
 
 def stage(
-    origin: Origin,
+    origin: Source,
     destination: Path,
     selection: Selection,
     options: Options | None = None,
@@ -88,14 +88,14 @@ def _remove_empty(destination: Path, noted: bool) -> None:
 
 
 def _stage_alone(
-    origin: Origin,
+    origin: Source,
     destination: Path,
     selection: Selection,
     options: Options | None,
     watch: Callable[[Progress], None],
     report: Callable[[str], None],
 ) -> Summary:
-    with alone(destination, options.wait if options else False, report):
+    with destination_lock(destination, options.wait if options else False, report):
         state = State(destination)
         try:
             state.claim(destination, origin.address, origin.server)
@@ -108,7 +108,7 @@ def _stage_alone(
             state.close()
 
 
-def begin_destination(destination: Path, origin: Origin | None = None) -> Path:
+def begin_destination(destination: Path, origin: Source | None = None) -> Path:
     """Make the folder if it is not there; gives it without links: two names of a folder are one destination.
 
     Raises:
@@ -129,7 +129,7 @@ def begin_destination(destination: Path, origin: Origin | None = None) -> Path:
 class _Staging:
     def __init__(
         self,
-        origin: Origin,
+        origin: Source,
         destination: Path,
         selection: Selection,
         options: Options,
@@ -140,9 +140,9 @@ class _Staging:
         self.origin, self.destination, self.selection, self.options = origin, destination, selection, options
         self.state, self.watch, self.report = state, watch, report
         self.progress = Progress()
-        self.width = Width(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
+        self.width = ConcurrencyLimit(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
         target = Target(destination, state, options.overwrite)
-        self.bringer = Bringer(origin, target, state, options, self.progress, self.width)
+        self.bringer = ObjectTransfer(origin, target, state, options, self.progress, self.width)
         with os.scandir(destination) as found:
             holds = any(item.name != STATE_FOLDER for item in found)
         self.bringer.looks_first = holds or not state.is_new
@@ -161,7 +161,7 @@ class _Staging:
             raise _as_staging_failure(error, self.destination) from error
         if classes is not None:
             write_class_list(self.destination / CLASS_LIST, classes, self.state)
-        copiers = Copiers(lambda entry: self.bringer.bring(entry, listing), self.width)
+        copiers = TransferPool(lambda entry: self.bringer.bring(entry, listing), self.width)
         self.bringer.stopped = self.origin.stopped = lambda: copiers.stopped is not None
         try:
             copiers.run(self._listed(classes), self._look)
@@ -176,7 +176,7 @@ class _Staging:
         self.watch(self.progress)
         return self.progress.copied
 
-    def _listed(self, classes: list[str] | None) -> Iterator[Entry]:
+    def _listed(self, classes: list[str] | None) -> Iterator[ObjectInfo]:
         for entry in selected(self.origin, self.selection, classes):
             why = refusal(entry.key, self.folder_bytes)
             if why is not None:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from flatout.stage.checksums import CRC_OF_PARTS, PART_BYTES, Checksum, checksum_of, running
-from flatout.stage.failures import Failure
-from flatout.stage.origins import Entry, Origin
-from flatout.stage.store_facts import KINDS, Facts, is_other_version
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.store_facts import KINDS, Facts, is_other_version
 
 _ETAG = re.compile(r'"?([0-9a-f]{32})(?:-([1-9][0-9]{0,4}))?"?')
 _MIB = 1 << 20
@@ -18,13 +18,13 @@ PARTS_UNKNOWN = "size only (its checksum of parts could not be compared)"
 _USUAL_MIB = (8, 16, 5, 64, 50, 10, 15, 32, 100, 128, 20, 25, 200, 256, 500, 512)  # parts of usual clients
 
 
-def md5_in(entry: Entry) -> str | None:
+def md5_in(entry: ObjectInfo) -> str | None:
     """The MD5 that an ETag may be; None where it cannot be that of all bytes."""
     found = _ETAG.fullmatch(entry.version)
     return found[1] if found and not found[2] else None
 
 
-def parts_in(entry: Entry) -> int | None:
+def parts_in(entry: ObjectInfo) -> int | None:
     """In how many parts an object was stored, by its ETag; None where it does not say."""
     found = _ETAG.fullmatch(entry.version)
     return int(found[2]) if found and found[2] else None
@@ -37,7 +37,7 @@ class Verification:
         verified: what they were compared with, once they were.
     """
 
-    def __init__(self, entry: Entry, origin: Origin) -> None:
+    def __init__(self, entry: ObjectInfo, origin: Source) -> None:
         """Nothing has come yet."""
         self._entry, self._origin = entry, origin
         self._expected = md5_in(entry)
@@ -99,7 +99,7 @@ class Verification:
             raise _differs(self._entry)
 
 
-def same_version(entry: Entry, origin: Origin) -> Facts | None:
+def same_version(entry: ObjectInfo, origin: Source) -> Facts | None:
     """What the store says of the version that was listed; None: it cannot be asked. Raises Failure for another one."""
     facts = origin.facts(entry)
     if facts is not None and is_other_version(facts.etag, entry.version):
@@ -107,7 +107,7 @@ def same_version(entry: Entry, origin: Origin) -> Facts | None:
     return facts
 
 
-def _differs(entry: Entry) -> Failure:
+def _differs(entry: ObjectInfo) -> Failure:
     return Failure("mismatch", f"{entry.key}: the bytes do not match the store's checksum")
 
 
@@ -135,7 +135,7 @@ class Plan(NamedTuple):
     verified: str
 
 
-def plan_for(entry: Entry, origin: Origin, facts: Facts | None) -> Plan:
+def plan_for(entry: ObjectInfo, origin: Source, facts: Facts | None) -> Plan:
     """The cheapest way that what the store says allows."""
     kinds = [kind for kind in KINDS if facts is not None and kind in facts.checksums]
     if facts is not None and kinds and not facts.of_parts and kinds[0].startswith("crc"):
@@ -171,7 +171,7 @@ def _fits(size: int, part_bytes: int, count: int) -> bool:
     return part_bytes > 0 and -(-size // part_bytes) == count
 
 
-def judge_parts(plan: Plan, found: str, entry: Entry, origin: Origin, file: str) -> str:
+def judge_parts(plan: Plan, found: str, entry: ObjectInfo, origin: Source, file: str) -> str:
     """What a large file was compared with.
 
     Args:

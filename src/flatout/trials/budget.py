@@ -6,7 +6,7 @@ import math
 import time
 
 from flatout.errors import UsageError
-from flatout.report.quantities import duration
+from flatout.units import duration
 
 STEPS = 80  # of each run of a trial,
 LEAST_S, MOST_S = 3.0, 30.0  # within these bounds

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from flatout.compare.ratio import Ratio
-from flatout.diagnose.result import Gain
+from flatout.results import Gain
 from flatout.trials.journal import NAME, read_lines
-from flatout.trials.result import Tried
+from flatout.trials.result import Trial
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_scored(fixes: Path) -> list[Scored]:
         for line in lines:
             if line["kind"] != "trial":
                 continue
-            trial = Tried.from_dict(line["trial"])
+            trial = Trial.from_dict(line["trial"])
             if trial.ratio is not None:
                 found.append(Scored(trial.remedy, trial.title, command, trial.predicted, trial.ratio))
     return found

@@ -9,26 +9,36 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flatout.diagnose.diagnosis import diagnose
-from flatout.diagnose.result import Diagnosis, Remedy
+from flatout.diagnosis import diagnose
 from flatout.errors import CommandError, FlatoutError, UsageError
 from flatout.record import RUNS_FOLDER
-from flatout.recording import Bounds
-from flatout.recording.folder import keep_run
 from flatout.remedies.proposal import IDENTICAL
-from flatout.report.quantities import duration, interval
+from flatout.results import Diagnosis, Remedy
+from flatout.runner import Bounds
+from flatout.runner.folder import keep_run
 from flatout.trials import local_copy
+from flatout.trials.backoff import smaller
 from flatout.trials.budget import LEAST_RUNS, STEPS, Budget, OutOfTime
-from flatout.trials.choosing import Choice
+from flatout.trials.decide import decided, judge, prove, titled
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
-from flatout.trials.judging import decided, judge, prove, titled
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.pairs import Pairs, measure_pairs
-from flatout.trials.result import KEPT, UNCONFIRMED, Fixed, Proof, Tried, dropped_from
-from flatout.trials.side import FAILED, GUARDED, INTERRUPTED, LOG, OK, OUT_OF_MEMORY, Plan, Side, run_side
-from flatout.trials.smaller import smaller
-from flatout.trials.telling import Telling
+from flatout.trials.progress import ProgressLog
+from flatout.trials.result import KEPT, UNCONFIRMED, FixResult, Proof, Trial, dropped_from
+from flatout.trials.select import Choice
+from flatout.trials.trial_run import (
+    FAILED,
+    GUARDED,
+    INTERRUPTED,
+    LOG,
+    OK,
+    OUT_OF_MEMORY,
+    TrialRun,
+    TrialSetup,
+    run_once,
+)
+from flatout.units import duration, interval
 
 LOOK_S = 20.0  # of the first run, which is diagnosed
 TRIAL_RUNS = 4  # one pair alone can drop a remedy, but not keep it
@@ -56,7 +66,7 @@ class Options:
 class Fixing:
     """One fix, from the first look to the proof."""
 
-    def __init__(self, plan: Plan, options: Options, journal: Journal, tell: Telling) -> None:
+    def __init__(self, plan: TrialSetup, options: Options, journal: Journal, tell: ProgressLog) -> None:
         self.plan, self.options, self.journal, self.tell = plan, options, journal, tell
         self.budget = Budget(options.budget_s)
         self.copy = LocalCopy(
@@ -73,7 +83,7 @@ class Fixing:
         for left in plan.folder.glob("scratch-*"):  # of one that was killed
             remove(left)
 
-    def run(self) -> Fixed:
+    def run(self) -> FixResult:
         """Do it all.
 
         Raises:
@@ -98,7 +108,7 @@ class Fixing:
             raise KeyboardInterrupt
         if not self.interrupted:
             self.journal.write("end", why=self.ended, proof=self.proof.to_dict() if self.proof else None)
-        return Fixed(
+        return FixResult(
             command=self.plan.command,
             before=self.before,
             unit=self.unit,
@@ -124,7 +134,7 @@ class Fixing:
         seconds = min(LOOK_S, self.options.budget_s / LEAST_RUNS)
         # Slow steps need longer for a distribution, but no longer than the budget has for them.
         bounds = Bounds(seconds=seconds, first_step_within_s=max(self.options.budget_s / 3, 30.0))
-        side = run_side(replace(self.plan, bounds=bounds), self.progress.settings)
+        side = run_once(replace(self.plan, bounds=bounds), self.progress.settings)
         if side.outcome == INTERRUPTED:
             raise KeyboardInterrupt
         if side.outcome != OK or side.speed is None or side.run is None:
@@ -153,7 +163,7 @@ class Fixing:
         )
         return found
 
-    def _check_budget(self, look: Side) -> None:
+    def _check_budget(self, look: TrialRun) -> None:
         """See that one pair fits.
 
         Raises:
@@ -188,7 +198,7 @@ class Fixing:
             if tried.outcome == KEPT and last is not None and last.run is not None:
                 diagnosis = diagnose(last.run)
 
-    def _trial(self, remedy: Remedy) -> tuple[Tried, Side | None]:
+    def _trial(self, remedy: Remedy) -> tuple[Trial, TrialRun | None]:
         """Try a remedy; where memory does not suffice, the next smaller value. Also the last run with it."""
         begin_s, before_s = time.monotonic(), self.budget.spent_s
         settings: Mapping[str, Any] | None = remedy.settings
@@ -198,7 +208,7 @@ class Fixing:
             try:
                 self.copy.make(remedy.settings)
             except FlatoutError as error:
-                found = Pairs(failed=Side(FAILED, str(error), time.monotonic() - begin_s))
+                found = Pairs(failed=TrialRun(FAILED, str(error), time.monotonic() - begin_s))
                 return judge(remedy, remedy.settings, found, "", time.monotonic() - begin_s), None
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
@@ -224,7 +234,7 @@ class Fixing:
     def _room(self, runs: int) -> bool:
         return self.budget.room_for_trial(runs, bool(self._kept()))
 
-    def _with_cost(self, tried: Tried, found: Pairs) -> Tried:
+    def _with_cost(self, tried: Trial, found: Pairs) -> Trial:
         """With what the copy cost, and when that is earned."""
         before, after = found.rates()
         told = self.copy.told(before, after, self.first.loader.get("dataset_len") if self.first else None)
@@ -243,16 +253,16 @@ class Fixing:
         if self.proof is None:
             self.ended += f" The proof could not be made: {found.failed.detail if found.failed else 'no pair'}"
 
-    def _kept(self) -> list[Tried]:
+    def _kept(self) -> list[Trial]:
         return [trial for trial in self.progress.tried if trial.outcome == KEPT]
 
-    def _side(self, settings: Mapping[str, Any]) -> Side:
+    def _side(self, settings: Mapping[str, Any]) -> TrialRun:
         """One run; Ctrl-C and the end of the budget end the whole fix."""
         left_s = self.budget.left_s
         if left_s <= 1.0:
             raise OutOfTime
         bounds = replace(self.plan.bounds, first_step_within_s=min(self.plan.bounds.first_step_within_s, left_s + 1))
-        side = run_side(replace(self.plan, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
+        side = run_once(replace(self.plan, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
         if side.outcome == INTERRUPTED:
             raise KeyboardInterrupt
         if side.outcome == GUARDED and self.budget.left_s <= 0:

@@ -12,7 +12,7 @@ from pathlib import Path
 from flatout.machine.gpus import Nvml
 from flatout.machine.memory import read_meminfo, tightest_limit
 from flatout.machine.tree import descendants
-from flatout.report.quantities import share, size
+from flatout.units import share, size
 
 ROOT = Path("/")
 LOOK_EVERY_S = 0.2

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatout.trials import enter
+from flatout.trials import mount_namespace
 
 NAMESPACE = "namespace"  # a private copy-on-write view of all disks
 REDIRECTED = "redirected writes"  # Python's own writes go to the scratch folder; those of C libraries do not
@@ -55,7 +55,7 @@ def find_isolation(folder: Path) -> Isolation:
 def wrapped(command: Sequence[str], scratch: Path, keep: Sequence[Path]) -> list[str]:
     """The command, started in a view of its own in which only the folders of ``keep`` are the real ones."""
     # -I: neither the probe nor the user's variables are for this interpreter.
-    return [sys.executable, "-I", enter.__file__, str(scratch), *map(str, keep), "--", *command]
+    return [sys.executable, "-I", mount_namespace.__file__, str(scratch), *map(str, keep), "--", *command]
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.errors import UsageError
-from flatout.trials.result import Progressing, Tried
+from flatout.trials.result import Trial, TrialLog
 
 NAME = "journal.jsonl"
 
@@ -30,9 +30,9 @@ class Journal:
         """All lines; a last one that was cut off is left out."""
         return read_lines(self._path)
 
-    def progress(self) -> Progressing:
+    def progress(self) -> TrialLog:
         """The trials that were finished."""
-        return Progressing([Tried.from_dict(line["trial"]) for line in self.read() if line["kind"] == "trial"])
+        return TrialLog([Trial.from_dict(line["trial"]) for line in self.read() if line["kind"] == "trial"])
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from flatout.errors import FlatoutError, UsageError
 from flatout.machine.mounts import NOWHERE, mount_of, read_mounts
-from flatout.report.quantities import duration, size
+from flatout.units import duration, size
 
 REMEDY = "local_copy"
 BUDGET_SHARE = 0.5  # of the time left that staging may take
@@ -95,13 +95,13 @@ class LocalCopy:
         place = self._place(mounts)
         if mount_of(root, mounts) == mount_of(place, mounts) != NOWHERE:
             return f"{root} is on the same disk as {place}: --stage-to names a folder on a faster one"
-        from flatout.stage.open_origin import open_origin
         from flatout.stage.outlook import look_ahead
         from flatout.stage.selection import Selection
+        from flatout.stage.sources.open import open_source
 
         left_s = self._left_s()
         try:
-            outlook = look_ahead(open_origin(root), place, Selection(), listing_s=LISTING_SHARE * left_s)
+            outlook = look_ahead(open_source(root), place, Selection(), listing_s=LISTING_SHARE * left_s)
         except FlatoutError as error:
             return f"{error}: {by_hand}"
         if outlook is None:
@@ -135,15 +135,15 @@ class LocalCopy:
         """
         if self._given is not None or self.cost is not None:
             return
-        from flatout.stage.open_origin import open_origin
-        from flatout.stage.page_cache import drop
+        from flatout.stage.destination.page_cache import drop
         from flatout.stage.selection import Selection
+        from flatout.stage.sources.open import open_source
         from flatout.stage.staging import stage
 
         root, _, place = str(settings["read_from"]).partition("=")
         self._say(f"staging {root} to {place}, about {duration(self._predicted_s)} (predicted)")
         self._made = str(settings["read_from"])
-        summary = stage(open_origin(root), Path(place), Selection())
+        summary = stage(open_source(root), Path(place), Selection())
         if summary.failed:
             raise FlatoutError(f"{summary.failed} files could not be staged, such as {summary.failures[0]}")
         # What was written a moment ago is in memory, which would make the disk look faster than it is.
@@ -169,7 +169,7 @@ class LocalCopy:
         """Remove what was made, unless these settings, which were kept, read from it."""
         if not self._made or self._made == settings.get("read_from"):
             return
-        from flatout.stage.names import state_folder
+        from flatout.stage.destination.safe_paths import state_folder
 
         place = Path(self._made.partition("=")[2])
         for folder in (state_folder(place), place):

@@ -12,9 +12,9 @@ import numpy as np
 from flatout.compare.in_turn import turn
 from flatout.compare.ratio import Ratio, of_pairs, of_two
 from flatout.compare.speed import Speed
-from flatout.diagnose.thresholds import NOISE_SHARE
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.trials.losses import LossCheck, check
-from flatout.trials.side import OK, Side
+from flatout.trials.trial_run import OK, TrialRun
 
 MOST_PAIRS = 4
 # A remedy that loses this much in its first pair is not worth a second one.
@@ -22,7 +22,7 @@ HOPELESS = 0.95
 # One pause that takes this share of a window, and has none like it on the other side, is the machine's.
 _STALL_SHARE = 0.25
 
-Run = Callable[[Mapping[str, Any]], Side]
+Run = Callable[[Mapping[str, Any]], TrialRun]
 
 
 @dataclass
@@ -36,9 +36,9 @@ class Pairs:
         stalled: pairs that were left out.
     """
 
-    a: list[Side] = field(default_factory=list)
-    b: list[Side] = field(default_factory=list)
-    failed: Side | None = None
+    a: list[TrialRun] = field(default_factory=list)
+    b: list[TrialRun] = field(default_factory=list)
+    failed: TrialRun | None = None
     stalled: int = 0
     failed_without: bool = False
 
@@ -110,17 +110,17 @@ def gains(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:
     return ratio.pairs >= 2 and ratio.low > 1.0 + threshold
 
 
-def _speeds(sides: Sequence[Side]) -> list[Speed]:
+def _speeds(sides: Sequence[TrialRun]) -> list[Speed]:
     return [side.speed for side in sides if side.speed is not None]
 
 
-def _stalled(a: Side, b: Side) -> bool:
+def _stalled(a: TrialRun, b: TrialRun) -> bool:
     """Whether one side stood still once for long, and the other did not."""
     pauses = [_longest(side) for side in (a, b)]
     return abs(pauses[0] - pauses[1]) > _STALL_SHARE
 
 
-def _longest(side: Side) -> float:
+def _longest(side: TrialRun) -> float:
     """Share of the window that the longest step took, less what a mean step takes."""
     assert side.speed is not None, "only sides that count are asked"
     steps = side.speed.steps_s

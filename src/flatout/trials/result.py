@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flatout.compare.ratio import Ratio
-from flatout.diagnose.result import Gain, Plan
+from flatout.results import Gain, RemedyBundle
 
 KEPT, DROPPED = "kept", "dropped"
 UNCONFIRMED = "unconfirmed"  # its only pair gained, and there was no time for another one
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """One trial.
 
     Attributes:
@@ -53,7 +53,7 @@ class Tried:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Tried:
+    def from_dict(cls, fields: Mapping[str, Any]) -> Trial:
         """The same again."""
         ratio = fields.get("ratio")
         return cls(
@@ -101,7 +101,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixResult:
     """The outcome of ``flatout fix``.
 
     Attributes:
@@ -125,7 +125,7 @@ class Fixed:
     before: float
     unit: str
     verdict: str
-    tried: tuple[Tried, ...]
+    tried: tuple[Trial, ...]
     untried: tuple[tuple[str, str], ...]
     proof: Proof | None
     ended: str
@@ -134,20 +134,20 @@ class Fixed:
     seconds: float
     interrupted: bool = False
     loader: Mapping[str, Any] = field(default_factory=dict)
-    plans: tuple[Plan, ...] = ()
+    plans: tuple[RemedyBundle, ...] = ()
 
     @property
-    def kept(self) -> tuple[Tried, ...]:
+    def kept(self) -> tuple[Trial, ...]:
         """What made it faster, in the order in which it was added."""
         return tuple(trial for trial in self.tried if trial.outcome == KEPT)
 
     @property
-    def promising(self) -> tuple[Tried, ...]:
+    def promising(self) -> tuple[Trial, ...]:
         """What gained in the only pair that there was time for, the surest first."""
         found = [trial for trial in self.tried if trial.outcome == UNCONFIRMED]
         return tuple(sorted(found, key=lambda trial: -(trial.ratio.low if trial.ratio else 0.0)))
 
-    def dropped_from(self, plan: Plan) -> tuple[Tried, ...]:
+    def dropped_from(self, plan: RemedyBundle) -> tuple[Trial, ...]:
         """Trials of this plan's remedies that did not end well."""
         return dropped_from(plan, self.tried)
 
@@ -158,10 +158,10 @@ class Fixed:
 
 
 @dataclass
-class Progressing:
+class TrialLog:
     """Trials so far, which grow while they are made."""
 
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[Trial] = field(default_factory=list)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Progressing:
         return merged([trial for trial in self.tried if trial.outcome == KEPT])
 
 
-def dropped_from(plan: Plan, tried: Sequence[Tried]) -> tuple[Tried, ...]:
+def dropped_from(plan: RemedyBundle, tried: Sequence[Trial]) -> tuple[Trial, ...]:
     """Trials of a plan's remedies, at any value, that did not end well."""
     bad = [trial for trial in tried if trial.outcome not in (KEPT, UNCONFIRMED)]
     return tuple(

@@ -13,10 +13,10 @@ from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
-from flatout.diagnose.result import Cause, NotMeasured
-from flatout.diagnose.view import View
+from flatout.measure.measured_run import MeasuredRun
+from flatout.results import Cause, NotMeasured
 
-CauseFunction = Callable[[View], Cause | NotMeasured | None]
+CauseFunction = Callable[[MeasuredRun], Cause | NotMeasured | None]
 
 CAUSES: tuple[CauseFunction, ...] = (
     no_workers,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.accounts import COMPUTE_ACCOUNTS
 from flatout.diagnose.causes.fetching import hottest
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent
+from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import duration, percent
 
 # Cost the same whatever the batch size: they work on parameters, not on samples.
 FIXED_ACCOUNTS = ("optimizer", "collective")
@@ -17,7 +17,7 @@ FIXED_ACCOUNTS = ("optimizer", "collective")
 _FIXED_SHARE = 0.25
 
 
-def small_batch(view: View) -> Cause | NotMeasured | None:
+def small_batch(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Costs of a step that do not depend on the batch size are most of what a larger batch could save."""
     model = fit(view)
     if model is None:
@@ -49,7 +49,7 @@ def small_batch(view: View) -> Cause | NotMeasured | None:
     return NotMeasured("small_batch", because)
 
 
-def _small_batch_on_gpu(view: View) -> Cause | NotMeasured | None:
+def _small_batch_on_gpu(view: MeasuredRun) -> Cause | NotMeasured | None:
     busy = view.usage.device_busy_share
     if busy is None:
         return NotMeasured("small_batch", "the GPU's busy time was not measured")
@@ -72,7 +72,7 @@ def _small_batch_on_gpu(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def device_sync(view: View) -> Cause | NotMeasured | None:
+def device_sync(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Reading values back makes the host wait for the GPU, which then waits for the host."""
     if view.uses_gpu is False:
         return NotMeasured("device_sync", "the training ran on the CPU: there is no asynchronous device to wait for")
@@ -104,7 +104,7 @@ def device_sync(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def compute_bound(view: View) -> Cause | NotMeasured | None:
+def compute_bound(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Healthy: the model's own computation is most of the time, and batches are there when it wants them."""
     wait = view.ledger.share("batch_wait")
     compute = view.seconds(*COMPUTE_ACCOUNTS) / view.ledger.window_s if view.ledger.window_s > 0 else 0.0
@@ -132,18 +132,18 @@ def compute_bound(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def _waited_for_ranks_s(view: View) -> float:
+def _waited_for_ranks_s(view: MeasuredRun) -> float:
     """Seconds in which this rank waited for another one: no cost of communication."""
     ranks = view.ranks
     return ranks.waited_share * view.ledger.window_s if ranks is not None and ranks.straggler != ranks.lead else 0.0
 
 
-def _host_share(view: View) -> float:
+def _host_share(view: MeasuredRun) -> float:
     """Time in which the host visibly does something else than feed the GPU."""
     accounts = ("host_other", "logging", "checkpoint", "validation", "epoch_boundary")
     return view.seconds(*accounts) / view.ledger.window_s
 
 
-def _batch(view: View) -> str:
+def _batch(view: MeasuredRun) -> str:
     size = view.loading.batch_size if view.loading else None
     return "the batch size is not known" if size is None else f"batch size {size}"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.result import Evidence, Line, NotMeasured
-from flatout.diagnose.thresholds import NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.rate_model import RateModel, fit
+from flatout.results import Evidence, Line, NotMeasured
+from flatout.wording import duration, percent
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Split:
         return Evidence(text, values)
 
 
-def data_of(view: View, id: str) -> tuple[Loading, RateModel] | NotMeasured | None:
+def data_of(view: MeasuredRun, id: str) -> tuple[LoaderStats, RateModel] | NotMeasured | None:
     """The loader and the fitted model, or why a cause in the data path cannot be judged.
 
     None: it cannot apply, because input that comes from no DataLoader holds nothing up.
@@ -61,7 +61,7 @@ def data_of(view: View, id: str) -> tuple[Loading, RateModel] | NotMeasured | No
     return view.loading, model
 
 
-def split(loading: Loading) -> Split:
+def split(loading: LoaderStats) -> Split:
     """Divide the mean fetch."""
     fetch_s = _mean(loading.fetch_s)
 

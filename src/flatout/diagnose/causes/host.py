@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 from flatout.diagnose.causes.fetching import hottest
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import MATERIAL_SHARE, NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.fetch_changes import freeing_s
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import duration, percent
 
 _NO_STEP = "no training step was seen after the first one"
 
 
-def main_process_work(view: View) -> Cause | NotMeasured | None:
+def main_process_work(view: MeasuredRun) -> Cause | NotMeasured | None:
     """The user's own code between the phases of a step."""
     return _in_step(view, "main_process_work", "host_other", "other code in the training process", 0.8)
 
 
-def own_input(view: View) -> Cause | NotMeasured | None:
+def own_input(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Batches that come from no DataLoader: the training makes them itself, or waits for what makes them."""
     if view.loading is not None:
         return None
     return _in_step(view, "own_input", "batch_wait", "input that comes from no DataLoader", 0.8)
 
 
-def logging(view: View) -> Cause | NotMeasured | None:
+def logging(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Writing logs and metrics from the training loop."""
     return _in_step(view, "logging", "logging", "writing logs and metrics", 0.9)
 
 
-def checkpoint(view: View) -> Cause | NotMeasured | None:
+def checkpoint(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Writing checkpoints while the training stands still."""
     return _between_steps(view, "checkpoint", NOISE_SHARE, "writing checkpoints", view.checkpoints, "write")
 
 
-def validation(view: View) -> Cause | NotMeasured | None:
+def validation(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Validating more often than the training can afford.
 
     Validation is wanted work: it is called a fault only where removing all of it would be a material gain.
@@ -44,7 +44,7 @@ def validation(view: View) -> Cause | NotMeasured | None:
     return _between_steps(view, "validation", MATERIAL_SHARE, "validation", view.validations, "pass")
 
 
-def epoch_start(view: View) -> Cause | NotMeasured | None:
+def epoch_start(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Beginning an epoch takes long in the training process: building lists, shuffling, sampling.
 
     Starting workers and shutting them down is another cause, and another part of the account.
@@ -69,7 +69,7 @@ def epoch_start(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def _in_step(view: View, id: str, account: str, what: str, confidence: float) -> Cause | NotMeasured | None:
+def _in_step(view: MeasuredRun, id: str, account: str, what: str, confidence: float) -> Cause | NotMeasured | None:
     """Work that overlaps with the workers: it counts only as far as batches would be there in time."""
     model = fit(view)
     if model is None:
@@ -97,7 +97,7 @@ def _in_step(view: View, id: str, account: str, what: str, confidence: float) ->
     )
 
 
-def _never_sampled(view: View, account: str) -> tuple[Evidence, ...]:
+def _never_sampled(view: MeasuredRun, account: str) -> tuple[Evidence, ...]:
     """Where the code lies that the samples have not met, if that is a material part."""
     found = view.ledger.account(account)
     parts = [child for child in found.children if child.id.startswith(f"{account}.between.")] if found else []
@@ -108,7 +108,7 @@ def _never_sampled(view: View, account: str) -> tuple[Evidence, ...]:
 
 
 def _between_steps(
-    view: View, id: str, least: float, what: str, times: int | None, noun: str
+    view: MeasuredRun, id: str, least: float, what: str, times: int | None, noun: str
 ) -> Cause | NotMeasured | None:
     """Work during which no step runs: all of it counts."""
     if view.ledger.window_s <= 0:

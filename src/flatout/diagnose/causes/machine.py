@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.accounts import COMPUTE_ACCOUNTS
 from flatout.diagnose.causes.fetching import hottest
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import DOMINANT_SHARE, NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent
+from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import duration, percent
 
 _IDLE_GPU = 0.05  # a GPU that runs kernels less than this is used by nobody
 
 
-def throttled(view: View) -> Cause | NotMeasured | None:
+def throttled(view: MeasuredRun) -> Cause | NotMeasured | None:
     """A quota takes the cores away, or the GPU lowers its clocks because of heat or power supply."""
     usage = view.usage
     cpu, gpu = usage.throttled_share or 0.0, usage.gpu_throttled_share or 0.0
@@ -37,7 +37,7 @@ def throttled(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def cpu_training(view: View) -> Cause | NotMeasured | None:
+def cpu_training(view: MeasuredRun) -> Cause | NotMeasured | None:
     """The training computes on the CPU of a machine that has a GPU."""
     gpus = view.machine.get("gpus")
     if not isinstance(gpus, list | tuple) or not gpus or view.uses_gpu:
@@ -69,7 +69,7 @@ def cpu_training(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def h2d(view: View) -> Cause | NotMeasured | None:
+def h2d(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Copies of batches to the GPU hold up the training: from memory that is not pinned, or waited for."""
     if view.uses_gpu is False:
         return None

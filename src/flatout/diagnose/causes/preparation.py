@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from flatout.diagnose.causes.fetching import data_of, hottest, split
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.fetch_changes import (
     DECODE_GROUPS,
     TRANSFORM_GROUPS,
@@ -17,6 +15,8 @@ from flatout.predict.fetch_changes import (
     without_groups,
 )
 from flatout.predict.pipeline import Change
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import duration, percent
 
 _GROUP_WORDS = {
     "decode": "decoding",
@@ -27,17 +27,17 @@ _GROUP_WORDS = {
 }
 
 
-def cpu_decode(view: View) -> Cause | NotMeasured | None:
+def cpu_decode(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Decoding or decompressing files uses the time of the cores that fetch."""
     return _preparation(view, "cpu_decode", DECODE_GROUPS, "decoding files uses up the time of the fetching cores")
 
 
-def cpu_transform(view: View) -> Cause | NotMeasured | None:
+def cpu_transform(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Resizing, augmenting and the data set's own code use the time of the cores that fetch."""
     return _preparation(view, "cpu_transform", TRANSFORM_GROUPS, "transforms use up the time of the fetching cores")
 
 
-def _slowest_part(loading: Loading, id: str) -> tuple[Evidence, ...]:
+def _slowest_part(loading: LoaderStats, id: str) -> tuple[Evidence, ...]:
     """The transform that costs most, where the pipeline's parts were timed."""
     if id != "cpu_transform" or not loading.transforms or not len(loading.item_s):
         return ()
@@ -52,7 +52,7 @@ def _slowest_part(loading: Loading, id: str) -> tuple[Evidence, ...]:
     )
 
 
-def _preparation(view: View, id: str, groups: tuple[str, ...], title: str) -> Cause | NotMeasured | None:
+def _preparation(view: MeasuredRun, id: str, groups: tuple[str, ...], title: str) -> Cause | NotMeasured | None:
     data = data_of(view, id)
     if not isinstance(data, tuple):
         return data

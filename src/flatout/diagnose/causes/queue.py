@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 
 from flatout.diagnose.causes.fetching import data_of, hottest, split
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent, size
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.fetch_changes import COPY_BPS, LARGE_BATCH, collate_share, fewer_bytes, freeing_s, group_share
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.predict.workers import enough_prefetch
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import duration, percent, size
 
 # Supply that exceeds the demand by less is not told from one that just meets it.
 _AMPLE = 1.1
 
 
-def sample_skew(view: View) -> Cause | NotMeasured | None:
+def sample_skew(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Slow samples hold up batches behind them that are made already, since batches are delivered in order."""
     data = data_of(view, "sample_skew")
     if not isinstance(data, tuple):
@@ -57,7 +57,7 @@ def sample_skew(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def shallow_prefetch(view: View) -> Cause | NotMeasured | None:
+def shallow_prefetch(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Workers make batches fast enough on average, but too few are made ahead to carry a slow spell."""
     data = data_of(view, "shallow_prefetch")
     if not isinstance(data, tuple):
@@ -93,7 +93,7 @@ def shallow_prefetch(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def fat_samples(view: View) -> Cause | NotMeasured | None:
+def fat_samples(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Handing batches from the workers to the training takes long, since they are large."""
     data = data_of(view, "fat_samples")
     if not isinstance(data, tuple):
@@ -139,7 +139,7 @@ def fat_samples(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def slow_collate(view: View) -> Cause | NotMeasured | None:
+def slow_collate(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Putting samples together into a batch takes longer than copying them."""
     data = data_of(view, "slow_collate")
     if not isinstance(data, tuple):
@@ -170,7 +170,7 @@ def slow_collate(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def serialized_workers(view: View) -> Cause | NotMeasured | None:
+def serialized_workers(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Workers wait for each other at a lock, or for one thing that only one of them can use."""
     data = data_of(view, "serialized_workers")
     if not isinstance(data, tuple):

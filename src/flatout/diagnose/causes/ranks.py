@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import DOMINANT_SHARE, NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import duration, percent
 
 
-def rank_straggler(view: View) -> Cause | NotMeasured | None:
+def rank_straggler(view: MeasuredRun) -> Cause | NotMeasured | None:
     """One rank comes last to the exchange of gradients in most steps, and all others wait for it."""
     ranks = view.ranks
     if ranks is None:

@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 from flatout.diagnose.causes.fetching import data_of, hottest, split
 from flatout.diagnose.causes.storage import source_evidence
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, size
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.fetch_changes import (
     read_bytes,
     reading_less,
@@ -18,6 +16,8 @@ from flatout.predict.fetch_changes import (
     storage_share,
     without_reading,
 )
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import duration, size
 
 # Compressed files are read in less than they are used in; float data in just as much. Four times is another matter.
 _AMPLIFIED = 4.0
@@ -27,7 +27,7 @@ _LARGE_BYTES = 1 << 20
 _SEVERAL_FILES = 2.0
 
 
-def read_amplification(view: View) -> Cause | NotMeasured | None:
+def read_amplification(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Far more bytes are read, or unpacked, than the samples keep."""
     data = data_of(view, "read_amplification")
     if not isinstance(data, tuple):
@@ -62,7 +62,7 @@ def read_amplification(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def storage_bandwidth(view: View) -> Cause | NotMeasured | None:
+def storage_bandwidth(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Large samples are waited for: the bytes, and not the first of them, take the time."""
     return _reading(
         view,
@@ -72,7 +72,7 @@ def storage_bandwidth(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def small_files(view: View) -> Cause | NotMeasured | None:
+def small_files(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Each sample opens several files, and each of them is waited for."""
     return _reading(
         view,
@@ -85,7 +85,9 @@ def small_files(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def _reading(view: View, id: str, title: str, applies: Callable[[Loading], bool]) -> Cause | NotMeasured | None:
+def _reading(
+    view: MeasuredRun, id: str, title: str, applies: Callable[[LoaderStats], bool]
+) -> Cause | NotMeasured | None:
     data = data_of(view, id)
     if not isinstance(data, tuple):
         return data
@@ -118,7 +120,7 @@ def _reading(view: View, id: str, title: str, applies: Callable[[Loading], bool]
     )
 
 
-def cold_cache(view: View) -> Cause | NotMeasured | None:
+def cold_cache(view: MeasuredRun) -> Cause | NotMeasured | None:
     """The first pass reads from storage and takes longer than later ones, which read from memory."""
     epochs = view.ledger.epochs
     cold = [epoch for epoch in epochs if epoch.cold and epoch.steps]
@@ -146,6 +148,6 @@ def cold_cache(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def _amplified(view: View) -> bool:
+def _amplified(view: MeasuredRun) -> bool:
     used, read = sample_bytes(view.loading) if view.loading else None, read_bytes(view)
     return bool(used and read and read / used >= _AMPLIFIED)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from flatout.diagnose.causes.fetching import data_of, hottest, split
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import NOISE_SHARE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import duration, percent, size
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.fetch_changes import storage_share, without_reading
 from flatout.predict.pipeline import Change
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import duration, percent, size
 
 
-def source_evidence(loading: Loading) -> tuple[Evidence, ...]:
+def source_evidence(loading: LoaderStats) -> tuple[Evidence, ...]:
     """Who was read from, with what, and how long a file is waited for."""
     evidence = []
     by = f" with {loading.client}" if loading.client else ""
@@ -29,7 +29,7 @@ def source_evidence(loading: Loading) -> tuple[Evidence, ...]:
     return tuple(evidence)
 
 
-def storage_latency(view: View) -> Cause | NotMeasured | None:
+def storage_latency(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Fetches are blocked in reads of a disk or a network, and the training waits for them."""
     data = data_of(view, "storage_latency")
     if not isinstance(data, tuple):

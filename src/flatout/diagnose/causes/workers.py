@@ -7,21 +7,21 @@ from dataclasses import replace
 import numpy as np
 
 from flatout.diagnose.causes.fetching import data_of, split
-from flatout.diagnose.loading import Loading
-from flatout.diagnose.result import Cause, Evidence, NotMeasured
-from flatout.diagnose.thresholds import NOISE_SHARE, SATURATED_RUNQUEUE
-from flatout.diagnose.view import View
-from flatout.diagnose.wording import counted, duration, percent
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.thresholds import NOISE_SHARE, SATURATED_RUNQUEUE
 from flatout.predict.fetch_changes import SEVERAL_THREADS, computing_threads, storage_share
 from flatout.predict.pipeline import Change
 from flatout.predict.workers import enough_workers
+from flatout.results import Cause, Evidence, NotMeasured
+from flatout.wording import counted, duration, percent
 
 # A p95 this many times the median means that single batches hold up the ordered queue: more workers then give less
 # than a model of means predicts.
 _SKEWED = 5.0
 
 
-def no_workers(view: View) -> Cause | NotMeasured | None:
+def no_workers(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Fetching in the training process, one batch after the other, though workers could do it meanwhile."""
     data = data_of(view, "no_workers")
     if not isinstance(data, tuple):
@@ -54,7 +54,7 @@ def no_workers(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def too_few_workers(view: View) -> Cause | NotMeasured | None:
+def too_few_workers(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Batches arrive at W / (time of a fetch), while cores or latency leave room for more at once."""
     data = data_of(view, "too_few_workers")
     if not isinstance(data, tuple):
@@ -100,7 +100,7 @@ def too_few_workers(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def too_many_workers(view: View) -> Cause | NotMeasured | None:
+def too_many_workers(view: MeasuredRun) -> Cause | NotMeasured | None:
     """More runnable threads than cores: they take turns, and disturb each other and the training process."""
     data = data_of(view, "too_many_workers")
     if not isinstance(data, tuple):
@@ -147,7 +147,7 @@ def too_many_workers(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def worker_restart(view: View) -> Cause | NotMeasured | None:
+def worker_restart(view: MeasuredRun) -> Cause | NotMeasured | None:
     """Workers are started anew for every epoch, and the training waits for them."""
     data = data_of(view, "worker_restart")
     if not isinstance(data, tuple):
@@ -185,7 +185,7 @@ def worker_restart(view: View) -> Cause | NotMeasured | None:
     )
 
 
-def _skew(loading: Loading) -> float | None:
+def _skew(loading: LoaderStats) -> float | None:
     if len(loading.fetch_s) == 0:
         return None
     median = float(np.median(loading.fetch_s))

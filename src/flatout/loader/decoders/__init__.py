@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.errors import UsageError
-from flatout.loader.contract import Decoder
+from flatout.loader.interfaces import Decoder
 
 NAMES = ("torchvision", "pillow", "nvjpeg", "dali")
 

@@ -10,8 +10,8 @@ from torch.nn.functional import interpolate
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from flatout.errors import UsageError
-from flatout.loader.contract import Crop
 from flatout.loader.decoders.pillow import PillowDecoder
+from flatout.loader.interfaces import Crop
 
 
 class NvjpegDecoder:

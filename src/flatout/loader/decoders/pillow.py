@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from flatout.loader.contract import BadImage, Crop
+from flatout.loader.interfaces import BadImage, Crop
 
 ORIENTATION = 0x0112  # EXIF
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from flatout.loader.contract import Crop
 from flatout.loader.decoders.pillow import PillowDecoder
+from flatout.loader.interfaces import Crop
 
 
 class TorchvisionDecoder:

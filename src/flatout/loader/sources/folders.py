@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.loader.contract import Sample
-from flatout.loader.file_names import EXTENSIONS
+from flatout.formats.image_names import EXTENSIONS
+from flatout.loader.interfaces import Sample
 
 
-class FolderSource:
+class ImageFolderSource:
     """Image files below a folder, in the order of their paths."""
 
     only_threads: str | None = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from flatout import extras
 from flatout.errors import UsageError
-from flatout.loader.contract import Sample
-from flatout.loader.file_names import EXTENSIONS
-from flatout.stage.failures import Failure
-from flatout.stage.open_origin import open_origin
-from flatout.stage.origins import Entry, Origin
-from flatout.stage.patience import read_patiently
+from flatout.formats.image_names import EXTENSIONS
+from flatout.loader.interfaces import Sample
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.open import open_source
+from flatout.stage.sources.retries import read_patiently
 
 
 class ObjectSource:
@@ -30,7 +30,7 @@ class ObjectSource:
         """
         extras.require("stage")
         self.address = address
-        self._origin: Origin = open_origin(address)
+        self._origin: Source = open_source(address)
         try:
             entries = [entry for entry in self._origin.entries() if entry.key.lower().endswith(EXTENSIONS)]
         except Failure as error:
@@ -40,7 +40,7 @@ class ObjectSource:
         names = tuple(sorted({entry.key.partition("/")[0] for entry in entries})) if labelled else ()
         self.classes: tuple[str, ...] = names if classes is None else classes
         label = {name: place for place, name in enumerate(self.classes)}
-        found: list[tuple[Sample, Entry]] = []
+        found: list[tuple[Sample, ObjectInfo]] = []
         for entry in sorted(entries):
             own = label.get(entry.key.partition("/")[0], -1) if labelled else -1
             if own >= 0 or not labelled:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.loader.contract import Sample
-from flatout.loader.packed import read_index
+from flatout.formats.packed import read_index
+from flatout.loader.interfaces import Sample
 from flatout.loader.sources.descriptors import Descriptors
 
 

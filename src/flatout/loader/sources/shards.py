@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flatout.errors import UsageError
-from flatout.loader.contract import Sample
-from flatout.loader.file_names import EXTENSIONS
+from flatout.formats.image_names import EXTENSIONS
+from flatout.loader.interfaces import Sample
 from flatout.loader.sources.descriptors import Descriptors
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.loader.contract import Sample
+from flatout.loader.interfaces import Sample
 
 
 class TableSource:

@@ -5,7 +5,7 @@ import functools
 import io
 import os
 
-from ..read_cache import ReadCache
+from ..file_cache.read_cache import ReadCache
 from ..unbound import Unbound
 from . import c_readers
 

@@ -7,7 +7,7 @@ import torch
 from torch import is_grad_enabled
 from torch.nn import Module
 
-from ..patching import is_compiling
+from ..wrap import is_compiling
 from . import gradient_scaling
 
 SETTINGS = ("autocast", "channels_last", "compile")

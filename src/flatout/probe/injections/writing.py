@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..sinks import METRIC_WRITERS
+from ..hooks.sinks import METRIC_WRITERS
 
 SETTINGS = ("checkpoint_beside", "checkpoint_every", "log_every")
 

@@ -1,0 +1,1 @@
+"""File formats that the loader reads and staging writes."""

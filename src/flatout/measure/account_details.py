@@ -1,0 +1,289 @@
+"""What an account consists of: its children, its lines of code and a note, for one interval of the record."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+import numpy as np
+
+from flatout import wording
+from flatout.measure import batch_wait
+from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, Charged
+from flatout.measure.batch_wait import Wait, divide_waits
+from flatout.measure.loader_processes import LoaderProcesses
+from flatout.measure.samples import TOP_LINES, frames_of, top_lines, weigh_lines
+from flatout.measure.timeline import Ints
+from flatout.measure.training import Training
+from flatout.probe import events as kinds
+from flatout.record import Names, ends
+from flatout.results import Account, Line
+
+SAMPLED = ("forward", "loss", "backward", "optimizer", "checkpoint", "validation", "logging", "epoch_boundary")
+GROUP_LABELS = {"other": "other functions"}
+BOUNDARY_CHILDREN = {
+    kinds.ITER_START: ("start", "starting an epoch (sampler, lists)"),
+    kinds.WORKER_START: ("worker_startup", "waiting until new workers were ready"),
+    kinds.ITER_END: ("end", "ending an epoch (shutting workers down)"),
+}
+LAUNCH = ("launch", "starting worker processes")
+_LOADER = re.compile(r"torch/utils/data/dataloader\.py$")
+_LAUNCHING = re.compile(r"/(multiprocessing|concurrent)/|/(subprocess|threading)\.py$")
+
+
+@dataclass(frozen=True)
+class Window:
+    """The interval that a ledger divides, and what is needed to explain its accounts."""
+
+    training: Training
+    charged: Charged
+    side: LoaderProcesses | None
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        """Length of the interval."""
+        return (self.end_ns - self.begin_ns) / 1e9
+
+    def account(self, id: str, label: str, seconds: float, children: tuple[Account, ...] = ()) -> Account:
+        """An account with its share of the interval."""
+        return Account(id, label, seconds, self.share(seconds), children)
+
+    def share(self, seconds: float) -> float:
+        """Share of the interval."""
+        return seconds / self.seconds if self.seconds else 0.0
+
+
+def explain(window: Window, id: str, seconds: float, imports_s: float = 0.0) -> Account:
+    """One top-level account with what is known about it. ``imports_s`` is the part of host_other spent on imports."""
+    rows = window.charged.rows(id, window.begin_ns, window.end_ns)
+    children: tuple[Account, ...] = ()
+    lines: tuple[Line, ...] = ()
+    note = None
+    if id == "batch_wait":
+        children, note = _batch_wait(window, rows)
+        if window.training.loader is None:
+            lines = _sampled(window, rows, seconds)
+    elif id == "host_other":
+        children, lines = _host_other(window, rows, imports_s)
+    elif id in ("device_sync", "h2d"):
+        lines = _sites(window, rows)
+    elif id in SAMPLED:
+        lines = _sampled(window, rows, seconds)
+    if id == "logging":
+        children = _by_name(window, rows, id)
+    elif id == "checkpoint":
+        children, note = _by_name(window, rows, id), _checkpoint_note(window)
+    elif id == "epoch_boundary":
+        children = _boundaries(window, rows)
+    return Account(id, LABELS[id], seconds, window.share(seconds), children, lines, note)
+
+
+def _sampled(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...]:
+    """The hottest lines of the stack samples in some pieces."""
+    return top_lines(weigh_lines(window.charged.samples.take(np.isin(window.charged.sample_piece, rows))), seconds)
+
+
+def _lengths(window: Window, rows: Ints) -> Ints:
+    """Length of each piece inside the interval, ns."""
+    pieces = window.charged.pieces
+    return np.minimum(pieces.end[rows], window.end_ns) - np.maximum(pieces.start[rows], window.begin_ns)
+
+
+def _batch_wait(window: Window, rows: Ints) -> tuple[tuple[Account, ...], str | None]:
+    """The wait by what the worker waited for did, its fetches by what the stack samples say."""
+    if window.side is None:
+        return (), None
+    pieces, spans = window.charged.pieces, window.charged.spans
+    owner = spans[pieces.owner[rows]]
+    # A second training loader has workers of its own, which are not told apart further.
+    mine = (owner["arg"] == window.side.loader) & (owner["kind"] == kinds.BATCH_WAIT)
+    wait = Wait(
+        np.maximum(pieces.start[rows], window.begin_ns)[mine],
+        np.minimum(pieces.end[rows], window.end_ns)[mine],
+        (((owner["b"] >> 32) & 0xFFFF) - 1)[mine].astype(np.int64),
+        owner["a"][mine].astype(np.int64),
+    )
+    totals = divide_waits(window.training, wait, window.side.teams)
+    totals["other"] += float(_lengths(window, rows)[~mine].sum()) / 1e9
+    functions = window.side.functions
+    groups = {"fetch_cpu": functions.cpu_groups, "fetch_blocked": functions.blocked_groups}
+    lines = {"fetch_cpu": functions.cpu_lines, "fetch_blocked": functions.blocked_lines}
+    children = []
+    for state, label in batch_wait.LABELS.items():
+        seconds = totals[state]
+        if seconds <= 0:
+            continue
+        id = f"batch_wait.{state}"
+        inner = tuple(
+            window.account(f"{id}.{group}", GROUP_LABELS.get(group, group), seconds * share)
+            for group, share in groups.get(state, {}).items()
+        )
+        children.append(
+            Account(
+                id,
+                label,
+                seconds,
+                window.share(seconds),
+                inner,
+                top_lines(lines.get(state, {}), seconds),
+                batch_wait.NO_SCHED if state == batch_wait.UNDIVIDED else None,
+            )
+        )
+    return _largest_first(children), None
+
+
+def _host_other(window: Window, rows: Ints, imports_s: float) -> tuple[tuple[Account, ...], tuple[Line, ...]]:
+    """Other code by its hottest lines: the samples of each kind of gap share out that kind's time."""
+    charged = window.charged
+    in_gaps = charged.samples.take(np.isin(charged.sample_piece, rows))
+    classes = charged.gap_class[rows]
+    of_sample = charged.gap_class[charged.sample_piece[np.isin(charged.sample_piece, rows)]]
+    seconds: dict[Line, float] = {}
+    named = 0.0
+    lengths = _lengths(window, rows) / 1e9
+    for gap_class in np.unique(of_sample).tolist():
+        weights = weigh_lines(in_gaps.take(of_sample == gap_class))
+        total = sum(weights.values())
+        share = float(lengths[classes == gap_class].sum())
+        for line, weight in weights.items() if total else ():
+            seconds[line] = seconds.get(line, 0.0) + share * weight / total
+            named += share * weight / total
+    lines = top_lines(seconds, named)
+    children = [
+        Account(
+            f"host_other.{PurePath(line.file).name}:{line.line}",
+            f"{PurePath(line.file).name}:{line.line} {line.source or line.function}".strip(),
+            line.seconds,
+            window.share(line.seconds),
+            (),
+            (line,),
+        )
+        for line in lines
+    ]
+    if imports_s:
+        children.append(window.account("host_other.imports", "imports", imports_s))
+    for gap_class in np.setdiff1d(classes, of_sample).tolist():
+        unseen = float(lengths[classes == gap_class].sum())
+        children.append(window.account(f"host_other.between.{gap_class}", _between(gap_class), unseen))
+    rest = float(lengths.sum()) - sum(child.seconds for child in children if child.id != "host_other.imports")
+    if children and rest > 1e-9:
+        children.append(window.account("host_other.rest", "other lines", rest))
+    return _largest_first(children), lines
+
+
+def _between(gap_class: int) -> str:
+    """Where code lies that was never sampled, from the kinds of spans before and after it."""
+    before, after = divmod(gap_class, 1000)
+    names = [
+        LABELS[ACCOUNTS[ACCOUNT_OF_KIND[kind]]] if ACCOUNT_OF_KIND.get(kind, IMPORTS) < len(ACCOUNTS) else "other code"
+        for kind in (before, after)
+    ]
+    return f"never sampled, between {names[0]} and {names[1]}"
+
+
+def _sites(window: Window, rows: Ints) -> tuple[Line, ...]:
+    """Lines of code that the events themselves name, with measured time."""
+    owner = window.charged.spans[window.charged.pieces.owner[rows]]
+    known = np.isin(owner["kind"], (kinds.BLOCKING_READ, kinds.H2D))
+    lengths = _lengths(window, rows)
+    names = window.training.process.names
+    lines = []
+    for id in np.unique(owner["arg"][known]).tolist():
+        site = names.get(id, "site")
+        if site:
+            seconds = float(lengths[known & (owner["arg"] == id)].sum()) / 1e9
+            function, source = str(site.get("function", "")), str(site.get("source", ""))
+            lines.append(Line(str(site.get("file")), int(site.get("line", 0)), function, source, seconds))
+    return tuple(sorted(lines, key=lambda line: -line.seconds)[:TOP_LINES])
+
+
+def _by_name(window: Window, rows: Ints, account: str) -> tuple[Account, ...]:
+    """Children by what the outermost event calls itself: a sink, a path."""
+    pieces, spans, names = window.charged.pieces, window.charged.spans, window.training.process.names
+    after = rows[pieces.owner[rows] < 0]
+    rows = rows[pieces.owner[rows] >= 0]
+    lengths = _lengths(window, rows)
+    arg = spans["arg"][pieces.owner[rows]]
+    children = []
+    if len(after):
+        children.append(
+            window.account(f"{account}.after", "with the file, right after", _lengths(window, after).sum() / 1e9)
+        )
+    for id in np.unique(arg).tolist():
+        name = names.text(id, "unknown")
+        seconds = float(lengths[arg == id].sum()) / 1e9
+        children.append(window.account(f"{account}.{name}", name, seconds))
+    if len(children) > TOP_LINES:
+        children = list(_largest_first(children))
+        rest = sum(child.seconds for child in children[TOP_LINES:])
+        label = f"{len(children) - TOP_LINES} others"
+        children = [*children[:TOP_LINES], window.account(f"{account}.rest", label, rest)]
+    return _largest_first(children)
+
+
+def _checkpoint_note(window: Window) -> str | None:
+    """How many checkpoints were written inside the interval, and how large."""
+    writes = window.training.kind(kinds.CHECKPOINT)
+    writes = writes[(writes["start"] >= window.begin_ns) & (writes["start"] < window.end_ns)]
+    # A framework's own span lies around the write that it makes: only outermost spans count.
+    outer = np.concatenate(([True], writes["start"][1:] >= np.maximum.accumulate(ends(writes))[:-1]))[: len(writes)]
+    size = int(writes["a"].sum())
+    return f"{int(outer.sum())} written, {wording.size(size) if size else 'size not measured'}"
+
+
+def _boundaries(window: Window, rows: Ints) -> tuple[Account, ...]:
+    """Epoch boundaries by what was done there."""
+    pieces, spans = window.charged.pieces, window.charged.spans
+    kind = spans["kind"][pieces.owner[rows]]
+    lengths = _lengths(window, rows)
+    children = []
+    for event, (name, label) in BOUNDARY_CHILDREN.items():
+        seconds = float(lengths[kind == event].sum()) / 1e9
+        if not seconds:
+            continue
+        account = window.account(f"epoch_boundary.{name}", label, seconds)
+        children += _epoch_start(window, rows[kind == event], account) if event == kinds.ITER_START else [account]
+    return _largest_first(children)
+
+
+def _epoch_start(window: Window, rows: Ints, whole: Account) -> list[Account]:
+    """The start of epochs, parted by its stack samples into starting processes and the rest, with the rest's lines."""
+    samples = window.charged.samples.take(np.isin(window.charged.sample_piece, rows))
+    launching = np.array([_launches(samples.names, stack) for stack in samples.stack.tolist()], bool)
+    total = float(samples.weight.sum())
+    if total > 0:
+        part = float(samples.weight[launching].sum()) / total
+    else:
+        teams = window.side.teams if window.side else ()
+        part = float(any(window.begin_ns <= team.begin_ns < window.end_ns for team in teams))
+    own_s = whole.seconds * (1.0 - part)
+    lines = top_lines(weigh_lines(samples.take(~launching)), own_s)
+    own = replace(window.account(whole.id, whole.label, own_s), lines=lines)
+    launch = window.account(f"epoch_boundary.{LAUNCH[0]}", LAUNCH[1], whole.seconds * part)
+    return [account for account in (own, launch) if account.seconds > 0]
+
+
+def _launches(names: Names, stack: int) -> bool:
+    """Whether a stack inside ``iter(loader)`` starts processes, or makes the queues to them."""
+    # A training process that was itself started by multiprocessing has that further out.
+    for place, frame in enumerate(frames_of(names, stack)):
+        if _LAUNCHING.search(str(frame[0])):
+            return True
+        if frame[4] or _LOADER.search(str(frame[0])):
+            return place == 0 and not frame[4]
+    return False
+
+
+def _largest_first(children: list[Account]) -> tuple[Account, ...]:
+    return tuple(sorted(children, key=lambda account: -account.seconds))
+
+
+def code_seconds(window: Window) -> tuple[dict[str, float], float, float]:
+    """Seconds by account inside the interval, those of imports among host_other, and the unaccounted rest."""
+    seconds = window.charged.seconds(window.begin_ns, window.end_ns)
+    imports = float(seconds[IMPORTS])
+    by_id = {id: float(seconds[code]) + (imports if id == "host_other" else 0.0) for id, code in CODE.items()}
+    return by_id, imports, float(seconds[IMPORTS + 1])

@@ -1,0 +1,174 @@
+"""Divide the wait for batches by what the worker that was waited for did at that time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatout.measure.timeline import GAP, Accrual, Floats, Ints, Pieces, exclusive_pieces, overlay, union
+from flatout.measure.training import Training
+from flatout.measure.worker_records import Fetches, WorkerGroup, fetch_events, fetch_table
+from flatout.probe import events as kinds
+from flatout.record import Events, ProcessRecord, ends
+
+# Children of batch_wait: id -> label. "fetch" is what could not be divided.
+LABELS = {
+    "fetch_cpu": "fetching: computing",
+    "fetch_runqueue": "fetching: waiting for a core",
+    "fetch_blocked": "fetching: blocked (storage, network, locks)",
+    "fetch": "fetching",
+    "collate": "collating",
+    "hand_over": "handing the batch over",
+    "worker_startup": "workers starting",
+    "idle": "worker without work",
+    "other": "other",
+}
+NO_SCHED = "on-CPU, run-queue and blocked time of fetches: not measured, because /proc/self/schedstat could not be read"
+UNDIVIDED = "fetch"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Pieces of time in which the training thread waited for a batch, one entry a piece."""
+
+    start_ns: Ints
+    end_ns: Ints
+    worker: Ints  # -1: not known
+    batch: Ints  # index in its pass
+
+
+class Activity:
+    """What one fetching thread did when: an accrual for each state."""
+
+    def __init__(self, events: Events, begin_ns: int, finish_ns: int, others: Events | None = None) -> None:
+        """Read one thread's ``events``; ``others`` are the events of its process's other threads."""
+        wanted = (kinds.INDEX_WAIT, kinds.FETCH, kinds.COLLATE, kinds.PUT, kinds.WORKER_START)
+        spans = events[np.isin(events["kind"], wanted)].copy()
+        # Before it exists a worker is not ready either.
+        early = spans["kind"] == kinds.WORKER_START
+        spans["duration"][early] += spans["start"][early] - begin_ns
+        spans["start"][early] = begin_ns
+        pieces = exclusive_pieces(spans["start"].astype(np.int64), ends(spans), begin_ns, finish_ns)
+        kind = np.where(pieces.owner == GAP, 0, spans["kind"][pieces.owner]) if len(spans) else np.zeros(len(pieces))
+        self.fetches: Fetches = fetch_table(events)
+        self._accruals: dict[str, Accrual] = {}
+        feeder = others[others["kind"] == kinds.SERIALIZE] if others is not None else spans[:0]
+        cut = overlay(pieces, union(feeder["start"], ends(feeder)))
+        kind = kind[cut.base]
+        pieces = Pieces(cut.start, cut.end, pieces.owner[cut.base])
+        # The feeder thread pickles a batch while the fetch thread goes on: that is the hand-over
+        # as far as the fetch thread does nothing else.
+        handing = (kind == kinds.PUT) | ((cut.cover >= 0) & np.isin(kind, (0, kinds.INDEX_WAIT)))
+        for state, mask in (
+            ("worker_startup", kind == kinds.WORKER_START),
+            ("collate", kind == kinds.COLLATE),
+            ("hand_over", handing),
+            ("idle", (kind == kinds.INDEX_WAIT) & ~handing),
+        ):
+            self._accruals[state] = Accrual(pieces.take(mask))
+        self.fetching = pieces.take(kind == kinds.FETCH)  # without the collate inside
+        self.collating = pieces.take(kind == kinds.COLLATE)
+        self._divide_fetches()
+
+    def _divide_fetches(self) -> None:
+        """Split fetching by each fetch's own scheduler counters; a collate is taken to run, not to block."""
+        table = self.fetches
+        row = np.searchsorted(table.start_ns, self.fetching.start, "right") - 1
+        collate = Accrual(self.collating).between(table.start_ns, table.end_ns) / 1e9
+        alone = np.maximum(table.wall_s - collate, 1e-12)
+        # The kernel's counters may run a tick ahead of the clock.
+        running = np.minimum(table.cpu_s + table.runqueue_s, table.wall_s)
+        running = np.minimum(np.maximum(running - collate, 0.0), alone)
+        on_core = table.cpu_s / np.maximum(table.cpu_s + table.runqueue_s, 1e-12)
+        known = ~np.isnan(table.cpu_s)
+        shares = {
+            "fetch_cpu": np.where(known, running * on_core / alone, 0.0),
+            "fetch_runqueue": np.where(known, running * (1.0 - on_core) / alone, 0.0),
+            "fetch_blocked": np.where(known, 1.0 - running / alone, 0.0),
+            UNDIVIDED: np.where(known, 0.0, 1.0),
+        }
+        for state, share in shares.items():
+            self._accruals[state] = Accrual(self.fetching, share[row] if len(share) else np.zeros(0))
+
+    def during(self, begin: Ints, finish: Ints) -> dict[str, Floats]:
+        """Nanoseconds in each state between each pair of times."""
+        return {state: accrual.between(begin, finish) for state, accrual in self._accruals.items()}
+
+    def fetch_end(self, batch: Ints, since: Ints, until: Ints) -> Ints:
+        """When the fetch of each batch ended: the latest one between ``since`` and ``until``; -1 for none."""
+        table = self.fetches
+        if not len(table):
+            return np.full(len(batch), -1, np.int64)
+        # One sorted run of fetches and questions: a question's answer is the last fetch before it.
+        count = len(table)
+        key = np.concatenate([table.batch, batch])
+        time = np.concatenate([table.end_ns, until])
+        asks = np.concatenate([np.zeros(count, np.int64), np.ones(len(batch), np.int64)])
+        order = np.lexsort((asks, time, key))
+        latest = np.maximum.accumulate(np.where(asks[order] == 0, np.arange(len(order)), -1))
+        answer = np.empty(len(order), np.int64)
+        answer[order] = np.where(latest >= 0, order[latest], -1)
+        answer = answer[count:]
+        found = answer >= 0
+        found[found] = (table.batch[answer[found]] == batch[found]) & (table.start_ns[answer[found]] >= since[found])
+        return np.where(found, table.end_ns[answer], -1)
+
+
+def divide_waits(training: Training, wait: Wait, teams: tuple[WorkerGroup, ...]) -> dict[str, float]:
+    """Seconds of the wait by what its worker did; ids as in LABELS, adding up to the whole wait.
+
+    Args:
+        training: the training side of the run.
+        wait: pieces of waiting, in time order.
+        teams: the loader's workers; empty when the batches are made in the training thread.
+    """
+    totals = dict.fromkeys(LABELS, 0.0)
+    arrivals = training.process.of_kinds(kinds.DESERIALIZE)
+    cut = overlay(
+        Pieces(wait.start_ns, wait.end_ns, np.arange(len(wait.start_ns))), union(arrivals["start"], ends(arrivals))
+    )
+    totals["hand_over"] += float((cut.end - cut.start)[cut.cover >= 0].sum())
+    row = cut.base[cut.cover < 0]
+    start, end = cut.start[cut.cover < 0], cut.end[cut.cover < 0]
+    worker, batch = wait.worker[row], wait.batch[row]
+    if not teams:
+        own = Activity(training.events, training.begin_ns, training.finish_ns)
+        _add(totals, own.during(start, end).items(), 1.0)
+    # Batch indices begin again with each pass.
+    passes = np.append(training.begin_ns, training.pass_starts)
+    pass_start = passes[np.searchsorted(training.pass_starts, start, "right")]
+    begins = np.array([team.begin_ns for team in teams], np.int64)
+    serving = np.searchsorted(begins, start, "right") - 1
+    for number, team in enumerate(teams):
+        for id, member in enumerate(team.members):
+            mine = (serving == number) & (worker == id)
+            unknown = (serving == number) & ((worker < 0) | (worker >= len(team.members)))
+            if member is None or not (mine.any() or unknown.any()):
+                continue
+            activity = worker_activity(member, training)
+            made = activity.fetch_end(batch[mine], np.maximum(pass_start[mine], team.begin_ns), end[mine])
+            # Once its batch is made, what is left of the wait is the hand-over, whatever the worker does by then.
+            made = np.where(made < 0, end[mine], np.clip(made, start[mine], end[mine]))
+            totals["hand_over"] += float((end[mine] - made).sum())
+            _add(totals, activity.during(start[mine], made).items(), 1.0)
+            # It is not known which worker was waited for: each counts for its part.
+            _add(totals, activity.during(start[unknown], end[unknown]).items(), 1.0 / len(team.members))
+    whole = float((wait.end_ns - wait.start_ns).sum())
+    found = sum(totals.values())
+    if found > whole:
+        totals = {id: part * whole / found for id, part in totals.items()}
+    totals["other"] = max(whole - found, 0.0)
+    return {id: nanoseconds / 1e9 for id, nanoseconds in totals.items()}
+
+
+def worker_activity(member: ProcessRecord, training: Training) -> Activity:
+    """What one worker's fetching thread did over the whole record."""
+    events = fetch_events(member)
+    return Activity(events, training.begin_ns, training.finish_ns, member.events)
+
+
+def _add(totals: dict[str, float], states: Iterable[tuple[str, Floats]], weight: float) -> None:
+    for state, nanoseconds in states:
+        totals[state] += float(nanoseconds.sum()) * weight

@@ -1,0 +1,149 @@
+"""Build the view of a recorded run."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.ledger import build_ledger
+from flatout.measure.loader import build_loading
+from flatout.measure.loader_processes import loader_processes
+from flatout.measure.measured_run import MeasuredRun, Process
+from flatout.measure.metrics import read_metrics
+from flatout.measure.ranks import build_ranks
+from flatout.measure.training import Training, find_training
+from flatout.measure.usage import summarize
+from flatout.measure.validation import validation_regions
+from flatout.probe import events as kinds
+from flatout.record import ProcessRecord, Run
+from flatout.results import Ledger
+
+
+def build_view(run: Run) -> MeasuredRun | None:
+    """What causes, predictions and remedies see of a run; None when it has no complete training step."""
+    training = find_training(run)
+    if training is None:
+        return None
+    side = loader_processes(run, training)
+    ledger = build_ledger(run, training, side)
+    if ledger is None:
+        return None
+    loading = build_loading(run, training, side)
+    workers = tuple(m for team in side.teams for m in team.members if m is not None) if side else ()
+    spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))
+    process = _process(training.process, workers)
+    gpu = _gpu_index(run, training, process)
+    process = replace(process, capability=_capability(run, gpu))
+    usage = summarize(
+        run.system(),
+        training.window_begin_ns,
+        training.window_end_ns,
+        training.process.pid,
+        sorted({worker.pid for worker in workers}),
+        gpu,
+        (run.machine.get("cores") or {}).get("usable"),
+    )
+    if spans and ledger.window_s > 0:
+        # The ledger charges device time to its phase: more exact than the driver's samples.
+        busy_s = sum(account.seconds for account in ledger.accounts if account.id in (*COMPUTE_ACCOUNTS, "h2d"))
+        usage = replace(usage, device_busy_share=busy_s / ledger.window_s)
+    usage = replace(usage, gpu_memory_total_bytes=_gpu_memory(run, gpu))
+    regions = validation_regions(training)
+    cores = (run.machine.get("cores") or {}).get("usable")
+    return MeasuredRun(
+        ledger=ledger,
+        loading=loading,
+        cores=float(cores) if cores is not None else None,
+        process=process,
+        usage=usage,
+        uses_gpu=_uses_gpu(process, ledger, spans),
+        machine=run.machine,
+        validations=_begun(training, regions.start),
+        checkpoints=_begun(training, training.kind(kinds.CHECKPOINT)["start"]),
+        metrics=read_metrics(training.process),
+        ranks=build_ranks(run) if training.processes > 1 else None,
+        by_recipe=_by_recipe(run.command),
+    )
+
+
+def _by_recipe(command: Sequence[str]) -> bool:
+    """Whether the command is ``flatout train``, as a program or as a module."""
+    pairs = itertools.pairwise(command)
+    return any(word == "train" and Path(before).name in ("flatout", "__main__.py") for before, word in pairs)
+
+
+def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process:
+    threads = [worker.info["threads"] for worker in workers if isinstance(worker.info.get("threads"), int)]
+    settings = (
+        "autocast",
+        "param_dtype",
+        "tf32",
+        "convolutions",
+        "channels_last",
+        "cudnn_benchmark",
+        "compiled",
+        "outputs",
+        "param_bytes",
+    )
+    return Process(
+        **{name: lead.info.get(name) for name in settings},
+        torch=lead.info.get("torch"),
+        cuda=lead.info.get("cuda"),
+        device_count=int(lead.info.get("device_count") or 0),
+        threads=lead.info.get("threads"),
+        worker_threads=max(threads, default=None),
+    )
+
+
+def _uses_gpu(process: Process, ledger: Ledger, spans: bool) -> bool | None:
+    """Whether the training ran on a GPU: one that is merely there proves nothing."""
+    if process.device_count == 0:
+        return False
+    if spans or ledger.share("h2d") > 0:
+        return True
+    return None
+
+
+def _gpu_index(run: Run, training: Training, process: Process) -> int | None:
+    """The GPU to look up in the samples: by its own name, else the only one of the machine, else the local rank's."""
+    if process.device_count == 0:
+        return None
+    gpus = run.machine.get("gpus") or ()
+    uuid = training.process.info.get("device_uuid")
+    named = [gpu["index"] for gpu in gpus if uuid is not None and gpu.get("uuid") == uuid]
+    if named:
+        return int(named[0])
+    if len(gpus) == 1:
+        return 0
+    rank = training.process.info.get("local_rank")
+    return int(rank) if rank is not None else None
+
+
+def _gpu_memory(run: Run, index: int | None) -> int | None:
+    """Memory of one GPU of the machine, bytes."""
+    size = _of_gpu(run, index, "memory_bytes")
+    return int(size) if size else None
+
+
+def _capability(run: Run, index: int | None) -> float | None:
+    """Compute capability of one GPU of the machine, as 8.6."""
+    found = _of_gpu(run, index, "compute_capability")
+    return float(found) if found and re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", found) else None
+
+
+def _of_gpu(run: Run, index: int | None, field: str) -> Any:
+    found = (gpu.get(field) for gpu in run.machine.get("gpus") or () if gpu.get("index") == index)
+    return next(found, None) if index is not None else None
+
+
+def _begun(training: Training, starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+    """How many of these times lie in the window."""
+    inside = (starts >= training.window_begin_ns) & (starts < training.window_end_ns)
+    return int(np.count_nonzero(inside))

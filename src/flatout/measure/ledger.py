@@ -1,0 +1,100 @@
+"""Build the ledger: exclusive accounts that add up to the wall time of a training."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flatout.measure.account_details import Window, code_seconds, explain
+from flatout.measure.accounts import charge
+from flatout.measure.epochs import build_epochs
+from flatout.measure.loader_processes import LoaderProcesses, loader_processes
+from flatout.measure.startup import launcher_s, startup_accounts
+from flatout.measure.training import Training, find_training
+from flatout.record import Run
+from flatout.results import Epoch, Ledger, Steps
+
+COLD_UNKNOWN = "{which}: not measured whether the data came from storage or from memory"
+
+
+def build_ledger(run: Run, training: Training | None = None, side: LoaderProcesses | None = None) -> Ledger | None:
+    """Where the wall time of a run's training went; None when no complete training step was recorded.
+
+    Args:
+        run: the record.
+        training: what ``find_training(run)`` returned, when it was made already.
+        side: what ``loader_side(run, training)`` returned, when it was made already.
+    """
+    training = training or find_training(run)
+    if training is None:
+        return None
+    side = side or loader_processes(run, training)
+    charged = charge(training, side.teams if side else ())
+    window = Window(training, charged, side, training.window_begin_ns, training.window_end_ns)
+    seconds, imports_s, unaccounted_s = code_seconds(window)
+    accounts = [
+        explain(window, id, amount, imports_s if id == "host_other" else 0.0)
+        for id, amount in seconds.items()
+        if amount > 0
+    ]
+    epochs = build_epochs(training, charged, side)
+    launch_s = launcher_s(run, training)
+    return Ledger(
+        wall_s=(training.finish_ns - training.begin_ns) / 1e9 + launch_s,
+        startup_s=(training.window_begin_ns - training.begin_ns) / 1e9 + launch_s,
+        startup=startup_accounts(training, charged, launch_s),
+        window_s=window.seconds,
+        accounts=tuple(sorted(accounts, key=lambda account: -account.seconds)),
+        unaccounted_s=unaccounted_s,
+        ending_s=(training.finish_ns - training.window_end_ns) / 1e9,
+        epochs=epochs,
+        steps=_steps(training),
+        notes=(*training.notes, *charged.notes, *_notes(training, epochs)),
+    )
+
+
+def _steps(training: Training) -> Steps:
+    """Distribution of the steps inside the window; all zero when the window holds none (a note says so)."""
+    chosen = training.in_window
+    duration, samples = training.steps.duration_s[chosen], training.steps.samples[chosen]
+    if not len(duration):
+        return Steps(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    updates = int(training.steps.updates[chosen].sum())
+    window_s = training.window_ns / 1e9
+    # What the others trained in the same time: their clock is this one's.
+    begin, finish = training.window_begin_ns, training.window_end_ns
+    inside = [table.samples[(table.work_end_ns > begin) & (table.work_end_ns <= finish)] for table in training.others]
+    beside = [amounts for amounts in inside if len(amounts)]
+    known = samples.any() and all(amounts.any() for amounts in beside)
+    every = int(samples.sum()) + sum(int(amounts.sum()) for amounts in beside)
+    return Steps(
+        count=len(duration),
+        samples=int(samples.sum()),
+        median_s=float(np.median(duration)),
+        p95_s=float(np.percentile(duration, 95)),
+        min_s=float(duration.min()),
+        max_s=float(duration.max()),
+        rate_sps=float(samples.sum()) / window_s if window_s else 0.0,
+        accumulation=len(duration) / updates if updates else 1.0,
+        processes=1 + len(beside),
+        all_rate_sps=every / window_s if window_s and known else 0.0,
+    )
+
+
+def _notes(training: Training, epochs: tuple[Epoch, ...]) -> list[str]:
+    """What the ledger cannot know."""
+    notes = []
+    count = len(training.steps.start_ns[training.in_window])
+    if not count:
+        notes.append("only one step was complete: there is no window to divide")
+    elif training.loader is None and training.steps.samples[training.in_window].any():
+        notes.append("no DataLoader was seen: samples are those that the model was given")
+    elif not training.steps.samples[training.in_window].any():
+        reason = "no DataLoader was seen" if training.loader is None else "no tensor was found in its batches"
+        notes.append(f"samples and samples/s: not measured, because {reason}")
+    if count and not training.steps.updates[training.in_window].any():
+        notes.append("batches per optimizer step: not measured, because no optimizer step was seen in the window")
+    unknown = [str(epoch.index) for epoch in epochs if epoch.cold is None]
+    if unknown:
+        which = f"epoch{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}"
+        notes.append(COLD_UNKNOWN.format(which=which))
+    return notes

@@ -1,0 +1,93 @@
+"""What a cause, a prediction and a remedy receive: the measured run as plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.metrics import Metrics
+from flatout.measure.ranks import Ranks
+from flatout.measure.thresholds import THIN_BATCHES
+from flatout.results import Ledger, Line
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What system samples say about the window. None: not measured."""
+
+    main_cores: float | None = None  # mean cores that the training process used
+    main_runqueue_share: float | None = None  # of the time, in which the training thread was ready and had no core
+    other_cores: float | None = None  # mean cores that processes outside the training used
+    online_cores: int | None = None  # of the whole machine, usable or not
+    worker_bytes: int | None = None  # host memory that one worker adds
+    worker_bytes_source: str | None = None  # "PSS" (shared pages divided) or "RSS" (shared pages counted fully)
+    available_bytes: int | None = None  # host memory left to the run, smallest sample
+    shm_free_bytes: int | None = None  # /dev/shm, smallest sample
+    device_busy_share: float | None = None  # of the samples' time in which the GPU ran a kernel
+    throttled_share: float | None = None  # of the usable cores' time that a CPU quota took away
+    gpu_throttled_share: float | None = None  # of the samples in which the GPU had lowered its clocks
+    gpu_throttle_reasons: tuple[str, ...] | None = None
+    received_bps: float | None = None  # bytes a second that came in over all networks, this machine's own included
+    memory_growth_bps: float | None = None  # bytes a second by which the training's processes grow
+    gpu_memory_used_bytes: int | None = None  # the most
+    gpu_memory_total_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Process:
+    """The training process."""
+
+    torch: str | None = None
+    cuda: str | None = None
+    device_count: int = 0
+    threads: int | None = None  # torch.get_num_threads()
+    worker_threads: int | None = None  # the same inside the workers, largest
+    autocast: str | None = None  # dtype of the first autocast; None: there was none before the first step
+    param_dtype: str | None = None  # of the first weight
+    tf32: bool | None = None  # whether float32 matrix products may use it
+    convolutions: int | None = None  # dimensions of the model's convolutions
+    channels_last: bool | None = None
+    cudnn_benchmark: bool | None = None
+    compiled: bool | None = None
+    outputs: int | None = None  # of the model's last linear layer: classes, if it classifies
+    param_bytes: int | None = None  # of the model's weights
+    capability: float | None = None  # compute capability of the GPU
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """One measured run. Cause functions are pure functions of it."""
+
+    ledger: Ledger
+    loading: LoaderStats | None
+    cores: float | None  # usable: affinity and cgroup quota applied
+    process: Process = field(default_factory=Process)
+    usage: Usage = field(default_factory=Usage)
+    uses_gpu: bool | None = False  # None: a GPU is there, but whether it was used is not known
+    machine: Mapping[str, object] = field(default_factory=dict)
+    validations: int | None = None  # passes that began inside the window
+    checkpoints: int | None = None  # writes that began inside the window
+    metrics: Metrics = field(default_factory=Metrics)
+    ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps
+    by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
+
+    @property
+    def waiter(self) -> str:
+        """Who waits for batches, as sentences name it."""
+        return "GPU" if self.uses_gpu else "training"
+
+    def confidence(self, full: float) -> float:
+        """Lower ``full`` where few batches or steps carry the evidence."""
+        seen = self.loading.batches if self.loading else self.ledger.steps.count
+        return round(full * min(1.0, 0.5 + 0.5 * seen / THIN_BATCHES), 2)
+
+    def seconds(self, *accounts: str) -> float:
+        """Seconds of the window in these accounts; accounts that are absent add nothing."""
+        found = (self.ledger.account(id) for id in accounts)
+        return sum(account.seconds for account in found if account)
+
+    def lines(self, account: str, count: int = 3) -> tuple[Line, ...]:
+        """Hottest lines of an account."""
+        found = self.ledger.account(account)
+        return found.lines[:count] if found else ()

@@ -1,0 +1,72 @@
+"""Where validation ran when no framework said so: from its loader, or from eval() to train()."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flatout.measure.timeline import Flags, Ints, Pieces, union
+from flatout.measure.training import Training
+from flatout.probe import events as kinds
+from flatout.record import Events, ends
+
+EVAL, TRAIN = 0, 1  # arg of MODE
+
+
+def validation_regions(training: Training) -> Pieces:
+    """Disjoint intervals of the training thread in which it validates."""
+    events = training.events
+    resumes = np.sort(events["start"][_training_events(training)]).astype(np.int64)
+    by_loader = _by_loader(training, resumes)
+    by_mode = _by_mode(events, training.finish_ns)
+    return union(
+        np.concatenate([by_loader[0], by_mode[0]]),
+        np.concatenate([by_loader[1], by_mode[1]]),
+    )
+
+
+def _training_events(training: Training) -> Flags:
+    """Events that only training has: the first one after a validation ends it."""
+    events, kind = training.events, training.events["kind"]
+    of_loader = np.isin(kind, (kinds.ITER_START, kinds.BATCH_WAIT)) & np.isin(events["arg"], training.loaders)
+    trains = np.isin(kind, (kinds.BACKWARD, kinds.OPTIMIZER, kinds.ZERO_GRAD))
+    forward = (kind == kinds.FORWARD) & (events["a"] == 1) & (events["b"] == 1)
+    # A checkpoint is no training, but it is no validation either.
+    mode = (kind == kinds.MODE) & (events["arg"] == TRAIN)
+    return np.asarray(of_loader | trains | forward | mode | (kind == kinds.CHECKPOINT))
+
+
+def _by_loader(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
+    """From the first event of a validation loader to the next event of training."""
+    events = training.events
+    theirs = np.isin(events["kind"], (kinds.ITER_START, kinds.BATCH_WAIT)) & np.isin(
+        events["arg"], training.other_loaders
+    )
+    seen = events[theirs]
+    turn = np.searchsorted(resumes, seen["start"], "right")
+    first = np.flatnonzero(np.concatenate(([True], np.diff(turn) > 0))) if len(seen) else np.empty(0, int)
+    begin = seen["start"][first].astype(np.int64)
+    finish = np.append(resumes, training.finish_ns)[turn[first]]
+    if len(first):
+        # Only an iterator was made, nothing was read from it: what follows is not validation.
+        reads = np.add.reduceat((seen["kind"] == kinds.BATCH_WAIT).astype(int), first)
+        finish = np.where(reads > 0, finish, ends(seen)[first])
+        last_seen = np.maximum.reduceat(ends(seen), first)
+        # Nothing of training follows: the processing of the last batch ends with the last span seen.
+        tail = finish >= training.finish_ns
+        finish = np.where(tail, np.maximum(last_seen, ends(events).max()), finish)
+    return begin, np.asarray(finish, np.int64)
+
+
+def _by_mode(events: Events, finish_ns: int) -> tuple[Ints, Ints]:
+    """From eval() to the next train(), when a forward pass or a batch lies between and no backward pass."""
+    modes = events[events["kind"] == kinds.MODE]
+    back = events["start"][np.isin(events["kind"], (kinds.BACKWARD, kinds.OPTIMIZER))]
+    evals, trains = modes["start"][modes["arg"] == EVAL], modes["start"][modes["arg"] == TRAIN]
+    following = np.searchsorted(trains, evals, "left")
+    evals, following = evals[following < len(trains)], following[following < len(trains)]
+    until = trains[following]
+    quiet = np.searchsorted(back, evals) == np.searchsorted(back, until)
+    # A model that is only built in eval mode is not validated yet.
+    used = events["start"][np.isin(events["kind"], (kinds.FORWARD, kinds.BATCH_WAIT))]
+    quiet &= np.searchsorted(used, evals) < np.searchsorted(used, until)
+    return evals[quiet].astype(np.int64), until[quiet].astype(np.int64)

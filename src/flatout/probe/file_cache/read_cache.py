@@ -1,0 +1,293 @@
+"""A folder on a fast disk that keeps what was read from a slow one, up to a budget, for all processes of a training.
+
+A training reads every file once a pass, in an order of its own: throwing out what was read longest ago throws out what
+comes next. So nothing is thrown out that was read within the last two passes; when there is no room, a file is read
+from where it is. Files that two passes did not ask for (of another data set, or changed since) make room.
+
+A copy's time of change says when it was used last: whole seconds are the token of the youngest training that compared
+it with its source, nanoseconds count the files opened since. Each training compares each file once, by size and time
+of change, and the copy's bytes with their checksum; each time a copy is used its size is compared.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import random
+import stat
+import time
+import zlib
+
+from . import folder
+from .counts import SharedCounts
+
+PASSES = 2  # that must have gone by without a file's being read before it may make room
+COUNTS = ("used", "clock", "bits", "hits", "misses", "hit_bytes", "files")
+_TRIES = 64  # files looked at for room
+_WRITTEN = "written"  # where the link of a file leads that the training itself has written: it is not kept
+# As they are before anything is patched: what the cache does itself is not to be cached.
+_open, _stat = os.open, os.stat
+
+
+class ReadCache:
+    """Copies of files in a folder of flatout's own below another one.
+
+    Args:
+        at: the other folder; made if it is not there.
+        budget: bytes of all copies.
+        token: names the training, the same in all its processes; None: ``begin`` draws it.
+
+    Raises:
+        OSError: the folder cannot be made, is somebody else's, or has no room.
+    """
+
+    def __init__(self, at, budget, token=None):
+        self._folder = folder.CacheFolder(at)
+        self.folder, self.budget, self.token = self._folder.path, budget, token
+        with self._folder.alone():
+            self._counts = SharedCounts(os.path.join(self.folder, "state"))
+
+    def begin(self):
+        """Before a training: draw its token, remove what killed ones left, and shrink the cache to the budget.
+
+        Where another training uses the cache, its counts go on; else they begin at 0.
+        """
+        self._using, first = self._folder.use()
+        with self._folder.alone():
+            counts = self._counts
+            # Larger than all before it, whatever the clock says: a greater token says that a copy was compared later.
+            self.token = max(int(time.time()), counts.get("token") + 1)
+            counts.put("token", self.token)
+            if first:
+                counts.clear()
+                counts.put("since", self.token)
+            copies, reserved = self._folder.remove_leftovers(keep=() if first else (_WRITTEN,))
+            counts.put("used", reserved + sum(size for _, size, _ in copies))
+            for _, _, copy in sorted(copies):
+                if self._has_room(0):
+                    break
+                with contextlib.suppress(OSError):
+                    self._discard(copy)
+
+    def end(self):
+        """After a training: the folder is not used any more. Only for who began it, in the same process."""
+        os.close(self._using)
+
+    def counts(self):
+        """Numbers since ``begin``: bytes used, files opened, hits, misses, bytes of hits; and distinct files."""
+        found = {name: self._counts.get(name) for name in COUNTS[:-1]}
+        found["files"] = round(self._counts.distinct())
+        return found
+
+    def open_path(self, path):
+        """The path to open instead of ``path``; ``path`` itself where there is no copy, and no room for one.
+
+        Args:
+            path: absolute.
+        """
+        name = _hash(path)
+        link = self._folder.link(name)
+        clock = self._counts.opened(name)
+        found = self._current(link, path)
+        if found is None:
+            self._counts.add("misses", 1)
+            return self._fill(path, name, clock) or path
+        copy, _, held = found
+        stamp = self._stamp(clock, held.st_mtime_ns)
+        with contextlib.suppress(OSError):
+            os.utime(copy, ns=(stamp, stamp))
+        self._counts.add("hits", 1)
+        self._counts.add("hit_bytes", held.st_size)
+        return copy
+
+    def written(self, path):
+        """Note that the training changes a file itself: its copy goes, and none is made until the next training."""
+        name = _hash(path)
+        with self._folder.alone():
+            self._remove(self._folder.link(name))
+            self._folder.make_shelf(name)
+            folder.set_link(self._folder.link(name), _WRITTEN)
+
+    def _current(self, link, path):
+        """The copy of the file as it is now, as ``linked`` gives it; None where there is none."""
+        found = folder.linked(link)
+        if found is None:
+            return None
+        copy, (_, size, checksum, mtime_ns), held = found
+        right = held.st_size == size
+        if right and held.st_mtime_ns // 10**9 < self.token:
+            # Asked once in a training: it costs a round trip to the slow place.
+            now = _stat(path)
+            right = (now.st_size, now.st_mtime_ns) == (size, mtime_ns) and _checksum(copy) == checksum
+        if not right:
+            with self._folder.alone():
+                if folder.linked_copy(link) == copy:
+                    self._remove(link)
+            return None
+        return found
+
+    def _fill(self, path, name, clock):
+        """Copy the file; gives the copy's path, or None where it has no room or another process is at it."""
+        found = _stat(path)
+        size, link = found.st_size, self._folder.link(name)
+        if not stat.S_ISREG(found.st_mode) or size > self.budget:
+            return None
+        if not self._has_room(size) and not self._may_evict(clock):
+            return None
+        part = "%s-%x.part" % (link, size)
+        with self._folder.alone():
+            if self._is_taken(link):
+                return None  # somebody made it just now, or the training wrote the file
+            out = self._open_part(part, name, size, clock)
+        if out is None:
+            return None
+        copy = None
+        try:
+            checksum, mtime_ns = _copied(path, out, size)
+            stamp = self._stamp(clock)
+            os.utime(out, ns=(stamp, stamp))
+            with self._folder.alone():
+                if not self._is_taken(link):
+                    copy = folder.copy_name(link, size, checksum, mtime_ns)
+                    os.rename(part, copy)
+                    folder.set_link(link, os.path.basename(copy))
+        except OSError:
+            pass
+        finally:
+            try:
+                if copy is None:
+                    with self._folder.alone():
+                        folder.unlink(part)
+                        self._release(size)
+            finally:
+                os.close(out)
+        return copy
+
+    def _open_part(self, part, name, size, clock):
+        """The file to write a copy to, with room reserved; None: somebody writes it, or there is none. Lock held."""
+        self._folder.make_shelf(name)
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            out, reserved = _open(part, flags | os.O_CREAT | os.O_EXCL, 0o600), False
+        except FileExistsError:  # of a process that was killed, with its room, if nobody has it locked
+            out, reserved = _open(part, flags), True
+        try:
+            fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(out)
+            return None
+        if reserved:
+            os.ftruncate(out, 0)
+        elif not self._reserve(size, clock):
+            folder.unlink(part)
+            os.close(out)
+            return None
+        return out
+
+    def _is_taken(self, link):
+        """Whether the link leads to a copy, or says that there is to be none; one that leads nowhere goes."""
+        if os.path.islink(link) and os.readlink(link) != _WRITTEN and folder.linked_copy(link) is None:
+            folder.unlink(link)
+        return os.path.lexists(link)
+
+    def _has_room(self, size):
+        return self._counts.get("used") + size <= self.budget
+
+    def _may_evict(self, clock):
+        return clock > PASSES * self._counts.distinct()
+
+    def _reserve(self, size, clock):
+        """Take room for a file, from files that two passes did not read if need be. The lock is held."""
+        if not self._has_room(size) and self._may_evict(clock):
+            self._evict(size, clock)
+        if not self._has_room(size):
+            return False
+        self._counts.put("used", self._counts.get("used") + size)
+        return True
+
+    def _release(self, size):
+        self._counts.put("used", max(self._counts.get("used") - size, 0))
+
+    def _evict(self, size, clock):
+        """Remove files until ``size`` fits; looks at some that are drawn, not at all. The lock is held."""
+        shelves, since = self._folder.shelves(), self._counts.get("since")
+        random.shuffle(shelves)
+        looked = 0
+        for shelf in shelves:
+            for name in os.listdir(shelf):
+                if not folder.copy_named(name):
+                    continue
+                looked += 1
+                copy = os.path.join(shelf, name)
+                with contextlib.suppress(OSError):
+                    token, then = divmod(os.lstat(copy).st_mtime_ns, 10**9)
+                    if clock - (then if token >= since else 0) > PASSES * self._counts.distinct():
+                        self._discard(copy)
+            if looked > _TRIES or self._has_room(size):
+                return
+
+    def _remove(self, link):
+        """Remove a link and its copy; whoever has it open goes on reading. The lock is held."""
+        copy = folder.linked_copy(link)
+        if copy is not None:
+            self._discard(copy)
+        folder.unlink(link)
+
+    def _discard(self, copy):
+        """Remove a copy, and the link if it leads to it. The lock is held."""
+        known = folder.copy_named(os.path.basename(copy))
+        link = os.path.join(os.path.dirname(copy), known[0])
+        if folder.linked_copy(link) == copy:
+            folder.unlink(link)
+        os.unlink(copy)
+        self._release(known[1])
+
+    def _stamp(self, clock, before_ns=0):
+        return max(self.token, before_ns // 10**9) * 10**9 + min(clock, 10**9 - 1)
+
+
+def _hash(path):
+    return hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()
+
+
+def _copied(path, out, size):
+    """Checksum of what was copied, and the file's time of change; raises OSError if it changed meanwhile."""
+    source = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        before = os.fstat(source)
+        written, checksum = _copy(source, out)
+        now = os.fstat(source)
+    finally:
+        os.close(source)
+    if written != size or any(
+        getattr(before, field) != getattr(now, field) for field in ("st_size", "st_mtime_ns", "st_ctime_ns")
+    ):
+        raise OSError("it changed while it was read")
+    return checksum, now.st_mtime_ns
+
+
+def _copy(source, out):
+    """Copy one descriptor to another; gives the bytes and their checksum."""
+    written = checksum = 0
+    while True:
+        block = os.read(source, 1 << 20)
+        if not block:
+            return written, checksum
+        checksum = zlib.crc32(block, checksum)
+        view = memoryview(block)
+        while view:
+            view = view[os.write(out, view) :]
+        written += len(block)
+
+
+def _checksum(path):
+    fd = _open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        checksum = 0
+        while True:
+            block = os.read(fd, 1 << 20)
+            if not block:
+                return checksum
+            checksum = zlib.crc32(block, checksum)
+    finally:
+        os.close(fd)

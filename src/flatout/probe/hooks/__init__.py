@@ -1,0 +1,1 @@
+"""Functions of torch and other libraries that are timed, one module a part."""

@@ -1,0 +1,97 @@
+"""Copies to the device, and reads that make the host wait for it. Patched only where a device is."""
+
+import os
+import sys
+
+import torch
+
+from .. import events
+from ..recorder import REC, now, report_fault
+from ..sites import user_site
+from ..unbound import unseen
+from ..wrap import is_compiling
+
+READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__repr__", "nonzero")
+COPIES = ("to", "cuda")
+_depth = [0]
+
+
+def device_present():
+    """Whether an accelerator may be in use, told without touching its driver."""
+    if os.environ.get("FLATOUT_DEVICE_HOOKS") == "1":
+        return True
+    return sys.platform == "darwin" or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128")))
+
+
+def install():
+    """Patch the tensor methods that move data or wait; on a machine without a device, none."""
+    if not device_present():
+        return
+    for name in COPIES:
+        original = getattr(torch.Tensor, name)
+        setattr(torch.Tensor, name, _timed_copy(original, name))
+    for name in READS:
+        original = getattr(torch.Tensor, name, None)
+        if original is not None:
+            setattr(torch.Tensor, name, _timed_read(original, name))
+    synchronize = torch.cuda.synchronize
+
+    @unseen(synchronize)
+    def timed_synchronize(*args, **kwargs):
+        if is_compiling() or not REC.on:
+            return synchronize(*args, **kwargs)
+        start = now()
+        try:
+            return synchronize(*args, **kwargs)
+        finally:
+            _emit_read(start, "torch.cuda.synchronize")
+
+    torch.cuda.synchronize = timed_synchronize
+
+
+def _emit_read(start, operation):
+    try:
+        end = now()
+        REC.emit(events.BLOCKING_READ, start, end, user_site(), REC.names.text(operation))
+    except Exception:
+        report_fault(operation)
+
+
+def _timed_copy(original, name):
+    @unseen(original)
+    def copy(self, *args, **kwargs):
+        if is_compiling() or not REC.on:
+            return original(self, *args, **kwargs)
+        start = now()
+        result = original(self, *args, **kwargs)
+        if result is not self and result.is_cpu != self.is_cpu and not _depth[0]:
+            if result.is_cpu:
+                _emit_read(start, name)
+            else:
+                try:
+                    size = self.numel() * self.element_size()
+                    # Also as a place: cuda(device, True), to(device, dtype, True).
+                    asked = kwargs.get("non_blocking") or any(arg is True for arg in args[:3])
+                    quick = int(bool(asked) and self.is_pinned())
+                    REC.emit(events.H2D, start, now(), user_site(), size, quick)
+                except Exception:
+                    report_fault(name)
+        return result
+
+    return copy
+
+
+def _timed_read(original, name):
+    @unseen(original)
+    def read(self, *args, **kwargs):
+        if is_compiling() or not REC.on or self.is_cpu or _depth[0]:
+            return original(self, *args, **kwargs)
+        _depth[0] = 1  # printing a tensor reads it many times; one event tells it
+        start = now()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _depth[0] = 0
+            _emit_read(start, name)
+
+    return read

@@ -1,0 +1,76 @@
+"""Memory that one training step takes, allocation by allocation, wherever it runs: torch's own tracker counts it.
+
+Only where ``flatout memory`` asks for it. The step is the second one, when the optimizer has its state; the script ends
+after it.
+"""
+
+import functools
+import os
+from typing import Any
+
+from torch import is_grad_enabled
+from torch.nn import Module
+
+from ..identity import ByIdentity
+from ..metrics import note
+
+wanted = os.environ.get("FLATOUT_MEMORY") == "1"
+PREFIX = "flatout/memory/"
+
+_optimizers: Any = ByIdentity()
+_state: Any = {"steps": 0, "tracker": None, "samples": 0}
+
+
+def install():
+    """Patch the call of models and the optimizers' steps."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    original = Module.__call__
+
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        if _state["tracker"] is None and _state["steps"] and is_grad_enabled() and any(True for _ in self.parameters()):
+            _begin(self, args)
+        return original(self, *args, **kwargs)
+
+    Module.__call__ = __call__
+    register_optimizer_step_pre_hook(_before_step)
+    register_optimizer_step_post_hook(_stepped)
+
+
+def _begin(model, args):
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    _state["samples"] = len(args[0]) if args and hasattr(args[0], "shape") and args[0].dim() else 0
+    tracker = _state["tracker"] = MemTracker()
+    tracker.track_external(model, *_optimizers)
+    tracker.__enter__()
+
+
+def _before_step(optimizer, args, kwargs):
+    """The peak of forward and backward pass, by kind: what the optimizer needs comes on top, whatever the batch."""
+    if _state["tracker"] is not None:
+        for name, held in _peak(_state["tracker"]).items():
+            note(PREFIX + name, held)
+        note(PREFIX + "samples", _state["samples"])
+
+
+def _stepped(optimizer, args, kwargs):
+    _optimizers[optimizer] = True
+    _state["steps"] += 1
+    tracker = _state["tracker"]
+    if tracker is None:
+        return
+    tracker.__exit__(None, None, None)
+    note(PREFIX + "whole step", sum(_peak(tracker).values()))
+    raise SystemExit(0)
+
+
+def _peak(tracker):
+    peak: dict[str, int] = {}
+    for device in tracker.get_tracker_snapshot("peak").values():
+        for kind, held in device.items():
+            name = str(getattr(kind, "value", kind)).lower()
+            if name != "total":
+                peak[name] = peak.get(name, 0) + held
+    return peak

@@ -1,0 +1,80 @@
+"""The forward pass: the outermost call of a module, timed in torch's own code that every such call runs through.
+
+While one runs, that code is what torch wrote: the modules inside cost nothing. No class and no object of the user's is
+touched.
+"""
+
+from typing import Any
+
+from torch import is_grad_enabled
+from torch.nn import Module
+
+from .. import events, in_place
+from ..batches import samples_in
+from ..recorder import REC, now, quietly, report_fault
+from ..wrap import is_compiling
+from . import device, settings
+
+MAX_KINDS = 8
+
+_kinds: Any = {}  # class -> None, in order of discovery: a loop over loose layers must not fill the record
+_inside = [False]  # whether an outermost call is running
+_call: Any = None  # torch's function
+_plain: Any = None  # its code as torch wrote it
+_timed: Any = None
+
+
+def install():
+    """Time the function behind ``nn.Module.__call__``."""
+    global _call, _plain, _timed
+    _call = in_place.innermost(Module.__call__)
+    if not in_place.is_instrumented(_call):
+        _plain, _timed = in_place.instrument(_call, _entered, _left)
+
+
+def hold(inside):
+    """Ignore module calls meanwhile: what fetches a batch is no forward pass. Gives back what was before."""
+    before = _inside[0]
+    if inside != before:
+        _inside[0] = inside
+        if _call is not None:
+            _call.__code__ = _plain if inside or not REC.on else _timed
+    return before
+
+
+def _entered(module, *args, **kwargs):
+    if is_compiling():
+        return None
+    if not REC.on or hold(True):  # it ended, or another thread was faster
+        if _call is not None and not REC.on:
+            _call.__code__ = _plain
+        return None
+    samples = None if REC.iterations else _samples(module, args or kwargs)
+    return module, samples, device.mark() if device.present else None, now()
+
+
+@quietly
+def _samples(module, given):
+    """What a training call is given before any DataLoader gave a batch; None: this is no such call."""
+    return samples_in(given) if module.training and is_grad_enabled() else None
+
+
+def _left(call, result):
+    end = now()
+    hold(False)
+    try:
+        module, samples, mark, start = call
+        if mark is not None:
+            device.span(events.FORWARD, mark)
+        kind = type(module)
+        if kind not in _kinds:
+            if len(_kinds) >= MAX_KINDS:
+                return
+            _kinds[kind] = None
+            settings.model_seen(module)
+        name = REC.names.text(kind.__name__)
+        REC.emit(events.FORWARD, start, end, name, int(is_grad_enabled()), int(module.training))
+        if samples is not None:
+            REC.emit(events.INPUT, start, start, name, samples)
+    except Exception:
+        report_fault("forward")

@@ -1,0 +1,130 @@
+"""Backward passes, optimizer steps and what belongs to them; they also move the step counters."""
+
+import functools
+import threading
+from typing import Any
+
+import torch
+from torch.autograd.profiler import record_function
+
+from .. import events, in_place, losses, trace
+from ..recorder import COMMAND_TRACE, REC, now, report_fault
+from ..wrap import is_compiling, patch
+from . import device, settings
+
+PUBLISH_EVERY_NS = 20_000_000
+
+_depth = [0]
+_published = [0]
+# What every optimizer's step runs in, whose name says so: its class and its hooks are pickled with the user's own.
+STEP = "Optimizer.step#"
+MOST_STEPS = 16
+
+_steps: Any = []  # (name, the device's mark, start) of those that run
+
+
+def install():
+    """Time autograd's entry and every optimizer's step."""
+    losses.install()
+    for function, begins, ended in (
+        (in_place.innermost(torch.autograd.backward), _backward_begins, _backward_left),
+        (record_function.__enter__, _region_begins, _step_begins),
+        (torch.optim.Optimizer._optimizer_step_code, _step_done, _step_ended),
+    ):
+        if not in_place.is_instrumented(function):
+            in_place.instrument(function, begins, ended)
+    patch(torch.optim.Optimizer, "zero_grad", events.ZERO_GRAD)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        patch(torch.nn.utils, name, events.OPTIMIZER, functools.partial(_clip_name, name))
+
+
+def in_backward():
+    """Whether a backward pass is running."""
+    return bool(_depth[0])
+
+
+def _clip_name(name, *args, **kwargs):
+    return (REC.names.text(name),)
+
+
+def _backward_begins(tensors):
+    if is_compiling() or _depth[0] or not (REC.on or trace.running()):
+        return None
+    _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
+    if not REC.on:
+        return None, None, None
+    mark = device.mark() if device.present else None
+    return now(), mark, tensors if losses.wanted else None
+
+
+def _backward_left(call, result):
+    end = now()
+    _depth[0] = 0
+    start, mark, tensors = call
+    if start is None:  # the recording is over, and the trace runs
+        trace.backward_ended()
+        return
+    try:
+        if mark is not None:
+            device.span(events.BACKWARD, mark)
+        REC.emit(events.BACKWARD, start, end)
+        if losses.wanted:
+            losses.seen(tensors)
+        _backward_ended(start, end)
+    except Exception:
+        report_fault("backward")
+
+
+def _backward_ended(start, end):
+    REC.backwards += 1
+    if not REC.first_step_ns:
+        REC.first_step_ns = start
+        REC.training_thread = threading.get_ident()
+        settings.save()
+    REC.last_step_ns = end
+    if device.present:
+        device.resolve()
+    # The counters are for people to look at, and the command may be obeyed this much later.
+    if end - _published[0] > PUBLISH_EVERY_NS:
+        _published[0] = end
+        if REC.publish() == COMMAND_TRACE:
+            trace.start()
+
+
+def _region_begins(region):
+    """The regions of the profiler, of which an optimizer's step is one."""
+    if is_compiling() or not region.name.startswith(STEP):
+        return None
+    if not REC.on:
+        trace.step_begins()
+        return None
+    return region.name
+
+
+def _step_begins(name, result):
+    if len(_steps) >= MOST_STEPS:  # steps that raised leave theirs
+        del _steps[:]
+    _steps.append((name, device.mark() if device.present else None, now()))
+
+
+def _step_done(optimizer):
+    """What torch calls at the end of each step, for profilers."""
+    if is_compiling() or not REC.on:
+        return None
+    return now(), type(optimizer).__name__
+
+
+def _step_ended(call, result):
+    end, kind = call
+    try:
+        name = "%s%s.step" % (STEP, kind)
+        while _steps:
+            begun, mark, start = _steps.pop()
+            if begun == name:
+                if mark is not None:
+                    device.span(events.OPTIMIZER, mark)
+                REC.emit(events.OPTIMIZER, start, end, REC.names.text(kind))
+                REC.optimizer_steps += 1
+                return
+    except Exception:
+        report_fault("optimizer")

@@ -1,0 +1,72 @@
+"""What each transform of a pipeline costs, and how it changes the size of the picture.
+
+Pipelines are torchvision's ``Compose``, of both generations. The parts are timed in the batches in which samples are
+timed one by one, within the same budget.
+"""
+
+from .. import events
+from ..recorder import REC, now, report_fault
+from ..unbound import unseen
+from ..wrap import is_compiling
+from . import fetching
+
+PART_COST_NS = 2_000
+MAX_PIXELS = 1 << 40
+
+
+class _TimedPart:
+    """Stands for one transform during one call of its pipeline."""
+
+    def __init__(self, part, place):
+        self._part = part
+        self._place = place
+
+    def __call__(self, *inputs):
+        start = now()
+        result = self._part(*inputs)
+        end = now()
+        try:
+            before, after = pixels(inputs[0]), pixels(result[0] if isinstance(result, tuple) else result)
+            name = REC.names.text(type(self._part).__name__)
+            REC.emit(events.TRANSFORM, start, end, name, before, after | self._place << 48)
+        except Exception:
+            report_fault("transform")
+        return result
+
+
+def pixels(picture):
+    """Pixels of a Pillow image, a (..., H, W) tensor or an (H, W, ...) array; 0 when it is none of them."""
+    size = getattr(picture, "size", None)
+    if isinstance(size, tuple) and len(size) == 2:
+        return size[0] * size[1]
+    shape = getattr(picture, "shape", None)
+    if shape is None or len(shape) < 2:
+        return 0
+    sides = shape[-2:] if callable(size) else shape[:2]  # a tensor's size is a method, an array's a number
+    return min(int(sides[0]) * int(sides[1]), MAX_PIXELS)
+
+
+def watch_for(watch):
+    """Patch the two generations when they are imported."""
+    watch("torchvision.transforms.transforms", lambda module: _patch(module.Compose, "__call__"))
+    watch("torchvision.transforms.v2._container", lambda module: _patch(module.Compose, "forward"))
+
+
+def _patch(compose, method):
+    original = getattr(compose, method)
+
+    @unseen(original)
+    def timed(self, *args, **kwargs):
+        if is_compiling() or not fetching.timing_samples[0] or not REC.on:
+            return original(self, *args, **kwargs)
+        real = self.transforms
+        if not isinstance(real, (list, tuple)) or any(isinstance(part, _TimedPart) for part in real):
+            return original(self, *args, **kwargs)
+        fetching.sample_cost_ns[0] = fetching.ITEM_COST_NS + PART_COST_NS * len(real)
+        self.transforms = [_TimedPart(part, place) for place, part in enumerate(real)]
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.transforms = real
+
+    setattr(compose, method, timed)

@@ -1,0 +1,89 @@
+"""Everything that is patched once torch is imported. Importing this module imports torch."""
+
+import torch.utils.data._utils
+import torch.utils.data.dataloader
+
+from . import events
+from .hooks import (
+    blocking,
+    collectives,
+    device,
+    fetching,
+    frameworks,
+    image_loader,
+    loaders,
+    memory,
+    modules,
+    settings,
+    sinks,
+    training,
+    transforms,
+    workers,
+)
+from .recorder import REC, now, report_fault
+from .wrap import let_compiler_fold
+
+_compile_starts: list[int] = []
+
+
+def install(watch):
+    """Patch torch, part by part: what this version of it lacks is left out.
+
+    Args:
+        watch: ``watch(module, action)`` runs ``action`` after a module was imported.
+
+    Returns:
+        Parts that could not be patched, with the reason of each.
+    """
+    data = torch.utils.data
+    parts = {
+        "loaders": lambda: loaders.install(data.dataloader),
+        "fetching": lambda: fetching.install(data._utils.fetch),
+        "workers": lambda: workers.install(data._utils.worker),
+        "pickling": lambda: workers.time_pickling(events.DESERIALIZE),
+        "device": device.install,
+        "modules": modules.install,
+        "settings": settings.install,
+        "memory": memory.install if memory.wanted else lambda: None,
+        "training": training.install,
+        "blocking": blocking.install,
+        "collectives": collectives.install,
+        "sinks": lambda: sinks.install(watch),
+        "frameworks": lambda: frameworks.install(watch),
+        "transforms": lambda: transforms.watch_for(watch),
+        "image loader": lambda: watch("flatout.loader.image_loader", image_loader.install),
+        "compile": lambda: watch("torch._dynamo.callback", _watch_compile),
+        "is_compiling": lambda: watch("torch._dynamo.allowed_functions", let_compiler_fold),  # up to torch 2.1
+    }
+    missing = {}
+    for name, install_part in parts.items():
+        try:
+            install_part()
+        except Exception as error:
+            missing[name] = "%s: %s" % (type(error).__name__, error)
+    return missing
+
+
+def _watch_compile(callback):
+    # The handler's own methods: callbacks that are registered with it are forgotten by torch._dynamo.reset().
+    handler = type(callback.callback_handler)
+    started, ended = handler.run_start_callbacks, handler.run_end_callbacks
+
+    def run_start_callbacks(self, *args, **kwargs):
+        _compile_starts.append(now())
+        return started(self, *args, **kwargs)
+
+    def run_end_callbacks(self, *args, **kwargs):
+        _compile_ended()
+        return ended(self, *args, **kwargs)
+
+    handler.run_start_callbacks = run_start_callbacks
+    handler.run_end_callbacks = run_end_callbacks
+
+
+def _compile_ended():
+    if _compile_starts and REC.on:
+        try:
+            REC.emit(events.COMPILE, _compile_starts.pop(), now(), REC.names.text("torch.compile"))
+        except Exception:
+            report_fault("compile")

@@ -1,0 +1,262 @@
+"""What a fit notes down: epochs with their times, metric files, random states, and when to stop."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from flatout.atomic_file import write_atomically
+from flatout.loader.image_loader import ImageLoader
+from flatout.recipes.chance import at_chance
+from flatout.recipes.checkpoints import LAST, best_path
+from flatout.recipes.interfaces import EpochRecord, Policy, TrainingFailed
+from flatout.recipes.task import ImageTask
+
+AGREE_EVERY_S = 1.0  # between two questions to the other processes whether to stop: each waits for the device
+METRICS_FILE, STEPS_FILE = "metrics.csv", "steps.csv"
+
+
+class FitHistory(pl.Callback):  # type: ignore[misc]
+    """Keeps the records of a fit; saved in each checkpoint, so that a resumed fit goes on with them."""
+
+    def __init__(
+        self,
+        loader: ImageLoader,
+        folder: Path,
+        policies: Sequence[Policy],
+        report: Callable[[str], None],
+        classes: int,
+        origin: dict[str, Any],
+    ) -> None:
+        """Note what comes from ``loader`` into ``folder``; ``origin`` says in checkpoints what they were trained by."""
+        self.loader, self.folder, self.policies, self.report, self.classes = loader, folder, policies, report, classes
+        self.origin = origin
+        self.records: list[EpochRecord] = []
+        self.steps: list[tuple[int, int, float, float]] = []  # step, epoch, loss, lr
+        self.stopped: str | None = None
+        self._why: str | None = None  # this process wants to stop
+        self._agree_every = 1  # steps
+        self.notes: list[str] = []
+        self._warned: str | None = None  # that validation is at chance
+        self._restore: dict[str, Any] | None = None
+        self._reset_clocks()
+
+    def _reset_clocks(self) -> None:
+        self._epoch_began = self._validation_began = time.perf_counter()
+        self._validation_s = 0.0
+        self._wait_before = self.loader.stats.wait_s
+        self._read = 0  # losses of this epoch that were read
+        self._before = 0  # steps of this epoch that were made before a resume
+
+    # What a checkpoint carries.
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, task: ImageTask, checkpoint: dict[str, Any]) -> None:
+        """Say what it was trained by, and whether it lies inside an epoch."""
+        inside = not self.records or self.records[-1].epoch != trainer.current_epoch
+        checkpoint["flatout"] = {**self.origin, "inside_epoch": inside}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Records and random states, as plain values and tensors."""
+        numpy_state: Any = np.random.get_state()
+        return {
+            "records": [asdict(record) for record in self.records],
+            "steps": list(self.steps),
+            "epoch_s": time.perf_counter() - self._epoch_began,
+            "wait_s": self.loader.stats.wait_s - self._wait_before,
+            "python": _plain(random.getstate()),
+            "numpy": [str(numpy_state[0]), torch.from_numpy(np.array(numpy_state[1], np.int64)), *numpy_state[2:]],
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the random states are set when the next epoch begins."""
+        self.records = [EpochRecord(**record) for record in state["records"]]
+        self.steps = [tuple(step) for step in state["steps"]]
+        self._restore = state
+
+    def _restore_random_states(self) -> None:
+        state, self._restore = self._restore, None
+        if state is None:
+            return
+        random.setstate(_tupled(state["python"]))
+        name, keys, *rest = state["numpy"]
+        np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+        torch.set_rng_state(state["torch"].cpu())
+        if state["cuda"]:
+            torch.cuda.set_rng_state_all([value.cpu() for value in state["cuda"]])
+
+    # What happens when.
+
+    def on_train_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Go on inside an epoch, where a checkpoint was written inside one: Lightning does not begin it again."""
+        state = self._restore
+        if state is None or not trainer.fit_loop.restarted_mid_epoch:
+            return
+        self.on_train_epoch_start(trainer, task)
+        self._before = sum(epoch == trainer.current_epoch for _, epoch, _, _ in self.steps)
+        self._epoch_began -= state["epoch_s"]
+        self._wait_before -= state["wait_s"]
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Begin an epoch: order of the images, clocks, learning rate's end."""
+        self._restore_random_states()
+        self.loader.set_epoch(trainer.current_epoch)
+        planned = min((p.planned_epochs for p in self.policies), default=trainer.max_epochs)
+        before = self.records[-1] if self.records else None
+        every = max(1, int(AGREE_EVERY_S * before.steps / before.train_s)) if before else 1
+        # The first process decides for all: clocks differ.
+        planned, self._agree_every = trainer.strategy.broadcast((planned, every))
+        task.planned_epochs = float(planned)
+        # The last epoch is scored whatever the others are: its weights are what the training was for.
+        last = trainer.current_epoch + 1 >= planned
+        trainer.check_val_every_n_epoch = 1 if last else task.recipe.training.validate_every
+        self._reset_clocks()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, task: ImageTask, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Ask the policies, read losses when it is time."""
+        begin = time.perf_counter()
+        for policy in self.policies:
+            self._why = policy.after_step(trainer.current_epoch, trainer.global_step) or self._why
+        if self.policies and (trainer.world_size == 1 or (batch_idx + 1) % self._agree_every == 0):
+            self._stop_together(trainer)
+        self._epoch_began += time.perf_counter() - begin  # a prediction in between is no training
+        if (batch_idx + 1) % task.recipe.logging.every_steps == 0:
+            self.read_losses(trainer, task)
+
+    def read_losses(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Read the losses since the last reading: the one place that waits for the device."""
+        new = task.losses[self._read :]
+        if not new:
+            return
+        values = torch.stack(new).float()
+        rates = task.rates[self._read :]
+        if trainer.world_size > 1:
+            values = trainer.strategy.reduce(values, reduce_op="mean")
+        first = len(task.losses) - len(new)
+        before = trainer.current_epoch * trainer.num_training_batches + self._before
+        for place, (loss, rate) in enumerate(zip(values.tolist(), rates, strict=True)):
+            self.steps.append((before + first + place, trainer.current_epoch, loss, rate))
+            if not math.isfinite(loss):
+                where = f"step {before + first + place} (epoch {trainer.current_epoch})"
+                good = self.last_good()
+                saved = f"the last good checkpoint is {good}" if good else "there is no good checkpoint yet"
+                raise TrainingFailed(
+                    f"the loss became {loss} at {where}: {saved}: "
+                    "try a lower optimizer.lr, training.clip_gradients, or precision fp32"
+                )
+        self._read = len(task.losses)
+        for logger in trainer.loggers:
+            logger.log_metrics({"train/loss_step": loss, "train/lr": rate}, trainer.global_step)
+
+    def last_good(self) -> Path | None:
+        """The checkpoint of the latest epoch whose figures are all finite, if it is still there."""
+        for record in sorted(self.records, key=lambda record: -record.epoch):
+            if not all(map(math.isfinite, record.metrics.values())):
+                continue
+            kept = best_path(self.folder, record.epoch)
+            if kept.is_file():
+                return kept
+            last = self.folder / LAST
+            return last if record is self.records[-1] and last.is_file() else None
+        return None
+
+    def on_validation_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Training of this epoch is over."""
+        self.read_losses(trainer, task)
+        self._validation_began = time.perf_counter()
+
+    def on_validation_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Count the validation."""
+        self._validation_s = time.perf_counter() - self._validation_began
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
+        """Close the epoch's record; checkpoints are written after this."""
+        self.read_losses(trainer, task)
+        epoch = trainer.current_epoch
+        own = [loss for _, at, loss, _ in self.steps if at == epoch]
+        metrics = {"train/loss": sum(own) / len(own), "lr": self.steps[-1][3]}
+        if self._validation_s:
+            metrics.update(task.scores())
+        record = EpochRecord(
+            epoch=epoch,
+            steps=len(own),
+            samples=len(own) * task.recipe.training.batch_size * trainer.world_size,
+            metrics=metrics,
+            train_s=time.perf_counter() - self._epoch_began - self._validation_s,
+            wait_s=self.loader.stats.wait_s - self._wait_before,
+            validation_s=self._validation_s,
+            checkpoint_s=0.0,
+        )
+        self.records = [*(old for old in self.records if old.epoch != epoch), record]
+        for logger in trainer.loggers:
+            logger.log_metrics({**metrics, "epoch": epoch}, trainer.global_step)
+        if trainer.is_global_zero:
+            self._write_files()
+        warning = at_chance(self.records, self.classes, task.recipe.training)
+        self.notes = [note for note in self.notes if note != self._warned]
+        if warning:
+            self.notes.append(warning)
+            if not self._warned:
+                self.report(f"WARNING: {warning}")
+        elif self._warned:
+            self.report("validation is no longer at chance")
+        self._warned = warning
+        for policy in self.policies:
+            self._why = policy.after_epoch(record) or self._why
+        self._stop_together(trainer)
+
+    def _stop_together(self, trainer: pl.Trainer) -> None:
+        """Stop where any process wants to: one that goes on alone would wait for the others for ever."""
+        if trainer.world_size > 1 and trainer.strategy.reduce_boolean_decision(self._why is not None, all=False):
+            self._why = self._why or "another process stopped"
+        if self._why is not None:
+            self.stopped = self.stopped or self._why
+            trainer.should_stop = True
+
+    def _write_files(self) -> None:
+        names = sorted({name for record in self.records for name in record.metrics})
+        head = ["epoch", *names, "samples_per_s", "train_s", "wait_s", "validation_s"]
+        rows = [
+            [
+                r.epoch,
+                *(r.metrics.get(n, "") for n in names),
+                r.samples / r.train_s,
+                r.train_s,
+                r.wait_s,
+                r.validation_s,
+            ]
+            for r in self.records
+        ]
+        write_csv(self.folder / METRICS_FILE, head, rows)
+        write_csv(self.folder / STEPS_FILE, ["step", "epoch", "loss", "lr"], self.steps)
+
+
+def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a table; a reader sees the old one or the new one, never half of it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value

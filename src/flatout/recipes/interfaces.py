@@ -1,0 +1,74 @@
+"""What the parts of a training are to each other: data, one fit, and the rules that may end it early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from flatout.errors import FlatoutError
+from flatout.loader.interfaces import Source
+
+
+class TrainingFailed(FlatoutError):
+    """The training cannot go on; what was saved is named."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageData:
+    """The images of one training and one validation, with the class indices that both share."""
+
+    train: Source
+    train_indices: Sequence[int]  # places in train.samples
+    validation: Source | None
+    validation_indices: Sequence[int]
+    classes: tuple[str, ...]  # labels of both sources are places in it
+    notes: tuple[str, ...] = ()  # what was left out, in words
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """What one epoch gave and what it took."""
+
+    epoch: int  # from 0
+    steps: int  # optimizer steps
+    samples: int
+    metrics: dict[str, float]  # "train/loss", "val/loss", "val/acc1", "val/acc5", "lr"
+    train_s: float
+    wait_s: float  # of train_s, waited for batches
+    validation_s: float
+    checkpoint_s: float
+
+
+class Policy(Protocol):
+    """A rule that may end a fit early: early stopping, a deadline."""
+
+    @property
+    def planned_epochs(self) -> int:
+        """How many epochs this fit will have, as planned now; the learning rate's schedule follows it."""
+
+    def resumed(self, records: Sequence[EpochRecord]) -> str | None:
+        """Called before a fit goes on, with the epochs that it has; a reason: it was over already."""
+
+    def after_step(self, epoch: int, step: int) -> str | None:
+        """Called after each optimizer step; a reason ends the epoch (and the fit, after a last validation)."""
+
+    def after_epoch(self, record: EpochRecord) -> str | None:
+        """Called after validation and checkpoint; a reason ends the fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How one fit ended."""
+
+    folder: Path
+    records: tuple[EpochRecord, ...]
+    best: Path | None  # checkpoint with the best score; None where nothing was scored
+    last: Path | None
+    best_epoch: int | None
+    stopped: str | None  # why before the last epoch; None: all epochs were trained
+    metrics: dict[str, float] = field(default_factory=dict)  # of the best epoch
+    notes: tuple[str, ...] = ()  # fallbacks taken and warnings, in words

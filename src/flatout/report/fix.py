@@ -1,0 +1,149 @@
+"""The outcome of a fix as lines of at most 80 columns, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.report.layout import wrap
+from flatout.terminal_text import one_line
+from flatout.trials.export import Export
+from flatout.trials.result import KEPT, UNCONFIRMED, FixResult, Proof, Trial
+from flatout.trials.settings import keep_command
+from flatout.units import duration, factor, interval, size
+
+WIDTH = 80
+_WORDS = {
+    KEPT: "kept",
+    "dropped": "dropped",
+    UNCONFIRMED: "not confirmed",
+    "oom": "out of memory",
+    "guarded": "ended by a guard",
+    "failed": "failed",
+    "refused": "could not be set",
+    "stalled": "stalled",
+}
+
+
+def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Export] | None = None) -> list[str]:
+    """For a terminal."""
+    text = [*_wrapped(verdict(fixed), 0), ""]
+    text += _proof(fixed) if fixed.proof else [f"  {'before':10}{fixed.before:12,.1f} {fixed.unit}"]
+    if fixed.tried:
+        text += ["", "Tried, one at a time on top of what was kept before", ""]
+        for trial in fixed.tried:
+            text += _trial(trial)
+    if fixed.untried:
+        text += ["", "Not tried", ""]
+        for title, why in fixed.untried:
+            text += [*_wrapped(title, 2), *_wrapped(why, 4)]
+    if fixed.kept:
+        keep = kept or Export(keep_command(fixed.command, fixed.settings))
+        text += ["", "To keep it, run", "", f"  {keep.command}", ""]
+        if keep.diff:
+            text += ["or apply", "", *(f"  {line}" for line in keep.diff.splitlines()), ""]
+        text += ["or write", ""]
+        for how in {trial.remedy: trial.how for trial in fixed.kept}.values():  # the last value of each remedy
+            text += _wrapped(how, 2)
+    text += _plans(fixed, plans or {})
+    notes = f"{fixed.ended} {fixed.isolation} It took {duration(fixed.seconds)}."
+    return [one_line(line) for line in (*text, "", *_wrapped(notes.strip(), 0))]
+
+
+def _plans(fixed: FixResult, ways: Mapping[str, Export]) -> list[str]:
+    """Each plan with what is predicted of it; what was proved comes first, above."""
+    text: list[str] = []
+    for plan in fixed.plans:
+        if plan.name not in ways:
+            continue
+        memory = "memory not known" if plan.memory_bytes is None else f"{size(plan.memory_bytes)} more host memory"
+        head = f"{plan.name}: predicted {interval(plan.gain)}, {memory}, {plan.risk} risk"
+        text += ["", *_wrapped(head, 2), *_wrapped("; ".join(plan.remedies), 4)]
+        for trial in fixed.dropped_from(plan):
+            word = _WORDS.get(trial.outcome, trial.outcome)
+            text += _wrapped(f'But its trial, above, ended with "{word}": {trial.title}', 4)
+        text.append(f"    {ways[plan.name].command}")
+    return ["", "Plans for the training as it was, predicted and not measured", *text] if text else []
+
+
+def verdict(fixed: FixResult) -> str:
+    """One sentence."""
+    if fixed.proof is not None:
+        return _proved(fixed.proof)
+    if fixed.kept:
+        return "Something was kept, but the whole was not proved: the trials below say what each gave."
+    if fixed.promising:
+        best = fixed.promising[0]
+        clear = best.ratio is not None and best.ratio.low > 1.0 + NOISE_SHARE
+        return f"Nothing is proved yet. {_capital(best.title)}{' is promising' if clear else ''}: {best.why}."
+    return "Nothing was kept: no trial made this training faster beyond noise."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _proved(proof: Proof) -> str:
+    ratio = proof.ratio
+    span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90 % interval"
+    if ratio.low <= 1.0:
+        return f"Not proved: {factor(ratio.factor)} ({span}) is within noise, though single trials gained."
+    if not proof.loss_passed:
+        return f"Faster, {factor(ratio.factor)} ({span}), but the losses do not agree: {proof.loss}."
+    return f"Proved: {factor(ratio.factor)} as fast ({span})."
+
+
+def _proof(fixed: FixResult) -> list[str]:
+    proof = fixed.proof
+    assert proof is not None, "asked for only when there is one"
+    pairs = f"{proof.ratio.pairs} pairs of runs, A B B A" if proof.ratio.pairs > 1 else "one pair of runs"
+    return [
+        f"  {'before':10}{proof.before:12,.1f} {proof.unit}",
+        f"  {'after':10}{proof.after:12,.1f} {proof.unit}   {pairs}",
+        *_wrapped(f"loss      {proof.loss}", 2),
+    ]
+
+
+def _trial(trial: Trial) -> list[str]:
+    measured = f" {factor(trial.ratio.factor)}" if trial.ratio else ""
+    head = f"{_WORDS.get(trial.outcome, trial.outcome)}{measured}: {trial.title}"
+    stalled = f" {trial.stalled} pair left out: the machine stalled." if trial.stalled else ""
+    loss = f"; loss: {trial.loss}" if trial.loss else ""
+    detail = f"predicted {interval(trial.predicted)}; {trial.why}{loss}.{stalled}"
+    return [*_wrapped(head, 2), *_wrapped(detail, 6)]
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    return [" " * indent + line for line in wrap(text, WIDTH - indent)]
+
+
+def to_dict(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Export] | None = None) -> dict[str, Any]:
+    """For ``--json``."""
+    return {
+        "command": list(fixed.command),
+        "verdict": verdict(fixed),
+        "diagnosis": fixed.verdict,
+        "proof": fixed.proof.to_dict() if fixed.proof else None,
+        "before": fixed.before,
+        "unit": fixed.unit,
+        "kept": [trial.to_dict() for trial in fixed.kept],
+        "tried": [trial.to_dict() for trial in fixed.tried],
+        "untried": [{"title": title, "why": why} for title, why in fixed.untried],
+        "settings": fixed.settings,
+        "keep": kept.to_dict() if kept else None,
+        "plans": [
+            {
+                **asdict(plan),
+                "dropped": [trial.title for trial in fixed.dropped_from(plan)],
+                "keep": plans[plan.name].to_dict() if plans and plan.name in plans else None,
+            }
+            for plan in fixed.plans
+        ],
+        "ended": fixed.ended,
+        "isolation": fixed.isolation,
+        "folder": fixed.folder,
+        "seconds": fixed.seconds,
+        "interrupted": fixed.interrupted,
+    }

@@ -1,0 +1,80 @@
+"""The progress of a staging on standard error: one line that moves on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from flatout.stage.progress import Progress
+from flatout.terminal_text import one_line
+from flatout.units import duration, size
+
+LINE_EVERY_S = 10.0
+LEAST_SHARE = 0.01  # of what is to be copied, before the time that is left can be said
+
+
+class Show:
+    """Shows a staging that goes on."""
+
+    def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
+        """Begin; ``quiet`` shows nothing."""
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._moving = not quiet and self._stream.isatty()
+        self._live: Live | None = None
+        self._shown = time.monotonic()
+
+    def __enter__(self) -> Show:
+        """Nothing is shown yet."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the moving line; after Ctrl-C say in one line what that means."""
+        self.close()
+        if kind is KeyboardInterrupt:
+            print("stopped: what is complete is kept; the same command goes on", file=self._stream)
+
+    def line(self, text: str) -> None:
+        """Say something that stays."""
+        if not self._quiet:
+            print(one_line(text), file=self._stream)
+
+    def progress(self, progress: Progress) -> None:
+        """Show how far it is."""
+        if self._quiet:
+            return
+        if self._moving:
+            if self._live is None:
+                self._live = Live(console=Console(file=self._stream), refresh_per_second=4, transient=True)
+                self._live.start()
+            self._live.update(Text(state_line(progress), no_wrap=True, overflow="ellipsis"))
+        elif time.monotonic() - self._shown >= LINE_EVERY_S:
+            self._shown = time.monotonic()
+            self.line(state_line(progress))
+
+    def close(self) -> None:
+        """End the moving line."""
+        if self._live is not None:
+            self._live.stop()
+
+
+def state_line(progress: Progress) -> str:
+    """One line of at most 80 columns: done of listed, rates, time left once the listing is complete."""
+    done = progress.copied + progress.kept
+    seconds = max(progress.seconds, 1e-9)
+    more = "" if progress.listing_done else "+"
+    text = (
+        f"{done:,} of {progress.listed:,}{more} files  {progress.copied / seconds:,.0f} files/s  "
+        f"{size(progress.copied_bytes / seconds)}/s  {progress.width} at once"
+    )
+    if progress.failures:
+        text += f"  {progress.failures:,} failed"
+    left = progress.listed_bytes - progress.copied_bytes - progress.kept_bytes
+    if progress.listing_done and progress.copied_bytes >= LEAST_SHARE * (left + progress.copied_bytes) > 0:
+        text += f"  {duration(left * seconds / progress.copied_bytes)} left"
+    return text

@@ -1,0 +1,82 @@
+"""The user's command: is it one that can be started, and with which environment."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import flatout.probe
+from flatout.errors import CommandError, UsageError
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Refuse a command that cannot be started.
+
+    Raises:
+        UsageError: there is none, or flatout is already recording around it.
+        CommandError: it is not found or not executable (exit codes 127 and 126, as in shells).
+    """
+    if not command:
+        raise UsageError("no command to profile: write it after `--`, such as `flatout profile -- python train.py`")
+    if os.environ.get("FLATOUT_RUN"):
+        raise UsageError(
+            f"this shell already runs below `flatout profile` (recording into {os.environ['FLATOUT_RUN']}): "
+            "profile the inner command alone"
+        )
+    program = command[0]
+    if shutil.which(program):
+        return
+    path = Path(program)
+    if path.suffix == ".py" and path.is_file():
+        raise CommandError(f"{program} is a script, not a program: write `flatout profile -- python {program}`", 126)
+    if path.is_file():
+        raise CommandError(f"{program} is not executable: `chmod +x` it, or start it with its interpreter", 126)
+    raise CommandError(f"command not found: {program!r} is neither on PATH nor a file here", 127)
+
+
+def probed_environment(run: Path) -> dict[str, str]:
+    """The environment that brings the probe into every Python process of the command."""
+    environment = injecting_environment()
+    environment["FLATOUT_RUN"] = str(run)
+    return environment
+
+
+def injecting_environment() -> dict[str, str]:
+    """The environment in which every Python process of the command finds the probe's start file."""
+    inject = str(Path(flatout.probe.__file__).parent / "on_pythonpath")
+    environment = dict(os.environ)
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = inject + (os.pathsep + before if before else "")
+    return environment
+
+
+@functools.cache
+def _given_descriptors() -> tuple[tuple[int, int], ...]:
+    """Descriptors above standard error that this process was started with, and what each was: its inode."""
+    found = []
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        number = int(name)
+        try:
+            if number > 2 and os.get_inheritable(number):
+                found.append((number, os.fstat(number).st_ino))
+        except OSError:  # the one that listed the folder
+            continue
+    return tuple(sorted(found))
+
+
+def inherited_descriptors() -> tuple[int, ...]:
+    """Descriptors for the command besides the standard three: those that the user's shell gave, as ``<(command)`` does.
+
+    Python's own are never inherited. Asked first before any library opens one without saying so.
+    """
+    kept = []
+    for number, inode in _given_descriptors():
+        try:
+            if os.fstat(number).st_ino == inode and os.get_inheritable(number):
+                kept.append(number)
+        except OSError:
+            continue
+    return tuple(kept)

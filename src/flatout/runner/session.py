@@ -1,0 +1,337 @@
+"""One recording, from starting the command to a closed run folder."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+import flatout
+from flatout.errors import CommandError
+from flatout.machine.sampler import SystemSampler
+from flatout.machine.shm import left_in_shm, remove_left, shm_names
+from flatout.machine.snapshot import take_snapshot
+from flatout.machine.tree import become_subreaper, descendants, end_tree
+from flatout.probe.events import FORMAT_VERSION
+from flatout.probe.recorder import COMMAND_STOP, COMMAND_TRACE
+from flatout.runner.bounds import Bounds
+from flatout.runner.command import check_command, inherited_descriptors, probed_environment
+from flatout.runner.folder import exclusive, free_reserve, new_run, trim, write_run_json
+from flatout.runner.guardian import Guardian
+from flatout.runner.leftovers import multiprocessing_folders, remove
+from flatout.runner.live import Live, LiveReader
+from flatout.runner.progress import Progress
+from flatout.runner.signals import EndingSignals
+from flatout.runner.sources import add_sources
+
+LOOK_EVERY_S = 0.05
+EXIT_CODES = {"interrupted": 130, "terminated": 143}  # as shells count
+GRACE_S = 5.0
+TRACE_WITHIN_S = 30.0
+# What a command leaves running after it has ended (a tracker's service, say) is given this long.
+LEFTOVER_GRACE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a recording ended.
+
+    Attributes:
+        run: The run folder.
+        stop: As in run.json: finished, steps, seconds, interrupted, terminated, failed, guarded or no_steps.
+        exit_code: Of the command when it ended by itself; 128 + n for signal n; None when flatout ended it.
+        live: The last counters.
+        guarded: Why a guard ended it; None when none did.
+    """
+
+    run: Path
+    stop: str
+    exit_code: int | None
+    live: Live
+    guarded: str | None = None
+
+
+def record(
+    command: Sequence[str],
+    runs_folder: Path,
+    bounds: Bounds,
+    *,
+    quiet: bool = False,
+    stdout_to_stderr: bool = False,
+    trace: bool = True,
+    environment: dict[str, str] | None = None,
+    guard: Callable[[], str | None] | None = None,
+    shown: Sequence[str] | None = None,
+    output: IO[bytes] | None = None,
+) -> Outcome:
+    """Run ``command`` under the probe until it ends or a bound is reached, then end its whole tree.
+
+    Args:
+        command: Program and arguments; it runs in the current folder with the current environment.
+        runs_folder: Where the run folder is made.
+        bounds: When to end.
+        quiet: No progress lines.
+        stdout_to_stderr: Keep the command's output off standard output (for ``--json``).
+        trace: Take a kernel-level trace of a few steps after the measured window.
+        environment: Variables that the command gets beside its own.
+        guard: Asked again and again; what it answers ends the recording.
+        shown: What the record says was run, where that is not ``command`` itself.
+        output: An open file that gets what the command prints; None: this process's own.
+
+    Raises:
+        UsageError: no command, the folder cannot be used, another recording is on.
+        CommandError: the command cannot be started.
+    """
+    check_command(command)
+    runs_folder = runs_folder.absolute()
+    with exclusive(runs_folder):
+        run = new_run(runs_folder, shown or command)
+        session = _Session(command, run, bounds, quiet, stdout_to_stderr, trace, environment or {})
+        session.info["command"] = list(shown or command)
+        session.guard, session.output = guard, output
+        return session.run_to_end()
+
+
+def run_info(run: Path, command: list[str], bounds: Bounds) -> dict[str, Any]:
+    """What run.json says of a recording that begins now."""
+    return {
+        "format": FORMAT_VERSION,
+        "id": run.name,
+        "flatout": flatout.__version__,
+        "command": command,
+        "cwd": str(Path.cwd()),
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "start_ns": time.monotonic_ns(),
+        "end_ns": None,
+        "window_end_ns": None,
+        "bounds": bounds.to_dict(),
+        "stop": None,
+        "exit_code": None,
+        "signal": None,
+        "problems": [],
+        "clean": None,
+    }
+
+
+def write_machine(run: Path) -> None:
+    """Write machine.json."""
+    (run / "machine.json").write_text(json.dumps(take_snapshot().to_dict(), indent=1) + "\n")
+
+
+class _Session:
+    def __init__(
+        self,
+        command: Sequence[str],
+        run: Path,
+        bounds: Bounds,
+        quiet: bool,
+        stdout_to_stderr: bool,
+        trace: bool,
+        environment: dict[str, str],
+    ) -> None:
+        self.environment = environment
+        self.guard: Callable[[], str | None] | None = None
+        self.guarded: str | None = None
+        self.ended: set[int] = set()  # pids of what was ended
+        self.output: IO[bytes] | None = None
+        self.command = list(command)
+        self.run = run
+        self.bounds = bounds
+        self.trace = trace and not bounds.full
+        self.stdout_to_stderr = stdout_to_stderr
+        self.progress = Progress(bounds, quiet)
+        self.live = Live()
+        self.reader = LiveReader(run)
+        self.info = run_info(run, self.command, bounds)
+        self.shm_before = shm_names()
+        self.signals = EndingSignals()
+        self.descriptors = inherited_descriptors()
+
+    def run_to_end(self) -> Outcome:
+        with self.signals:
+            write_run_json(self.run, self.info)
+            write_machine(self.run)
+            if self.signals.stop:
+                shutil.rmtree(self.run, ignore_errors=True)
+                raise CommandError("ended before the command was started", EXIT_CODES[self.signals.stop])
+            if not become_subreaper():
+                self.info["problems"].append("a process that makes itself a daemon could escape: no subreaper here")
+            self.guardian = Guardian(str(self.run))
+            try:
+                return self._record()
+            finally:
+                self.guardian.release()
+
+    def _record(self) -> Outcome:
+        child = self._start()
+        sampler = SystemSampler(self.run / "system.jsonl", child.pid, adopter_pid=os.getpid())
+        try:
+            sampler.start()
+            stop = self._watch(child)
+        except BaseException:
+            # Whatever went wrong here, nothing is left running.
+            self._end(child, "failed")
+            raise
+        finally:
+            sampler.stop()
+        survivors = self._end(child, stop)
+        self.live = self.reader.read()
+        return self._close(child, stop, survivors, sampler.problem)
+
+    def _tree(self) -> list[psutil.Process]:
+        """What the command started and still lives."""
+        return [process for process in descendants(os.getpid()) if process.pid not in self.guardian.pids]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            child = subprocess.Popen(
+                self.command,
+                env=probed_environment(self.run) | self.environment,
+                stdout=self.output or (sys.stderr.fileno() if self.stdout_to_stderr else None),
+                stderr=self.output,
+                pass_fds=self.descriptors,
+            )
+        except OSError as error:
+            shutil.rmtree(self.run, ignore_errors=True)
+            raise CommandError(f"cannot start {self.command[0]!r}: {error.strerror}", 126) from None
+        self.progress.say(f"recording into {self.run}")
+        return child
+
+    def _watch(self, child: subprocess.Popen[bytes]) -> str:
+        """Wait for the end; says how it came."""
+        started_s = time.monotonic()
+        ended_s: float | None = None
+        while True:
+            time.sleep(LOOK_EVERY_S)
+            self.live = live = self.reader.read()
+            self.progress.look(live)
+            if self.signals.stop:
+                return self.signals.stop
+            self.guarded = self.guard() if self.guard is not None else None
+            if self.guarded:
+                return "guarded"
+            ended = child.poll() is not None
+            reached = self._reached(live) if not ended or self._training_goes_on(live, child.returncode) else None
+            if reached:
+                self._close_window(live)
+                return self.signals.stop or reached
+            if not live.first_step_ns and time.monotonic() - started_s > self.bounds.first_step_within_s:
+                return "no_steps"
+            if ended:
+                ended_s = ended_s or time.monotonic()
+                if not self._training_goes_on(live, child.returncode) and (
+                    time.monotonic() - ended_s > LEFTOVER_GRACE_S or not self._tree()
+                ):
+                    break
+        if child.returncode:
+            return "failed"
+        return "finished" if live.first_step_ns else "no_steps"
+
+    def _reached(self, live: Live) -> str | None:
+        if not live.first_step_ns:
+            return None
+        return self.bounds.reached(live.steps - 1, (time.monotonic_ns() - live.first_step_ns) / 1e9)
+
+    def _training_goes_on(self, live: Live, code: int) -> bool:
+        """Whether what trains, or may still come to it, has detached itself from the command that has ended."""
+        # After a failure, what is still there was left behind; a daemon's parent ends with 0.
+        untrained = self.reader.pids() if code == 0 else set()
+        awaited = {live.training_pid} if live.first_step_ns else untrained
+        return any(process.pid in awaited for process in self._tree())
+
+    def _close_window(self, live: Live) -> None:
+        """End the measured window; then a trace, when one is wanted and the training still steps."""
+        self.info["window_end_ns"] = time.monotonic_ns()
+        self._command(COMMAND_TRACE if self.trace else COMMAND_STOP)
+        if not self.trace:
+            return
+        step_s = max((live.last_step_ns - live.first_step_ns) / 1e9 / max(live.steps - 1, 1), 0.0)
+        deadline_s = time.monotonic() + TRACE_WITHIN_S
+        if 5 * step_s > TRACE_WITHIN_S:
+            self.info["problems"].append(f"no kernel trace: a step takes {step_s:.1f} s, three would take too long")
+            return
+        self.progress.say("measured; three more steps for the kernel trace")
+        while time.monotonic() < deadline_s and not self.reader.read().traced:
+            if self.signals.stop or not self._tree():
+                break
+            time.sleep(LOOK_EVERY_S)
+        else:
+            if not self.reader.read().traced:
+                self.info["problems"].append(f"no kernel trace within {TRACE_WITHIN_S:.0f} s")
+
+    def _command(self, byte: int) -> None:
+        with (self.run / "control").open("r+b") as file:
+            file.write(bytes([byte]))
+
+    def _end(self, child: subprocess.Popen[bytes], stop: str) -> list[int]:
+        """End all that is left of the tree; the command's own pid is reaped by ``child``."""
+        if stop == "interrupted":
+            # The terminal sent Ctrl-C to the command too: let it say goodbye.
+            _wait(child, GRACE_S)
+        # Workers may be starting right now: look until the same ones are found twice.
+        folders = multiprocessing_folders()
+        while (found := multiprocessing_folders() | folders) != folders:
+            folders = found
+        tree = self._tree()
+        if tree and stop not in ("finished", "failed"):
+            self.progress.say("ending the training; what it prints about that is no fault of its own")
+        self.ended = {process.pid for process in tree} | {child.pid}
+        survivors = end_tree([child.pid, os.getpid()], GRACE_S, spared=self.guardian.pids)
+        _wait(child, 1.0)
+        if not survivors:
+            remove(folders)
+            remove_left(self.shm_before, self.ended)
+        return survivors
+
+    def _close(
+        self, child: subprocess.Popen[bytes], stop: str, survivors: list[int], sampling_problem: str | None
+    ) -> Outcome:
+        code = child.returncode
+        by_itself = stop in ("finished", "failed") or (stop == "no_steps" and code == 0)
+        exit_code = (code if code >= 0 else 128 - code) if by_itself and code is not None else None
+        problems = self.info["problems"] + trim(self.run)
+        add_sources(self.run)
+        if sampling_problem:
+            problems.append(sampling_problem)
+        if survivors:
+            problems.append(f"processes that could not be ended: {', '.join(map(str, survivors))}")
+        left = self._left()
+        if left:  # somebody else's tracker may only be about to clean up: look twice
+            time.sleep(0.5)
+            left = self._left()
+        if left:
+            problems.append(f"new in /dev/shm and used by no process, of this run or of another: {', '.join(left)}")
+        if self.live.lost:
+            problems.append(f"{self.live.lost} events could not be written: the disk was full")
+        self.info.update(
+            end_ns=time.monotonic_ns(),
+            stop=stop,
+            exit_code=exit_code,
+            signal=-code if code is not None and code < 0 and by_itself else None,
+            clean=not survivors,
+            problems=problems,
+        )
+        free_reserve(self.run)
+        write_run_json(self.run, self.info)
+        return Outcome(self.run, stop, exit_code, self.live, self.guarded)
+
+    def _left(self) -> list[str]:
+        """Shared memory that may be this run's; names with the pid of a process that was not in it are not."""
+        return left_in_shm(self.shm_before, of=self.ended | self.reader.pids())
+
+
+def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return

@@ -1,0 +1,122 @@
+"""Training steps counted while they are made, from the events of one process: as many as the report will count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from flatout.measure.training import PAIRED_SHARE
+from flatout.probe import events as kinds
+from flatout.record.events import EVENT_DTYPE, Events, ends
+from flatout.record.json_files import open_regular
+
+BLOCK_BYTES = EVENT_DTYPE.itemsize << 11
+MOST_BLOCKS = 128  # in one look; a process that is further ahead is caught up with in the next ones
+_MARKS = (kinds.BATCH_WAIT, kinds.BACKWARD, kinds.OPTIMIZER)
+
+
+class StepCounter:
+    """Follows one events file.
+
+    A step is a batch of the training loader that a backward pass followed. Without a loader it is an optimizer step,
+    the first one after a backward pass; without an optimizer a backward pass.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = kinds.HEADER_BYTES
+        self._waiting: dict[int, bool] = {}  # loader: no backward pass yet since its last batch
+        self._followed: Counter[int] = Counter()
+        self._votes: Counter[int] = Counter()
+        self._latest: int | None = None  # loader of the last batch that no backward pass has followed
+        self._thread: int | None = None
+        self._backwards = self._updates = 0
+        self._turn = False
+        # The window, as the report has it: from the end of the first step to the end of the latest one.
+        self._begin_ns = self._end_ns = 0
+        self._in_first_step = False  # its optimizer step may come
+        self._batches: Counter[int] = Counter()  # by loader
+        self._waited_ns: Counter[int] = Counter()
+        self._pending_ns: Counter[int] = Counter()  # waits that no backward pass has followed yet
+
+    def read(self) -> int:
+        """Take in what is new; the steps so far, 0 when the file cannot be read."""
+        try:
+            with open_regular(self.path) as file:
+                file.seek(self._offset)
+                for _ in range(MOST_BLOCKS):
+                    if self._take(file.read(BLOCK_BYTES)):
+                        break
+        except (OSError, ValueError):
+            return self.steps
+        return self.steps
+
+    @property
+    def steps(self) -> int:
+        """Those that were seen."""
+        if self._votes:
+            return self._followed[self._votes.most_common(1)[0][0]]
+        return self._updates or self._backwards
+
+    @property
+    def window_s(self) -> float:
+        """From the end of the first step to the end of the latest one."""
+        return (self._end_ns - self._begin_ns) / 1e9
+
+    @property
+    def wait_s(self) -> float:
+        """Waiting for the batches of the training in that window."""
+        fed = self.steps
+        trains = [
+            loader
+            for loader, followed in self._followed.items()
+            if followed >= PAIRED_SHARE * max(fed, self._batches[loader])
+        ]
+        return sum(self._waited_ns[loader] for loader in trains) / 1e9
+
+    def _take(self, data: bytes) -> bool:
+        """Take in a block; whether it holds the last event that was written."""
+        whole = np.frombuffer(data, EVENT_DTYPE, len(data) // EVENT_DTYPE.itemsize)
+        unwritten = np.flatnonzero(whole["kind"] == 0)
+        new = whole[: unwritten[0]] if len(unwritten) else whole
+        self._offset += new.nbytes
+        self._count(new[np.isin(new["kind"], _MARKS)])
+        return len(new) < BLOCK_BYTES // EVENT_DTYPE.itemsize
+
+    def _count(self, marks: Events) -> None:
+        columns = (marks[name].tolist() for name in ("kind", "thread", "arg", "duration"))
+        for kind, thread, loader, duration, end in zip(*columns, ends(marks).tolist(), strict=True):
+            if kind == kinds.BATCH_WAIT:
+                self._waiting[loader] = True
+                self._latest = loader
+                self._batches[loader] += 1
+                self._in_first_step = False
+                if thread == self._thread:
+                    self._pending_ns[loader] += duration
+                continue
+            if self._thread is None and kind == kinds.BACKWARD:
+                self._thread = thread
+            if thread != self._thread:
+                continue
+            self._end_ns = max(self._end_ns, end)
+            if kind == kinds.OPTIMIZER:
+                if self._in_first_step:
+                    self._begin_ns = end
+                # Clipping counts as an update too, and several optimizers may step: one a turn.
+                self._updates += self._turn
+                self._turn = False
+                continue
+            self._in_first_step = not self._backwards
+            if self._in_first_step:
+                self._begin_ns = end
+            self._waited_ns.update(self._pending_ns)
+            self._pending_ns.clear()
+            self._backwards += 1
+            self._turn = True
+            self._followed.update(loader for loader, waiting in self._waiting.items() if waiting)
+            self._waiting = dict.fromkeys(self._waiting, False)
+            if self._latest is not None:
+                self._votes[self._latest] += 1
+                self._latest = None

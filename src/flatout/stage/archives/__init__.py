@@ -1,0 +1,1 @@
+"""Archives unpacked while they are read."""

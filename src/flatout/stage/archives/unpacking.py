@@ -1,0 +1,190 @@
+"""Archives unpacked while they are read: their files appear at the destination, and no copy of the archive."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from flatout.stage.archives.members import Member, Members, reading
+from flatout.stage.archives.stream import READ_BYTES
+from flatout.stage.destination.claims import MARK, Claims
+from flatout.stage.destination.safe_paths import refusal
+from flatout.stage.destination.space import DiskFull, check_room, free_bytes
+from flatout.stage.destination.state import State, is_complete
+from flatout.stage.destination.target import Target
+from flatout.stage.destination.unfinished import Unfinished
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.ranged_file import RangedFile
+from flatout.stage.sources.streamed_file import StreamedFile
+
+SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".zip")
+
+
+def is_archive(key: str) -> bool:
+    """Whether the name is that of an archive."""
+    return key.lower().endswith(SUFFIXES)
+
+
+def version_in(entry: ObjectInfo) -> str:
+    """The version of every file of an archive."""
+    return f"{entry.version}{MARK}{entry.key}"
+
+
+def unpacked(key: str) -> str:
+    """Name under which the state notes which version of an archive was unpacked, and into how many files."""
+    return f"unpacked {key}"
+
+
+def is_noted_unpacked(entry: ObjectInfo, noted: str | None) -> bool:
+    """Whether the note of an archive is of the version that is listed."""
+    return noted is not None and noted.partition(" ")[2] == version_in(entry)
+
+
+def is_unpacked(entry: ObjectInfo, state: State, target: Target, listing: int) -> bool:
+    """Whether all files of this version of the archive are there, untouched; they count as seen then."""
+    version = version_in(entry)
+    noted = state[unpacked(entry.key)]
+    if noted is None or not noted.endswith(version):
+        return False
+    files = state.of_version(version)
+    if noted != _noted(len(files), version):  # another object has taken the name of one
+        return False
+    if not all(is_complete(done, version, target.path(done.key)) for done in files):
+        return False
+    for done in files:
+        state.saw(done.key, listing)
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unpacker:
+    """Unpacks archives to one destination, several at once.
+
+    Attributes:
+        origin: where they are.
+        target: where their files go.
+        state: notes each of them.
+        claims: says which names are taken.
+        keep_free: bytes of the disk to leave to others; None: a default.
+        stopped: True ends it; nothing of an archive is there then.
+        refused: told what is left out.
+        failed: told of files that another object's are in the way of.
+    """
+
+    origin: Source
+    target: Target
+    state: State
+    claims: Claims
+    keep_free: int | None
+    stopped: Callable[[], bool]
+    refused: Callable[[str], None]
+    failed: Callable[[Failure], None]
+
+    def unpack(self, entry: ObjectInfo, listing: int) -> None:
+        """Write the files of an archive into a folder that has its name.
+
+        They get their names when all of the archive was read and is right: a damaged one leaves what was there. A
+        folder that has the archive's name and holds all of it is left out, so that ``a.tar`` with ``a/1.jpg`` gives
+        ``a/1.jpg``. Links and devices are left out. Of several files of one name the last counts, as for ``tar``.
+
+        Args:
+            entry: the archive.
+            listing: number of the listing that saw it.
+
+        Raises:
+            Failure: it cannot be read, is damaged, or is not what the store has.
+            DiskFull: there is no room for its files.
+            OSError: the destination cannot be written.
+        """
+        unfinished = Unfinished(self.state.folder, entry.key)
+        try:
+            within = f"{_stem(entry.key).rpartition('/')[2]}/"
+            is_within, verified = self._read(entry, unfinished, within)
+            files = self._name_all(entry, unfinished, within if is_within else "", verified, listing)
+            self.state[unpacked(entry.key)] = _noted(files, version_in(entry))
+        except DiskFull as error:
+            raise DiskFull(f"{entry.key}: {error}") from None
+        finally:
+            unfinished.close()
+
+    def _read(self, entry: ObjectInfo, unfinished: Unfinished, within: str) -> tuple[bool, str]:
+        """Read all files; whether all of them lie in the folder ``within``, and what they were compared with."""
+        key, is_within = entry.key, True
+        as_file = RangedFile if self.origin.has_ranges(entry) else StreamedFile
+        with as_file(self.origin, entry) as raw:
+            members = Members(entry, self.origin, raw, self.refused)
+            for member in members:
+                name = member.name.removeprefix("./")
+                why = refusal(f"{_stem(key)}/{name}", len(str(self.target.destination)))
+                if why is not None:
+                    self.refused(f"{key}{MARK}{member.name[:80]!r}: {why}")
+                    continue
+                is_within = is_within and name.startswith(within)
+                self._see_room(member, unfinished.bytes, key)
+                if not unfinished.add(name, self._blocks(member, key)):
+                    self.refused(f"{key}{MARK}{member.name[:80]!r}: is there several times: the last one is taken")
+        return is_within, members.verified or self.origin.unverified
+
+    def _see_room(self, member: Member, before: int, key: str) -> None:
+        """Raise Failure where one file alone is larger than the room, DiskFull where all before it took it."""
+        room = free_bytes(self.target.destination, self.keep_free) + before
+        if member.size > room:
+            name = f"{key}{MARK}{member.name[:80]!r}"
+            raise Failure("never", f"{name}: has {member.size:,} bytes by its header, where {room:,} may be written")
+        check_room(self.target.destination, member.size, self.keep_free)
+
+    def _blocks(self, member: Member, key: str) -> Iterator[bytes]:
+        received = 0
+        with contextlib.ExitStack() as stack:
+            with reading(key):
+                file = stack.enter_context(member.open())
+            while True:
+                if self.stopped():
+                    raise Failure("never", "stopped")
+                with reading(key):
+                    block = file.read(READ_BYTES)
+                if not block:
+                    break
+                received += len(block)
+                if received > member.size:
+                    break
+                check_room(self.target.destination, len(block), self.keep_free)
+                yield block
+        if received != member.size:
+            raise Failure("never", f"{key}: {received} bytes came where the archive names {member.size}")
+
+    def _name_all(self, entry: ObjectInfo, unfinished: Unfinished, within: str, verified: str, listing: int) -> int:
+        """Give all files their names, but for those that another object has; gives how many there are of both."""
+        version, files = version_in(entry), 0
+        for waiting in unfinished:
+            files += 1
+            key = f"{_stem(entry.key)}/{waiting.name.removeprefix(within)}"
+            with self.claims.lock:
+                try:
+                    other = self.claims.other(key, version, listing)
+                    if other is not None:
+                        raise Failure("never", f"{key}: {other} is there: {entry.key} has one of that name, too")
+                    known = self.state.known(key)
+                    if (
+                        known is not None
+                        and known.checksum == waiting.checksum
+                        and is_complete(known, version, self.target.path(key))
+                    ):
+                        self.state.saw(key, listing)
+                    else:
+                        done = self.target.place(waiting.path, key, version, waiting.size, waiting.checksum, verified)
+                        self.state.add(done, listing)
+                except Failure as failure:
+                    self.failed(failure)
+        return files
+
+
+def _noted(files: int, version: str) -> str:
+    return f"{files} {version}"
+
+
+def _stem(key: str) -> str:
+    lower = key.lower()
+    return key[: -max(len(suffix) for suffix in SUFFIXES if lower.endswith(suffix))]

@@ -1,0 +1,1 @@
+"""Staging on the hosts of a Ray cluster."""

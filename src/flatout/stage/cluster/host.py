@@ -1,0 +1,175 @@
+"""One host of a cluster that stages: brings objects to its own disk, and gives them to others from there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from flatout.stage.checksums import checksum_of
+from flatout.stage.concurrency import ConcurrencyLimit
+from flatout.stage.copying import version_of
+from flatout.stage.destination.lock import destination_lock
+from flatout.stage.destination.manifest import write_manifest
+from flatout.stage.destination.own_folder import remove_partial
+from flatout.stage.destination.space import check_room
+from flatout.stage.destination.state import Complete, State, is_complete
+from flatout.stage.destination.target import Target
+from flatout.stage.progress import Progress
+from flatout.stage.selection import write_class_list
+from flatout.stage.sources.base import ObjectInfo, StoreOptions
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.open import open_source
+from flatout.stage.staging import CLASS_LIST, MOST_AT_ONCE, begin_destination
+from flatout.stage.transfer import ObjectTransfer, Options
+from flatout.stage.transfer_pool import TransferPool
+
+
+class Piece(NamedTuple):
+    """A file on its way from one host to another."""
+
+    done: Complete
+    data: bytes
+
+
+class HostCounts(NamedTuple):
+    """What a host did."""
+
+    host: str
+    copied: int  # from the source
+    copied_bytes: int
+    taken: int  # from other hosts
+    taken_bytes: int
+    kept: int
+    failed: int
+    failures: tuple[str, ...]
+    changed: int  # pictures that were changed on the way
+    dropped: int  # pictures that cannot be decoded, left out
+    total_files: int
+    total_bytes: int
+
+
+class ClusterHost:
+    """Stages on the machine it runs on. Its methods are called one at a time, from elsewhere."""
+
+    def __init__(
+        self, source: str, store: StoreOptions, destination: str, options: Options, classes: list[str] | None
+    ) -> None:
+        """Open source and destination.
+
+        Args:
+            source: address; credentials come from this host's own environment.
+            store: how the source is reached.
+            destination: folder on this host.
+            options: how to stage.
+            classes: the class list to write; None: none is needed.
+
+        Raises:
+            UsageError: the destination cannot be used.
+        """
+        self.folder = Path(destination)
+        self.origin = open_source(source, store)
+        self.folder = begin_destination(self.folder, self.origin)
+        self._alone = destination_lock(self.folder, options.wait, lambda line: None)
+        self._alone.__enter__()
+        self.state = State(self.folder)
+        self.state.claim(self.folder, self.origin.address, self.origin.server)
+        remove_partial(self.folder)
+        self.state.is_new = False  # after a host was lost, everything is asked for once more
+        self.listing = self.state.begin()
+        check_room(self.folder, 1, options.keep_free)
+        if classes is not None:
+            write_class_list(self.folder / CLASS_LIST, classes, self.state)
+        self.progress = Progress()
+        self.width = ConcurrencyLimit(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
+        self.target = Target(self.folder, self.state, options.overwrite)
+        self.bringer = ObjectTransfer(self.origin, self.target, self.state, options, self.progress, self.width)
+        self.taken = self.taken_bytes = 0
+
+    def bring(self, entries: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+        """Stage objects from the source; gives those that are complete here now.
+
+        Raises:
+            DiskFull: there is no room.
+            OSError: the disk cannot be written.
+        """
+        wanted = [ObjectInfo(*entry) for entry in entries]
+        copiers = TransferPool(lambda entry: self.bringer.bring(entry, self.listing), self.width)
+        self.bringer.stopped = lambda: copiers.stopped is not None
+        copiers.run(wanted, lambda: self.progress.copied)
+        return [entry for entry in wanted if self._complete(entry)]
+
+    def missing(self, entries: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+        """Those that are not complete here; the others count as seen."""
+        missing = []
+        for entry in (ObjectInfo(*entry) for entry in entries):
+            if self._complete(entry):
+                self.state.saw(entry.key, self.listing)
+                self.progress.keep(entry.size)
+            else:
+                missing.append(entry)
+        return missing  # type: ignore[return-value]
+
+    def give(self, keys: Sequence[str]) -> list[Piece]:
+        """Files of this host, with what is known of them; those that are gone are left out."""
+        pieces = []
+        for key in keys:
+            known = self.state.known(key)
+            if known is not None:
+                try:
+                    pieces.append(Piece(known, self.target.path(key).read_bytes()))
+                except OSError:
+                    continue
+        return pieces
+
+    def take(self, pieces: Sequence[Piece]) -> list[str]:
+        """Write files of another host; gives the keys of those that are what they should be.
+
+        Raises:
+            OSError: the disk cannot be written.
+        """
+        right = []
+        for piece in pieces:
+            try:
+                done = self.target.write(piece.done.key, [piece.data], piece.done.version, piece.done.size)
+            except Failure:
+                continue  # it stays missing, and is brought from the source
+            if checksum_of(self.target.path(done.key), piece.done.checksum) != piece.done.checksum:
+                self.target.path(done.key).unlink(missing_ok=True)
+                continue
+            self.state.add(piece.done._replace(mtime_ns=done.mtime_ns), self.listing)
+            self.taken += 1
+            self.taken_bytes += done.size
+            right.append(done.key)
+        check_room(self.folder, 1, self.bringer.options.keep_free)
+        return right
+
+    def fail(self, text: str) -> None:
+        """Count a file that did not arrive from another host."""
+        self.progress.fail(text)
+
+    def finish(self) -> HostCounts:
+        """Write the manifest; gives what was done here."""
+        write_manifest(self.state, self.origin.address)
+        files, size = self.state.totals()
+        self.state.close()
+        self._alone.__exit__(None, None, None)
+        progress = self.progress
+        return HostCounts(
+            self.name(), progress.copied, progress.copied_bytes, self.taken, self.taken_bytes, progress.kept,
+            progress.failures, tuple(progress.failed), progress.changed, progress.dropped, files, size,
+        )  # fmt: skip
+
+    def name(self) -> str:
+        """Of the machine, and of the process on it."""
+        return f"{socket.gethostname()} ({os.getpid()})"
+
+    def _complete(self, entry: ObjectInfo) -> bool:
+        """Whether it is here as it should be, or was left out because it cannot be decoded."""
+        version = version_of(entry, self.bringer.options.change)
+        known = self.state.known(entry.key)
+        if known is not None and is_complete(known, version, self.target.path(entry.key)):
+            return True
+        return self.bringer.options.change is not None and self.state.dropped(entry.key) == version

@@ -1,0 +1,1 @@
+"""The folder that is filled: files, state, lock, space."""

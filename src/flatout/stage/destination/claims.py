@@ -1,0 +1,43 @@
+"""Whose a file of the destination is, where archives are unpacked: objects that meet on one name are told apart."""
+
+from __future__ import annotations
+
+import threading
+
+from flatout.stage.destination.state import State
+
+MARK = "!"  # between the version of an archive and its key, in the version of its files
+
+
+def archive_of(version: str) -> str | None:
+    """The key of the archive that a file comes from; None: it comes from none."""
+    return version.partition(MARK)[2] or None
+
+
+class Claims:
+    """What this listing has given to whom.
+
+    Attributes:
+        lock: held from asking who has a name until it is noted.
+    """
+
+    def __init__(self, state: State) -> None:
+        """Take the state of the destination."""
+        self._state = state
+        self.lock = threading.Lock()
+
+    def other(self, key: str, version: str, listing: int) -> str | None:
+        """Who has a name already by this listing, as a person reads it; None: nobody, or the same archive or object.
+
+        Args:
+            key: the name.
+            version: of the object or archive that wants it, as it is noted of files.
+            listing: the listing's number.
+        """
+        known = self._state.known(key)
+        if known is None:
+            return None
+        holder = archive_of(known.version)
+        if holder == archive_of(version) or self._state.seen(key) != listing:
+            return None
+        return f"the file of {holder}" if holder else "an object of that name"

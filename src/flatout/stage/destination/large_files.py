@@ -1,0 +1,153 @@
+"""Large files, written from parts that come several at once, past the page cache where the disk is fast."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+from flatout.stage.checksums import CRC_OF_PARTS, Checksum
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.retries import retry
+
+PARTS_AT_ONCE = 32  # of all large files of a destination together
+BLOCK = 4096  # what goes past the page cache is a multiple of it
+# A slower disk is left to the page cache, which takes the bytes at once and writes them later.
+DIRECT_BYTES_PER_S = 300e6
+JUDGED_AFTER_S = 0.5
+
+Stream = Callable[[int, int], Iterator[memoryview]]
+Attend = Callable[[Failure | None], None]
+
+
+def nobody(failure: Failure | None) -> None:
+    """Attend to nothing."""
+
+
+class LargeFiles:
+    """Writes the large files of one destination; several at once share its threads.
+
+    Past the page cache (O_DIRECT) a file of 5 GiB took 3 s of CPU here where it took 7 to 9 s through it, most of them
+    for the kernel to find and clear memory that holds the file once (docs/measurements/stage.md).
+    """
+
+    def __init__(self) -> None:
+        """No thread runs yet."""
+        self._pool = ThreadPoolExecutor(PARTS_AT_ONCE, "flatout-parts")
+        self._direct = hasattr(os, "O_DIRECT") and os.path.exists("/proc/self/fd")
+        self._rate = _RateWhileBusy()
+
+    def write(
+        self, fd: int, key: str, size: int, stream: Stream, attend: Attend = nobody, checksum: Checksum = CRC_OF_PARTS
+    ) -> str:
+        """Write all parts, as large as the checksum needs them; gives the checksum.
+
+        Args:
+            fd: of the file, open for writing.
+            key: names the file in errors.
+            size: of the file in bytes.
+            stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
+            attend: called in them before each part with None, and with each failure that another try follows; what
+                it raises ends the file.
+            checksum: of the file, computed while it is written.
+
+        Raises:
+            Failure: a part could not be read, or is not as long as it should be.
+            OSError: it cannot be written.
+        """
+        with contextlib.ExitStack() as stack:
+            beside = self._open_direct(fd)
+            if beside is not None:
+                stack.callback(os.close, beside)
+
+            def one(start: int) -> bytes:
+                wanted = min(checksum.range_bytes, size - start)
+                at, part = start, checksum.part()
+                for piece in stream(start, wanted):
+                    part.update(piece)
+                    self._put(fd, beside, piece, at)
+                    at += len(piece)
+                if at - start != wanted:
+                    raise Failure("changed", f"{key}: {at - start} bytes came where {wanted} were asked for")
+                return part.digest()
+
+            def patient(start: int) -> bytes:
+                attend(None)
+                return retry(functools.partial(one, start), attend)
+
+            parts = [self._pool.submit(patient, start) for start in range(0, size, checksum.range_bytes)]
+            try:
+                return checksum.of([part.result() for part in parts], size)
+            except BaseException:
+                for part in parts:
+                    part.cancel()
+                raise
+            finally:
+                wait(parts)  # nothing may write to a descriptor that is another file's by then
+
+    def _open_direct(self, fd: int) -> int | None:
+        """The same file once more, past the page cache; None where its file system cannot."""
+        if not self._direct:
+            return None
+        try:
+            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+        except OSError:
+            self._direct = False
+            return None
+
+    def _put(self, fd: int, beside: int | None, piece: memoryview, at: int) -> None:
+        if beside is not None and self._direct and len(piece) % BLOCK == 0:
+            try:
+                with self._rate.counting(len(piece)):
+                    write_all(beside, piece, at)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            else:
+                self._direct = not self._rate.is_below(DIRECT_BYTES_PER_S)
+                return
+        write_all(fd, piece, at)
+
+
+class _RateWhileBusy:
+    """Bytes/s of several writers together, over the time in which one at least was writing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._writing, self._since = 0, 0.0
+        self._bytes, self._busy_s = 0, 0.0
+
+    @contextlib.contextmanager
+    def counting(self, size: int) -> Iterator[None]:
+        with self._lock:
+            if not self._writing:
+                self._since = time.perf_counter()
+            self._writing += 1
+        done = 0
+        try:
+            yield
+            done = size
+        finally:
+            with self._lock:
+                self._writing -= 1
+                self._bytes += done
+                now = time.perf_counter()
+                self._busy_s, self._since = self._busy_s + now - self._since, now
+
+    def is_below(self, rate: float) -> bool:
+        return self._busy_s > JUDGED_AFTER_S and self._bytes < rate * self._busy_s
+
+
+def write_all(fd: int, piece: Any, at: int | None = None) -> None:
+    """Write all of a piece, at a position or where the descriptor stands."""
+    view = memoryview(piece)
+    while view:
+        done = os.write(fd, view) if at is None else os.pwrite(fd, view, at)
+        view = view[done:]
+        at = None if at is None else at + done

@@ -1,0 +1,91 @@
+"""Is a destination part of its source, or the other way round: also by links, and by mounts of the same disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from flatout.errors import UsageError
+from flatout.stage.sources.base import Source
+from flatout.stage.sources.folder import FolderSource
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Place(NamedTuple):
+    """A folder of a disk, however it was reached."""
+
+    disk: str  # "major:minor"; the path alone where mounts are not known
+    path: PurePosixPath  # within the disk
+
+
+def refuse_overlap(origin: Source, destination: Path) -> None:
+    """Refuse a destination that shares files with a source that is a folder.
+
+    Raises:
+        UsageError: it does.
+    """
+    if not isinstance(origin, FolderSource):
+        return
+    source, target = place_of(origin.root), place_of(destination)
+    apart = "choose a folder apart from it"
+    if any(is_below(mounted, source) or is_below(source, mounted) for mounted in _mounted_below(destination)):
+        raise UsageError(f"{destination}: the source {origin.root}, or a part of it, is mounted in it: {apart}")
+    if any(is_below(mounted, target) or is_below(target, mounted) for mounted in _mounted_below(origin.root)):
+        raise UsageError(f"{destination}: it, or a part of it, is mounted in the source {origin.root}: {apart}")
+    if source == target or _is_same(origin.root, destination):
+        how = "is the same folder as"
+    elif is_below(target, source):
+        how = "lies in"
+    elif is_below(source, target):
+        how = "holds"
+    else:
+        return
+    raise UsageError(f"{destination}: {how} the source {origin.root}: {apart}")
+
+
+def _mounted_below(folder: Path) -> list[Place]:
+    """What is mounted somewhere in a folder."""
+    path = PurePosixPath(os.path.realpath(folder))
+    return [Place(disk, root) for disk, root, point in _mounts() if point != path and point.is_relative_to(path)]
+
+
+def is_below(one: Place, other: Place) -> bool:
+    """Whether a place is another one, or lies in it."""
+    return one.disk == other.disk and one.path.is_relative_to(other.path)
+
+
+def place_of(folder: Path) -> Place:
+    """Where a folder, which need not exist, lies on its disk."""
+    path = PurePosixPath(os.path.realpath(folder))
+    best: tuple[PurePosixPath, str, PurePosixPath] | None = None
+    for disk, root, point in _mounts():
+        if path.is_relative_to(point) and (best is None or len(point.parts) >= len(best[0].parts)):
+            best = (point, disk, root)
+    if best is None:
+        return Place("", path)
+    return Place(best[1], best[2] / path.relative_to(best[0]))
+
+
+def _mounts() -> list[tuple[str, PurePosixPath, PurePosixPath]]:
+    """Disk, the folder of it that is mounted, and where; those that come later lie above earlier ones."""
+    try:
+        lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return []
+    rows = [line.split(" ") for line in lines]
+    return [(row[2], _plain(row[3]), _plain(row[4])) for row in rows if len(row) > 4]
+
+
+def _plain(path: str) -> PurePosixPath:
+    return PurePosixPath(_OCTAL.sub(lambda found: chr(int(found[1], 8)), path))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False

@@ -1,0 +1,153 @@
+"""Files that the source no longer has: removed where staging made them, still knows them, and is sure."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flatout.stage.checksums import checksum_of
+from flatout.stage.destination.safe_paths import refusal
+from flatout.stage.destination.state import Complete, State, identity, identity_of
+from flatout.stage.progress import NAMED_AT_MOST
+
+
+@dataclass
+class Gone:
+    """What the source no longer has.
+
+    Attributes:
+        files: how many were staged earlier and are no longer listed.
+        names: of the first of them.
+        removed: how many were removed.
+        changed: how many were kept, since they are no longer what staging wrote.
+        yours: how many were kept, since staging did not write them.
+        kept_because: why none was removed although that was asked for; empty: there is no reason.
+    """
+
+    files: int = 0
+    names: list[str] = field(default_factory=list)
+    removed: int = 0
+    changed: int = 0
+    yours: int = 0
+    kept_because: str = ""
+
+
+def find_gone(state: State, listing: int, is_meant: Callable[[Complete], bool]) -> Gone:
+    """Count what a listing did not see, of what it was meant to see."""
+    gone = Gone()
+    for done in state.all(unseen_since=listing):
+        if is_meant(done):
+            gone.files += 1
+            if len(gone.names) < NAMED_AT_MOST:
+                gone.names.append(done.key)
+    return gone
+
+
+def prune(
+    gone: Gone, destination: Path, state: State, listing: int, is_meant: Callable[[Complete], bool], most: bool
+) -> None:
+    """Remove what is gone, and the folders that staging made and that are empty then.
+
+    Args:
+        gone: as found; what was done is noted in it.
+        destination: the folder.
+        state: of it; what was removed is forgotten.
+        listing: number of the listing, which was complete.
+        is_meant: whether that listing was meant to see a file.
+        most: remove it although it is more than half of what is there.
+    """
+    total = state.totals()[0]
+    if 2 * gone.files > total and not most:
+        gone.kept_because = (
+            f"that would remove {gone.files:,} of the {total:,} files that were staged, which is more than half: "
+            "--prune-most removes them"
+        )
+        return
+    for done in state.all(unseen_since=listing):
+        if not is_meant(done):
+            continue
+        was_there = os.path.lexists(destination / done.key)
+        if done.adopted and was_there:
+            gone.yours += 1
+            continue
+        if not remove(destination, done):
+            gone.changed += 1
+            continue
+        state.remove(done.key)
+        gone.removed += 1
+        if was_there:  # a folder that was empty before is not staging's any more
+            _remove_folders(destination, done.key, state)
+
+
+def remove(destination: Path, done: Complete) -> bool:
+    """Remove a file if it is what staging wrote; False where it is something else, which stays. Follows no link."""
+    if refusal(done.key) is not None:  # a state that was tampered with
+        return False
+    folder, _, name = done.key.rpartition("/")
+    with _opened(destination, folder) as at:
+        if at is None:
+            return not os.path.lexists(destination / done.key)
+        try:
+            found = os.lstat(name, dir_fd=at)
+        except FileNotFoundError:
+            return True
+        if not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (done.size, done.mtime_ns):
+            return False
+        if checksum_of(f"/proc/self/fd/{at}/{name}", done.checksum) != done.checksum:
+            return False
+        if identity(name, at) != identity_of(found):  # somebody put another file there while the checksum was read
+            return False
+        os.unlink(name, dir_fd=at)
+        return True
+
+
+def _remove_folders(destination: Path, key: str, state: State) -> None:
+    """Remove the folders above a key from below, as far as they are empty and staging made them."""
+    folder = key.rpartition("/")[0]
+    while folder:
+        above, _, name = folder.rpartition("/")
+        with _opened(destination, above) as at:
+            if at is None or not state.made(folder):
+                return
+            try:
+                os.rmdir(name, dir_fd=at)
+            except OSError:  # not empty, or not there
+                return
+        state.forget_folder(folder)
+        folder = above
+
+
+@contextlib.contextmanager
+def _opened(destination: Path, folder: str) -> Iterator[int | None]:
+    """A folder below the destination, reached through no link; None where that cannot be."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    at: int | None = os.open(destination, flags)
+    try:
+        for part in folder.split("/") if folder else ():
+            assert at is not None
+            above, at = at, None
+            try:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                    at = _below(above, part, flags)
+            finally:
+                os.close(above)
+            if at is None:
+                break
+        yield at
+    finally:
+        if at is not None:
+            os.close(at)
+
+
+def _below(at: int, part: str, flags: int) -> int | None:
+    try:
+        return os.open(part, flags | os.O_NOFOLLOW, dir_fd=at)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):  # a link
+            return None
+        raise

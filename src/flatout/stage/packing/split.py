@@ -1,0 +1,134 @@
+"""One split's images written into a packed set or into tar shards, from where an earlier packing of them ended."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from flatout.formats.packed import NAME, PackedWriter
+from flatout.formats.tar_shards import NAME as TAR_NAME
+from flatout.formats.tar_shards import TarWriter
+from flatout.stage.packing.journal import Line, PackingJournal
+from flatout.stage.pictures import Corrupt, PictureChange
+from flatout.stage.progress import Progress
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.retries import read_patiently
+
+WATCH_EVERY_S = 0.2
+LAST = (NAME, TAR_NAME)  # files that say that a set is whole
+READ_AHEAD = 4  # times the reads at once: bounds the memory
+
+Writer = PackedWriter | TarWriter
+
+
+class Image(NamedTuple):
+    """One image of a split."""
+
+    entry: ObjectInfo
+    key: str  # in the split
+    label: str | None
+
+
+def write_split(
+    origin: Source,
+    images: list[Image],
+    folder: Path,
+    plan: str,
+    open_writer: Callable[[], Writer],
+    change: PictureChange,
+    progress: Progress,
+    watch: Callable[[Progress], None],
+) -> None:
+    """Write the images in their order; those that lie in whole parts already are not read again.
+
+    Args:
+        origin: where they are.
+        images: in the order in which they are to lie.
+        folder: where the set is made; an interruption leaves it for the next time.
+        plan: names what is packed, and how: a folder made to another one is emptied.
+        open_writer: opens the writer of the folder.
+        change: what is done to each image.
+        progress: is counted in.
+        watch: told the progress now and then.
+
+    Raises:
+        Failure: an image could not be read.
+        Corrupt: one cannot be decoded.
+        UsageError: a name that cannot be packed.
+        OSError: the folder cannot be written.
+    """
+    journal = PackingJournal(folder, plan)
+    for name in LAST:
+        (folder / name).unlink(missing_ok=True)
+    journal.keep(_in_whole_parts(images, journal.lines, open_writer()))
+    with open_writer() as writer:
+        for image, line in zip(images, journal.lines, strict=False):
+            if isinstance(line, str):
+                progress.drop(line)
+            else:
+                writer.count(image.key, image.label, line)
+                progress.keep(image.entry.size)
+        told = progress.began
+        for image, made in _read(origin, images[len(journal.lines) :], progress.width, change):
+            part = writer.part
+            if isinstance(made, Corrupt):
+                progress.drop(str(made))
+                journal.add(str(made))
+                continue
+            writer.add(image.key, image.label, made)
+            journal.add(len(made))
+            if writer.part != part:
+                journal.flush()
+            progress.copy(len(made))
+            if len(made) != image.entry.size:
+                progress.change()
+            if time.monotonic() - told > WATCH_EVERY_S:
+                told = time.monotonic()
+                watch(progress)
+
+
+def _in_whole_parts(images: list[Image], lines: list[Line], writer: Writer) -> int:
+    """How many of the images that were noted lie in parts before the last one, which may not be whole."""
+    first_of_part = 0
+    for number, (image, line) in enumerate(zip(images, lines, strict=False)):
+        if isinstance(line, int):
+            part = writer.part
+            writer.count(image.key, image.label, line)
+            if writer.part != part:
+                first_of_part = number
+    return first_of_part
+
+
+def _read(
+    origin: Source, images: Iterable[Image], at_once: int, change: PictureChange
+) -> Iterator[tuple[Image, bytes | Corrupt]]:
+    """Images with their bytes, in order, several read ahead."""
+    coming = iter(images)
+    waiting: deque[tuple[Image, Future[bytes | Corrupt]]] = deque()
+    with ThreadPoolExecutor(at_once, "flatout-pack") as pool:
+        try:
+            while True:
+                while len(waiting) < READ_AHEAD * at_once and (image := next(coming, None)) is not None:
+                    waiting.append((image, pool.submit(_made, origin, image.entry, change)))
+                if not waiting:
+                    return
+                image, made = waiting.popleft()
+                yield image, made.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _made(origin: Source, entry: ObjectInfo, change: PictureChange) -> bytes | Corrupt:
+    data = read_patiently(origin, entry)
+    if not change.applies(entry.key):
+        return data
+    try:
+        return change.apply(entry.key, data)
+    except Corrupt as error:
+        if change.drop_corrupt:
+            return error
+        raise

@@ -1,0 +1,90 @@
+"""A folder as a source: local, or any mounted file system."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+from flatout.errors import UsageError
+from flatout.stage.sources.base import Attributes, ObjectInfo, Source
+from flatout.stage.sources.failures import Failure, failure_of
+from flatout.stage.sources.folder_walk import FolderWalk
+
+
+class FolderSource(Source):
+    """A folder: local, or any mounted file system."""
+
+    unverified = "size and time"  # both are the same before and after the bytes are read
+
+    def __init__(self, root: Path) -> None:
+        """Take the folder.
+
+        Raises:
+            UsageError: there is none, or it cannot be read.
+        """
+        self.root = root.absolute()
+        self.address = str(self.root)
+        if not self.root.is_dir():
+            raise UsageError(f"{root}: no such folder")
+        if not os.access(self.root, os.R_OK | os.X_OK):
+            raise UsageError(f"{root}: not readable")
+
+    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """All files below ``prefix``; links are followed. What is no file, or cannot be listed, is in ``skipped``."""
+        for key, found in self._walk().files(prefix):
+            yield ObjectInfo(key, found.st_size, f"{found.st_size}:{found.st_mtime_ns}")
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """Names of the folders directly below ``prefix``, sorted; links are followed."""
+        return self._walk().folders(prefix)
+
+    def _walk(self) -> FolderWalk:
+        return FolderWalk(str(self.root), self.skipped, self.stopped)
+
+    def stream(
+        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+    ) -> Generator[memoryview, None, None]:
+        """The bytes of a file, or of a range of it, in pieces; the file stays what was listed until the last."""
+        left = entry.size - start if length is None else length
+        try:
+            with open(self.root / entry.key, "rb", buffering=0) as file:
+                _see_unchanged(file.fileno(), entry)
+                while left > 0:
+                    have, wanted = 0, min(left, len(buffer))
+                    while have < wanted and (got := os.preadv(file.fileno(), [buffer[have:wanted]], start + have)):
+                        have += got
+                    if have == left:
+                        _see_unchanged(file.fileno(), entry)
+                    yield buffer[:have]
+                    if have < wanted:
+                        return  # it became shorter: who asked sees that
+                    start, left = start + have, left - have
+        except OSError as error:
+            raise failure_of(error, str(self.root / entry.key)) from error
+
+    def attributes(self, entry: ObjectInfo) -> Attributes | None:
+        """Time of the last change, and permissions, of which the owner's to read stays."""
+        try:
+            found = os.stat(self.root / entry.key)
+        except OSError as error:
+            raise failure_of(error, str(self.root / entry.key)) from error
+        return Attributes(found.st_mtime_ns, found.st_mode & 0o777 | 0o400)
+
+    def look_again(self, entry: ObjectInfo) -> ObjectInfo:
+        """The file as it is now."""
+        try:
+            found = os.stat(self.root / entry.key)
+        except OSError as error:
+            raise failure_of(error, str(self.root / entry.key)) from error
+        return ObjectInfo(entry.key, found.st_size, _version(found))
+
+
+def _version(found: os.stat_result) -> str:
+    return f"{found.st_size}:{found.st_mtime_ns}"
+
+
+def _see_unchanged(fd: int, entry: ObjectInfo) -> None:
+    """Raises Failure where a file is no longer the one that was listed: what was read of it may be of two versions."""
+    if entry.version != _version(os.fstat(fd)):
+        raise Failure("changed", f"{entry.key}: changed at the source while it was copied")

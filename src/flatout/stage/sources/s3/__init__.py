@@ -1,0 +1,1 @@
+"""S3 and compatible stores: addresses, keys, signatures, listings."""

@@ -1,0 +1,1 @@
+"""How fast a place is, and buckets mounted as folders."""

@@ -1,0 +1,45 @@
+"""Files to measure a place with, where it has none."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flatout.errors import UsageError
+from flatout.stage.destination.page_cache import drop
+from flatout.stage.destination.space import check_room
+
+# As the pictures of ImageNet are.
+FILES, FILE_BYTES = 512, 110_000
+LARGE_BYTES, BLOCK_BYTES = 64 << 20, 1 << 20
+
+
+@contextmanager
+def written_files(folder: Path) -> Iterator[Path]:
+    """Files to measure with, in a new folder below ``folder``; gone afterwards.
+
+    Raises:
+        UsageError: nothing can be written there, or too little.
+    """
+    try:
+        own = Path(tempfile.mkdtemp(prefix=".flatout-storage-", dir=folder))
+    except OSError as error:
+        raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
+    try:
+        check_room(folder, FILES * FILE_BYTES + LARGE_BYTES)
+        draw = random.Random(0)
+        for number in range(FILES):
+            (own / f"{number}.bin").write_bytes(draw.randbytes(FILE_BYTES))
+        with (own / "large.bin").open("wb") as file:
+            for _ in range(LARGE_BYTES // BLOCK_BYTES):
+                file.write(draw.randbytes(BLOCK_BYTES))
+        drop(own.iterdir(), written=True)
+        yield own
+    except OSError as error:
+        raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(own, ignore_errors=True)

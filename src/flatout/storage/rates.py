@@ -1,0 +1,253 @@
+"""What a place with files can give: how long a file takes to open, and how many come in a second, by concurrency."""
+
+from __future__ import annotations
+
+import functools
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from flatout.errors import CommandError, UsageError
+from flatout.stage.destination.page_cache import drop
+from flatout.stage.sources.base import ObjectInfo, Source
+from flatout.stage.sources.failures import Failure
+from flatout.stage.sources.folder import FolderSource
+
+AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
+KNEE = 0.9  # of the best rate
+OPENED = 32  # files for the latency
+HEAD_BYTES = 4096
+SMALL_BYTES = 4 << 20  # larger files are no samples
+LARGE_BYTES = 64 << 20
+CHUNK_BYTES = 8 << 20
+LISTED = 20_000  # at most
+LISTING_S = 5.0
+PHASE_S = 1.5
+PHASE_FILES = 4_000  # at most
+LEAST_FILES = 8  # for each that reads at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Reading with so many threads at once."""
+
+    at_once: int
+    files_per_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """What was measured of a place.
+
+    Attributes:
+        place: its address.
+        files: that were listed; at most LISTED.
+        mean_bytes: of the small files among them.
+        cold_s: median time until the first 4 KiB of a file that was not in memory are there; None: not measured.
+        warm_s: the same of files read a moment ago.
+        fixed_s: of reading a whole file, one at a time: what does not grow with its size (least squares),
+        per_byte_s: and what does.
+        small: whole small files, by concurrency; none read twice as long as there are enough.
+        large: 8 MiB pieces of a large file, by concurrency; empty: there is none of 64 MiB.
+        dropped: the page cache could be emptied of the files before; else cold may mean warm.
+        repeated: some files had to be read again, because there are too few.
+    """
+
+    place: str
+    files: int
+    mean_bytes: float
+    cold_s: float | None
+    warm_s: float | None
+    fixed_s: float
+    per_byte_s: float
+    small: tuple[Rate, ...]
+    large: tuple[Rate, ...]
+    dropped: bool
+    repeated: bool
+
+    @property
+    def knee(self) -> Rate | None:
+        """The least concurrency that reaches KNEE of the best rate: more gives little. None: nothing was read."""
+        best = max((rate.files_per_s for rate in self.small), default=0.0)
+        return next((rate for rate in self.small if rate.files_per_s >= KNEE * best), None)
+
+    def files_per_s(self, rate: Rate, size: float) -> float:
+        """Files of another size in a second (computed): as many more or fewer as one of them takes less or longer.
+
+        Args:
+            rate: measured.
+            size: of a file, in bytes.
+        """
+        one = self.fixed_s + self.per_byte_s * self.mean_bytes
+        other = self.fixed_s + self.per_byte_s * size
+        return rate.files_per_s * one / other if other else rate.files_per_s
+
+    def as_json(self) -> dict[str, object]:
+        """As plain values."""
+        return {**asdict(self), "knee": asdict(self.knee) if self.knee else None}
+
+
+def measure(origin: Source, seed: int = 0, tell: Callable[[str], None] = lambda text: None) -> Storage:
+    """Read files of a place, in an order drawn by ``seed``.
+
+    Args:
+        origin: the place.
+        seed: of the order.
+        tell: told what is measured.
+
+    Raises:
+        UsageError: there are no small files.
+        CommandError: they cannot be read.
+    """
+    tell("listing")
+    try:
+        entries = _listed(origin)
+        small = [entry for entry in entries if 0 < entry.size <= SMALL_BYTES]
+        if not small:
+            raise UsageError(
+                f"{origin.address}: no files of up to 4 MiB among {len(entries)}: "
+                "--write measures with files of its own"
+            )
+        random.Random(seed).shuffle(small)
+        source = _Source(origin, small)
+        tell("opening files")
+        cold, warm = source.latency()
+        rates = []
+        for at_once in AT_ONCE:
+            tell(f"reading files, {at_once} at once")
+            rates.append(source.small(at_once))
+        large = max(entries, key=lambda entry: entry.size)
+        pieces = []
+        if large.size >= LARGE_BYTES:
+            for at_once in (1, 4, 16):
+                tell(f"reading a large file, {at_once} at once")
+                pieces.append(source.large(large, at_once))
+    except Failure as error:
+        raise CommandError(str(error), 1) from None
+    return Storage(
+        place=origin.address,
+        files=len(entries),
+        mean_bytes=statistics.mean(entry.size for entry in small),
+        cold_s=cold,
+        warm_s=warm,
+        fixed_s=source.fixed_s,
+        per_byte_s=source.per_byte_s,
+        small=tuple(rates),
+        large=tuple(pieces),
+        dropped=source.dropped,
+        repeated=source.repeated,
+    )
+
+
+class _Source:
+    """Small files in a drawn order; each is read once, as long as there are others."""
+
+    def __init__(self, origin: Source, entries: list[ObjectInfo]) -> None:
+        self.origin, self.entries = origin, entries
+        self.root = origin.root if isinstance(origin, FolderSource) else None
+        self.next = 0
+        self.dropped = self.root is not None
+        self.repeated = False
+        self.fixed_s = self.per_byte_s = 0.0
+
+    def take(self, most: int, least: int = 1) -> list[ObjectInfo]:
+        """The next files, out of the page cache; from the beginning again where fewer than ``least`` are left."""
+        if len(self.entries) - self.next < least and self.next:
+            self.next, self.repeated = 0, True
+        chosen = self.entries[self.next : self.next + most]
+        self.forget(chosen)
+        return chosen
+
+    def forget(self, entries: list[ObjectInfo]) -> None:
+        """Out of the page cache, where there is one."""
+        if self.root is None:
+            return
+        root = self.root
+        with ThreadPoolExecutor(32) as pool:  # opening may take long here
+            dropped = sum(pool.map(lambda entry: drop([root / entry.key]), entries))
+        if dropped < len(entries):
+            self.dropped = False
+
+    def latency(self) -> tuple[float, float]:
+        chosen = self.take(OPENED)
+        self.next += len(chosen)
+        medians = []
+        for _ in range(2):
+            took = []
+            for entry in chosen:
+                began = time.perf_counter()
+                self.origin.read(entry, 0, min(entry.size, HEAD_BYTES))
+                took.append(time.perf_counter() - began)
+            medians.append(statistics.median(took))
+        return medians[0], medians[1]
+
+    def small(self, at_once: int) -> Rate:
+        chosen = self.take(PHASE_FILES, LEAST_FILES * at_once)
+        rate, times = _timed(at_once, [functools.partial(self.origin.read, entry) for entry in chosen])
+        self.next += len(times)
+        if at_once == 1:
+            self.fixed_s, self.per_byte_s = _fit(times)
+        return rate
+
+    def large(self, entry: ObjectInfo, at_once: int) -> Rate:
+        self.forget([entry])
+        starts = range(0, entry.size - CHUNK_BYTES + 1, CHUNK_BYTES)
+        return _timed(at_once, [functools.partial(self.origin.read, entry, start, CHUNK_BYTES) for start in starts])[0]
+
+
+def _timed(at_once: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, list[tuple[int, float]]]:
+    """Read in so many threads until PHASE_S are over or everything is read; what is under way then still counts.
+
+    Gives also the bytes and the seconds of each read.
+    """
+    coming = iter(reads)
+    lock = threading.Lock()
+    began = time.perf_counter()
+
+    def work(_: int) -> list[tuple[int, float]]:
+        done = []
+        while time.perf_counter() - began < PHASE_S:
+            with lock:
+                read = next(coming, None)
+            if read is None:
+                break
+            start = time.perf_counter()
+            size = len(read())
+            done.append((size, time.perf_counter() - start))
+        return done
+
+    with ThreadPoolExecutor(at_once) as pool:
+        times = [one for found in pool.map(work, range(at_once)) for one in found]
+    took = time.perf_counter() - began
+    rate = Rate(at_once=at_once, files_per_s=len(times) / took, bytes_per_s=sum(size for size, _ in times) / took)
+    return rate, times
+
+
+def _fit(times: list[tuple[int, float]]) -> tuple[float, float]:
+    """Seconds of a read that are fixed, and those of each byte: least squares, neither below 0."""
+    sizes, seconds = np.array(times, dtype=np.float64).T
+    mean = float(np.mean(seconds))
+    if len(times) < 3 or np.ptp(sizes) < 0.1 * np.mean(sizes):
+        return mean, 0.0  # files of one size do not tell: nothing grows
+    slope, fixed = (float(value) for value in np.polyfit(sizes, seconds, 1))
+    if slope < 0:
+        return mean, 0.0
+    return (fixed, slope) if fixed >= 0 else (0.0, mean / float(np.mean(sizes)))
+
+
+def _listed(origin: Source) -> list[ObjectInfo]:
+    until = time.monotonic() + LISTING_S
+    found: list[ObjectInfo] = []
+    for entry in origin.entries():
+        found.append(entry)
+        if len(found) == LISTED or time.monotonic() > until:
+            break
+    return found

@@ -1,0 +1,102 @@
+"""What a trial's pairs of runs say about a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flatout.compare.ratio import Ratio
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.results import Remedy
+from flatout.trials.pairs import Pairs, gains
+from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, Proof, Trial
+from flatout.trials.trial_run import REFUSED
+from flatout.units import factor
+
+_PROMISING = 1.25
+_LOOSENESS = ("identical", "numerics", "data", "optimisation")
+
+
+def decided(ratio: Ratio) -> bool:
+    """No further pair: it gains, it surely does not, or it gave nothing and could not give much."""
+    nothing = ratio.factor < 1.0 + 0.5 * NOISE_SHARE and ratio.high < _PROMISING
+    return gains(ratio) or ratio.high < 1.0 + NOISE_SHARE or nothing
+
+
+def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, history: str, wall_s: float) -> Trial:
+    """Keep it only if it gains beyond noise and trains the same.
+
+    Args:
+        remedy: that was tried.
+        settings: with which it ran last; None: no value of it fits.
+        found: its pairs.
+        history: of larger values that did not fit; sentences.
+        wall_s: of the whole trial.
+    """
+    ratio, loss = None, ""
+    if settings is None:
+        outcome, why = found.failed.outcome if found.failed else DROPPED, history.strip()
+    elif found.failed is not None:
+        side = "without it, the run" if found.failed_without else "with it, the run"
+        verb = "was not changed" if found.failed.outcome == REFUSED else "ended"
+        outcome, why = found.failed.outcome, f"{history}{side} {verb}: {found.failed.detail}"
+    else:
+        ratio = found.ratio()
+        assert ratio is not None, "without a failure there is a pair"
+        losses = found.check(remedy.semantic_class)
+        loss = losses.text
+        if ratio.pairs == 1 and ratio.low > 1.0 + NOISE_SHARE and losses.passed:
+            # The steps within a run do not tell how two runs of one training differ: it takes a second pair.
+            outcome, why = UNCONFIRMED, f"{history}not confirmed: one pair only ({_measured(ratio)})"
+        elif ratio.pairs == 1 and ratio.factor > 1.0 + NOISE_SHARE and losses.passed:
+            # Every trial that is not slower has a second pair, where there is time for one.
+            outcome, why = UNCONFIRMED, f"{history}not decided: one pair only, {_measured(ratio)}"
+        elif not gains(ratio):
+            outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_measured(ratio)}"
+        elif not losses.passed:
+            outcome, why = DROPPED, f"{history}faster, but the losses: {losses.text}"
+        else:
+            outcome, why = KEPT, f"{history}{_measured(ratio)}"
+    used = remedy.settings if settings is None else settings
+    return Trial(
+        remedy=remedy.id,
+        title=titled(remedy, used),
+        semantic_class=remedy.semantic_class,
+        settings=dict(used),
+        predicted=remedy.gain,
+        outcome=outcome,
+        why=why,
+        ratio=ratio,
+        loss=loss,
+        wall_s=wall_s,
+        how=remedy.how,
+        stalled=found.stalled,
+    )
+
+
+def prove(found: Pairs, unit: str, kept: Sequence[Trial]) -> Proof | None:
+    """The training as it was against what was kept; None without a pair.
+
+    Args:
+        found: pairs of the two.
+        unit: of the rates.
+        kept: the loosest class of these says which losses may differ.
+    """
+    ratio = found.ratio()
+    if ratio is None:
+        return None
+    losses = found.check(max((trial.semantic_class for trial in kept), key=_LOOSENESS.index))
+    before, after = found.rates()
+    return Proof(before, after, ratio, unit, losses.text, losses.passed)
+
+
+def titled(remedy: Remedy, settings: Mapping[str, Any]) -> str:
+    """Its title; with the values where they are not the ones proposed."""
+    if dict(settings) == dict(remedy.settings):
+        return remedy.title
+    return f"{remedy.title}, at {', '.join(f'{name}={value}' for name, value in settings.items())}"
+
+
+def _measured(ratio: Ratio) -> str:
+    text = f"measured {factor(ratio.factor)} ({factor(ratio.low)} to {factor(ratio.high)})"
+    return f"{text} in {ratio.pairs} pair{'s' if ratio.pairs > 1 else ''}"

@@ -1,0 +1,79 @@
+"""What a person takes away: the command, the changed config file, and a patch of the script."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flatout.trials.locations import SettingLocations
+from flatout.trials.result import FixResult
+from flatout.trials.settings import PLACED_ONLY, keep_command
+from flatout.trials.source_patch import patched
+
+
+@dataclass(frozen=True)
+class Export:
+    """Ways to keep what was proved.
+
+    Attributes:
+        command: that trains with it.
+        config: the changed config file; None: none was named.
+        diff: of the config or of the script, unified; empty: neither can be told.
+    """
+
+    command: str
+    config: str | None = None
+    diff: str = ""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], places: SettingLocations, folder: Path) -> Export:
+        """The command with these settings, and the changed config, which is written into ``folder``."""
+        words = places.command_with(settings, folder.absolute())
+        elsewhere = places.placed(settings) | PLACED_ONLY.keys()
+        injected = {name: value for name, value in settings.items() if name not in elsewhere}
+        command = keep_command(words, injected) if injected else " ".join(shlex.quote(word) for word in words)
+        if places.config is None or not any(name in places.keys for name in settings):
+            return cls(command)
+        config = folder.absolute() / places.config.path.name
+        return cls(command, str(config), _diff(places.config.text, config.read_text(), str(places.config.path)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return asdict(self)
+
+
+def write_kept(fixed: FixResult, places: SettingLocations, folder: Path) -> Export | None:
+    """Write the changed config into ``folder``; None when nothing was kept."""
+    settings = fixed.settings
+    if not settings:
+        return None
+    kept = Export.of(settings, places, folder / "proved")
+    if kept.diff:
+        return kept
+    injected = {name: value for name, value in settings.items() if name not in places.placed(settings)}
+    return replace(kept, diff=_source_diff(fixed, injected))
+
+
+def write_plans(fixed: FixResult, places: SettingLocations, folder: Path) -> dict[str, Export]:
+    """The plans of the first diagnosis as commands, with config files of their own where one was named."""
+    return {plan.name: Export.of(plan.settings, places, folder / plan.name) for plan in fixed.plans}
+
+
+def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> str:
+    """A patch of the script's DataLoader; empty where it is not clear which call is meant."""
+    path = Path(str(fixed.loader.get("site") or "").rpartition(":")[0])
+    try:
+        source = path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    changed = patched(source, settings)
+    return _diff(source, changed, str(path)) if changed is not None else ""
+
+
+def _diff(before: str, after: str, name: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), name, name, n=1)
+    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)

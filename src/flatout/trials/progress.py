@@ -1,0 +1,30 @@
+"""Progress of a fix on standard error: one line a run, and one a trial."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from flatout.terminal_text import progress_lines
+from flatout.trials.result import KEPT, UNCONFIRMED, Trial
+from flatout.units import duration, factor
+
+
+class ProgressLog:
+    """Writes lines, or nothing."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def say(self, text: str) -> None:
+        """One sentence."""
+        if not self._quiet:
+            # The reader of the lines may be gone: that is no reason to lose the trials.
+            with contextlib.suppress(OSError, ValueError):
+                print("\n".join(progress_lines(text)), file=sys.stderr, flush=True)
+
+    def trial(self, tried: Trial) -> None:
+        """What came of a trial."""
+        measured = f" {factor(tried.ratio.factor)}" if tried.ratio else ""
+        word = {KEPT: "kept", UNCONFIRMED: "not confirmed"}.get(tried.outcome, tried.outcome)
+        self.say(f"{word}:{measured} {tried.title} ({duration(tried.wall_s)})")
