@@ -98,7 +98,7 @@ def test_large_batches_are_fat_by_the_copying_of_their_bytes() -> None:
     assert fat_samples(with_loading(view, batch_bytes=50_000)) is None
     # Waiting until a busy worker hands a small batch out is no matter of bytes.
     late = with_loading(view, batch_bytes=2_000_000, collate_s=np.full(BATCHES, 0.001))
-    assert fat_samples(with_child(late, "batch_wait.hand_over", 0.3)) is None
+    assert fat_samples(with_child(late, "batch_wait.ipc", 0.3)) is None
 
 
 def test_what_goes_through_the_pipe_is_bytes_too() -> None:

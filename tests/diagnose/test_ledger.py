@@ -191,7 +191,7 @@ def test_gaps_that_no_sample_ever_hit_are_told_by_their_place_and_very_short_one
     check_sums(ledger)
     other = ledger.account("host_other")
     assert other.seconds == pytest.approx(1.5)
-    unseen = [child for child in other.children if child.id.startswith("host_other.between.")]
+    unseen = [child for child in other.children if child.id.startswith("host_other.between_")]
     assert [child.label for child in unseen] == ["never sampled, between backward pass and optimizer"]
     assert unseen[0].seconds == pytest.approx(0.9)
     assert ledger.unaccounted_s == pytest.approx(0.00002, abs=1e-6)

@@ -53,7 +53,7 @@ def test_a_wait_is_divided_by_the_fetch_it_waited_for(tmp_path):
         "fetch_runqueue": 3 * 0.75 * 0.08 / 0.9,
         "fetch_blocked": 3 * 0.75 * 0.5 / 0.9,
         "collate": 3 * 0.1,
-        "hand_over": 3 * 0.05,
+        "ipc": 3 * 0.05,
     }
     assert loading.fetch_s == pytest.approx([1.0] * 3)
     assert loading.fetch_cpu_s == pytest.approx([0.4] * 3)
@@ -108,7 +108,7 @@ def test_a_batch_that_is_ready_costs_only_the_hand_over(tmp_path):
     for _ in range(4):
         main.step(loader, wait_s=0.01, forward_s=0.5, backward_s=0.5, worker=0)
     ledger, loading = read(run)
-    assert waits(ledger) == {"hand_over": 0.03}
+    assert waits(ledger) == {"ipc": 0.03}
     assert loading.worker_idle_share == pytest.approx(1.0)
 
 
@@ -123,7 +123,7 @@ def test_unpickling_is_hand_over_even_when_the_batch_is_not_found(tmp_path):
         main.emit(kinds.DESERIALIZE, main.now_s - 0.7, main.now_s - 0.5, a=1000)
     worker.idle(10.0)
     ledger, loading = read(run)
-    assert waits(ledger) == {"hand_over": 0.4, "idle": 1.6}
+    assert waits(ledger) == {"ipc": 0.4, "idle": 1.6}
     assert loading.deserialize_s == pytest.approx([0.2, 0.2])
 
 

@@ -1,8 +1,10 @@
-"""What an account consists of: its children, its lines of code and a note, for one interval of the record."""
+"""Children, lines of code and a note for each account, over one interval of the record."""
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from flatout import wording
 from flatout.measure import batch_wait
-from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, Charged
+from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED, Charged
 from flatout.measure.batch_wait import Wait, divide_waits
 from flatout.measure.loader_processes import LoaderProcesses
 from flatout.measure.samples import TOP_LINES, frames_of, top_lines, weigh_lines
@@ -18,9 +20,9 @@ from flatout.measure.timeline import Ints
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.record import Names, ends
+from flatout.record.packed_fields import batch_worker
 from flatout.results import Account, Line
 
-SAMPLED = ("forward", "loss", "backward", "optimizer", "checkpoint", "validation", "logging", "epoch_boundary")
 GROUP_LABELS = {"other": "other functions"}
 BOUNDARY_CHILDREN = {
     kinds.ITER_START: ("start", "starting an epoch (sampler, lists)"),
@@ -57,27 +59,15 @@ class Window:
 
 
 def explain(window: Window, id: str, seconds: float, imports_s: float = 0.0) -> Account:
-    """One top-level account with what is known about it. ``imports_s`` is the part of host_other spent on imports."""
+    """One top-level account with its children and lines. ``imports_s`` is the part of host_other spent on imports."""
     rows = window.charged.rows(id, window.begin_ns, window.end_ns)
     children: tuple[Account, ...] = ()
-    lines: tuple[Line, ...] = ()
-    note = None
-    if id == "batch_wait":
-        children, note = _batch_wait(window, rows)
-        if window.training.loader is None:
-            lines = _sampled(window, rows, seconds)
+    lines = _LINES[id](window, rows, seconds) if id in _LINES else ()
+    if id in _CHILDREN:
+        children = _CHILDREN[id](window, rows)
     elif id == "host_other":
         children, lines = _host_other(window, rows, imports_s)
-    elif id in ("device_sync", "h2d"):
-        lines = _sites(window, rows)
-    elif id in SAMPLED:
-        lines = _sampled(window, rows, seconds)
-    if id == "logging":
-        children = _by_name(window, rows, id)
-    elif id == "checkpoint":
-        children, note = _by_name(window, rows, id), _checkpoint_note(window)
-    elif id == "epoch_boundary":
-        children = _boundaries(window, rows)
+    note = _checkpoint_note(window) if id == "checkpoint" else None
     return Account(id, LABELS[id], seconds, window.share(seconds), children, lines, note)
 
 
@@ -92,18 +82,23 @@ def _lengths(window: Window, rows: Ints) -> Ints:
     return np.minimum(pieces.end[rows], window.end_ns) - np.maximum(pieces.start[rows], window.begin_ns)
 
 
-def _batch_wait(window: Window, rows: Ints) -> tuple[tuple[Account, ...], str | None]:
-    """The wait by what the worker waited for did, its fetches by what the stack samples say."""
+def _waited_lines(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...]:
+    """Lines that make the batches, where no DataLoader does."""
+    return _sampled(window, rows, seconds) if window.training.loader is None else ()
+
+
+def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
+    """The wait divided by the state of the worker waited for, its fetches by their stack samples."""
     if window.side is None:
-        return (), None
+        return ()
     pieces, spans = window.charged.pieces, window.charged.spans
     owner = spans[pieces.owner[rows]]
-    # A second training loader has workers of its own, which are not told apart further.
+    # A second training loader has workers of its own; its waits are not divided further.
     mine = (owner["arg"] == window.side.loader) & (owner["kind"] == kinds.BATCH_WAIT)
     wait = Wait(
         np.maximum(pieces.start[rows], window.begin_ns)[mine],
         np.minimum(pieces.end[rows], window.end_ns)[mine],
-        (((owner["b"] >> 32) & 0xFFFF) - 1)[mine].astype(np.int64),
+        batch_worker(owner)[mine],
         owner["a"][mine].astype(np.int64),
     )
     totals = divide_waits(window.training, wait, window.side.teams)
@@ -132,22 +127,22 @@ def _batch_wait(window: Window, rows: Ints) -> tuple[tuple[Account, ...], str | 
                 batch_wait.NO_SCHED if state == batch_wait.UNDIVIDED else None,
             )
         )
-    return _largest_first(children), None
+    return _largest_first(children)
 
 
 def _host_other(window: Window, rows: Ints, imports_s: float) -> tuple[tuple[Account, ...], tuple[Line, ...]]:
     """Other code by its hottest lines: the samples of each kind of gap share out that kind's time."""
     charged = window.charged
-    in_gaps = charged.samples.take(np.isin(charged.sample_piece, rows))
-    classes = charged.gap_class[rows]
-    of_sample = charged.gap_class[charged.sample_piece[np.isin(charged.sample_piece, rows)]]
+    in_rows = np.isin(charged.sample_piece, rows)
+    in_gaps = charged.samples.take(in_rows)
+    groups, of_sample = charged.gaps.group[rows], charged.gaps.group[charged.sample_piece[in_rows]]
     seconds: dict[Line, float] = {}
     named = 0.0
     lengths = _lengths(window, rows) / 1e9
-    for gap_class in np.unique(of_sample).tolist():
-        weights = weigh_lines(in_gaps.take(of_sample == gap_class))
+    for group in np.unique(of_sample).tolist():
+        weights = weigh_lines(in_gaps.take(of_sample == group))
         total = sum(weights.values())
-        share = float(lengths[classes == gap_class].sum())
+        share = float(lengths[groups == group].sum())
         for line, weight in weights.items() if total else ():
             seconds[line] = seconds.get(line, 0.0) + share * weight / total
             named += share * weight / total
@@ -165,26 +160,26 @@ def _host_other(window: Window, rows: Ints, imports_s: float) -> tuple[tuple[Acc
     ]
     if imports_s:
         children.append(window.account("host_other.imports", "imports", imports_s))
-    for gap_class in np.setdiff1d(classes, of_sample).tolist():
-        unseen = float(lengths[classes == gap_class].sum())
-        children.append(window.account(f"host_other.between.{gap_class}", _between(gap_class), unseen))
+    unseen: dict[tuple[str, str], float] = {}
+    for group in np.setdiff1d(groups, of_sample).tolist():
+        before, after = (_account_of(kind) for kind in charged.gaps.pairs[group])
+        unseen[before, after] = unseen.get((before, after), 0.0) + float(lengths[groups == group].sum())
+    for (before, after), amount in unseen.items():
+        label = f"never sampled, between {LABELS.get(before, 'other code')} and {LABELS.get(after, 'other code')}"
+        children.append(window.account(f"host_other.between_{before}_and_{after}", label, amount))
     rest = float(lengths.sum()) - sum(child.seconds for child in children if child.id != "host_other.imports")
     if children and rest > 1e-9:
         children.append(window.account("host_other.rest", "other lines", rest))
     return _largest_first(children), lines
 
 
-def _between(gap_class: int) -> str:
-    """Where code lies that was never sampled, from the kinds of spans before and after it."""
-    before, after = divmod(gap_class, 1000)
-    names = [
-        LABELS[ACCOUNTS[ACCOUNT_OF_KIND[kind]]] if ACCOUNT_OF_KIND.get(kind, IMPORTS) < len(ACCOUNTS) else "other code"
-        for kind in (before, after)
-    ]
-    return f"never sampled, between {names[0]} and {names[1]}"
+def _account_of(kind: int) -> str:
+    """The account that spans of this kind belong to; ``other`` where they have none."""
+    code = ACCOUNT_OF_KIND.get(kind, IMPORTS)
+    return ACCOUNTS[code] if code < len(ACCOUNTS) else "other"
 
 
-def _sites(window: Window, rows: Ints) -> tuple[Line, ...]:
+def _sites(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...]:
     """Lines of code that the events themselves name, with measured time."""
     owner = window.charged.spans[window.charged.pieces.owner[rows]]
     known = np.isin(owner["kind"], (kinds.BLOCKING_READ, kinds.H2D))
@@ -194,9 +189,9 @@ def _sites(window: Window, rows: Ints) -> tuple[Line, ...]:
     for id in np.unique(owner["arg"][known]).tolist():
         site = names.get(id, "site")
         if site:
-            seconds = float(lengths[known & (owner["arg"] == id)].sum()) / 1e9
+            site_s = float(lengths[known & (owner["arg"] == id)].sum()) / 1e9
             function, source = str(site.get("function", "")), str(site.get("source", ""))
-            lines.append(Line(str(site.get("file")), int(site.get("line", 0)), function, source, seconds))
+            lines.append(Line(str(site.get("file")), int(site.get("line", 0)), function, source, site_s))
     return tuple(sorted(lines, key=lambda line: -line.seconds)[:TOP_LINES])
 
 
@@ -281,9 +276,26 @@ def _largest_first(children: list[Account]) -> tuple[Account, ...]:
     return tuple(sorted(children, key=lambda account: -account.seconds))
 
 
+# How the lines and the children of an account are found.
+_LINES: dict[str, Callable[[Window, Ints, float], tuple[Line, ...]]] = {
+    "batch_wait": _waited_lines,
+    "device_sync": _sites,
+    "h2d": _sites,
+    **dict.fromkeys(
+        ("forward", "loss", "backward", "optimizer", "checkpoint", "validation", "logging", "epoch_boundary"), _sampled
+    ),
+}
+_CHILDREN: dict[str, Callable[[Window, Ints], tuple[Account, ...]]] = {
+    "batch_wait": _batch_wait,
+    "logging": functools.partial(_by_name, account="logging"),
+    "checkpoint": functools.partial(_by_name, account="checkpoint"),
+    "epoch_boundary": _boundaries,
+}
+
+
 def code_seconds(window: Window) -> tuple[dict[str, float], float, float]:
-    """Seconds by account inside the interval, those of imports among host_other, and the unaccounted rest."""
+    """Seconds by account inside the interval (imports in host_other), of imports alone, and unaccounted."""
     seconds = window.charged.seconds(window.begin_ns, window.end_ns)
     imports = float(seconds[IMPORTS])
     by_id = {id: float(seconds[code]) + (imports if id == "host_other" else 0.0) for id, code in CODE.items()}
-    return by_id, imports, float(seconds[IMPORTS + 1])
+    return by_id, imports, float(seconds[UNACCOUNTED])

@@ -17,6 +17,7 @@ from flatout.measure.validation import validation_regions
 from flatout.measure.worker_records import WorkerGroup
 from flatout.probe import events as kinds
 from flatout.record import Events, ends
+from flatout.record.packed_fields import batch_worker
 
 # Top-level accounts of the ledger: id -> label.
 LABELS = {
@@ -62,13 +63,27 @@ ACCOUNT_OF_KIND = {
     kinds.IMPORT: IMPORTS,
 }
 LOADER_KINDS = (kinds.BATCH_WAIT, kinds.ITER_START, kinds.ITER_END)
-# What lies inside these belongs to them. A framework writes its checkpoints inside its validation:
-# they are told apart all the same.
+# What lies inside these belongs to them, except checkpoints that a framework writes inside its validation.
 ABSORBING = (kinds.VALIDATION, kinds.CHECKPOINT, kinds.LOG)
-# What tells where in a step a gap lies.
+# Spans that show where in a step a gap lies.
 MARKS = (kinds.BATCH_WAIT, kinds.FORWARD, kinds.BACKWARD, kinds.VALIDATION, kinds.CHECKPOINT)
 _MOVING = re.compile(r"\b(replace|rename|renames|move|copy\w*|link|symlink_to|symlink|fsync|unlink|rmtree)\(")
 SHORT_GAP_NS = 20_000  # as short as what the probe itself may cost between two spans
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Between which kinds of spans each piece lies: pieces of one group lie between the same two."""
+
+    group: Ints  # of each piece: a place in ``pairs``
+    pairs: tuple[tuple[int, int], ...]  # event kinds before and after; 0 for none
+
+    def take(self, rows: Ints) -> Gaps:
+        return Gaps(self.group[rows], self.pairs)
+
+    def follow(self, kind: int) -> Flags:
+        """Pieces that come right after a span of this kind."""
+        return np.array([before == kind for before, _ in self.pairs], bool)[self.group]
 
 
 @dataclass(frozen=True)
@@ -81,7 +96,7 @@ class Charged:
     samples: Samples  # stack samples of the training thread
     sample_piece: Ints  # piece in which each sample fell; -1 outside
     device: Flags  # pieces in which the device worked
-    gap_class: Ints  # which kinds of spans a piece lies between
+    gaps: Gaps
     notes: tuple[str, ...]
 
     def rows(self, account: str, begin: int, finish: int) -> Ints:
@@ -112,10 +127,10 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
     )
     account = np.where(pieces.owner == GAP, CODE["host_other"], account_of_span[pieces.owner] if len(spans) else 0)
     account, notes = _name_gaps(training, pieces, spans, account)
-    gap_class = _gap_class(_kind(pieces, spans))
+    gaps = _gaps(_kind(pieces, spans))
     samples = stack_samples(training.events, training.process.names)
-    account = _with_renaming(pieces, account, gap_class, samples)
-    account = _without_short_gaps(pieces, account)
+    account = _with_renaming(pieces, account, gaps, samples)
+    pieces, account = _without_short_gaps(pieces, account)
     if not len(samples):
         notes.append("no stack samples were recorded: code between the measured calls could not be named")
     busy = device_busy(training.process.events)
@@ -123,21 +138,21 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
     if len(busy):
         before = pieces
         pieces, account, device = charge_device(pieces, account, busy, ACCOUNT_OF_KIND, account == CODE["validation"])
-        gap_class = gap_class[before.at(pieces.start)]
+        gaps = gaps.take(before.at(pieces.start))
         notes.append("device time is charged to its phase, so the host's accounts hold only time with an idle device")
     sample_piece = pieces.at(samples.time_ns)
     if training.loader is None:
         divided = divide_input(
-            pieces, np.isin(account, (CODE["host_other"], CODE["loss"])), account, gap_class, samples
+            pieces, np.isin(account, (CODE["host_other"], CODE["loss"])), account, gaps.group, samples
         )
         account = np.where(divided.is_input, CODE["batch_wait"], account[divided.before])
         pieces, sample_piece = divided.pieces, divided.sample_piece
-        device, gap_class = device[divided.before], gap_class[divided.before]
+        device, gaps = device[divided.before], gaps.take(divided.before)
         if divided.is_input.any():
             notes.append(
                 "no DataLoader was seen: waiting for batches is what the stack samples show of making or awaiting them"
             )
-    return Charged(pieces, account, spans, samples, sample_piece, device, gap_class, tuple(notes))
+    return Charged(pieces, account, spans, samples, sample_piece, device, gaps, tuple(notes))
 
 
 def _spans(training: Training, teams: tuple[WorkerGroup, ...]) -> tuple[Events, Ints]:
@@ -173,7 +188,7 @@ def _until_ready(training: Training, teams: tuple[WorkerGroup, ...]) -> Pieces:
             for id, member in enumerate(team.members)
             if member is not None and len(starts := member.of_kinds(kinds.WORKER_START))
         }
-        worker = int((first["b"][0] >> 32) & 0xFFFF) - 1
+        worker = int(batch_worker(first)[0])
         until = ready.get(worker, max(ready.values(), default=0))
         begin.append(int(first["start"][0]))
         finish.append(min(until, int(ends(first)[0])))
@@ -189,7 +204,7 @@ def _kind(pieces: Pieces, spans: Events) -> Ints:
 
 
 def _name_gaps(training: Training, pieces: Pieces, spans: Events, account: Ints) -> tuple[Ints, list[str]]:
-    """Tell the loss, and without forward events the forward pass, from where a gap lies in its step.
+    """Find the loss, and without forward events the forward pass, by where a gap lies in its step.
 
     A closure runs the step's work inside the optimizer call: what comes in it before that work
     is no optimizer's time, and is taken for a gap too.
@@ -207,19 +222,18 @@ def _name_gaps(training: Training, pieces: Pieces, spans: Events, account: Ints)
     begins_inside = (before[optimizer] >= 0) & (pieces.start[before[optimizer]] >= spans["start"][own])
     closure = np.zeros(len(pieces), bool)
     closure[optimizer[holds_next & ~begins_inside]] = True
-    gap_or_closure = gap | closure
     inner = np.zeros(len(pieces), bool)
     inner[optimizer[holds_next]] = True
     account = np.where(closure, CODE["host_other"], account)
-    loss = (gap | inner) & (kind_before == kinds.FORWARD) & (kind_after == kinds.BACKWARD)
-    account = np.where(loss, CODE["loss"], account)
-    if not blind:
-        return account, []
-    forward = gap_or_closure & np.isin(kind_before, (kinds.BATCH_WAIT, kinds.H2D)) & (kind_after == kinds.BACKWARD)
-    account = np.where(forward, CODE["forward"], account)
-    return account, [
-        "the forward pass was not seen: the time from a batch's arrival to its backward pass is taken for it"
-    ]
+    # Candidates, the kinds of span that come before and after them, and the account they then belong to.
+    rules: list[tuple[Flags, tuple[int, ...], int, str]] = [(gap | inner, (kinds.FORWARD,), kinds.BACKWARD, "loss")]
+    if blind:
+        rules.append((gap | closure, (kinds.BATCH_WAIT, kinds.H2D), kinds.BACKWARD, "forward"))
+    for candidates, come_before, comes_after, id in rules:
+        found = candidates & np.isin(kind_before, come_before) & (kind_after == comes_after)
+        account = np.where(found, CODE[id], account)
+    said = "the forward pass was not seen: the time from a batch's arrival to its backward pass is taken for it"
+    return account, [said] if blind else []
 
 
 def _neighbours(marked: Flags) -> tuple[Ints, Ints]:
@@ -230,27 +244,30 @@ def _neighbours(marked: Flags) -> tuple[Ints, Ints]:
     return before, np.where(after < len(marked), after, -1)
 
 
-def _gap_class(kind: Ints) -> Ints:
-    """A number for the kinds of the spans before and after each piece."""
-    before, after = np.append(0, kind[:-1]), np.append(kind[1:], 0)
-    return np.where(len(kind) > 0, before * 1000 + after, 0)
+def _gaps(kind: Ints) -> Gaps:
+    """The kinds of the spans before and after each piece; 0 for a gap or an end."""
+    if not len(kind):
+        return Gaps(np.zeros(0, np.int64), ())
+    pairs = np.stack([np.append(0, kind[:-1]), np.append(kind[1:], 0)], axis=1)
+    unique, group = np.unique(pairs, axis=0, return_inverse=True)
+    return Gaps(np.asarray(group, np.int64).reshape(-1), tuple((int(a), int(b)) for a, b in unique))
 
 
-def _with_renaming(pieces: Pieces, account: Ints, gap_class: Ints, samples: Samples) -> Ints:
+def _with_renaming(pieces: Pieces, account: Ints, gaps: Gaps, samples: Samples) -> Ints:
     """Charge to the checkpoint what is done with its file right after it was written: renamed, copied, made durable."""
-    after = (account == CODE["host_other"]) & (gap_class // 1000 == kinds.CHECKPOINT)
+    after = (account == CODE["host_other"]) & gaps.follow(kinds.CHECKPOINT)
     piece = pieces.at(samples.time_ns)
     inside = (piece >= 0) & after[piece]
-    for kind in np.unique(gap_class[after]).tolist():
-        met = samples.take(inside & (gap_class[piece] == kind))
+    for group in np.unique(gaps.group[after]).tolist():
+        met = samples.take(inside & (gaps.group[piece] == group))
         moving = np.array([bool(_MOVING.search(source_of(met.names, stack))) for stack in met.stack.tolist()], bool)
         if len(met) and float(met.weight[moving].sum()) >= DOMINANT_SHARE * float(met.weight.sum()):
-            account = np.where(after & (gap_class == kind), CODE["checkpoint"], account)
+            account = np.where(after & (gaps.group == group), CODE["checkpoint"], account)
     return account
 
 
-def _without_short_gaps(pieces: Pieces, account: Ints) -> Ints:
-    """Take very short gaps out of host_other: what they hold may be the probe's own.
+def _without_short_gaps(pieces: Pieces, account: Ints) -> tuple[Pieces, Ints]:
+    """Take very short gaps out of host_other, since what they hold may be the probe's own time.
 
     Longer ones that no sample ever hit stay: the sampler needs the interpreter's lock, which pure Python gives away
     only every 5 ms, so that it meets shorter pieces of code at their end. Where they lie is known.
@@ -262,7 +279,5 @@ def _without_short_gaps(pieces: Pieces, account: Ints) -> Ints:
     touching = (np.append(0, pieces.end[:-1]) == pieces.start) & (pieces.end == np.append(pieces.start[1:], 0))
     same = short & between & touching & ~np.isin(np.append(-1, account[:-1]), (CODE["host_other"], UNACCOUNTED))
     account = np.where(same, np.append(-1, account[:-1]), account)
-    rows = np.flatnonzero(same)
-    pieces.owner[rows] = pieces.owner[rows - 1]  # the account's children find them there
-    short = short & ~same
-    return np.where(short, UNACCOUNTED, account)
+    owner = np.where(same, np.append(GAP, pieces.owner[:-1]), pieces.owner)  # the account's children find them there
+    return Pieces(pieces.start, pieces.end, owner), np.where(short & ~same, UNACCOUNTED, account)

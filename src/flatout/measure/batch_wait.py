@@ -20,7 +20,7 @@ LABELS = {
     "fetch_blocked": "fetching: blocked (storage, network, locks)",
     "fetch": "fetching",
     "collate": "collating",
-    "hand_over": "handing the batch over",
+    "ipc": "transferring the batch (IPC)",
     "worker_startup": "workers starting",
     "idle": "worker without work",
     "other": "other",
@@ -64,7 +64,7 @@ class Activity:
         for state, mask in (
             ("worker_startup", kind == kinds.WORKER_START),
             ("collate", kind == kinds.COLLATE),
-            ("hand_over", handing),
+            ("ipc", handing),
             ("idle", (kind == kinds.INDEX_WAIT) & ~handing),
         ):
             self._accruals[state] = Accrual(pieces.take(mask))
@@ -129,7 +129,7 @@ def divide_waits(training: Training, wait: Wait, teams: tuple[WorkerGroup, ...])
     cut = overlay(
         Pieces(wait.start_ns, wait.end_ns, np.arange(len(wait.start_ns))), union(arrivals["start"], ends(arrivals))
     )
-    totals["hand_over"] += float((cut.end - cut.start)[cut.cover >= 0].sum())
+    totals["ipc"] += float((cut.end - cut.start)[cut.cover >= 0].sum())
     row = cut.base[cut.cover < 0]
     start, end = cut.start[cut.cover < 0], cut.end[cut.cover < 0]
     worker, batch = wait.worker[row], wait.batch[row]
@@ -151,7 +151,7 @@ def divide_waits(training: Training, wait: Wait, teams: tuple[WorkerGroup, ...])
             made = activity.fetch_end(batch[mine], np.maximum(pass_start[mine], team.begin_ns), end[mine])
             # Once its batch is made, what is left of the wait is the hand-over, whatever the worker does by then.
             made = np.where(made < 0, end[mine], np.clip(made, start[mine], end[mine]))
-            totals["hand_over"] += float((end[mine] - made).sum())
+            totals["ipc"] += float((end[mine] - made).sum())
             _add(totals, activity.during(start[mine], made).items(), 1.0)
             # It is not known which worker was waited for: each counts for its part.
             _add(totals, activity.during(start[unknown], end[unknown]).items(), 1.0 / len(team.members))

@@ -18,6 +18,7 @@ from flatout.measure.transform_costs import transform_costs
 from flatout.measure.worker_records import Fetches, divide_time, loader_settings, worker_count
 from flatout.probe import events as kinds
 from flatout.record import Events, Run, ends
+from flatout.record.packed_fields import batch_samples
 
 
 def build_loading(run: Run, training: Training, side: LoaderProcesses | None = None) -> LoaderStats | None:
@@ -60,7 +61,7 @@ def build_loading(run: Run, training: Training, side: LoaderProcesses | None = N
         site=str(settings.get("site") or "unknown"),
         batch_bytes=_whole(settings.get("batch_bytes")),
         batches=len(waits),
-        samples=int((waits["b"] & 0xFFFFFFFF).sum()),
+        samples=int(batch_samples(waits).sum()),
         epochs_started=int(np.count_nonzero((training.pass_starts >= begin) & (training.pass_starts < finish))),
         wait_s=training.steps.wait_s[step],
         step_s=training.steps.duration_s[step],

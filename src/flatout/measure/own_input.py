@@ -61,21 +61,21 @@ def is_input(frames: Sequence[Sequence[Any]]) -> bool:
     return False
 
 
-def divide_input(pieces: Pieces, candidates: Flags, account: Ints, gap_class: Ints, samples: Samples) -> Divided:
-    """Divide candidate pieces by the stack samples: the samples of each kind of gap speak for that kind's time.
+def divide_input(pieces: Pieces, candidates: Flags, account: Ints, gap: Ints, samples: Samples) -> Divided:
+    """Divide candidate pieces by the stack samples: those in a group of gaps stand for all of its time.
 
     Args:
         pieces: of the training thread.
         candidates: those that may hold input.
         account: account code of each piece.
-        gap_class: which kinds of spans each piece lies between.
+        gap: group of each piece: those of one group lie between the same kinds of spans.
         samples: stack samples of the thread.
     """
     piece = pieces.at(samples.time_ns)
     of_stack = {int(id): is_input(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
     shows = np.array([of_stack[id] for id in samples.stack.tolist()], bool)
     shows &= (piece >= 0) & (candidates[piece] if len(candidates) else False)
-    kind = gap_class * 1000 + account
+    kind = gap * (int(account.max(initial=0)) + 1) + account
     part = np.zeros(len(pieces))
     for each in np.unique(kind[piece[shows]]).tolist():
         met = (piece >= 0) & (kind[piece] == each)

@@ -9,8 +9,8 @@ import numpy as np
 from flatout.measure.timeline import Ints
 from flatout.measure.worker_records import Fetches
 from flatout.record import Events, ends
+from flatout.record.packed_fields import batches_ready
 
-READY_SHIFT, READY_MASK = 48, 0x3FFF
 # A batch is slow when its fetch takes this many times the median: sharing a core with one other thread doubles it.
 SLOW = 3.0
 
@@ -52,7 +52,7 @@ def head_of_line_s(waits: Events, fetches: Sequence[Fetches], pass_starts: Ints)
 
 def mean_ready(waits: Events) -> float | None:
     """Mean number of batches that were ready when the next one was asked for; None without waits."""
-    return float(((waits["b"] >> READY_SHIFT) & READY_MASK).mean()) if len(waits) else None
+    return float(batches_ready(waits).mean()) if len(waits) else None
 
 
 def _pass_of(times: Ints, pass_starts: Ints) -> Ints:

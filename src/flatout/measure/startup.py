@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flatout.measure.accounts import ACCOUNTS, IMPORTS, Charged
+from flatout.measure.accounts import ACCOUNTS, IMPORTS, UNACCOUNTED, Charged
 from flatout.measure.samples import Samples, frames_of, top_lines, weigh_lines
 from flatout.measure.timeline import Flags
 from flatout.measure.training import Training
@@ -63,7 +63,7 @@ def startup_accounts(training: Training, charged: Charged, launch_s: float) -> t
     seconds["launcher"] = launch_s
     for code, id in enumerate(ACCOUNTS):
         seconds[CHILD_OF_ACCOUNT.get(id, "other")] += float(codes[code])
-    seconds["other"] += float(codes[IMPORTS + 1])
+    seconds["other"] += float(codes[UNACCOUNTED])
     seconds["imports"] = float(codes[IMPORTS]) + (loading_until - begin) / 1e9
     gaps = _gap_samples(charged, loading_until, finish)
     # Imports that no span covers show in the stacks: they go through importlib.

@@ -9,8 +9,8 @@ import numpy as np
 from flatout.measure.timeline import Flags, Floats, Ints
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, of_kinds
+from flatout.record.packed_fields import batch_samples
 
-SAMPLES_MASK = 0xFFFFFFFF
 # What shows that a process trains, the surest sign first.
 TRAINING_SIGNS = (kinds.BACKWARD, kinds.OPTIMIZER, kinds.BATCH_WAIT)
 # A second loader trains too (paired data) when it is waited for at least this often per batch of the first.
@@ -244,7 +244,7 @@ def _steps_of_loader(
         work_end_ns=work_end[rows],
         duration_s=np.maximum(step_end - waits["start"], waits["duration"])[rows] / 1e9,
         wait_s=wait[rows] / 1e9,
-        samples=(waits["b"][rows] & SAMPLES_MASK).astype(np.int64),
+        samples=batch_samples(waits)[rows],
         epoch=epoch[rows].astype(np.int64),
         updates=updated[rows].astype(np.int64),
     )

@@ -8,8 +8,7 @@ from flatout.measure.loader_processes import LoaderProcesses
 from flatout.measure.loader_stats import TransformCost
 from flatout.probe import events as kinds
 from flatout.record import Events, Names
-
-PLACE_BIT = 48
+from flatout.record.packed_fields import transform_pixels, transform_place
 
 
 def transform_costs(side: LoaderProcesses) -> tuple[TransformCost, ...]:
@@ -31,8 +30,7 @@ def transform_costs(side: LoaderProcesses) -> tuple[TransformCost, ...]:
 
 
 def _add(parts: Events, names: Names, totals: dict[tuple[int, str], list[float]]) -> None:
-    place = parts["b"] >> PLACE_BIT
-    pixels_out = parts["b"] & ((1 << PLACE_BIT) - 1)
+    place, pixels_out = transform_place(parts), transform_pixels(parts)
     for key in np.unique(np.stack([place, parts["arg"]], axis=1), axis=0).tolist():
         mine = (place == key[0]) & (parts["arg"] == key[1])
         total = totals.setdefault((int(key[0]), names.text(int(key[1]), "unknown")), [0.0, 0.0, 0.0, 0.0])

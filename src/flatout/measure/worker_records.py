@@ -11,6 +11,7 @@ from flatout.measure.timeline import Floats, Ints
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, of_kinds
+from flatout.record.packed_fields import batch_worker
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def worker_count(training: Training, loader: int) -> int:
     if isinstance(written, int):
         return written
     waits = training.kind(kinds.BATCH_WAIT)
-    ids = (waits["b"][waits["arg"] == loader] >> 32) & 0xFFFF
-    return int(ids.max()) if len(ids) else 0
+    workers = batch_worker(waits[waits["arg"] == loader])
+    return int(workers.max()) + 1 if len(workers) else 0
 
 
 def worker_groups(run: Run, training: Training, loader: int) -> tuple[WorkerGroup, ...]:

@@ -55,7 +55,7 @@ ITEM = 45  # dataset[i] or next(dataset); a index or -1
 COLLATE = 46
 PUT = 47  # a batch index; handing the batch to the queue
 SERIALIZE = 48  # pickling in the queue's feeder thread; a bytes
-TRANSFORM = 51  # one part of a sample's pipeline: arg class; a pixels in; b pixels out, place from bit 48
+TRANSFORM = 51  # one part of a sample's pipeline: arg class; a pixels in; b see transform_bits()
 WORKER_START = 50  # process creation to ready; a worker id; arg unused
 
 KIND_NAMES = {
@@ -72,3 +72,8 @@ def batch_bits(samples: int, worker: int, ready: int, grad: bool) -> int:
     48-61 batches that were ready when the wait began, 62 gradients enabled.
     """
     return (samples & 0xFFFFFFFF) | ((worker + 1) << 32) | (min(ready, 0x3FFF) << 48) | (int(grad) << 62)
+
+
+def transform_bits(pixels: int, place: int) -> int:
+    """Pack what TRANSFORM carries in ``b``: bits 0-47 pixels that come out, from 48 the place in the pipeline."""
+    return pixels | place << 48

@@ -100,7 +100,7 @@ def _in_step(view: MeasuredRun, id: str, account: str, what: str, confidence: fl
 def _never_sampled(view: MeasuredRun, account: str) -> tuple[Evidence, ...]:
     """Where the code lies that the samples have not met, if that is a material part."""
     found = view.ledger.account(account)
-    parts = [child for child in found.children if child.id.startswith(f"{account}.between.")] if found else []
+    parts = [child for child in found.children if child.id.startswith(f"{account}.between_")] if found else []
     largest = max(parts, key=lambda child: child.seconds, default=None)
     if largest is None or found is None or largest.seconds < MATERIAL_SHARE * found.seconds:
         return ()

@@ -70,7 +70,7 @@ def shallow_prefetch(view: MeasuredRun) -> Cause | NotMeasured | None:
     depth = enough_prefetch(view, model, loading.num_workers)
     if supply < _AMPLE * limits["training"] or depth is None or depth <= loading.prefetch_factor:
         return None
-    other = sum(view.ledger.share(f"batch_wait.{part}") for part in ("hand_over", "worker_startup"))
+    other = sum(view.ledger.share(f"batch_wait.{part}") for part in ("ipc", "worker_startup"))
     late = (loading.head_of_line_s or 0.0) / view.ledger.window_s
     share = view.ledger.share("batch_wait") - other - late
     if share < NOISE_SHARE:

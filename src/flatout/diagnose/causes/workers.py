@@ -118,7 +118,7 @@ def too_many_workers(view: MeasuredRun) -> Cause | NotMeasured | None:
     if parts.runqueue < SATURATED_RUNQUEUE or loading.num_workers * threads <= view.cores:
         return None
     # The rest of a wait for the hand-over of finished batches is none for cores.
-    wait = view.ledger.share("batch_wait") - max(view.ledger.share("batch_wait.hand_over") - answer, 0.0)
+    wait = view.ledger.share("batch_wait") - max(view.ledger.share("batch_wait.ipc") - answer, 0.0)
     if threads >= SEVERAL_THREADS:
         # Threads of one fetch wait for each other at every barrier: beside the queue for a core, that is all
         # blocked time which is not storage.

@@ -28,7 +28,7 @@ class _TimedPart:
         try:
             before, after = pixels(inputs[0]), pixels(result[0] if isinstance(result, tuple) else result)
             name = REC.names.text(type(self._part).__name__)
-            REC.emit(events.TRANSFORM, start, end, name, before, after | self._place << 48)
+            REC.emit(events.TRANSFORM, start, end, name, before, events.transform_bits(after, self._place))
         except Exception:
             report_fault("transform")
         return result
