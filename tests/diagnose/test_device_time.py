@@ -1,7 +1,7 @@
 import pytest
 
 from flatout.measure.device_time import device_busy
-from flatout.measure.ledger import build_ledger
+from flatout.measure.ledger import ledger_of
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.diagnose.test_ledger import check_sums, seconds
@@ -24,7 +24,7 @@ def asynchronous(tmp_path, wait_s, device_s, steps=6):
         # The host may run ahead by one step only.
         if main.now_s < free - device_s:
             main.spend(kinds.BLOCKING_READ, free - device_s - main.now_s, main.site(9, "loss.item()"))
-    ledger = build_ledger(load_run(run.write()))
+    ledger = ledger_of(load_run(run.write()))
     check_sums(ledger)
     return ledger
 
@@ -76,6 +76,6 @@ def test_validation_on_the_device_stays_validation(tmp_path):
             with main.inside(kinds.VALIDATION, main.text("evaluate")):
                 main.emit(kinds.DEVICE_SPAN, main.now_s + 0.2, main.now_s + 0.7, kinds.FORWARD)
                 main.pause(1.0)
-    ledger = build_ledger(load_run(run.write()))
+    ledger = ledger_of(load_run(run.write()))
     check_sums(ledger)
     assert ledger.account("validation").seconds == pytest.approx(2.0)

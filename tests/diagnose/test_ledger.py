@@ -2,15 +2,15 @@ import random
 
 import pytest
 
-from flatout.measure.ledger import build_ledger
+from flatout.measure.ledger import ledger_of
 from flatout.measure.training import step_table
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
 
 
-def ledger_of(run, **info):
-    return build_ledger(load_run(run.write(**info)))
+def written(run, **info):
+    return ledger_of(load_run(run.write(**info)))
 
 
 def seconds(ledger):
@@ -43,7 +43,7 @@ def plain(tmp_path, steps=5, **step):
 def test_each_phase_gets_its_own_time(tmp_path):
     phases = {"wait_s": 0.5, "h2d_s": 0.1, "forward_s": 0.2, "loss_s": 0.05, "backward_s": 0.4, "optimizer_s": 0.3}
     run, _ = plain(tmp_path, **phases, read_s=0.07)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     # The window begins after the first optimizer step and ends with the last: 4 steps, 4 reads.
     assert seconds(ledger) == {
@@ -68,7 +68,7 @@ def test_the_time_of_a_launcher_belongs_to_the_start_up(tmp_path):
     loader = main.loader()
     for _ in range(3):
         main.step(loader, wait_s=0.1, forward_s=0.1, backward_s=0.1)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert {account.id: account.seconds for account in ledger.startup}["startup.launcher"] == pytest.approx(7.0)
     assert ledger.startup_s > 7.0
@@ -89,7 +89,7 @@ def test_startup_is_divided(tmp_path):
     main.spend(kinds.BACKWARD, 0.2)
     main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
     main.step(loader, wait_s=0.1, forward_s=0.1, backward_s=0.1)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert {account.id: pytest.approx(account.seconds) for account in ledger.startup} == {
         "startup.compile": 2.0,
@@ -107,7 +107,7 @@ def test_imports_that_no_span_covers_are_told_from_the_stacks(tmp_path):
     main.sample(0.4, "", file="<frozen importlib._bootstrap_external>", user=False)
     main.sample(0.6, "", file="<frozen importlib._bootstrap_external>", user=False)
     main.sample(0.8, "index = scan_folder(root)")
-    startup = {account.id: account for account in ledger_of(run).startup}
+    startup = {account.id: account for account in written(run).startup}
     assert startup["startup.imports"].seconds == pytest.approx(0.75)
     assert startup["startup.other"].lines[0].source == "index = scan_folder(root)"
 
@@ -121,7 +121,7 @@ def test_the_innermost_span_owns_the_time_but_logs_keep_what_is_in_them(tmp_path
         main.spend(kinds.BLOCKING_READ, 0.2, main.site(6, "x.item()"))
         main.pause(0.1)
     main.step(1, forward_s=0.0, backward_s=0.5)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.account("logging").seconds == pytest.approx(0.4)
     assert ledger.account("logging.print").seconds == pytest.approx(0.4)
@@ -136,7 +136,7 @@ def test_a_checkpoint_inside_a_framework_validation_stays_a_checkpoint(tmp_path)
         with main.inside(kinds.CHECKPOINT, main.text("Lightning checkpoint")):
             main.spend(kinds.CHECKPOINT, 0.5, main.text("best.ckpt"), 2000)
     main.step(1, forward_s=0.1, backward_s=0.1)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.account("validation").seconds == pytest.approx(1.0)
     assert ledger.account("checkpoint").seconds == pytest.approx(0.5)
@@ -152,7 +152,7 @@ def test_what_is_done_with_a_checkpoints_file_is_its_own(tmp_path, source, accou
         main.sample(main.now_s + 0.1, source)
         main.pause(0.3)
     main.step(1, forward_s=0.1, backward_s=0.1)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     expected = {"checkpoint": 0.6, "host_other": 0.0} | ({"checkpoint": 1.5} if account == "checkpoint" else {})
     expected |= {"host_other": 0.9} if account == "host_other" else {}
@@ -163,7 +163,7 @@ def test_other_code_is_named_by_its_sampled_lines(tmp_path):
     run, main = plain(tmp_path, 4, forward_s=0.1, backward_s=0.1, host_s=1.0)
     for start in (1.4, 1.7, 2.6, 3.8):
         main.sample(start, "metrics.update(out)" if start < 3 else "plot(out)", line=int(start))
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     other = ledger.account("host_other")
     assert other.seconds == pytest.approx(3.0)
@@ -187,7 +187,7 @@ def test_gaps_that_no_sample_ever_hit_are_told_by_their_place_and_very_short_one
         main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
         main.pause(0.00001)
     main.sample(1.2 + 0.2, "augment(x)")
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     other = ledger.account("host_other")
     assert other.seconds == pytest.approx(1.5)
@@ -199,7 +199,7 @@ def test_gaps_that_no_sample_ever_hit_are_told_by_their_place_and_very_short_one
 
 def test_without_samples_the_ledger_says_that_code_could_not_be_named(tmp_path):
     run, _ = plain(tmp_path, forward_s=0.1, backward_s=0.1, host_s=0.1)
-    ledger = ledger_of(run)
+    ledger = written(run)
     assert ledger.account("host_other").lines == ()
     assert any("no stack samples" in note for note in ledger.notes)
 
@@ -215,7 +215,7 @@ def test_a_closure_keeps_forward_and_loss_apart_from_the_optimizer(tmp_path):
             main.spend(kinds.BACKWARD, 0.4)
             main.pause(0.15)  # the update
     main.sample(1.4, "batch = self.augment(batch)")
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     expected = {"batch_wait": 0.2, "host_other": 0.4, "forward": 0.6, "loss": 0.1, "backward": 0.8, "optimizer": 0.3}
     assert seconds(ledger) == expected
@@ -230,7 +230,7 @@ def test_accumulation_counts_batches_an_optimizer_step_without_clipping(tmp_path
         if updates:
             main.spend(kinds.OPTIMIZER, 0.01, main.text("clip_grad_norm_"))
             main.spend(kinds.OPTIMIZER, 0.02, main.text("AdamW"))
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     # The first step ends with the first backward pass, because a batch comes before the optimizer step.
     assert ledger.startup_s == pytest.approx(1.2)
@@ -247,7 +247,7 @@ def test_without_forward_events_the_time_before_backward_is_taken_for_it(tmp_pat
         main.pause(0.3)
         main.spend(kinds.BACKWARD, 0.2)
         main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.account("forward").seconds == pytest.approx(0.6)
     assert any("forward pass was not seen" in note for note in ledger.notes)
@@ -259,7 +259,7 @@ def test_a_loop_without_a_loader_steps_by_its_optimizer(tmp_path):
     for _ in range(4):
         main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
     main.sample(0.7, "x = make_batch()")
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.steps.count == 3 and ledger.steps.median_s == pytest.approx(1.0)
     assert ledger.epochs == () and ledger.account("host_other") is None
@@ -275,7 +275,7 @@ def test_of_a_gap_without_a_loader_only_what_makes_batches_is_input(tmp_path):
         main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
     for time_s, source in ((0.7, "x = make_batch()"), (0.8, "board.draw(loss)"), (1.7, "board.draw(loss)")):
         main.sample(time_s, source)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.account("batch_wait").seconds == pytest.approx(0.6)
     assert ledger.account("host_other").seconds == pytest.approx(1.2)
@@ -288,7 +288,7 @@ def test_input_between_forward_and_backward_pass_is_no_loss(tmp_path):
     for _ in range(4):
         main.step(forward_s=0.1, loss_s=0.5, backward_s=0.2, optimizer_s=0.1)
     main.sample(0.3, "x, y = get_batch('train')")
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.account("batch_wait").seconds == pytest.approx(1.5) and ledger.account("loss") is None
 
@@ -310,7 +310,7 @@ def test_a_loader_that_draws_one_batch_ahead_has_as_many_steps_as_were_trained(t
             main.end_pass(loader)
             main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1)
             trained += 1
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.steps.count == trained - 1
     assert ledger.steps.samples == 4 * (trained - 1)
@@ -324,7 +324,7 @@ def test_manual_updates_after_a_clipped_gradient_are_counted_once_each(tmp_path)
         main.spend(kinds.BACKWARD, 0.2)
         main.spend(kinds.OPTIMIZER, 0.1, main.text("clip_grad_norm_"))
         main.pause(0.1)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.steps.count == 4 and ledger.steps.min_s == pytest.approx(0.5)
 
@@ -340,7 +340,7 @@ def test_samples_without_a_loader_are_those_of_the_largest_module(tmp_path):
         main.spend(kinds.FORWARD, 0.01, loss, 1, 1)
         main.spend(kinds.BACKWARD, 0.2)
         main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
-    assert ledger_of(run).steps.samples == 3 * 8
+    assert written(run).steps.samples == 3 * 8
 
 
 def test_two_optimizers_after_two_backward_passes_are_told_as_recorded(tmp_path):
@@ -351,14 +351,14 @@ def test_two_optimizers_after_two_backward_passes_are_told_as_recorded(tmp_path)
             main.spend(kinds.FORWARD, 0.1, main.text("Net"), 1, 1)
             main.spend(kinds.BACKWARD, 0.1)
             main.spend(kinds.OPTIMIZER, 0.05, main.text(name))
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.steps.accumulation == 1.0
 
 
 def test_the_window_ends_with_the_last_step_inside_the_bounds(tmp_path):
     run, _ = plain(tmp_path, 6, wait_s=0.5, forward_s=0.25, backward_s=0.25)
-    ledger = ledger_of(run, window_end_ns=10**15 + 5_100_000_000)
+    ledger = written(run, window_end_ns=10**15 + 5_100_000_000)
     check_sums(ledger)
     assert ledger.startup_s == pytest.approx(2.0) and ledger.window_s == pytest.approx(3.0)
     assert ledger.steps.count == 3 and ledger.ending_s == pytest.approx(2.0)
@@ -373,7 +373,7 @@ def test_epochs_carry_their_own_shares_and_boundaries(tmp_path):
         for _ in range(2):
             main.step(1, wait_s=wait_s, backward_s=0.5)
     main.end_pass(1)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert [epoch.steps for epoch in ledger.epochs] == [2, 2, 2]
     assert [epoch.seconds for epoch in ledger.epochs] == pytest.approx([2.1, 2.0, 3.4])
@@ -390,7 +390,7 @@ def test_the_lowest_rank_leads_and_the_others_are_counted(tmp_path):
         main = run.process(rank=rank)
         for _ in range(3):
             main.step(backward_s=backward_s)
-    ledger = ledger_of(run)
+    ledger = written(run)
     assert ledger.account("backward").seconds == pytest.approx(0.2)
     assert "3 training processes were recorded; the ledger is that of rank 0" in ledger.notes
 
@@ -398,7 +398,7 @@ def test_the_lowest_rank_leads_and_the_others_are_counted(tmp_path):
 def test_spans_of_other_threads_do_not_count(tmp_path):
     run, main = plain(tmp_path, 3, forward_s=0.5, backward_s=0.5)
     main.emit(kinds.LOG, 2.0, 3.0, main.text("tensorboard"), thread=1)
-    ledger = ledger_of(run)
+    ledger = written(run)
     check_sums(ledger)
     assert ledger.account("logging") is None
 
@@ -410,7 +410,7 @@ def test_a_process_killed_in_the_middle_gives_the_steps_before(tmp_path):
     data = file.read_bytes()
     file.write_bytes(data[: kinds.HEADER_BYTES + kinds.EVENT.size * 12 + 7])
     loaded = load_run(path)
-    ledger = build_ledger(loaded)
+    ledger = ledger_of(loaded)
     check_sums(ledger)
     assert ledger.steps.count == 2
     assert any("cut inside its last event" in problem for problem in loaded.problems)
@@ -418,7 +418,7 @@ def test_a_process_killed_in_the_middle_gives_the_steps_before(tmp_path):
 
 def test_one_step_has_a_startup_and_no_window(tmp_path):
     run, _ = plain(tmp_path, 1, forward_s=0.5, backward_s=0.5)
-    ledger = ledger_of(run)
+    ledger = written(run)
     assert (ledger.window_s, ledger.accounts, ledger.steps.count) == (0.0, (), 0)
     assert ledger.startup_s == pytest.approx(2.0)
     assert "only one step was complete: there is no window to divide" in ledger.notes
@@ -427,7 +427,7 @@ def test_one_step_has_a_startup_and_no_window(tmp_path):
 def test_a_run_that_never_trains_has_no_ledger(tmp_path):
     run = RunBuilder(tmp_path)
     run.process().spend(kinds.FORWARD, 1.0)
-    assert ledger_of(run) is None
+    assert written(run) is None
 
 
 def test_the_step_table_includes_the_first_step(tmp_path):
@@ -468,4 +468,4 @@ def test_accounts_and_the_rest_add_up_on_any_nesting(tmp_path, seed):
         if seed % 2:
             start = main.now_s - chance.random()
             main.emit(kinds.DEVICE_SPAN, start, start + chance.random(), chance.choice([4, 6, 7, 8]))
-    check_sums(ledger_of(run))
+    check_sums(written(run))

@@ -1,6 +1,6 @@
 import pytest
 
-from flatout.measure.ledger import build_ledger
+from flatout.measure.ledger import ledger_of
 from flatout.measure.training import find_training
 from flatout.probe import events as kinds
 from flatout.record import load_run
@@ -19,7 +19,7 @@ def epochs(tmp_path, validate, steps=4, passes=3):
             main.step(train, wait_s=0.1, forward_s=0.1, backward_s=0.1, optimizer_s=0.1)
         validate(main, val)
     loaded = load_run(run.write())
-    return loaded, build_ledger(loaded), (train, val)
+    return loaded, ledger_of(loaded), (train, val)
 
 
 def by_loader(main, val, batches=2):
@@ -104,7 +104,7 @@ def test_an_iterator_made_early_is_not_a_validation(tmp_path):
     main.wait(val, 0.2)
     main.pause(0.3)
     main.step(train, wait_s=0.1, forward_s=0.1, backward_s=0.1)
-    ledger = build_ledger(load_run(run.write()))
+    ledger = ledger_of(load_run(run.write()))
     check_sums(ledger)
     assert ledger.account("validation").seconds == pytest.approx(0.5)
 
@@ -119,7 +119,7 @@ def test_two_loaders_drawn_from_in_turn_both_feed_training(tmp_path):
         main.wait(labelled, 0.2)
         main.step(unlabelled, wait_s=0.1, forward_s=0.1, backward_s=0.1)
     loaded = load_run(run.write())
-    ledger = build_ledger(loaded)
+    ledger = ledger_of(loaded)
     check_sums(ledger)
     assert set(find_training(loaded).loaders) == {labelled, unlabelled}
     assert ledger.account("batch_wait").seconds == pytest.approx(4 * 0.3)
@@ -136,6 +136,6 @@ def test_batches_taken_one_ahead_cost_no_step(tmp_path):
         if number < 4:
             main.wait(loader, 0.1)
         main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1)
-    ledger = build_ledger(load_run(run.write()))
+    ledger = ledger_of(load_run(run.write()))
     check_sums(ledger)
     assert ledger.steps.count == 4

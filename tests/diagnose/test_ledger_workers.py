@@ -4,7 +4,7 @@ import pytest
 from flatout.diagnose.causes.host import epoch_start
 from flatout.diagnose.causes.workers import worker_restart
 from flatout.measure.build import build_view
-from flatout.measure.ledger import build_ledger
+from flatout.measure.ledger import ledger_of
 from flatout.measure.loader import build_loading
 from flatout.measure.training import find_training
 from flatout.probe import events as kinds
@@ -15,7 +15,7 @@ from tests.record.synthetic import RunBuilder
 
 def read(run, **info):
     loaded = load_run(run.write(**info))
-    ledger = build_ledger(loaded)
+    ledger = ledger_of(loaded)
     check_sums(ledger)
     return ledger, build_loading(loaded, find_training(loaded))
 
@@ -273,7 +273,7 @@ def test_lost_names_still_find_the_workers_by_their_parent(tmp_path):
     path = run.write()
     for file in (path / "processes").glob("100-*.names"):
         file.unlink()
-    ledger = build_ledger(load_run(path))
+    ledger = ledger_of(load_run(path))
     check_sums(ledger)
     assert ledger.account("batch_wait.fetch_cpu").seconds > 2.0
 

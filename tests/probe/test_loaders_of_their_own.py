@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flatout.measure.ledger import build_ledger
+from flatout.measure.ledger import ledger_of
 from flatout.measure.training import find_training
 from flatout.probe import events
 from flatout.record import of_kinds
@@ -51,5 +51,5 @@ def test_steps_and_samples_are_those_of_the_loaders(probed: Recorded) -> None:
     assert probed.run is not None
     training = find_training(probed.run)
     assert training is not None and training.loader is not None
-    ledger = build_ledger(probed.run, training)
+    ledger = ledger_of(probed.run)
     assert ledger is not None and ledger.steps.samples > 0

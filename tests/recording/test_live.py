@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.measure.ledger import build_ledger
+from flatout.measure.ledger import ledger_of
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from flatout.runner import Bounds
@@ -32,7 +32,7 @@ def with_counters(path: Path, iterations: int, backwards: int) -> None:
 def counted(run: RunBuilder) -> tuple[int, int]:
     """Steps as counted live, the first one included, and as the report counts them, without it."""
     path = run.write()
-    ledger = build_ledger(load_run(path))
+    ledger = ledger_of(load_run(path))
     assert ledger is not None
     return StepCounter(events_of(path)).read(), ledger.steps.count
 
@@ -174,7 +174,7 @@ def test_the_live_wait_is_that_of_the_report(tmp_path: Path, accumulated: int) -
         main.wait(held_out, 3.0)
     main.wait(loader, 7.0)  # the step of this one is not made yet
     path = run.write()
-    ledger = build_ledger(load_run(path))
+    ledger = ledger_of(load_run(path))
     assert ledger is not None
     counter = StepCounter(events_of(path))
     counter.read()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from flatout.compare.steady import warm_up
 from flatout.errors import RecordError
 from flatout.measure.ledger import build_ledger
+from flatout.measure.loader_processes import loader_processes
 from flatout.measure.training import find_training
 from flatout.record import Run, load_run
 from flatout.results import Ledger
@@ -83,7 +84,8 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
     Raises:
         RecordError: the record holds fewer than LEAST_STEPS steps.
     """
-    training, ledger = find_training(run), build_ledger(run)
+    training = find_training(run)
+    ledger = build_ledger(run, training, loader_processes(run, training)) if training else None
     steps = ledger.steps.count if ledger else 0
     if training is None or ledger is None or steps < LEAST_STEPS:
         raise RecordError(

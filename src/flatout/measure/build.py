@@ -33,8 +33,6 @@ def build_view(run: Run) -> MeasuredRun | None:
         return None
     side = loader_processes(run, training)
     ledger = build_ledger(run, training, side)
-    if ledger is None:
-        return None
     loading = build_loading(run, training, side)
     workers = tuple(m for team in side.teams for m in team.members if m is not None) if side else ()
     spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))

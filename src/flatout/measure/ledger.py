@@ -16,18 +16,20 @@ from flatout.results import Epoch, Ledger, Steps
 COLD_UNKNOWN = "{which}: not measured whether the data came from storage or from memory"
 
 
-def build_ledger(run: Run, training: Training | None = None, side: LoaderProcesses | None = None) -> Ledger | None:
-    """Where the wall time of a run's training went; None when no complete training step was recorded.
+def ledger_of(run: Run) -> Ledger | None:
+    """Where the wall time of a run's training went; None when no complete training step was recorded."""
+    training = find_training(run)
+    return build_ledger(run, training, loader_processes(run, training)) if training else None
+
+
+def build_ledger(run: Run, training: Training, side: LoaderProcesses | None) -> Ledger:
+    """Divide the wall time of a training into exclusive accounts.
 
     Args:
         run: the record.
-        training: what ``find_training(run)`` returned, when it was made already.
-        side: what ``loader_side(run, training)`` returned, when it was made already.
+        training: its training side.
+        side: the processes that fetch its batches; None without a DataLoader.
     """
-    training = training or find_training(run)
-    if training is None:
-        return None
-    side = side or loader_processes(run, training)
     charged = charge(training, side.teams if side else ())
     window = Window(training, charged, side, training.window_begin_ns, training.window_end_ns)
     seconds, imports_s, unaccounted_s = code_seconds(window)
