@@ -118,21 +118,21 @@ class Checkpoints(Checkpoint):  # type: ignore[misc]
     all other callbacks (Lightning sorts it there): what they note is in the checkpoint.
     """
 
-    def __init__(self, books: Any, folder: Path, metric: str, keep: int, every_batches: int) -> None:
+    def __init__(self, history: Any, folder: Path, metric: str, keep: int, every_batches: int) -> None:
         """Write into ``folder``; ``every_batches`` 0: after epochs only."""
-        self._books, self._folder, self._metric, self._keep = books, folder, metric, keep
+        self._history, self._folder, self._metric, self._keep = history, folder, metric, keep
         self._every = every_batches
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Save inside the epoch."""
         done = batch_idx + 1
         if self._every and done % self._every == 0 and done < trainer.num_training_batches:
-            self._books.read_losses(trainer, task)
+            self._history.read_losses(trainer, task)
             trainer.save_checkpoint(self._folder / LAST)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         """Save the epoch; remove what is no longer among the best."""
-        order = [record.epoch for record in ranked(self._books.records, self._metric)]
+        order = [record.epoch for record in ranked(self._history.records, self._metric)]
         if trainer.current_epoch in order[: self._keep]:
             trainer.save_checkpoint(best_path(self._folder, trainer.current_epoch))
         trainer.save_checkpoint(self._folder / LAST)

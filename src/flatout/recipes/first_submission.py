@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from flatout.loader.interfaces import Source
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.predicting import SUBMISSION_FILE, submit
+from flatout.recipes.ranks import this_process
 
 PLENTY = 1_000_000_000
 
@@ -22,7 +22,7 @@ class FirstSubmission:
     def __init__(self, folder: Path, test: Source, deadline: Deadline, report: Callable[[str], None]) -> None:
         """Write the submission of ``folder``, once it has a checkpoint."""
         self._folder, self._test, self._deadline, self._report = folder, test, deadline, report
-        self._done = (folder / SUBMISSION_FILE).is_file() or int(os.environ.get("RANK", "0")) > 0
+        self._done = (folder / SUBMISSION_FILE).is_file() or not this_process().is_first
 
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
         """Nothing ends here."""

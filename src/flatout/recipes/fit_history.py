@@ -1,30 +1,26 @@
-"""What a fit notes down: epochs with their times, metric files, random states, and when to stop."""
+"""The history of a fit: one record an epoch, one row a step, and whether a policy ends it."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 
-from flatout.atomic_file import write_atomically
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.chance import at_chance
 from flatout.recipes.checkpoints import LAST, best_path
+from flatout.recipes.epoch_clock import EpochClock
 from flatout.recipes.interfaces import EpochRecord, Policy, TrainingFailed
+from flatout.recipes.metric_files import write_metric_files
+from flatout.recipes.random_states import random_states, restore_random_states
 from flatout.recipes.task import ImageTask
 
 AGREE_EVERY_S = 1.0  # between two questions to the other processes whether to stop: each waits for the device
-METRICS_FILE, STEPS_FILE = "metrics.csv", "steps.csv"
 
 
 class FitHistory(pl.Callback):  # type: ignore[misc]
@@ -50,16 +46,9 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self.notes: list[str] = []
         self._warned: str | None = None  # that validation is at chance
         self._restore: dict[str, Any] | None = None
-        self._reset_clocks()
-
-    def _reset_clocks(self) -> None:
-        self._epoch_began = self._validation_began = time.perf_counter()
-        self._validation_s = 0.0
-        self._wait_before = self.loader.stats.wait_s
+        self.clock = EpochClock(lambda: loader.stats.wait_s)
         self._read = 0  # losses of this epoch that were read
         self._before = 0  # steps of this epoch that were made before a resume
-
-    # What a checkpoint carries.
 
     def on_save_checkpoint(self, trainer: pl.Trainer, task: ImageTask, checkpoint: dict[str, Any]) -> None:
         """Say what it was trained by, and whether it lies inside an epoch."""
@@ -68,16 +57,12 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Records and random states, as plain values and tensors."""
-        numpy_state: Any = np.random.get_state()
         return {
             "records": [asdict(record) for record in self.records],
             "steps": list(self.steps),
-            "epoch_s": time.perf_counter() - self._epoch_began,
-            "wait_s": self.loader.stats.wait_s - self._wait_before,
-            "python": _plain(random.getstate()),
-            "numpy": [str(numpy_state[0]), torch.from_numpy(np.array(numpy_state[1], np.int64)), *numpy_state[2:]],
-            "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+            "epoch_s": self.clock.epoch_s,
+            "wait_s": self.clock.wait_s,
+            **random_states(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -86,19 +71,6 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self.steps = [tuple(step) for step in state["steps"]]
         self._restore = state
 
-    def _restore_random_states(self) -> None:
-        state, self._restore = self._restore, None
-        if state is None:
-            return
-        random.setstate(_tupled(state["python"]))
-        name, keys, *rest = state["numpy"]
-        np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-        torch.set_rng_state(state["torch"].cpu())
-        if state["cuda"]:
-            torch.cuda.set_rng_state_all([value.cpu() for value in state["cuda"]])
-
-    # What happens when.
-
     def on_train_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Go on inside an epoch, where a checkpoint was written inside one: Lightning does not begin it again."""
         state = self._restore
@@ -106,12 +78,13 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
             return
         self.on_train_epoch_start(trainer, task)
         self._before = sum(epoch == trainer.current_epoch for _, epoch, _, _ in self.steps)
-        self._epoch_began -= state["epoch_s"]
-        self._wait_before -= state["wait_s"]
+        self.clock.begin(state["epoch_s"], state["wait_s"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Begin an epoch: order of the images, clocks, learning rate's end."""
-        self._restore_random_states()
+        state, self._restore = self._restore, None
+        if state is not None:
+            restore_random_states(state)
         self.loader.set_epoch(trainer.current_epoch)
         planned = min((p.planned_epochs for p in self.policies), default=trainer.max_epochs)
         before = self.records[-1] if self.records else None
@@ -122,18 +95,18 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         # The last epoch is scored whatever the others are: its weights are what the training was for.
         last = trainer.current_epoch + 1 >= planned
         trainer.check_val_every_n_epoch = 1 if last else task.recipe.training.validate_every
-        self._reset_clocks()
+        self._read = self._before = 0
+        self.clock.begin()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, task: ImageTask, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Ask the policies, read losses when it is time."""
-        begin = time.perf_counter()
-        for policy in self.policies:
-            self._why = policy.after_step(trainer.current_epoch, trainer.global_step) or self._why
-        if self.policies and (trainer.world_size == 1 or (batch_idx + 1) % self._agree_every == 0):
-            self._stop_together(trainer)
-        self._epoch_began += time.perf_counter() - begin  # a prediction in between is no training
+        with self.clock.pause():  # a policy may predict, which is no training
+            for policy in self.policies:
+                self._why = policy.after_step(trainer.current_epoch, trainer.global_step) or self._why
+            if self.policies and (trainer.world_size == 1 or (batch_idx + 1) % self._agree_every == 0):
+                self._stop_together(trainer)
         if (batch_idx + 1) % task.recipe.logging.every_steps == 0:
             self.read_losses(trainer, task)
 
@@ -177,11 +150,10 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
     def on_validation_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Training of this epoch is over."""
         self.read_losses(trainer, task)
-        self._validation_began = time.perf_counter()
+        self.clock.validation_begins()
 
     def on_validation_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
-        """Count the validation."""
-        self._validation_s = time.perf_counter() - self._validation_began
+        self.clock.validation_ends()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
         """Close the epoch's record; checkpoints are written after this."""
@@ -189,23 +161,23 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         epoch = trainer.current_epoch
         own = [loss for _, at, loss, _ in self.steps if at == epoch]
         metrics = {"train/loss": sum(own) / len(own), "lr": self.steps[-1][3]}
-        if self._validation_s:
+        if self.clock.validation_s:
             metrics.update(task.scores())
         record = EpochRecord(
             epoch=epoch,
             steps=len(own),
             samples=len(own) * task.recipe.training.batch_size * trainer.world_size,
             metrics=metrics,
-            train_s=time.perf_counter() - self._epoch_began - self._validation_s,
-            wait_s=self.loader.stats.wait_s - self._wait_before,
-            validation_s=self._validation_s,
+            train_s=self.clock.train_s,
+            wait_s=self.clock.wait_s,
+            validation_s=self.clock.validation_s,
             checkpoint_s=0.0,
         )
         self.records = [*(old for old in self.records if old.epoch != epoch), record]
         for logger in trainer.loggers:
             logger.log_metrics({**metrics, "epoch": epoch}, trainer.global_step)
         if trainer.is_global_zero:
-            self._write_files()
+            write_metric_files(self.folder, self.records, self.steps)
         warning = at_chance(self.records, self.classes, task.recipe.training)
         self.notes = [note for note in self.notes if note != self._warned]
         if warning:
@@ -226,37 +198,3 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         if self._why is not None:
             self.stopped = self.stopped or self._why
             trainer.should_stop = True
-
-    def _write_files(self) -> None:
-        names = sorted({name for record in self.records for name in record.metrics})
-        head = ["epoch", *names, "samples_per_s", "train_s", "wait_s", "validation_s"]
-        rows = [
-            [
-                r.epoch,
-                *(r.metrics.get(n, "") for n in names),
-                r.samples / r.train_s,
-                r.train_s,
-                r.wait_s,
-                r.validation_s,
-            ]
-            for r in self.records
-        ]
-        write_csv(self.folder / METRICS_FILE, head, rows)
-        write_csv(self.folder / STEPS_FILE, ["step", "epoch", "loss", "lr"], self.steps)
-
-
-def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table; a reader sees the old one or the new one, never half of it."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue())
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(part) for part in value] if isinstance(value, tuple) else value
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value

@@ -5,7 +5,6 @@ The loop is PyTorch Lightning's.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from flatout.recipes.interfaces import EpochRecord, Fit, ImageData, Policy, Trai
 from flatout.recipes.interrupting import Interrupt
 from flatout.recipes.models import build_model, without_weights
 from flatout.recipes.optimization import scaled_lr
+from flatout.recipes.ranks import this_process
 from flatout.recipes.reading import save_recipe
 from flatout.recipes.resolved import derive
 from flatout.recipes.resuming import Start, find_start, origin_of
@@ -121,7 +121,7 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
     data, folder, report = attempt.data, attempt.folder, attempt.report
     training = attempt.recipe.training.model_copy(update={"batch_size": batch_size})
     recipe = attempt.recipe.model_copy(update={"training": training})
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, world, _ = this_process()
     global_batch = training.batch_size * world * training.accumulate
     if len(data.train_indices) < training.batch_size * world:
         raise UsageError(
@@ -155,15 +155,15 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
             save_recipe(recipe, folder)
             save_classes(folder, data.classes)
         origin = {**origin_of(attempt.recipe, data), "batch_size": batch_size}
-        books = FitHistory(train, folder, own, report, len(data.classes), origin)
-        books.notes = attempt.notes
+        history = FitHistory(train, folder, own, report, len(data.classes), origin)
+        history.notes = attempt.notes
 
         def fell_back(line: str) -> None:
             report(line)
-            books.notes.append(line)
+            history.notes.append(line)
 
         task = ImageTask(recipe, model, len(data.classes), lr, fell_back)
-        trainer = build_trainer(recipe, folder, books, attempt.show_progress and rank == 0, world)
+        trainer = build_trainer(recipe, folder, history, attempt.show_progress and rank == 0, world)
         interrupt = Interrupt()
         trainer.callbacks.append(interrupt)  # pyright: ignore[reportAttributeAccessIssue]
         with warnings.catch_warnings(), interrupt.listening():
@@ -184,8 +184,10 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
         if rank == 0 and (train.bad or validation.bad):
             bad = sorted({(image.where, image.reason) for image in (*train.bad, *validation.bad)})
             write_atomically(folder / BAD_FILES, "".join(f"{one_line(at)}\t{one_line(why)}\n" for at, why in bad))
-            books.notes.append(f"{len(bad)} image(s) could not be decoded and were replaced: bad_files.txt lists them")
-    return _result(recipe, folder, books.records, books.stopped, books.notes)
+            history.notes.append(
+                f"{len(bad)} image(s) could not be decoded and were replaced: bad_files.txt lists them"
+            )
+    return _result(recipe, folder, history.records, history.stopped, history.notes)
 
 
 def make_loader(

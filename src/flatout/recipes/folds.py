@@ -203,7 +203,7 @@ class _Part:
 def _write_out_of_fold(
     folder: Path, recipe: Recipe, data: ImageData, rows: Sequence[tuple[str, int, np.ndarray]]
 ) -> None:
-    from flatout.recipes.fit_history import write_csv
+    from flatout.recipes.metric_files import write_csv
     from flatout.recipes.predicting import ids_of
 
     name = dict(zip((sample.key for sample in data.train.samples), ids_of(data.train), strict=True))

@@ -40,8 +40,8 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
         self._shown = now
         steps, all_steps = batch_idx + 1, trainer.num_training_batches
         rate = steps / (now - self._began)
-        books = next((c for c in _callbacks(trainer) if hasattr(c, "loader")), None)
-        waited = (books.loader.stats.wait_s - books._wait_before) / (now - self._began) if books else 0.0
+        history = next((c for c in _callbacks(trainer) if hasattr(c, "clock")), None)
+        waited = history.clock.wait_s / (now - self._began) if history else 0.0
         left = (all_steps - steps + (task.planned_epochs - trainer.current_epoch - 1) * all_steps) / rate
         self._live.update(
             Text(
@@ -56,8 +56,8 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         """One line that stays."""
-        books = next(c for c in _callbacks(trainer) if hasattr(c, "records"))
-        record = books.records[-1]
+        history = next(c for c in _callbacks(trainer) if hasattr(c, "records"))
+        record = history.records[-1]
         scores = "  ".join(
             f"{name} {100 * value:.1f}%" if "acc" in name else f"{name} {value:.3f}"
             for name, value in sorted(record.metrics.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,13 @@ from flatout.errors import UsageError
 from flatout.recipes.checkpoints import Checkpoints, WholeFiles
 from flatout.recipes.fit_history import FitHistory
 from flatout.recipes.progress import ProgressLine
+from flatout.recipes.ranks import this_process
 from flatout.recipes.schema import Recipe
 
 WARMUP_POWER = 2 / 3  # of timm's ModelEmaV3: a decay of 0.999 after 31,600 steps
 
 
-def build_trainer(recipe: Recipe, folder: Path, books: FitHistory, show_progress: bool, world: int) -> pl.Trainer:
+def build_trainer(recipe: Recipe, folder: Path, history: FitHistory, show_progress: bool, world: int) -> pl.Trainer:
     """The trainer of one fit: callbacks, loggers, precision, devices.
 
     Raises:
@@ -30,15 +30,15 @@ def build_trainer(recipe: Recipe, folder: Path, books: FitHistory, show_progress
     """
     training, kept = recipe.training, recipe.checkpoints
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    callbacks: list[Callback] = [books]
+    callbacks: list[Callback] = [history]
     if training.ema_decay:
         callbacks.append(MovingAverage(training.ema_decay, training.ema_warmup))
     if show_progress:
         callbacks.append(ProgressLine(recipe))
-    callbacks.append(Checkpoints(books, folder, kept.metric, kept.keep, kept.every_steps * training.accumulate))
+    callbacks.append(Checkpoints(history, folder, kept.metric, kept.keep, kept.every_steps * training.accumulate))
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high" if training.tf32 else "highest")
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    local = this_process().local_world_size
     try:
         found = _loggers(recipe, folder)
         for logger in found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -15,6 +14,7 @@ from flatout.recipes.fitting import fit
 from flatout.recipes.interfaces import Fit, ImageData, Policy
 from flatout.recipes.output_folder import remove_unfinished
 from flatout.recipes.predicting import find_test, submit
+from flatout.recipes.ranks import this_process
 from flatout.recipes.schema import Recipe
 from flatout.units import parse_duration
 
@@ -53,7 +53,7 @@ def train_recipe(
     for said in (line, *data.notes):
         if said:
             report(said)
-    if int(os.environ.get("RANK", "0")) == 0:
+    if this_process().is_first:
         remove_unfinished(folder)
     deadline = None
     if recipe.training.max_time is not None:
@@ -107,6 +107,6 @@ def train_recipe(
         show_progress=show_progress,
         before_training=before_training,
     )
-    if test and int(os.environ.get("RANK", "0")) == 0:
+    if test and this_process().is_first:
         submit(folder, test, report)
     return done

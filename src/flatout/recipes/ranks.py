@@ -1,0 +1,28 @@
+"""Which process of a distributed training this is, as torchrun says in the environment."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Ranks(NamedTuple):
+    """This process among those that train together."""
+
+    rank: int
+    world_size: int
+    local_world_size: int  # on this host
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes the files and prints."""
+        return self.rank == 0
+
+
+def this_process() -> Ranks:
+    """Read RANK, WORLD_SIZE and LOCAL_WORLD_SIZE; one process alone where they are not set."""
+    return Ranks(
+        int(os.environ.get("RANK", "0")),
+        int(os.environ.get("WORLD_SIZE", "1")),
+        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+    )
