@@ -217,6 +217,38 @@ def test_more_bytes_than_the_head_says_are_no_object() -> None:
         get(PlainGets(), server, Library())
 
 
+def test_bytes_after_a_body_are_not_the_next_answer() -> None:
+    read, sent = threading.Event(), threading.Event()
+
+    def serve() -> None:
+        first, _ = listening.accept()
+        with first:
+            first.recv(4096)
+            first.sendall(OK % 5 + b"first")
+            read.wait(10)
+            first.sendall(OK % 5 + b"wrong")
+            sent.set()
+            with contextlib.suppress(OSError):
+                second, _ = listening.accept()
+                with second:
+                    second.recv(4096)
+                    second.sendall(OK % 5 + b"right")
+
+    gets, buffer = PlainGets(), memoryview(bytearray(70_000))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/one"
+        try:
+            assert b"".join(map(bytes, gets.stream(url, buffer, Library(), "x"))) == b"first"
+            read.set()
+            assert sent.wait(10)
+            assert b"".join(map(bytes, gets.stream(url, buffer, Library(), "x"))) == b"right"
+        finally:
+            thread.join()
+
+
 def test_a_server_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_get, "SILENT_S", 1)
     with (
