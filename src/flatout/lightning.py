@@ -44,5 +44,5 @@ class FlatoutCallback(Callback):  # type: ignore[misc]
         self._open.close()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Close the record of a fit that failed."""
-        self._open.close()
+        """End with a fit that failed or was interrupted, which the record says."""
+        self._open.__exit__(type(exception), exception, exception.__traceback__)

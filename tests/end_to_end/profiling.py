@@ -48,6 +48,38 @@ TRAIN = """
 """
 
 
+# Waits for its one worker, which waits itself; writes files of its own.
+ONE_WORKER = """
+    import pathlib
+    import time
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Waiting(Dataset):
+        def __len__(self):
+            return 100_000
+
+        def __getitem__(self, index):
+            time.sleep(0.01)
+            return torch.full((8,), float(index % 7))
+
+    def main():
+        torch.manual_seed(0)
+        net = torch.nn.Linear(8, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+        pathlib.Path("log.txt").write_text("written by a trial")
+        for x in DataLoader(Waiting(), 8, num_workers=1):
+            loss = net(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            torch.save(net.state_dict(), "last.pt")
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
 @dataclass(frozen=True)
 class Profiled:
     """What came out of one ``flatout profile``.

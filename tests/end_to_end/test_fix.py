@@ -13,43 +13,13 @@ from pathlib import Path
 import pytest
 
 from flatout.machine.tree import descendants
-from tests.end_to_end.profiling import FLATOUT, script
+from tests.end_to_end.profiling import FLATOUT, ONE_WORKER, script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-TRAIN = """
-    import pathlib
-    import time
-    import torch
-    from torch.utils.data import DataLoader, Dataset
-
-    class Waiting(Dataset):
-        def __len__(self):
-            return 100_000
-
-        def __getitem__(self, index):
-            time.sleep(0.01)
-            return torch.full((8,), float(index % 7))
-
-    def main():
-        torch.manual_seed(0)
-        net = torch.nn.Linear(8, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
-        pathlib.Path("log.txt").write_text("written by a trial")
-        for x in DataLoader(Waiting(), 8, num_workers=1):
-            loss = net(x).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            torch.save(net.state_dict(), "last.pt")
-
-    if __name__ == "__main__":
-        main()
-"""
-
 
 def command(folder: Path, *options: str) -> list[str]:
-    return [*FLATOUT, "fix", *options, "--", sys.executable, str(script(folder, TRAIN))]
+    return [*FLATOUT, "fix", *options, "--", sys.executable, str(script(folder, ONE_WORKER))]
 
 
 def test_it_is_proved_faster_and_the_files_are_as_they_were(tmp_path: Path) -> None:

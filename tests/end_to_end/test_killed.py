@@ -1,4 +1,4 @@
-"""``kill -9`` of flatout at any moment leaves no process, no shared memory, no file; the record is read."""
+"""``kill -9`` of flatout at any moment leaves no process, no shared memory, no file; what it has written is read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +21,32 @@ import pytest
 from flatout.diagnosis import diagnose
 from flatout.errors import RecordError
 from flatout.record import list_runs, load_run
-from tests.end_to_end.profiling import FLATOUT, MARK, TORCHS_OWN, TRAIN, marked, script
+from flatout.trials.journal import Journal
+from tests.end_to_end.profiling import FLATOUT, MARK, ONE_WORKER, TORCHS_OWN, TRAIN, marked, script
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+KILLS = 100
 AT_ONCE = 8
 # The guardian gives processes 3 s to end by themselves, and kills them then.
 GONE_WITHIN_S = 60.0
+REACHED_WITHIN_S = 180.0
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Kills at a random moment of the seconds after a line of the progress: however fast the machine is.
+
+    Attributes:
+        line: What flatout prints as the phase begins; empty: it begins with flatout itself.
+        seconds: The latest moment after that.
+        kills: How many.
+    """
+
+    line: str
+    seconds: float
+    kills: int
 
 
 @dataclass
@@ -35,59 +56,80 @@ class Victim:
     folder: Path
     temporary: Path
     mark: str
+    progress: Path
+    shm: set[str]
     process: subprocess.Popen[bytes]
 
 
-def start(folder: Path, *words: str) -> Victim:
+def start(folder: Path, source: str, words: Sequence[str]) -> Victim:
     folder.mkdir()
-    mark, temporary = uuid.uuid4().hex, Path(tempfile.mkdtemp(prefix="k"))
+    mark, temporary, progress = uuid.uuid4().hex, Path(tempfile.mkdtemp(prefix="k")), folder.with_suffix(".err")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary), MARK: mark}
-    process = subprocess.Popen(
-        [*FLATOUT, *words, "--", sys.executable, script(folder, TRAIN), "100000", "0.005", "2"],
-        cwd=folder, env=environment, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    return Victim(folder, temporary, mark, process)
+    shm = set(os.listdir("/dev/shm"))
+    with progress.open("wb") as err:
+        process = subprocess.Popen(
+            [*FLATOUT, *words, "--", sys.executable, script(folder, source), "100000", "0.005", "2"],
+            cwd=folder, env=environment, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
+        )  # fmt: skip
+    return Victim(folder, temporary, mark, progress, shm, process)
 
 
-def left_by(victim: Victim, shm: set[str]) -> list[str]:
+def left_by(victim: Victim) -> list[str]:
     """What is still there of a flatout that was killed."""
     files = {path.name for path in victim.folder.iterdir()} - {".flatout", "train.py"}
     temporary = [path.name for path in victim.temporary.iterdir() if not path.name.startswith(TORCHS_OWN)]
-    new = [name for name in set(os.listdir("/dev/shm")) - shm if name.startswith("torch_") and _is_of(name, victim)]
-    return [*marked(victim.mark), *sorted(files), *temporary, *new]
-
-
-def _is_of(name: str, victim: Victim) -> bool:
     pids = {path.name.split("-")[0] for path in victim.folder.glob(".flatout/**/processes/*.json")}
-    return name.split("_")[1] in pids
+    shm = [name for name in os.listdir("/dev/shm") if name.startswith("torch_") and name.split("_")[1] in pids]
+    return [*marked(victim.mark), *sorted(files), *temporary, *(set(shm) - victim.shm)]
 
 
-def killed_at_random_moments(tmp_path: Path, rounds: int, seed: int, longest_s: float, *words: str) -> list[Path]:
-    """Kill AT_ONCE of them each round; gives back the folders of their runs."""
-    draw = random.Random(seed)
-    runs = []
-    for number in range(rounds):
-        shm = set(os.listdir("/dev/shm"))
-        victims = [start(tmp_path / f"{number}-{place}", *words) for place in range(AT_ONCE)]
-        moments = sorted(draw.uniform(0.0, longest_s) for _ in victims)
-        begin_s = time.monotonic()
+def reach(victim: Victim, line: str) -> None:
+    """Wait until flatout has printed a line."""
+    deadline_s = time.monotonic() + REACHED_WITHIN_S
+    while line not in (said := victim.progress.read_text()):
+        assert victim.process.poll() is None, f"ended by itself: {said}"
+        assert time.monotonic() < deadline_s, f"never said {line!r}: {said}"
+        time.sleep(POLL_S)
+
+
+def live_and_die(folder: Path, phase: Phase, moment_s: float, source: str, words: Sequence[str]) -> None:
+    victim = start(folder, source, words)
+    try:
+        reach(victim, phase.line)
+        time.sleep(moment_s)
+        assert victim.process.poll() is None, f"ended by itself: {victim.progress.read_text()}"
+        victim.process.kill()
+        assert victim.process.wait() == -signal.SIGKILL
+        deadline_s = time.monotonic() + GONE_WITHIN_S
+        while (left := left_by(victim)) and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        assert not left, f"killed {moment_s:.2f} s after {phase.line!r}"
+    finally:
+        victim.process.kill()
+        victim.process.wait()
+        shutil.rmtree(victim.temporary, ignore_errors=True)
+
+
+def kill_in(phases: Sequence[Phase], tmp_path: Path, source: str, *words: str) -> list[Path]:
+    """Kill in each of the phases, AT_ONCE at the same time; gives back the folders in which they ran."""
+    draw = random.Random(1)
+    lives = [phase for phase in phases for _ in range(phase.kills)]
+    draw.shuffle(lives)
+    folders = [tmp_path / str(number) for number in range(len(lives))]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        moments = [draw.uniform(0.0, phase.seconds) for phase in lives]
+        ended = [
+            pool.submit(live_and_die, folder, phase, moment_s, source, words)
+            for folder, phase, moment_s in zip(folders, lives, moments, strict=True)
+        ]
         try:
-            for victim, moment_s in zip(victims, moments, strict=True):
-                time.sleep(max(begin_s + moment_s - time.monotonic(), 0.0))
-                os.kill(victim.process.pid, signal.SIGKILL)
-                victim.process.wait()
-            deadline_s = time.monotonic() + GONE_WITHIN_S
-            while any(left_by(victim, shm) for victim in victims) and time.monotonic() < deadline_s:
-                time.sleep(0.2)
-            assert [left_by(victim, shm) for victim in victims] == [[]] * AT_ONCE
+            for one in ended:
+                one.result()
         finally:
-            for victim in victims:
-                victim.process.kill()
-                victim.process.wait()
-                shutil.rmtree(victim.temporary, ignore_errors=True)
-        runs += [path for victim in victims for path in victim.folder.glob(".flatout/**/runs/2*")]
-    return runs
+            pool.shutdown(cancel_futures=True)
+    assert len(folders) == KILLS
+    return folders
 
 
 def read(runs: list[Path]) -> int:
@@ -107,9 +149,18 @@ def read(runs: list[Path]) -> int:
 
 
 def test_a_profile_that_is_killed_leaves_nothing_and_a_record_that_is_read(tmp_path: Path) -> None:
-    runs = killed_at_random_moments(tmp_path, 7, 1, 12.0, "profile", "--quiet")
-    assert read(runs) > 0
+    phases = [Phase("", 10.0, 60), Phase("first training step", 3.0, 40)]
+    folders = kill_in(phases, tmp_path, TRAIN, "profile")
+    assert read([run for folder in folders for run in folder.glob(".flatout/runs/2*")]) > 0
 
 
-def test_a_fix_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
-    killed_at_random_moments(tmp_path, 6, 2, 14.0, "fix", "--quiet", "--seconds", "2", "--budget", "60s")
+def test_a_fix_that_is_killed_leaves_nothing_and_a_journal_that_is_read(tmp_path: Path) -> None:
+    phases = [Phase("", 15.0, 80), Phase("trial: ", 12.0, 20)]
+    folders = kill_in(phases, tmp_path, ONE_WORKER, "fix", "--seconds", "1", "--budget", "5m")
+    journals = [Journal(path.parent) for folder in folders for path in folder.glob(".flatout/fixes/*/journal.jsonl")]
+    looked = 0
+    for journal in journals:
+        lines = journal.read()
+        assert len(lines) == len((journal.folder / "journal.jsonl").read_text().splitlines())
+        looked += "look" in [line["kind"] for line in lines]
+    assert looked >= phases[1].kills

@@ -25,10 +25,13 @@ def test_trials_are_read_back(tmp_path: Path) -> None:
     journal.write("trial", trial=tried(DROPPED, prefetch_factor=8).to_dict())
     with (journal.folder / "journal.jsonl").open("a") as file:
         file.write('{"kind": "trial", "trial": {"reme')  # killed in the middle of a line
-    progress = resume(tmp_path, COMMAND).progress()
+    again = resume(tmp_path, COMMAND)
+    progress = again.progress()
     assert [trial.outcome for trial in progress.tried] == [KEPT, DROPPED]
     assert progress.settings == {"num_workers": 4}
     assert progress.tried[0].ratio == Ratio(1.9, 1.8, 2.0, 2)
+    again.write("trial", trial=tried(KEPT, batch_size=8).to_dict())
+    assert again.progress().settings == {"num_workers": 4, "batch_size": 8}
 
 
 def test_only_an_unfinished_fix_of_this_command_is_resumed(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import functools
 import os
 import platform
 import sys
-import threading
 import time
 from typing import Any
 
@@ -201,11 +200,6 @@ def report_fault(where):
         REC.save_process(fault="%s: %s" % (where, text[-800:]))
     except Exception:
         pass
-
-
-def in_training_thread():
-    """Whether the calling thread is the one that trains (unknown counts as yes)."""
-    return REC.training_thread in (None, threading.get_ident())
 
 
 REC = Recorder()

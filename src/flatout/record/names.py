@@ -31,10 +31,6 @@ class Names:
         """The text with this id."""
         return str(self.get(id, "text").get("text", missing))
 
-    def of_type(self, type: str) -> dict[int, dict[str, Any]]:
-        """All entries of one type, by id."""
-        return {id: entry for id, entry in self.entries.items() if entry.get("type") == type}
-
 
 def read_names(path: Path) -> Names:
     """Read a names file; damaged lines and fields are left out and said in ``problems``."""

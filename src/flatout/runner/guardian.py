@@ -41,10 +41,11 @@ def members(run: str) -> set[int]:
     return found
 
 
-def end(run: str) -> set[int]:
-    """End them all; gives back every pid that was seen."""
+def end(run: str) -> tuple[set[int], set[str]]:
+    """End them all; gives back every pid that was seen, and the folders of multiprocessing in which they listened."""
     seen: set[int] = set()
     told: set[int] = set()
+    folders: set[str] = set()
     begin_s = time.monotonic()
     quiet = 0
     while quiet < QUIET_LOOKS and time.monotonic() - begin_s < GRACE_S + KILL_S:
@@ -52,15 +53,23 @@ def end(run: str) -> set[int]:
         seen |= living
         quiet = 0 if living else quiet + 1
         late = time.monotonic() - begin_s > GRACE_S
-        for pid in living if late else living - told:
-            try:
-                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-                os.kill(pid, signal.SIGCONT)  # a stopped process acts on a signal only when it goes on
-            except OSError:
-                continue
+        # Stopped, none begins to listen between the look at its sockets and its end.
+        send(living - told, signal.SIGSTOP)
+        folders |= listening_folders(sockets_of(living)) if living else set()
+        send(living if late else living - told, signal.SIGKILL if late else signal.SIGTERM)
+        send(living, signal.SIGCONT)  # a stopped process acts on a signal only when it goes on
         told |= living
         time.sleep(PAUSE_S)
-    return seen
+    return seen, folders
+
+
+def send(pids: set[int], number: int) -> None:
+    """Send a signal to those that still live."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            continue
 
 
 def listening_folders(sockets: set[str] | None = None) -> set[str]:
@@ -98,8 +107,16 @@ def remove_left(pids: set[int], folders: set[str]) -> None:
                 os.unlink(os.path.join(SHM, name))
             except OSError:
                 continue
-    for folder in folders - listening_folders():
-        shutil.rmtree(folder, ignore_errors=True)
+    begin_s = time.monotonic()
+    while folders:
+        listening = listening_folders()
+        for folder in folders - listening:
+            shutil.rmtree(folder, ignore_errors=True)
+        folders = folders & listening
+        # On a busy machine the sockets of a process outlast it; what stays open is a living process's.
+        if time.monotonic() - begin_s > KILL_S:
+            return
+        time.sleep(PAUSE_S)
 
 
 def main(run: str) -> None:
@@ -108,8 +125,7 @@ def main(run: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     if os.read(0, 1):
         return
-    folders = listening_folders(sockets_of(members(run)))
-    remove_left(end(run), folders)
+    remove_left(*end(run))
 
 
 class Guardian:

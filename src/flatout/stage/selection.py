@@ -41,10 +41,6 @@ class Selection:
             return False
         return self.share >= 1.0 or _draw(self.seed, key) < self.share
 
-    def describe(self) -> dict[str, object]:
-        """As plain values, to note and to compare."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 def _draw(seed: int, key: str) -> float:
     digest = hashlib.blake2b(f"{seed}:{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()

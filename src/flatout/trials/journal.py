@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,9 +23,13 @@ class Journal:
         self._path = folder / NAME
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Add one line."""
-        with self._path.open("a") as file:
-            file.write(json.dumps({"kind": kind, **fields}) + "\n")
+        """Add one line, below one that was cut off if need be."""
+        with self._path.open("ab+") as file:
+            cut = False
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                cut = file.read(1) != b"\n"
+            file.write(b"\n" * cut + json.dumps({"kind": kind, **fields}).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
         """All lines; a last one that was cut off is left out."""

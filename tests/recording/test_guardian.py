@@ -1,0 +1,72 @@
+"""The guardian ends what a killed flatout started, and removes what those processes leave."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from flatout.runner import guardian
+
+# Begins to listen, as a worker does that hands over its first tensor, when it is asked to end; and does not end.
+LATE = """
+import os, signal, socket, sys, time
+folder = os.path.join(sys.argv[1], "pymp-late")
+def listen(*_):
+    os.mkdir(folder)
+    listener.bind(os.path.join(folder, "listener"))
+    listener.listen()
+listener = socket.socket(socket.AF_UNIX)
+signal.signal(signal.SIGTERM, listen)
+print("ready", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_the_folder_of_a_process_that_listens_only_while_it_is_ended_is_removed() -> None:
+    with tempfile.TemporaryDirectory(prefix="g") as temporary:  # short: a socket is made in it
+        # Of somebody else, who carries no mark.
+        other = Path(temporary, "pymp-other")
+        other.mkdir()
+        words = [sys.executable, "-I", "-S", guardian.__file__, "run-of-this-test"]
+        with (
+            subprocess.Popen(words, stdin=subprocess.PIPE) as guarding,
+            subprocess.Popen(
+                [sys.executable, "-c", LATE, temporary],
+                env={"FLATOUT_RUN": "run-of-this-test"}, stdout=subprocess.PIPE, text=True,
+            ) as late,
+        ):  # fmt: skip
+            assert late.stdout is not None and late.stdout.readline() == "ready\n"
+            assert guarding.stdin is not None
+            guarding.stdin.close()  # as when flatout is killed
+            assert guarding.wait() == 0
+            assert late.wait() == -9
+        assert [path.name for path in Path(temporary).iterdir()] == ["pymp-other"]
+
+
+def test_a_folder_is_removed_once_its_socket_is_closed_and_spared_while_it_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="g") as temporary, socket.socket(socket.AF_UNIX) as stays:
+        slow, kept = Path(temporary, "pymp-slow"), Path(temporary, "pymp-kept")
+        listeners = {slow: socket.socket(socket.AF_UNIX), kept: stays}
+        for folder, listener in listeners.items():
+            folder.mkdir()
+            listener.bind(str(folder / "listener"))
+            listener.listen()
+        slept = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 3:
+                listeners[slow].close()
+
+        monkeypatch.setattr(guardian.time, "sleep", sleep)
+        monkeypatch.setattr(guardian.time, "monotonic", lambda: float(len(slept)))
+        guardian.remove_left(set(), {str(slow), str(kept)})
+        assert len(slept) > 3 and not slow.exists() and kept.is_dir()
