@@ -3,7 +3,7 @@ import random
 import pytest
 
 from flatout.measure.ledger import build_ledger
-from flatout.measure.training import step_table
+from flatout.measure.training import find_training
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
@@ -432,7 +432,9 @@ def test_a_run_that_never_trains_has_no_ledger(tmp_path):
 
 def test_the_step_table_includes_the_first_step(tmp_path):
     run, _ = plain(tmp_path, 3, wait_s=0.5, forward_s=0.25, backward_s=0.25)
-    table = step_table(load_run(run.write()))
+    training = find_training(load_run(run.write()))
+    assert training is not None
+    table = training.steps
     assert table.duration_s == pytest.approx([1.0, 1.0, 1.0])
     assert table.wait_s == pytest.approx([0.5, 0.5, 0.5])
     assert table.samples.tolist() == [4, 4, 4]

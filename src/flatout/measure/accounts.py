@@ -18,6 +18,8 @@ from flatout.measure.worker_records import WorkerGroup
 from flatout.probe import events as kinds
 from flatout.record import Events, ends
 
+# Accounts in which the training step itself is computed.
+COMPUTE_ACCOUNTS = ("forward", "loss", "backward", "optimizer", "collective")
 # Top-level accounts of the ledger: id -> label.
 LABELS = {
     "batch_wait": "waiting for batches",

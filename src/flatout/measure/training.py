@@ -133,12 +133,6 @@ def _marked(process: ProcessRecord, sign: int) -> _Marked:
     return _Marked(thread, events, marks, loaders, others, passes, steps)
 
 
-def step_table(run: Run) -> StepTable | None:
-    """Every complete training step of a run, the first one included; None when it has none."""
-    training = find_training(run)
-    return training.steps if training else None
-
-
 def real_updates(process: ProcessRecord, events: Events) -> Events:
     """Optimizer steps: without gradient clipping, which is recorded as OPTIMIZER too."""
     optimizers = of_kinds(events, kinds.OPTIMIZER)
