@@ -6,10 +6,23 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from hypothesis import settings
+
+# No test asserts a wall time: an example may take as long as a busy machine makes it.
+settings.register_profile("flatout", deadline=None)
+settings.load_profile("flatout")
 
 # Python starts these once a process and ends them itself.
 SERVICES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 GRACE_S = 2.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A serial test is slow too: ``-m "not slow"`` leaves it out."""
+    for item in items:
+        if item.get_closest_marker("serial"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

@@ -13,17 +13,13 @@ from typing import Any
 
 import pytest
 
-from flatout import __version__, record
+from flatout import __version__, cli, record
 from flatout.commands.runs import table
 from flatout.errors import CommandError, UsageError
 from flatout.record import RUNS_FOLDER, RunEntry
 from flatout.report.json_report import render_json
 from flatout.results import Diagnosis
 from tests.report import diagnoses
-
-pytest.importorskip("flatout.commands.profile", reason="the profile command is not there yet")
-
-from flatout import cli
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

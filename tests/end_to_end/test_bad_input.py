@@ -85,6 +85,7 @@ def test_a_script_that_is_killed_before_its_first_step_ends_as_shells_count(tmp_
     refused(profile(tmp_path, PYTHON, "-c", "import os; os.kill(os.getpid(), 9)"), 137, "signal 9")
 
 
+@pytest.mark.slow
 def test_a_failed_command_is_not_waited_for_because_of_what_it_left_running(tmp_path: Path) -> None:
     source = f"""
         import subprocess, sys
@@ -94,6 +95,7 @@ def test_a_failed_command_is_not_waited_for_because_of_what_it_left_running(tmp_
     refused(profile(tmp_path, PYTHON, script(tmp_path, source)), 3, "exit code 3")
 
 
+@pytest.mark.slow
 def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(bare)], check=True)
@@ -101,12 +103,14 @@ def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
     refused(done, 1, "no torch in", str(bare / "bin" / "python"), "install")
 
 
+@pytest.mark.slow
 def test_no_step_in_time_says_what_the_main_thread_did_instead(tmp_path: Path) -> None:
     path = script(tmp_path, "import torch, time\ndef download():\n    time.sleep(600)\ndownload()\n")
     done = profile(tmp_path, PYTHON, path, options=["--first-step-within", "5s"])
     refused(done, 2, "torch was imported", "no backward pass", f"{path}:3", "time.sleep(600)", "--first-step-within")
 
 
+@pytest.mark.slow
 def test_a_loop_that_only_loads_says_how_far_it_came(tmp_path: Path) -> None:
     source = """
         import torch
@@ -144,6 +148,7 @@ def test_an_output_file_that_exists_is_refused_before_anything_is_recorded(tmp_p
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.slow
 def test_two_recordings_into_one_folder_are_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     source = "import pathlib, time\npathlib.Path('on').write_text('1')\ntime.sleep(600)\n"
     first = Profiling(tmp_path, [], [PYTHON, script(tmp_path, source)])
@@ -159,6 +164,7 @@ def test_two_recordings_into_one_folder_are_refused_and_the_first_goes_on(tmp_pa
     refused(ended, 143, "before the first training step")
 
 
+@pytest.mark.slow
 def test_a_profile_within_a_profile_is_refused(tmp_path: Path) -> None:
     done = profile(tmp_path, *FLATOUT, "profile", "--runs-dir", "other", "--", "sleep", "1")
     assert done.code == 2
@@ -188,6 +194,7 @@ FILL = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before torch is there", "while it trains"])
 def test_a_disk_that_fills_up_ends_the_record_but_not_the_training(tmp_path: Path, when: str) -> None:
     at = "import torch\n" if when.startswith("before") else "time.sleep(pause_s)\n"
@@ -205,6 +212,7 @@ def test_a_disk_that_fills_up_ends_the_record_but_not_the_training(tmp_path: Pat
         assert "events could not be written" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_nearly_full_is_refused(tmp_path: Path) -> None:
     done = on_a_small_disk(tmp_path, 8, "touch", "started")
     assert done.returncode == 2
@@ -214,6 +222,7 @@ def test_a_disk_that_is_nearly_full_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_recording_that_was_killed_does_not_keep_the_next_one_out(tmp_path: Path) -> None:
     runs = tmp_path / ".flatout" / "runs"
     runs.mkdir(parents=True)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.end_to_end.profiling import FLATOUT, script
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.serial
 
 # A sample waits 4 ms, a step of 8 samples computes 8 ms: 32 ms of data path, one worker.
 TRAIN = """
@@ -57,9 +57,13 @@ def test_each_part_alone_is_as_fast_as_it_was_made(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    # 8 samples in 32 ms from the worker, at best; validation takes part of the live time and not of the worker's.
-    assert 0 < found["cold"] < 250 and 0 < found["warm"] < 250
-    assert 0 < found["device"] < 1000  # 8 samples in 8 ms, at best
+    # 8 samples in 32 ms from the worker, at best, and in 8 ms from the device: sleeps, which a busy machine makes
+    # longer, but not three times as long.
+    assert 250 / 3 < found["cold"] < 250 and 250 / 3 < found["warm"] < 250
+    assert 1000 / 3 < found["device"] < 1000
+    # The worker holds this training back, and validation takes a part of the live time and not of the worker's.
+    assert found["device"] > 2 * max(found["cold"], found["warm"])
+    assert found["live"] < found["device"] and found["live"] < 1.1 * max(found["cold"], found["warm"])
     assert sum(found["parts"].values()) == pytest.approx(1.0)
     assert len(list((tmp_path / ".flatout" / "runs").glob("*/run.json"))) == 1  # the training as it is
     assert "run 3 of 3" in done.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.profiling import TRAIN, profile, script
 
 CLOSE = """os.closerange(3, 400)
@@ -12,6 +14,7 @@ CLOSE = """os.closerange(3, 400)
         """
 
 
+@pytest.mark.slow
 def test_a_script_that_closes_all_descriptors_finds_nothing_foreign_in_its_files(tmp_path: Path) -> None:
     source = TRAIN.replace("loader = ", f"{CLOSE}loader = ")
     done = profile(tmp_path, sys.executable, script(tmp_path, source), "30", "0.01", "0")

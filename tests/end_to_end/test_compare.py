@@ -11,7 +11,7 @@ import pytest
 
 from tests.end_to_end.profiling import FLATOUT, script
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.serial
 
 TRAIN = """
     import sys

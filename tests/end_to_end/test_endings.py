@@ -19,7 +19,11 @@ MAIN = 'if __name__ == "__main__":\n'
 
 @pytest.mark.parametrize(
     ("bound", "stop"),
-    [(["--steps", "20"], "steps"), (["--seconds", "1.5"], "seconds"), (["--steps", "20", "--no-trace"], "steps")],
+    [
+        (["--steps", "20"], "steps"),
+        pytest.param(["--seconds", "1.5"], "seconds", marks=pytest.mark.slow),
+        pytest.param(["--steps", "20", "--no-trace"], "steps", marks=pytest.mark.slow),
+    ],
 )
 def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Path, bound: list[str], stop: str) -> None:
     done = profile(tmp_path, PYTHON, script(tmp_path), *ENDLESS, "2", options=bound)
@@ -32,6 +36,7 @@ def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Pat
     assert done.left == ()
 
 
+@pytest.mark.slow
 def test_full_records_until_the_command_ends(tmp_path: Path) -> None:
     done = profile(tmp_path, PYTHON, script(tmp_path), "60", "0.01", "1", options=["--full"])
     assert done.code == 0, done.err
@@ -43,7 +48,10 @@ def test_full_records_until_the_command_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "group", "code", "stop"),
-    [(signal.SIGINT, True, 130, "interrupted"), (signal.SIGTERM, False, 143, "terminated")],
+    [
+        (signal.SIGINT, True, 130, "interrupted"),
+        pytest.param(signal.SIGTERM, False, 143, "terminated", marks=pytest.mark.slow),
+    ],
 )
 def test_ctrl_c_and_sigterm_end_it_earlier_with_a_report(
     tmp_path: Path, number: signal.Signals, group: bool, code: int, stop: str
@@ -60,6 +68,7 @@ def test_ctrl_c_and_sigterm_end_it_earlier_with_a_report(
     assert done.left == ()
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_is_reported_up_to_there(tmp_path: Path) -> None:
     source = TRAIN.replace("time.sleep(pause_s)", "step == 30 and os.kill(os.getpid(), 9)")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "1")
@@ -69,6 +78,7 @@ def test_a_training_that_is_killed_is_reported_up_to_there(tmp_path: Path) -> No
     assert done.left == ()
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_after_some_steps_is_reported_with_its_own_code(tmp_path: Path) -> None:
     source = TRAIN.replace("time.sleep(pause_s)", "if step == 30: raise OSError('disk on fire')")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "0")
@@ -79,6 +89,7 @@ def test_a_training_that_fails_after_some_steps_is_reported_with_its_own_code(tm
     assert done.left == ()
 
 
+@pytest.mark.slow
 def test_a_script_that_ignores_sigterm_is_ended_all_the_same(tmp_path: Path) -> None:
     source = TRAIN.replace(MAIN, MAIN + "        import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "0", options=["--steps", "20"])
@@ -93,6 +104,7 @@ DAEMON = """        if os.fork(): os._exit(0)
 """
 
 
+@pytest.mark.slow
 def test_a_training_that_makes_itself_a_daemon_is_recorded_and_ended(tmp_path: Path) -> None:
     source = TRAIN.replace(MAIN, MAIN + DAEMON)
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "1", options=["--steps", "20"])
@@ -102,6 +114,7 @@ def test_a_training_that_makes_itself_a_daemon_is_recorded_and_ended(tmp_path: P
     assert done.left == ()
 
 
+@pytest.mark.slow
 def test_children_that_the_script_forgot_are_ended(tmp_path: Path) -> None:
     source = TRAIN.replace(
         MAIN, MAIN + "        import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
@@ -112,6 +125,7 @@ def test_children_that_the_script_forgot_are_ended(tmp_path: Path) -> None:
     assert done.left == ()
 
 
+@pytest.mark.slow
 def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
     bystander = subprocess.Popen(["sleep", "600"])
     try:
@@ -123,6 +137,7 @@ def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
         bystander.wait()
 
 
+@pytest.mark.slow
 def test_descriptors_of_the_shell_reach_the_command(tmp_path: Path) -> None:
     path = script(tmp_path, "import sys\nprint('read', open(sys.argv[1]).read())\n")
     line = f"{shlex.join((*FLATOUT, 'profile', '--', PYTHON, path))} <(echo hello)"
@@ -130,6 +145,7 @@ def test_descriptors_of_the_shell_reach_the_command(tmp_path: Path) -> None:
     assert "read hello" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     source = """
         import os, signal
@@ -144,6 +160,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert "none imported torch" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_recording_whose_output_nobody_reads_any_more_goes_on(tmp_path: Path) -> None:
     path = script(tmp_path, "import pathlib, time\ntime.sleep(6)\npathlib.Path('done').write_text('x')\n")
     line = f"{shlex.join((*FLATOUT, 'profile', '--', PYTHON, path))} 2>&1 | head -c 1"

@@ -15,7 +15,7 @@ import pytest
 from flatout.machine.tree import descendants
 from tests.end_to_end.profiling import FLATOUT, ONE_WORKER, script
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(300)]
 
 
 def command(folder: Path, *options: str) -> list[str]:

@@ -66,7 +66,7 @@ def slow_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
             unmount(tmp_path / "bucket")
 
 
-@pytest.mark.slow
+@pytest.mark.serial
 @pytest.mark.timeout(400)
 def test_fix_stages_what_is_read_through_a_slow_mount(slow_mount: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"

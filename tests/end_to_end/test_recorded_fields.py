@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flatout.record import fields
 from flatout.record.decoding import Decoder
 from tests.end_to_end.profiling import profile, script
@@ -54,6 +56,7 @@ def of_file(path: Path, decode: Decoder, lines: bool = False) -> Iterator[str]:
         yield from (f"{path.name}: damaged {name}" for name in damage)
 
 
+@pytest.mark.slow
 def test_no_field_of_a_real_recording_is_unknown_to_its_reader(tmp_path: Path) -> None:
     done = profile(tmp_path, sys.executable, script(tmp_path, LOADER_EACH_EPOCH), options=["--full"])
     assert done.code == 0 and done.run is not None, done.err

@@ -23,6 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["train.py", "train_fixed.py"])
 def test_two_steps_write_a_checkpoint_and_nothing_else(
     script: str, data: Path, tmp_path: Path, request: pytest.FixtureRequest

@@ -65,6 +65,7 @@ def test_reads_and_copies_are_recorded_and_losses_are_read_late(tmp_path: Path) 
     assert len(losses) >= 8 and all(value > 0 for value in losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flatout.machine.gpus import Nvml
-from flatout.machine.sampler import PSS_INTERVAL_S, SystemSampler, read_samples
+from flatout.machine.sampler import PSS_INTERVAL_S, SystemSampler
 from tests.machine.test_gpus import FakeNvml, NoDriver
 from tests.machine.trees import NESTED, ready_pids, started, wait_for
 
@@ -19,6 +19,10 @@ FIELDS = {"t", "cpu", "cpu_usable", "throttled_ns", "runqueue_ns", "memory", "sh
 
 def no_gpu() -> Nvml:
     return Nvml(NoDriver())
+
+
+def samples_in(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def sampler_of(path: Path, pid: int, **options: Any) -> SystemSampler:
@@ -32,7 +36,7 @@ def test_a_real_tree_is_sampled_until_stopped(tmp_path: Path) -> None:
             wait_for(lambda: sampler.samples >= 4)
         pids = set(ready_pids(tmp_path / "ready"))
     assert sampler.problem is None
-    samples = read_samples(path)
+    samples = samples_in(path)
     assert len(samples) == sampler.samples
     assert set(samples[0]) == FIELDS | {"processes"}
     assert {item["pid"] for item in samples[0]["processes"]} == pids
@@ -51,7 +55,7 @@ def test_a_run_shorter_than_the_interval_has_a_first_and_a_last_sample(tmp_path:
     sampler.start()
     wait_for(lambda: sampler.samples == 1)
     sampler.stop()
-    assert len(read_samples(tmp_path / "system.jsonl")) == 2
+    assert len(samples_in(tmp_path / "system.jsonl")) == 2
 
 
 def test_pss_is_read_at_its_own_slower_pace(tmp_path: Path) -> None:
@@ -86,7 +90,7 @@ def test_gpus_are_sampled_through_nvml_and_nvml_is_given_back(tmp_path: Path) ->
     path = tmp_path / "system.jsonl"
     with sampler_of(path, os.getpid(), start_nvml=lambda: Nvml(fake)) as sampler:
         wait_for(lambda: sampler.samples >= 1)
-    assert [gpu["index"] for gpu in read_samples(path)[0]["gpus"]] == [0, 1]
+    assert [gpu["index"] for gpu in samples_in(path)[0]["gpus"]] == [0, 1]
     assert not fake.running
 
 
@@ -110,7 +114,7 @@ def test_a_fault_while_sampling_keeps_what_was_written(tmp_path: Path, monkeypat
     with sampler:
         wait_for(lambda: sampler.problem is not None)
     assert sampler.problem == "machine samples end after 1: StopIteration()"
-    assert read_samples(tmp_path / "system.jsonl") == [{"t": 1}]
+    assert samples_in(tmp_path / "system.jsonl") == [{"t": 1}]
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,9 +152,3 @@ def test_stopping_twice_or_before_the_start_is_no_error(tmp_path: Path) -> None:
 def test_an_interval_of_zero_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="interval_s must be above 0, got 0"):
         SystemSampler(tmp_path / "system.jsonl", os.getpid(), 0)
-
-
-def test_a_last_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "system.jsonl"
-    path.write_bytes(json.dumps({"t": 1}).encode() + b'\n{"t": 2}\n{"t": 3, "cp')
-    assert [sample["t"] for sample in read_samples(path)] == [1, 2]

@@ -22,8 +22,8 @@ def costs(cpu: float = 0.0, blocked: Any = 0.0, step: float = 0.001, **more: flo
     return Costs(fetch_cpu_s=np.full(1000, cpu), fetch_blocked_s=waits, step_cpu_s=step, **more)
 
 
-def rate(given: Costs, **set: Any) -> float:
-    return simulate(given, Settings(**{"num_workers": 2, **set}), STEPS, seed=1).rate_bps
+def rate(given: Costs, **chosen: Any) -> float:
+    return simulate(given, Settings(**{"num_workers": 2, **chosen}), STEPS, seed=1).rate_bps
 
 
 def skewed(slow_s: float = 1.0, every: int = 100) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -31,7 +31,7 @@ def skewed(slow_s: float = 1.0, every: int = 100) -> np.ndarray[Any, np.dtype[np
 
 
 @pytest.mark.parametrize(
-    ("given", "set", "expected"),
+    ("given", "chosen", "expected"),
     [
         (costs(cpu=0.020, step=0.005), {"num_workers": 0}, 1 / 0.025),
         (costs(cpu=0.020, step=0.005), {"num_workers": 2}, 100),  # the workers
@@ -44,8 +44,8 @@ def skewed(slow_s: float = 1.0, every: int = 100) -> np.ndarray[Any, np.dtype[np
         (costs(cpu=0.001, step=0.005, epoch_s=0.25), {"epoch_batches": 50}, 100),
     ],
 )
-def test_even_batches_run_at_the_bound_that_is_least(given: Costs, set: dict[str, Any], expected: float) -> None:
-    assert rate(given, **set) == pytest.approx(expected, rel=0.02)
+def test_even_batches_run_at_the_bound_that_is_least(given: Costs, chosen: dict[str, Any], expected: float) -> None:
+    assert rate(given, **chosen) == pytest.approx(expected, rel=0.02)
 
 
 def test_new_workers_for_every_epoch_are_waited_for() -> None:
@@ -73,9 +73,9 @@ def test_a_busy_worker_answers_late() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
-    given, set = costs(blocked=skewed()), Settings(num_workers=2)
-    assert simulate(given, set, 500, 3) == simulate(given, set, 500, 3)
-    assert simulate(given, set, 500, 3) != simulate(given, set, 500, 4)
+    given, chosen = costs(blocked=skewed()), Settings(num_workers=2)
+    assert simulate(given, chosen, 500, 3) == simulate(given, chosen, 500, 3)
+    assert simulate(given, chosen, 500, 3) != simulate(given, chosen, 500, 4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,8 +92,8 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
 def test_no_setting_beats_the_bounds_or_loses_a_batch(
     workers: int, prefetch: int, cores: float, cpu: float, blocked: float, step: float, epoch: int | None, ordered: bool
 ) -> None:
-    set = Settings(num_workers=workers, prefetch_factor=prefetch, in_order=ordered, cores=cores, epoch_batches=epoch)
-    run = simulate(costs(cpu=cpu, blocked=blocked, step=step), set, 200)
+    chosen = Settings(num_workers=workers, prefetch_factor=prefetch, in_order=ordered, cores=cores, epoch_batches=epoch)
+    run = simulate(costs(cpu=cpu, blocked=blocked, step=step), chosen, 200)
     assert run.batches == 200
     assert 0 <= run.waited_s <= run.seconds * (1 + 1e-9)
     assert 0 <= run.mean_ready <= workers * prefetch

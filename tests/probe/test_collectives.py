@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flatout.probe import events
 from tests.probe.parts import texts
 from tests.probe.recorded import run_probed
@@ -26,6 +28,7 @@ TRAIN = """
 """
 
 
+@pytest.mark.slow
 def test_collectives_are_seen_once_each_and_not_inside_the_backward_pass(tmp_path):
     probed = run_probed(tmp_path, TRAIN, str(tmp_path / "store"))
     assert probed.code == 0, probed.err

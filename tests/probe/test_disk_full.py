@@ -74,6 +74,7 @@ def trained(run: Path | None, folder: Path, **sizes: int) -> subprocess.Complete
     )
 
 
+@pytest.mark.slow
 def test_events_that_the_disk_cannot_hold_are_counted_and_the_losses_are_the_same(
     small_disk: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_disk_without_room_for_the_first_event_leaves_the_reason(small_disk: P
     assert "No space left" in record.processes[0].info["fault"]
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(reason="the reader maps the reserved space, whose pages a full tmpfs cannot give: SIGBUS ends it")
 def test_a_record_on_a_full_disk_can_be_read_where_it_lies(small_disk: Path, tmp_path: Path) -> None:
     run = new_run_folder(small_disk)

@@ -40,6 +40,7 @@ BREAKAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", BREAKAGES)
 def test_a_fault_of_the_probe_never_reaches_the_training(tmp_path, part):
     breaking = f"""
@@ -59,6 +60,7 @@ def test_a_fault_of_the_probe_never_reaches_the_training(tmp_path, part):
     assert any("planted in the probe" in fault for fault in probed.faults())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_exception_of_the_users_own_comes_out_unchanged(tmp_path, workers):
     source = f"""
@@ -80,6 +82,7 @@ def test_an_exception_of_the_users_own_comes_out_unchanged(tmp_path, workers):
     assert "no such picture" in exits[0]["exception"]
 
 
+@pytest.mark.slow
 def test_records_survive_kill_9(tmp_path):
     run = new_run_folder(tmp_path)
     script = tmp_path / "script.py"
@@ -110,6 +113,7 @@ def _command_lines(script):
     return [b"script.py" for _ in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", ["600", "1200"])
 def test_a_full_disk_loses_events_and_not_the_training(tmp_path, blocks):
     """The file-size limit stands for the disk: both answer a reservation of space with an error."""
@@ -125,6 +129,7 @@ def test_a_full_disk_loses_events_and_not_the_training(tmp_path, blocks):
     assert probed.out == bare.out
 
 
+@pytest.mark.slow
 def test_the_users_sitecustomize_and_pythonpath_are_kept(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
@@ -135,6 +140,7 @@ def test_the_users_sitecustomize_and_pythonpath_are_kept(tmp_path):
     assert probed.out.split() == ["ran", "7", "False"], probed.err
 
 
+@pytest.mark.slow
 def test_forked_children_and_a_changed_folder_leave_the_parents_record_whole(tmp_path):
     source = (
         TRAIN.format(workers=0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flatout.probe import events
 from tests.probe.recorded import run_probed
 
 
+@pytest.mark.slow
 def test_a_loader_built_anew_each_epoch_is_one_loader(tmp_path):
     source = """
         import torch
@@ -105,6 +108,7 @@ def test_loops_of_many_shapes_leave_the_right_events(tmp_path):
     assert (waits["b"] & 0xFFFFFFFF).tolist() == [4] * 13 + [2]
 
 
+@pytest.mark.slow
 def test_reads_of_a_device_carry_the_users_line(tmp_path):
     source = """
         import torch
@@ -132,6 +136,7 @@ def test_reads_of_a_device_carry_the_users_line(tmp_path):
     assert probed.main.names.text(int(reads["a"][0])) == "item"
 
 
+@pytest.mark.slow
 def test_time_on_a_core_and_time_blocked_are_told_apart(tmp_path):
     source = """
         import sys, time, torch
@@ -162,6 +167,7 @@ def test_time_on_a_core_and_time_blocked_are_told_apart(tmp_path):
     assert shares["asleep"] < 0.2
 
 
+@pytest.mark.slow
 def test_transforms_are_timed_with_the_pixels_they_see(tmp_path):
     source = """
         import torch

@@ -83,6 +83,7 @@ sys.stderr.write(str(marker))
     assert len(probed.run.processes) == 11
 
 
+@pytest.mark.slow
 def test_a_script_that_becomes_a_daemon_is_recorded_where_it_goes_on(tmp_path: Path) -> None:
     source = (
         START
@@ -116,6 +117,7 @@ os.rename(sys.argv[1] + ".part", sys.argv[1])
     assert [len(p.of_kinds(events.BACKWARD)) for p in processes.values() if p.pid != pid] == [4, 0]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_fails_the_training_as_without_the_probe_and_its_events_stay(tmp_path: Path) -> None:
     source = (
         START.replace("return torch.full", "time.sleep(0.2 if index == 15 else 0); return torch.full")
@@ -165,7 +167,7 @@ def own_frames(ran: Recorded) -> list[str]:
     "place",
     [
         "in the data set",
-        "in the loss",
+        pytest.param("in the loss", marks=pytest.mark.slow),
         pytest.param("in a hook of backward", marks=pytest.mark.slow),
         pytest.param("as an exit", marks=pytest.mark.slow),
     ],
@@ -181,6 +183,7 @@ def test_an_exception_of_the_script_has_the_same_frames_message_and_exit_code(tm
     assert probed.faults() == []
 
 
+@pytest.mark.slow
 def test_a_forked_worker_counts_the_files_that_it_opened_itself(tmp_path: Path) -> None:
     source = START.replace("return torch.full", "open(sys.argv[1]).close(); return torch.full")
     source += "for _ in range(300):\n    open(sys.argv[2]).close()\ntrain(1)\n"
@@ -207,6 +210,7 @@ def test_transforms_that_are_modules_are_no_forward_passes(tmp_path: Path) -> No
     assert all(len(worker.of_kinds(events.FORWARD)) == 0 for worker in ran.workers)
 
 
+@pytest.mark.slow
 def test_nothing_that_torch_saves_or_pickles_needs_the_probe_to_be_loaded(tmp_path: Path) -> None:
     source = """
     import copy, pickle, torch
@@ -248,6 +252,7 @@ def test_nothing_that_torch_saves_or_pickles_needs_the_probe_to_be_loaded(tmp_pa
         assert b"flatout" not in (tmp_path / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_the_script_sees_the_search_path_that_it_would_see_without_the_probe(tmp_path: Path) -> None:
     source = "import json, sys; print(json.dumps([sys.path, sorted(m for m in sys.modules if 'custom' in m)]))"
     own = tmp_path / "own"
@@ -289,6 +294,7 @@ for _ in range(3):
     assert len(ran.workers) <= 2
 
 
+@pytest.mark.slow
 def test_records_of_the_main_process_and_its_workers_survive_kill_9(tmp_path: Path) -> None:
     run, script = new_run_folder(tmp_path), tmp_path / "script.py"
     script.write_text(START + "while True:\n    train(2)\n    time.sleep(0.02)\n")

@@ -7,6 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from flatout.runner.command import probed_environment
 from flatout.runner.folder import new_run
 
@@ -38,6 +40,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_what_a_training_writes_lands_in_the_scratch_folder(tmp_path: Path) -> None:
     project, scratch = tmp_path / "project", tmp_path / "scratch"
     project.mkdir()

@@ -77,7 +77,8 @@ def test_losses_and_random_states_are_the_same_bit_for_bit(tmp_path, workers):
 COMPILE = (SCRIPTS / "compiling.py").read_text()
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_fullgraph_compile_still_compiles_to_the_same_graphs(tmp_path, backend):
     bare = run_bare(tmp_path, COMPILE, backend)
     probed = run_probed(tmp_path, COMPILE, backend, env={"FLATOUT_DEVICE_HOOKS": "1"})
@@ -87,6 +88,7 @@ def test_fullgraph_compile_still_compiles_to_the_same_graphs(tmp_path, backend):
     assert probed.counts()["COMPILE"] >= 3
 
 
+@pytest.mark.slow
 def test_nothing_of_the_probe_is_saved_or_copied_with_a_model(tmp_path):
     source = """
         import copy, pickle, torch

@@ -45,6 +45,7 @@ def test_precision_layout_and_outputs_are_noted_once_and_metrics_as_they_are_log
     assert read_metrics(probed.main) == Metrics(train_loss=pytest.approx(1.6), val_loss=3.5, val_accuracy=0.125)
 
 
+@pytest.mark.slow
 def test_a_model_that_comes_as_it_is_has_no_settings(tmp_path):
     source = """
         import torch
@@ -76,6 +77,7 @@ def test_only_what_is_a_number_already_is_a_metric(value, number):
     assert _number(value) == number
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_asked_is_recorded_all_the_same(tmp_path):
     source = """
         import torch

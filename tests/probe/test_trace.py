@@ -45,6 +45,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["manual", "lbfgs", "sgd"])
 def test_a_trace_is_written_whatever_updates_the_weights(tmp_path: Path, kind: str) -> None:
     ran = run_probed(tmp_path, SCRIPT, kind)

@@ -159,6 +159,7 @@ def test_a_checkpoint_does_not_predict_for_the_classes_of_another(
         predict(find_trained(folder), open_test(str(photographs / "val")))
 
 
+@pytest.mark.slow
 def test_a_training_is_not_begun_over_another_or_over_somebodys_files(
     photographs: Path, trained: Path, tmp_path: Path, no_training: None
 ) -> None:

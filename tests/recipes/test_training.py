@@ -248,7 +248,7 @@ def test_two_ranks_train_like_one_process_with_the_same_global_batch(photographs
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.serial
 @pytest.mark.timeout(300)
 def test_a_deadline_is_kept_for_real_and_leaves_a_submission(photographs: Path, tmp_path: Path) -> None:
     rest = settings(photographs, "training.epochs=400", "data.validation=null", "data.test=val", "folds={count: 3}")

@@ -152,9 +152,8 @@ def strings_of_the_source() -> str:
     """Every piece of text in the source; of formatted strings the parts between the fields."""
     found = []
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(node.value)
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        found += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return "\n".join(found)
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
-INI = "[pytest]\nmarkers =\n    gpu: needs a CUDA device\n"
+INI = "[pytest]\nmarkers =\n    gpu: needs a CUDA device\n    slow\n    serial\n"
 
 
-def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
     pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))
     pytester.makeini(INI)
     pytester.makepyfile(source)
-    return pytester.runpytest_subprocess("-rs", "-p", "no:cacheprovider")
+    return pytester.runpytest_subprocess("-rs", "-p", "no:cacheprovider", *options)
 
 
 def test_a_test_that_leaves_a_process_behind_fails_and_the_process_is_ended(pytester: pytest.Pytester) -> None:
@@ -67,3 +67,20 @@ def test_a_gpu_test_is_skipped_with_the_reason_where_there_is_no_device(pytester
 def test_torch_is_not_imported_for_tests_without_the_gpu_mark(pytester: pytest.Pytester) -> None:
     result = run(pytester, "import sys\ndef test_plain():\n    assert 'torch' not in sys.modules\n")
     result.assert_outcomes(passed=1)
+
+
+def test_a_serial_test_is_slow_too(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        @pytest.mark.serial
+        def test_measures():
+            raise AssertionError("must not run")
+        def test_quick():
+            pass
+        """,
+        "-m",
+        "not slow",
+    )
+    result.assert_outcomes(passed=1, deselected=1)

@@ -168,6 +168,7 @@ def test_a_packed_set_is_not_overwritten_and_nothing_selected_is_said(root: Path
         pack(FolderSource(root), tmp_path / "other", Selection(include=("*.tif",)))
 
 
+@pytest.mark.slow
 def test_the_command_packs_and_says_how_to_train_on_it(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flatout", "stage", str(root), str(tmp_path / "packed"), "--pack", "--json"]
     done = subprocess.run([*command, "--splits", "train,val"], capture_output=True, text=True, check=True)

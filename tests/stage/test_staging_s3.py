@@ -252,6 +252,7 @@ def test_killed_at_random_moments_nothing_is_lost_wrong_or_fetched_twice(
     assert sum(faults.gets.values()) <= lives * SMALL + KILLS * JOBS
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_partial_file_and_no_process(endpoint: str, tmp_path: Path) -> None:
     faults, destination = Faults(delay_s=0.3), tmp_path / "dest"
     with (

@@ -14,7 +14,7 @@ from flatout.trials.isolation import REDIRECTED, Isolation, find_isolation
 from flatout.trials.trial_run import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, TrialRun, TrialSetup, run_once
 from tests.end_to_end.profiling import script
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
 
 TRAIN = """
     import sys

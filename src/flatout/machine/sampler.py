@@ -163,20 +163,3 @@ class SystemSampler:
     def _pss(self, pid: int) -> int | None:
         # Processes of many gigabytes take long; a stop must not wait for all of them.
         return None if self._stop.is_set() else read_pss_bytes(pid)
-
-
-def read_samples(path: Path) -> list[dict[str, Any]]:
-    """Read system.jsonl; lines that are not whole (a last one cut off) are left out.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    samples = []
-    for line in path.read_bytes().splitlines():
-        try:
-            sample = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(sample, dict):
-            samples.append(sample)
-    return samples

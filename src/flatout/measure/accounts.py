@@ -19,6 +19,8 @@ from flatout.probe import events as kinds
 from flatout.record import Events, ends
 from flatout.record.packed_fields import batch_worker
 
+# Accounts in which the training step itself is computed.
+COMPUTE_ACCOUNTS = ("forward", "loss", "backward", "optimizer", "collective")
 # Top-level accounts of the ledger: id -> label.
 LABELS = {
     "batch_wait": "waiting for batches",

@@ -17,7 +17,7 @@ def validation_regions(training: Training) -> Pieces:
     events = training.events
     resumes = np.sort(events["start"][_training_events(training)]).astype(np.int64)
     by_loader = _by_loader(training, resumes)
-    by_mode = _by_mode(events, training.finish_ns)
+    by_mode = _by_mode(events)
     return union(
         np.concatenate([by_loader[0], by_mode[0]]),
         np.concatenate([by_loader[1], by_mode[1]]),
@@ -57,7 +57,7 @@ def _by_loader(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     return begin, np.asarray(finish, np.int64)
 
 
-def _by_mode(events: Events, finish_ns: int) -> tuple[Ints, Ints]:
+def _by_mode(events: Events) -> tuple[Ints, Ints]:
     """From eval() to the next train(), when a forward pass or a batch lies between and no backward pass."""
     modes = events[events["kind"] == kinds.MODE]
     back = events["start"][np.isin(events["kind"], (kinds.BACKWARD, kinds.OPTIMIZER))]

@@ -157,13 +157,13 @@ def cluster_lines(summary: ClusterSummary) -> str:
         f"staged {summary.listed:,} files, {size(summary.listed_bytes)}, in {duration(summary.seconds)}: each of "
         f"{len(summary.hosts)} hosts has {what} them"
     ]
-    for host in summary.hosts:
-        lines.append(
-            f"  {host['host']}: {host['total_files']:,} files, {size(host['total_bytes'])}; "
-            f"{host['copied']:,} from the source, {host['taken']:,} from other hosts"
-            + (f"; {host['changed']:,} changed on the way" if host["changed"] else "")
-            + (f"; {host['dropped']:,} cannot be decoded and were left out" if host["dropped"] else "")
-        )
+    lines += [
+        f"  {host['host']}: {host['total_files']:,} files, {size(host['total_bytes'])}; "
+        f"{host['copied']:,} from the source, {host['taken']:,} from other hosts"
+        + (f"; {host['changed']:,} changed on the way" if host["changed"] else "")
+        + (f"; {host['dropped']:,} cannot be decoded and were left out" if host["dropped"] else "")
+        for host in summary.hosts
+    ]
     if summary.lost:
         lines.append(f"  lost on the way: {', '.join(summary.lost)}; others brought {summary.moved:,} files for it")
     if summary.refused:

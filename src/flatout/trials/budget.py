@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 from flatout.errors import UsageError
 from flatout.units import duration
@@ -21,16 +22,16 @@ class OutOfTime(Exception):
 
 
 class Budget:
-    """Counts from its making.
+    """Counts from its making, on a clock in seconds.
 
     Attributes:
         total_s: what the user allows.
         side_s: what a run of a trial takes, start and end included; learned from each run.
     """
 
-    def __init__(self, total_s: float) -> None:
-        self.total_s = total_s
-        self.begin_s = time.monotonic()
+    def __init__(self, total_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total_s, self._clock = total_s, clock
+        self.begin_s = clock()
         self.deadline_s = self.begin_s + total_s
         self.side_s = 0.0
         self.full_side_s = 0.0  # the same if the budget does not shorten the runs
@@ -38,12 +39,12 @@ class Budget:
     @property
     def spent_s(self) -> float:
         """Since it was made."""
-        return time.monotonic() - self.begin_s
+        return self._clock() - self.begin_s
 
     @property
     def left_s(self) -> float:
         """Until it is used up; below 0 after that."""
-        return self.deadline_s - time.monotonic()
+        return self.deadline_s - self._clock()
 
     def plan_runs(self, look_s: float, measured_s: float, step_s: float, fixed_s: float | None) -> float:
         """How long each run of a trial is measured; shorter where the budget is small.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flatout.diagnosis import diagnose
 from flatout.errors import CommandError, FlatoutError, UsageError
-from flatout.record import RUNS_FOLDER
+from flatout.record import RUNS_FOLDER, Run
 from flatout.remedies.proposal import IDENTICAL
 from flatout.results import Diagnosis, Remedy
 from flatout.runner import Bounds
@@ -64,11 +65,32 @@ class Options:
 
 
 class Fixing:
-    """One fix, from the first look to the proof."""
+    """One fix, from the first look to the proof.
 
-    def __init__(self, plan: TrialSetup, options: Options, journal: Journal, tell: ProgressLog) -> None:
+    Args:
+        plan: how the command is run.
+        options: what the user allows.
+        journal: where trials are written down, and those of an interrupted fix are found.
+        tell: where progress is shown.
+        run: runs the command with settings and a deadline on ``clock``.
+        diagnose: of a run that was recorded.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        plan: TrialSetup,
+        options: Options,
+        journal: Journal,
+        tell: ProgressLog,
+        *,
+        run: Callable[[TrialSetup, Mapping[str, Any], float], TrialRun] = run_once,
+        diagnose: Callable[[Run], Diagnosis] = diagnose,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.plan, self.options, self.journal, self.tell = plan, options, journal, tell
-        self.budget = Budget(options.budget_s)
+        self._run_side, self._diagnose, self._clock = run, diagnose, clock
+        self.budget = Budget(options.budget_s, clock)
         self.copy = LocalCopy(
             plan.folder, lambda: self.budget.left_s, tell.say, given=options.staged, to=options.stage_to
         )
@@ -134,14 +156,14 @@ class Fixing:
         seconds = min(LOOK_S, self.options.budget_s / LEAST_RUNS)
         # Slow steps need longer for a distribution, but no longer than the budget has for them.
         bounds = Bounds(seconds=seconds, first_step_within_s=max(self.options.budget_s / 3, 30.0))
-        side = run_once(replace(self.plan, bounds=bounds), self.progress.settings)
+        side = self._run_side(replace(self.plan, bounds=bounds), self.progress.settings, math.inf)
         if side.outcome == INTERRUPTED:
             raise KeyboardInterrupt
         if side.outcome != OK or side.speed is None or side.run is None:
             raise CommandError(
                 f"the training as it is cannot be measured: {side.detail}; it printed: {self._printed()}"
             )
-        found = diagnose(side.run)
+        found = self._diagnose(side.run)
         ledger = found.ledger
         assert ledger is not None, "a run whose speed is known has a ledger"
         self.first = found
@@ -196,11 +218,11 @@ class Fixing:
             self.journal.write("trial", trial=tried.to_dict())
             self.tell.trial(tried)
             if tried.outcome == KEPT and last is not None and last.run is not None:
-                diagnosis = diagnose(last.run)
+                diagnosis = self._diagnose(last.run)
 
     def _trial(self, remedy: Remedy) -> tuple[Trial, TrialRun | None]:
         """Try a remedy; where memory does not suffice, the next smaller value. Also the last run with it."""
-        begin_s, before_s = time.monotonic(), self.budget.spent_s
+        begin_s, before_s = self._clock(), self.budget.spent_s
         settings: Mapping[str, Any] | None = remedy.settings
         kept = self.progress.settings
         history = ""
@@ -208,8 +230,8 @@ class Fixing:
             try:
                 self.copy.make(remedy.settings)
             except FlatoutError as error:
-                found = Pairs(failed=TrialRun(FAILED, str(error), time.monotonic() - begin_s))
-                return judge(remedy, remedy.settings, found, "", time.monotonic() - begin_s), None
+                found = Pairs(failed=TrialRun(FAILED, str(error), self._clock() - begin_s))
+                return judge(remedy, remedy.settings, found, "", self._clock() - begin_s), None
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
             self.tell.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
@@ -221,7 +243,7 @@ class Fixing:
             if settings is None or not self._room(TRIAL_RUNS):
                 settings = None
                 break
-        tried = judge(remedy, settings, found, history, time.monotonic() - begin_s)
+        tried = judge(remedy, settings, found, history, self._clock() - begin_s)
         if remedy.id == local_copy.REMEDY and tried.ratio is not None:
             tried = self._with_cost(tried, found)
         if tried.outcome == UNCONFIRMED:
@@ -262,7 +284,7 @@ class Fixing:
         if left_s <= 1.0:
             raise OutOfTime
         bounds = replace(self.plan.bounds, first_step_within_s=min(self.plan.bounds.first_step_within_s, left_s + 1))
-        side = run_once(replace(self.plan, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
+        side = self._run_side(replace(self.plan, bounds=bounds), settings, self.budget.deadline_s)
         if side.outcome == INTERRUPTED:
             raise KeyboardInterrupt
         if side.outcome == GUARDED and self.budget.left_s <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -40,17 +41,19 @@ class Room:
 class Guard:
     """Looks at the machine again and again; the first reason to end a trial stays."""
 
-    def __init__(self, scratch: Path, read: Callable[[Path], Room] | None = None) -> None:
-        self._scratch = scratch
+    def __init__(
+        self, scratch: Path, read: Callable[[Path], Room] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._scratch, self._clock = scratch, clock
         self._nvml = Nvml() if read is None else None
-        self._read = read or self._room
-        self._looked_s = 0.0
+        self._read = read or (lambda scratch: read_room(scratch, self._nvml))
+        self._looked_s = -math.inf
         first = self._read(scratch)
         self._foreign = [used for used, _ in first.gpus]
 
     def look(self) -> str | None:
         """Why the trial has to end now; None: it need not."""
-        now = time.monotonic()
+        now = self._clock()
         if now - self._looked_s < LOOK_EVERY_S:
             return None
         self._looked_s = now
@@ -82,18 +85,20 @@ class Guard:
                 )
         return None
 
-    def _room(self, scratch: Path) -> Room:
-        memory, total = _host_memory()
-        shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
-        gpus = self._nvml.sample() if self._nvml is not None else []
-        return Room(
-            memory_bytes=memory,
-            memory_total=total,
-            shm_bytes=shm.f_bavail * shm.f_frsize if shm else None,
-            shm_total=shm.f_blocks * shm.f_frsize if shm else None,
-            disk_bytes=shutil.disk_usage(scratch).free,
-            gpus=tuple((gpu["memory_used"] or 0, gpu["memory_total"] or 0) for gpu in gpus),
-        )
+
+def read_room(scratch: Path, nvml: Nvml | None) -> Room:
+    """Read what is left of host memory, /dev/shm, GPU memory and the disk of ``scratch``."""
+    memory, total = _host_memory()
+    shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    gpus = nvml.sample() if nvml is not None else []
+    return Room(
+        memory_bytes=memory,
+        memory_total=total,
+        shm_bytes=shm.f_bavail * shm.f_frsize if shm else None,
+        shm_total=shm.f_blocks * shm.f_frsize if shm else None,
+        disk_bytes=shutil.disk_usage(scratch).free,
+        gpus=tuple((gpu["memory_used"] or 0, gpu["memory_total"] or 0) for gpu in gpus),
+    )
 
 
 def _short(left: int | None, total: int | None, least: float) -> bool:

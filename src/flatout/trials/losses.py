@@ -33,10 +33,8 @@ class LossCheck:
 
 def losses_of(run: Run) -> list[float]:
     """The losses of a run's backward passes, in order; of the process that saw most."""
-    found: list[list[float]] = [[]]
-    for process in run.processes:
-        found.append([value for name, value in process.metrics() if name == NAME])
-    return max(found, key=len)
+    found = ([value for name, value in process.metrics() if name == NAME] for process in run.processes)
+    return max(found, key=len, default=[])
 
 
 def check(without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]], semantic_class: str) -> LossCheck:

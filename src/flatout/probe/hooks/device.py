@@ -75,8 +75,3 @@ def resolve():
         else:
             _spare.append(first)
         _spare.append(last)
-
-
-def kinds_waiting():
-    """How many spans are not resolved yet (for tests and for the end of the record)."""
-    return len(_pending)

@@ -10,13 +10,12 @@ SETTINGS = ("lazy_scalars",)
 
 
 def install(injected, watch):
-    """Patch ``Tensor.item`` for tensors that lie on a GPU (or, for tests, anywhere: the value "everywhere")."""
+    """Patch ``Tensor.item`` for tensors that lie on a GPU."""
     original = torch.Tensor.item
-    everywhere = injected.get("lazy_scalars") == "everywhere"
 
     @functools.wraps(original)
     def item(self):
-        if (self.is_cuda or everywhere) and self.is_floating_point() and self.numel() == 1:
+        if self.is_cuda and self.is_floating_point() and self.numel() == 1:
             injected.done("lazy_scalars")
             return LazyScalar(self.detach().clone(), original)
         return original(self)
