@@ -145,7 +145,7 @@ def _step_row(cost: Cost) -> list[str]:
 def _reading() -> str:
     return f"""\
 Median over the rounds of: step with the tool less bare step of the same round; in brackets the lowest and the
-highest round. `{CONTROL}` is the bare script against itself: a figure inside its brackets is not told from noise.
+highest round. `{CONTROL}` is the bare script against itself: a figure inside its brackets is within noise.
 The median step shows what every step pays, the mean step also what rare stalls cost, such as those of a sampler.
 CPU time is that of the training process with all its threads, a step; it is not all waited for."""
 

@@ -188,7 +188,7 @@ def main() -> None:
             f"- {given.files:,} files of {MEAN_BYTES:,} bytes in the mean, {AT_ONCE} at once where a client can be "
             "told (flatout finds its own number); a SeaweedFS server on the same two cores. Whole processes in turn, "
             "the order shifted each round; medians; in brackets the lowest and highest ratio of a round: two clients "
-            "are told apart where it does not hold 1. aws s3 sync ran once.",
+            "differ where it does not hold 1. aws s3 sync ran once.",
             "- CPU and memory are of the client's processes. Writes go to the page cache of an ext4 disk, but for "
             "flatout's of large objects. The bare loop and s3torchconnector's client compare nothing with the store's "
             "checksums; flatout and rclone do, and so does the bare loop with MD5. Only flatout keeps a state.",

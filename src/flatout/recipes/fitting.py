@@ -99,7 +99,7 @@ def fit(
             if not recipe.training.oom_fallback or smaller < 1:
                 raise TrainingFailed(
                     f"out of device memory at batch size {size}: "
-                    "give a smaller training.batch_size, or training.gradient_checkpointing"
+                    "give a smaller training.batch_size, or set model.gradient_checkpointing"
                 ) from None
             note = f"out of device memory at batch size {size}: going on with {smaller}"
             report(f"{note} (the learning rate follows)")
