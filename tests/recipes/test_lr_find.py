@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from flatout.cli import main
 from flatout.commands.lr_find import _progress
@@ -40,3 +42,31 @@ def test_after_some_steps_the_time_of_the_rest_is_said(capsys: pytest.CaptureFix
 def test_the_list_of_recipes_fits_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.slow
+def test_a_range_test_suggests_a_rate_within_its_range_and_writes_it_where_asked(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = tmp_path / "mine.yaml"
+    assert main(["recipes", "demo"]) == 0
+    recipe.write_text("# my own notes\n" + capsys.readouterr().out)
+    settings = [word for setting in TINY for word in ("--set", setting)]
+    words = ["lr-find", "mine.yaml", "--data", str(photographs), *settings, "--num-training", "60", "--json", "--write"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (tmp_path / found["plot"]).read_bytes().startswith(b"\x89PNG")
+    written = YAML(typ="safe").load(recipe.read_text())["optimizer"]
+    if found["suggestion"] is None:
+        assert found["reason"]
+    else:
+        assert 1e-5 <= found["suggestion"] <= 10.0
+        assert written["lr"] == float(f"{found['suggestion']:.3g}")
+        assert written["lr_batch_size"] == 16
+    assert recipe.read_text().startswith("# my own notes\n")
+
+
+def test_a_shipped_recipe_is_not_written_into(photographs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lr-find", "demo", "--data", str(photographs), "--write"]) == 2
+    assert "--write: demo is shipped: copy it first" in capsys.readouterr().err
