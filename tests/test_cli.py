@@ -156,7 +156,7 @@ def test_a_reader_that_goes_away_is_no_error(saved: Path) -> None:
 
 def test_report_renders_the_latest_run_again(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "--runs-dir", str(saved)]) == 0
-    assert capsys.readouterr().out.startswith("The GPU waits for data 79 % of the time")
+    assert capsys.readouterr().out.startswith("The GPU waits for data 79% of the time")
 
 
 def test_report_of_an_unknown_run_names_what_there_is(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

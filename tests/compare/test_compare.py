@@ -139,7 +139,7 @@ def test_the_command_compares_recorded_runs(tmp_path: Path, capsys: pytest.Captu
     assert found["ratio"]["factor"] == pytest.approx(0.2 / 0.3, rel=0.02)
     assert found["a"]["samples_per_step"] == 4 and found["unit"] == "samples/s" and found["fails"] is False
     assert call(a, b, "--fail-if-slower", "5%") == 1
-    assert "is slower by more than the 5.0 %" in capsys.readouterr().out
+    assert "is slower by more than the 5.0%" in capsys.readouterr().out
     assert call(b, a, "--fail-if-slower", "5%") == 0
 
 

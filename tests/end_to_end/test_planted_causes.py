@@ -46,7 +46,7 @@ def accounts_add_up(report: dict[str, Any]) -> None:
             children_s = sum(child["seconds"] for child in account["children"])
             assert children_s == pytest.approx(account["seconds"], rel=1e-6, abs=1e-9), account
         pending += account["children"]
-    # The goal is 3 %, and docs tell what was measured; a busy machine, whose gaps are seldom sampled, shows more.
+    # The goal is 3%, and docs tell what was measured; a busy machine, whose gaps are seldom sampled, shows more.
     assert abs(ledger["unaccounted_s"]) < 0.15 * ledger["window_s"]
 
 

@@ -34,7 +34,7 @@ def test_a_terminal_report_in_a_file_is_plain_text(tmp_path: Path) -> None:
     write_report(diagnoses.starved(), Form.TERMINAL, file)
     text = file.read_text("utf-8")
     assert "\x1b" not in text
-    assert text.startswith("The GPU waits for data 79 %")
+    assert text.startswith("The GPU waits for data 79%")
     assert text.endswith("'/local/subset of a thousand'\n")
 
 

@@ -133,13 +133,13 @@ def _both_exist(*paths: Path) -> bool:
 
 
 def _line(counts: dict[str, Any], at: Path, folder: Path) -> str:
-    from flatout.units import share, size
+    from flatout.units import percent, size
 
     opened = counts["hits"] + counts["misses"]
     if not opened:
         return f"flatout: no Python process of the command opened a file below {folder}: nothing was kept"
     return (
-        f"flatout: {counts['hits']:,} of {opened:,} reads ({share(counts['hits'] / opened)}) came from the cache, "
+        f"flatout: {counts['hits']:,} of {opened:,} reads ({percent(counts['hits'] / opened)}) came from the cache, "
         f"{size(counts['hit_bytes'])}; {counts['files']:,} different files; "
         f"{size(counts['used'])} of {size(counts['budget'])} used in {at}"
     )

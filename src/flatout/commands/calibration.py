@@ -28,7 +28,7 @@ def calibration(
     from flatout.errors import UsageError
     from flatout.report.layout import shorten_middle
     from flatout.trials.calibration import read_scored, score
-    from flatout.units import factor, interval, share
+    from flatout.units import factor, interval, percent
 
     scored = read_scored(folder)
     if not scored:
@@ -41,12 +41,12 @@ def calibration(
         typer.echo(json_format.dumps({"all": asdict(whole), "remedies": remedies, "trials": trials}, indent=2))
         return
     where = shorten_middle(one_line(str(folder)), 36, "...")
-    head = f"  {'remedy':24}{'trials':>7}{'median error':>14}{'90 %':>8}{'inside':>9}{'bias':>8}"
+    head = f"  {'remedy':24}{'trials':>7}{'median error':>14}{'90%':>8}{'inside':>9}{'bias':>8}"
     typer.echo(f"Predicted against measured: {whole.count} trials below {where}\n\n{head}")
     for name, found in [*sorted(by_remedy.items()), ("all", whole)]:
         typer.echo(
-            f"  {name:24}{found.count:>7}{share(found.median_error):>14}{share(found.p90_error):>8}"
-            f"{share(found.coverage):>9}{factor(found.bias):>8}"
+            f"  {name:24}{found.count:>7}{percent(found.median_error):>14}{percent(found.p90_error):>8}"
+            f"{percent(found.coverage):>9}{factor(found.bias):>8}"
         )
     typer.echo(f"\n  {'predicted':24}{'measured':>10}   trial")
     for one in scored:

@@ -56,7 +56,7 @@ def ceilings(
 
 def lines(found: Ceilings) -> list[str]:
     """For a terminal, at most 80 columns."""
-    from flatout.units import factor, share
+    from flatout.units import factor, percent
 
     def row(what: str, rate: float | None) -> str:
         known = f"{rate:12,.1f}   {factor(rate / found.live)}" if rate is not None else f"{'not measured':>12}"
@@ -75,5 +75,5 @@ def lines(found: Ceilings) -> list[str]:
     parts = found.parts()
     if not parts:
         return [*text, "The data path alone was not measured; the messages above may say why."]
-    text += ["Of the time of a sample:", *(f"  {_PARTS[name]:52}{share(part):>8}" for name, part in parts.items())]
+    text += ["Of the time of a sample:", *(f"  {_PARTS[name]:52}{percent(part):>8}" for name, part in parts.items())]
     return text

@@ -63,4 +63,4 @@ def memory(
     typer.echo("")
     for text, held in sizes.items():
         typer.echo(f"  {text:>8}: largest batch {line.largest(held):,}")
-    typer.echo("\nPredicted: with 1 GiB for CUDA and its libraries, and 5 % for fragmentation.")
+    typer.echo("\nPredicted: with 1 GiB for CUDA and its libraries, and 5% for fragmentation.")

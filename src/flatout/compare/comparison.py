@@ -13,7 +13,7 @@ from flatout.compare.speed import Speed
 from flatout.measure.accounts import ACCOUNTS, LABELS
 from flatout.report.layout import shorten_middle, wrap
 from flatout.terminal_text import one_line
-from flatout.units import duration, factor, share
+from flatout.units import duration, factor, percent
 
 WIDTH = 80
 # Accounts that differ by less than this share of A's time are left out.
@@ -111,10 +111,10 @@ class Comparison:
         a, b = middle(self.a), middle(self.b)
         pairs = self.ratio.pairs
         measured = (
-            "The interval (90 %) is of single runs: what differs from run to run is assumed. Give two "
+            "The interval (90%) is of single runs: what differs from run to run is assumed. Give two "
             "commands instead, and they are run in turn."
             if pairs == 1
-            else f"The interval (90 %) is of {pairs} pairs of runs, taken in turn; shown are the middle ones."
+            else f"The interval (90%) is of {pairs} pairs of runs, taken in turn; shown are the middle ones."
         )
         notes = [measured]
         if self.interrupted:
@@ -124,7 +124,7 @@ class Comparison:
         notes.append("Losses are not compared here.")
         if self.allowed is not None:
             word = "is slower by more than" if self.fails else "is not shown to be slower by more than"
-            notes.append(f"B {word} the {share(self.allowed)} that --fail-if-slower allows.")
+            notes.append(f"B {word} the {percent(self.allowed)} that --fail-if-slower allows.")
         return notes
 
 

@@ -23,7 +23,7 @@ def demo_data_folder() -> Path:
 def make_demo_data(folder: Path) -> Path:
     """Write train/<class>/*.jpg and val/<class>/*.jpg below ``folder``, once.
 
-    Training crops come from the upper 62 % of a photograph, validation crops from the lower 38 %: no pixel is in both.
+    Training crops come from the upper 62% of a photograph, validation crops from the lower 38%: no pixel is in both.
 
     Raises:
         UsageError: scikit-image is not installed.

@@ -35,6 +35,7 @@ from flatout.recipes.summary import SUMMARY_FILE
 from flatout.recipes.task import ImageTask
 from flatout.recipes.trainer import build_trainer
 from flatout.terminal_text import one_line
+from flatout.units import percent
 
 BAD_FILES = "bad_files.txt"
 
@@ -240,7 +241,7 @@ def _result(
     said = list(notes)
     after = share_after_best(records, metric)
     if stopped and best is not None and after is not None:
-        said.append(f"the best epoch was {best.epoch}; {100 * after:.0f} % of the time was spent after it")
+        said.append(f"the best epoch was {best.epoch}; {percent(after)} of the time was spent after it")
     return Fit(
         folder=folder,
         records=tuple(records),

@@ -87,7 +87,7 @@ def _capital(text: str) -> str:
 
 def _proved(proof: Proof) -> str:
     ratio = proof.ratio
-    span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90 % interval"
+    span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90% interval"
     if ratio.low <= 1.0:
         return f"Not proved: {factor(ratio.factor)} ({span}) is within noise, though single trials gained."
     if not proof.loss_passed:

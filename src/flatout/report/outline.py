@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from flatout.results import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
-from flatout.units import duration, exact_share, interval, rate, size
+from flatout.units import duration, interval, percent, rate, size
 
 # An account below this share of the window is summed up with its small siblings.
 SMALL_SHARE = 0.005
@@ -86,7 +86,7 @@ def _rows(
         yield from _rows(account.children, last, window_s, owner=account)
     if small:
         summed_s, summed_share = sum(one.seconds for one in small), sum(one.share for one in small)
-        yield Row("others, each under 0.5 %", summed_s, summed_share, position())
+        yield Row("others, each under 0.5%", summed_s, summed_share, position())
     for line in lines:
         yield Row(_place(line), line.seconds, None, position(), source=line.source.strip() or line.function)
 
@@ -108,7 +108,7 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
     facts = [
         (
             "steps",
-            f"median {duration(steps.median_s)}, 95 % took at most {duration(steps.p95_s)} "
+            f"median {duration(steps.median_s)}, 95% took at most {duration(steps.p95_s)} "
             f"({duration(steps.min_s)} to {duration(steps.max_s)})",
         )
     ]
@@ -160,7 +160,7 @@ def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list
             f"{epoch.steps:,}",
             duration(epoch.seconds),
             throughput.removesuffix(" samples/s"),
-            *(exact_share(epoch.shares[one.id]) if one.id in epoch.shares else "-" for one in accounts),
+            *(percent(epoch.shares[one.id], decimals=1) if one.id in epoch.shares else "-" for one in accounts),
             {True: "cold", False: "warm", None: "not measured"}[epoch.cold],
             "" if epoch.complete else "cut off",
         ]

@@ -21,7 +21,7 @@ def free_bytes(folder: Path, keep: int | None = None) -> int:
 
     Args:
         folder: exists.
-        keep: bytes to leave free for others; None: 0.5 GiB, or 1 % of a smaller disk.
+        keep: bytes to leave free for others; None: 0.5 GiB, or 1% of a smaller disk.
     """
     disk = os.statvfs(folder)
     if keep is None:

@@ -90,19 +90,19 @@ def test_rate_has_three_figures_and_zero_is_not_a_rate(rate_sps: float, text: st
 @pytest.mark.parametrize(
     ("fraction", "text"),
     [
-        (0, "0 %"),
-        (0.0001, "<0.1 %"),
-        (0.0042, "0.4 %"),
-        (0.0995, "10 %"),
-        (0.789, "79 %"),
-        (0.994, "99.4 %"),
-        (0.9999, ">99.9 %"),
-        (1, "100 %"),
+        (0, "0%"),
+        (0.0001, "<0.1%"),
+        (0.0042, "0.4%"),
+        (0.0995, "10%"),
+        (0.789, "79%"),
+        (0.994, "99.4%"),
+        (0.9999, ">99.9%"),
+        (1, "100%"),
         (math.nan, "unknown"),
     ],
 )
-def test_share_never_rounds_to_nothing_or_to_all(fraction: float, text: str) -> None:
-    assert units.share(fraction) == text
+def test_percent_never_rounds_to_nothing_or_to_all(fraction: float, text: str) -> None:
+    assert units.percent(fraction) == text
 
 
 @pytest.mark.parametrize(
