@@ -13,17 +13,10 @@ import pytest
 import torch
 
 from flatout.cli import main
-from flatout.recipes.checkpoints import (
-    LAST,
-    Checkpoints,
-    DamagedCheckpoint,
-    WholeFiles,
-    kept_checkpoints,
-    ranked,
-    read_checkpoint,
-)
+from flatout.errors import DamagedCheckpoint, TrainingFailed
+from flatout.recipes.checkpoints import LAST, Checkpoints, WholeFiles, kept_checkpoints, ranked, read_checkpoint
 from flatout.recipes.datasets import save_classes
-from flatout.recipes.interfaces import EpochRecord, TrainingFailed
+from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.reading import save_recipe
 from tests.recipes.small_training import recipe as small_recipe
 

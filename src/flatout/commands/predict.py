@@ -35,8 +35,7 @@ def predict(
     from flatout import extras
 
     extras.require("train")
-    from flatout.errors import CommandError, UsageError
-    from flatout.loader.batch_builder import UnreadableImage
+    from flatout.errors import CommandError, UnreadableImage, UsageError
     from flatout.recipes.datasets import open_test
     from flatout.recipes.predicting import find_trained, said_of_bad, write_submission
     from flatout.recipes.predicting import predict as probabilities_of

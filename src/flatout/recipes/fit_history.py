@@ -17,10 +17,11 @@ import pytorch_lightning as pl
 import torch
 
 from flatout.atomic_file import write_atomically
+from flatout.errors import TrainingFailed
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.chance import at_chance
 from flatout.recipes.checkpoints import LAST, best_path
-from flatout.recipes.interfaces import EpochRecord, Policy, TrainingFailed
+from flatout.recipes.interfaces import EpochRecord, Policy
 from flatout.recipes.task import ImageTask
 
 AGREE_EVERY_S = 1.0  # between two questions to the other processes whether to stop: each waits for the device

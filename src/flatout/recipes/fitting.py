@@ -15,7 +15,7 @@ import pytorch_lightning as pl
 import torch
 
 from flatout.atomic_file import write_atomically
-from flatout.errors import UsageError
+from flatout.errors import TrainingFailed, UsageError
 from flatout.loader.augment import Augmentation
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.checkpoints import LAST, best_path, kept_checkpoints
@@ -23,7 +23,7 @@ from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import save_classes
 from flatout.recipes.early_stopping import Patience, best_record, share_after_best
 from flatout.recipes.fit_history import FitHistory
-from flatout.recipes.interfaces import EpochRecord, Fit, ImageData, Policy, TrainingFailed
+from flatout.recipes.interfaces import EpochRecord, Fit, ImageData, Policy
 from flatout.recipes.interrupting import Interrupt
 from flatout.recipes.models import build_model, without_weights
 from flatout.recipes.optimization import scaled_lr

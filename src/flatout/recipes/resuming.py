@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flatout.errors import UsageError
-from flatout.recipes.checkpoints import LAST, DamagedCheckpoint, kept_checkpoints, read_checkpoint
+from flatout.errors import DamagedCheckpoint, UsageError
+from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
 from flatout.recipes.interfaces import EpochRecord, ImageData
 from flatout.recipes.schema import Recipe
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from flatout.errors import UsageError
+from flatout.errors import DiskFull
 from flatout.units import size
 
 KEEP_FREE_BYTES = 512 << 20  # other programs on the machine write, too
 KEEP_FREE_SHARE = 0.01
-
-
-class DiskFull(UsageError):
-    """The destination has no room left."""
 
 
 def free_bytes(folder: Path, keep: int | None = None) -> int:
