@@ -15,7 +15,7 @@ help:
 	@echo "make test-slow  the slow tests"
 	@echo "make test-pythons  the tests on 3.11, 3.12 and 3.13, and the probe on 3.9, where they are installed"
 	@echo "make coverage   the tests again, and the functions and branches that none of them enters"
-	@echo "make lint       ruff, mypy, and whether torch and the like have every name that is used"
+	@echo "make lint       ruff, mypy, the layers, and whether torch and the like have every name that is used"
 	@echo "make bench      the benchmarks (BENCH=overhead: only that one)"
 	@echo "make gpu-check  on a machine with a GPU, 40 minutes: writes docs/measurements/gpu.md (ARGS=--dry-run)"
 	@echo "make venv       only the set-up that the others do by themselves"
@@ -55,6 +55,7 @@ lint: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
 
 bench: $(READY)
@@ -64,5 +65,5 @@ gpu-check: $(READY)
 	@$(BIN)/python benchmarks/gpu/check.py $(ARGS)
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -path "./$(VENV)" -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

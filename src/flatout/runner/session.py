@@ -16,7 +16,6 @@ from typing import IO, Any
 
 import psutil
 
-import flatout
 from flatout.errors import CommandError
 from flatout.machine.sampler import SystemSampler
 from flatout.machine.shm import left_in_shm, remove_left, shm_names
@@ -34,6 +33,7 @@ from flatout.runner.progress import Progress
 from flatout.runner.signals import EndingSignals
 from flatout.runner.sources import add_sources
 from flatout.units import duration
+from flatout.version import __version__
 
 LOOK_EVERY_S = 0.05
 EXIT_CODES = {"interrupted": 130, "terminated": 143}  # as shells count
@@ -108,7 +108,7 @@ def run_info(run: Path, command: list[str], bounds: Bounds) -> dict[str, Any]:
     return {
         "format": FORMAT_VERSION,
         "id": run.name,
-        "flatout": flatout.__version__,
+        "flatout": __version__,
         "command": command,
         "cwd": str(Path.cwd()),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
