@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from flatout import __version__, record
-from flatout.commands.runs import table
 from flatout.errors import CommandError, UsageError
 from flatout.record import RUNS_FOLDER, RunEntry
 from flatout.report.json_report import render_json
+from flatout.report.runs import table
 from flatout.results import Diagnosis
 from tests.report import diagnoses
 

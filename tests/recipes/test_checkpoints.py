@@ -152,8 +152,8 @@ def test_code_in_a_checkpoint_or_in_weights_is_never_run(
     with pytest.raises(DamagedCheckpoint, match=r"last\.ckpt: is no whole checkpoint"):
         read_checkpoint(run / LAST)
     for words in (
-        ["predict", str(run), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
-        ["predict", str(run / LAST), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
+        ["infer", str(run), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
+        ["infer", str(run / LAST), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
         ["train", str(run / "recipe.yaml"), "--output", str(run), "--resume", "--no-record"],
         ["train", str(run / "recipe.yaml"), "--no-record", "--set", f"model.weights={run / LAST}"],
     ):

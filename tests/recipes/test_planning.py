@@ -44,7 +44,7 @@ def test_thirteen_epochs_in_667_seconds_mean_150_take_over_two_hours() -> None:
     said = feasibility(epoch_s, 660, 30, 5, made)
     assert "2 h 8 min" in said and "5 × 30 epochs" in said
     assert made.folds == 1 and made.epochs == 12 and made.fits
-    assert "8% of the work" in said
+    assert "8.0% of the work" in said
 
 
 @given(

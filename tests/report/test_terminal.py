@@ -76,7 +76,7 @@ def test_top_level_shares_add_up_with_the_small_ones_summed_up() -> None:
     start = lines.index(row(lines, "batch wait"))
     end = lines.index(row(lines, "training window"))
     tops = [line for line in lines[start:end] if re.match(r"  \w", line)]
-    shares = [float(found[1]) for line in tops if (found := re.search(r"(\d+\.\d) %  ", line))]
+    shares = [float(found[1]) for line in tops if (found := re.search(r"(\d+\.\d)%  ", line))]
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
     assert "others, each under 0.5%" in "\n".join(tops)
     assert "checkpoint writes" not in "\n".join(lines)

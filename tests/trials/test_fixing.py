@@ -96,7 +96,7 @@ def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path, monkeypatch:
     assert machine.calls[:9] == [{}, {}, workers, workers, {}, workers, both, both, workers]
     assert machine.calls[-4:] == [{}, workers, workers, {}]
     text = "\n".join(lines(found))
-    assert "Proved: 1.80x" in text and "flatout run --set num_workers=4 -- python train.py" in text
+    assert "Proved: 1.80x" in text and "flatout apply --set num_workers=4 -- python train.py" in text
     assert max(map(len, text.splitlines())) <= 80
     shown = json.loads(json.dumps(to_dict(found)))
     assert shown["proof"]["speedup"] == pytest.approx(1.8, rel=0.01) and shown["kept"][0]["remedy"] == "workers"
@@ -216,7 +216,7 @@ def test_a_plan_of_dropped_remedies_is_left_out_and_one_with_some_says_so(
     machine.plans = (bundle("do workers"), replace(bundle("do workers", "do more"), name="moderate"))
     found = fixed(tmp_path)
     assert [plan.name for plan in found.plans] == ["moderate"]
-    text = "\n".join(lines(found, plans={"moderate": Export("flatout run")}))
+    text = "\n".join(lines(found, plans={"moderate": Export("flatout apply")}))
     assert 'But its trial, above, ended with "dropped": do workers' in text
     assert to_dict(found)["plans"][0]["dropped"] == ["do workers"]
 

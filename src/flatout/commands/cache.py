@@ -42,8 +42,7 @@ def cache(
     from flatout.stage.destination.space import check_room
     from flatout.units import parse_size
 
-    check_command(command or [])
-    assert command, "checked just now"
+    command = list(check_command(command, "flatout cache --from SLOW --at FAST"))
     if folder is None or at is None:
         missing = "--from is missing: name the slow folder" if folder is None else "--at is missing: name a fast disk"
         raise UsageError(f"{missing}, as in flatout cache --from /mnt/s3/set --at /nvme/cache -- python train.py")

@@ -1,15 +1,17 @@
-"""``flatout predict``: probabilities of images by a trained run."""
+"""``flatout infer``: class probabilities of images by a trained run."""
 
 from __future__ import annotations
 
-import json as json_format
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flatout.commands.options import AsJson
 
-def predict(
+
+def infer(
     run: Annotated[
         Path, typer.Argument(help="Folder that `flatout train` wrote, or a checkpoint in it.", show_default=False)
     ],
@@ -24,13 +26,13 @@ def predict(
         ),
     ] = None,
     mirrored: Annotated[bool, typer.Option("--mirrored", help="Mean of each image and its mirror image.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="What was done, as JSON on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a table of class probabilities, one line an id.
 
     The classes come from the run, not from the folder. Of a run with folds the models' probabilities are averaged.
 
-    Example: flatout predict .flatout/trainings/demo-1 --data test --output submission.csv
+    Example: flatout infer .flatout/trainings/demo-1 --data test --output submission.csv
     """
     from flatout import extras
 
@@ -52,9 +54,9 @@ def predict(
         ) from None
     write_submission(output, source, trained[0].classes, made.probabilities, trained[0].recipe.data.id_column)
     probabilities = made.probabilities
-    if json:
+    if as_json:
         print(
-            json_format.dumps(
+            json.dumps(
                 {"images": len(probabilities), "models": len(trained), "classes": len(trained[0].classes),
                  "undecodable": [image.where for image in made.bad], "output": str(output)}
             )
