@@ -9,8 +9,9 @@ import re
 import pytest
 from rich.cells import cell_len
 
+from flatout.report.outline import ledger_rows
 from flatout.report.terminal import MIN_WIDTH, print_report, render
-from flatout.results import Account, Cause, Diagnosis, Epoch, Evidence, Gain
+from flatout.results import Account, Cause, Diagnosis, Epoch, Evidence, Gain, Line
 from tests.report import diagnoses
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -271,3 +272,14 @@ def test_without_utf8_the_report_is_ascii(terminal: pytest.MonkeyPatch) -> None:
 def test_a_narrow_terminal_gets_narrow_lines(terminal: pytest.MonkeyPatch) -> None:
     terminal.setenv("COLUMNS", "64")
     assert max(cell_len(line) for line in ANSI.sub("", printed(tty=True)).splitlines()) <= 64
+
+
+def test_a_line_of_code_stands_once_in_its_account() -> None:
+    line = Line("/home/me/train.py", 12, "", "", 30.0)
+    child = Account("host_other.train.py:12", "train.py:12", 30.0, 0.3, lines=(line,))
+    account = Account("host_other", "other code", 40.0, 0.4, (child,), (line,))
+    whole = diagnoses.healthy().ledger
+    assert whole is not None
+    ledger = dataclasses.replace(whole, accounts=(account,))
+    rows = [row.label for row in ledger_rows(ledger)]
+    assert rows == ["other code", "train.py:12", "unaccounted"]

@@ -24,7 +24,7 @@ def apply(
 
     Your files stay as they are. A setting that cannot be applied is reported at the end and never stops the training.
 
-    Example: flatout apply --set num_workers=4 --set pin_memory=true -- python train.py
+    Example: flatout apply --set num_workers=4 -- python train.py
     """
     from flatout.errors import CommandError
     from flatout.runner.command import check_command, injecting_environment

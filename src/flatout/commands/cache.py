@@ -19,7 +19,7 @@ import typer
 def cache(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND...", help="The training command, just as you run it.", show_default=False),
+        typer.Argument(metavar="-- COMMAND", help="The training command, just as you run it.", show_default=False),
     ] = None,
     folder: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="The slow place.")] = None,
     at: Annotated[Path | None, typer.Option("--at", metavar="DIR", help="Where copies are kept.")] = None,

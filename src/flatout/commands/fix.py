@@ -43,7 +43,9 @@ StageTo = Annotated[
 
 def fix(
     command: Command = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="For everything: 10m, 1h30m.")] = "10m",
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="Time for everything, such as 1h30m.")
+    ] = "10m",
     allow: Allow = None,
     seconds: Annotated[str | None, seconds_option("80 steps, 3s to 30s")] = None,
     config: Config = None,

@@ -13,26 +13,32 @@ from flatout.commands.options import AsJson
 
 def infer(
     run: Annotated[
-        Path, typer.Argument(help="Folder that `flatout train` wrote, or a checkpoint in it.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Folder that `flatout train` wrote, or a checkpoint in it.", show_default=False
+        ),
     ],
     data: Annotated[str, typer.Option("--data", metavar="PLACE", help="A folder, packed set or store address.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The table.")] = Path("submission.csv"),
-    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at once.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images per batch.")
+    ] = None,
     skip_bad: Annotated[
         bool | None,
         typer.Option(
             "--skip-bad/--stop-at-bad",
-            help="An image that cannot be decoded: equal probabilities, or an error; default: as in the training.",
+            help="Images that cannot be decoded get equal probabilities, or are an error. Default: as in the training.",
         ),
     ] = None,
-    mirrored: Annotated[bool, typer.Option("--mirrored", help="Mean of each image and its mirror image.")] = False,
+    mirrored: Annotated[bool, typer.Option("--mirrored", help="Average each image with its mirror image.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a table of class probabilities, one line an id.
+    """Write a table of class probabilities, one line per id.
 
-    The classes come from the run, not from the folder. Of a run with folds the models' probabilities are averaged.
+    The classes come from the run, not from the folder. For a run with folds, the models' probabilities are
+    averaged.
 
-    Example: flatout infer .flatout/trainings/demo-1 --data test --output submission.csv
+    Example: flatout infer .flatout/trainings/demo-1 --data test
     """
     from flatout import extras
 

@@ -23,13 +23,17 @@ TIMED_STEPS = 5  # after the first, which also warms up: how long the rest takes
 
 
 def lr_find(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe or a YAML file.", show_default=False)],
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A shipped recipe or a YAML file.", show_default=False)
+    ],
     data: Data = None,
-    min_lr: Annotated[float, typer.Option("--min-lr", help="The first learning rate.")] = 1e-5,
-    max_lr: Annotated[float, typer.Option("--max-lr", help="The last learning rate.")] = 10.0,
+    min_lr: Annotated[float, typer.Option("--min-lr", metavar="LR", help="The first learning rate.")] = 1e-5,
+    max_lr: Annotated[float, typer.Option("--max-lr", metavar="LR", help="The last learning rate.")] = 10.0,
     num_training: Annotated[int, typer.Option("--num-training", metavar="N", help="Number of training steps.")] = 100,
     settings: RecipeSettings = None,
-    plot: Annotated[Path, typer.Option("--plot", metavar="FILE", help="Where the plot goes.")] = Path("lr_range.png"),
+    plot: Annotated[Path, typer.Option("--plot", metavar="FILE", help="Where to save the plot.")] = Path(
+        "lr_range.png"
+    ),
     write: Annotated[bool, typer.Option("--write", help="Write the suggestion into the recipe file.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -12,7 +12,7 @@ FIXES_DIR = Path(".flatout/fixes")
 
 Command = Annotated[
     list[str] | None,
-    typer.Argument(metavar="-- COMMAND...", help="The training command, just as you run it.", show_default=False),
+    typer.Argument(metavar="-- COMMAND", help="The training command, just as you run it.", show_default=False),
 ]
 RunsDir = Annotated[
     Path, typer.Option("--runs-dir", metavar="FOLDER", help="Where runs are recorded.", show_default=True)
@@ -28,12 +28,12 @@ def seconds_option(default: str | None) -> Any:
     return typer.Option(
         "--seconds",
         metavar="TIME",
-        help=f"Measure each run this long after its first step: 90, 90s, 5m.{said}",
+        help=f"Measure for this long after the first step: 90, 90s, 5m.{said}",
         show_default=default is None,
     )
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for scripts.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a GitHub-flavoured Markdown page.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Output = Annotated[

@@ -50,7 +50,12 @@ TrainingFolder = Annotated[
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="A shipped recipe (`flatout recipes` lists them) or a YAML file.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A shipped recipe (`flatout recipes` lists them) or a YAML file.",
+            show_default=False,
+        ),
     ],
     data: Data = None,
     epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", help="Passes over the data.")] = None,
@@ -61,8 +66,12 @@ def train(
     allow_changes: AllowChanges = None,
     output: TrainingFolder = None,
     no_wandb: Annotated[bool, typer.Option("--no-wandb", help="Turn Weights & Biases off.")] = False,
-    wandb_project: Annotated[str | None, typer.Option("--wandb-project", metavar="NAME", help="Its project.")] = None,
-    wandb_name: Annotated[str | None, typer.Option("--wandb-name", metavar="NAME", help="Its run name.")] = None,
+    wandb_project: Annotated[
+        str | None, typer.Option("--wandb-project", metavar="NAME", help="Weights & Biases project.")
+    ] = None,
+    wandb_name: Annotated[
+        str | None, typer.Option("--wandb-name", metavar="NAME", help="Weights & Biases run name.")
+    ] = None,
     record: Annotated[
         bool, typer.Option("--record/--no-record", help="Record where the time goes, for `flatout report`.")
     ] = True,
@@ -74,7 +83,7 @@ def train(
     Checkpoints, metrics.csv, the resolved recipe and the class names go to one folder. Under torchrun the same
     command trains on several GPUs.
 
-    Example: flatout train imagenet100-resnet50 --data /mnt/nvme/imagenet --epochs 10
+    Example: flatout train imagenet100-resnet50 --data /mnt/nvme/imagenet
     """
     from flatout import extras
 

@@ -94,7 +94,7 @@ def _rows(
 def _own_lines(account: Account) -> list[Line]:
     """Its hot lines, but those that stand as a child of it, or that it is itself."""
     told = {(line.file, line.line) for child in account.children for line in child.lines}
-    itself = {(line.file, line.line) for line in account.lines if account.label.startswith(f"{_place(line)} ")}
+    itself = {(line.file, line.line) for line in account.lines if f"{account.label} ".startswith(f"{_place(line)} ")}
     return [line for line in account.lines if (line.file, line.line) not in told | itself]
 
 
