@@ -248,3 +248,15 @@ def test_only_the_command_of_a_run_is_shortened() -> None:
 def test_the_default_folder_is_the_one_that_runs_are_recorded_in(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["runs", "--help"])
     assert str(RUNS_FOLDER) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["profile", "ceilings", "memory", "fix", "apply"])
+def test_a_missing_training_command_is_told_with_the_command_that_misses_it(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert cli.main([command]) == 2
+    assert f"such as `flatout {command} -- python train.py`" in capsys.readouterr().err
+    assert cli.main([command, "--", "./train.py"]) == 126
+    assert f"write `flatout {command} -- python ./train.py`" in capsys.readouterr().err

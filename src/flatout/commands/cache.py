@@ -69,7 +69,7 @@ def cache(
             print(json_format.dumps(dict.fromkeys(COUNTS, 0) | {"budget": bytes_, "exit_code": code}), file=sys.stderr)
         raise typer.Exit(code) from None
     try:
-        check_room(at, max(bytes_ - kept.counts()["used"], 0))
+        check_room(at, max(bytes_ - kept.counts()["used"], 0), advice="choose another disk or a smaller --budget")
     except UsageError:
         kept.end()
         _remove(made)

@@ -40,7 +40,7 @@ class Comparison:
     def accounts(self) -> list[tuple[str, float, float]]:
         """(account, seconds of A, seconds of B) over 1,000 samples, largest difference first."""
         a, b = middle(self.a), middle(self.b)
-        rows = [(id, a.seconds_of(id, AMOUNT), b.seconds_of(id, AMOUNT)) for id in ACCOUNTS]
+        rows = [(name, a.seconds_of(name, AMOUNT), b.seconds_of(name, AMOUNT)) for name in ACCOUNTS]
         least = _WORTH_SHOWING * AMOUNT / a.rate
         return sorted((row for row in rows if abs(row[2] - row[1]) >= least), key=lambda row: -abs(row[2] - row[1]))
 
