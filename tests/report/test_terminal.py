@@ -144,7 +144,7 @@ def test_causes_keep_their_rank_with_share_confidence_and_evidence() -> None:
 
 def test_a_hidden_cause_names_what_hides_it() -> None:
     text = "\n".join(lines_of(diagnoses.starved()))
-    hidden = text.index("Hidden by storage_latency, look again when that is gone:")
+    hidden = text.index("Hidden by storage_latency; check again once that is fixed:")
     assert text.index("(device_sync)") > hidden
     assert "3. " not in text[hidden : text.index("What to do")]
 
@@ -157,7 +157,7 @@ def test_a_gain_is_called_predicted_and_has_its_interval_class_risk_and_memory()
 
 def test_a_remedy_of_about_one_is_listed_apart() -> None:
     text = "\n".join(lines_of(diagnoses.starved()))
-    assert text.index("Would change little now:") < text.index("train in bfloat16 (autocast)")
+    assert text.index("Little effect now:") < text.index("train in bfloat16 (autocast)")
     assert "predicted 1.01x (1.00-1.02)" in text
 
 

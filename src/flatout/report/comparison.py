@@ -29,8 +29,8 @@ def lines(comparison: Comparison) -> list[str]:
         f"  {'':34}{'A':>12}{'B':>12}",
         f"  {a.unit:34}{a.rate:12,.1f}{b.rate:12,.1f}   {factor(comparison.ratio.factor)}",
         f"  {'median step':34}{duration(a.ledger.steps.median_s):>12}{duration(b.ledger.steps.median_s):>12}",
-        f"  {'slowest twentieth of the steps':34}"
-        f"{'> ' + duration(a.ledger.steps.p95_s):>12}{'> ' + duration(b.ledger.steps.p95_s):>12}",
+        f"  {'95th percentile of the steps':34}"
+        f"{duration(a.ledger.steps.p95_s):>12}{duration(b.ledger.steps.p95_s):>12}",
     ]
     rows = [
         f"  {LABELS[account]:34}{duration(a_s):>12}{duration(b_s):>12}   {_signed(b_s - a_s)}"
@@ -46,7 +46,7 @@ def verdict(comparison: Comparison) -> str:
     ratio = comparison.ratio
     interval = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}"
     if not ratio.resolved:
-        return f"No difference is resolved: B runs at {factor(ratio.factor)} of A ({interval})."
+        return f"Indistinguishable at 90%: B runs at {factor(ratio.factor)} of A ({interval})."
     if ratio.factor > 1:
         return f"B is faster: {factor(ratio.factor)} ({interval})."
     return f"B is slower: {factor(ratio.factor)} of A ({interval})."

@@ -87,7 +87,7 @@ def _causes(diagnosis: Diagnosis) -> list[str]:
         if cause.evidence:
             blocks.append(_bullets(_text(evidence.text) for evidence in cause.evidence))
     for hider, causes in hidden.items():
-        blocks.append(f"Hidden by {_code(hider)}, look again when that is gone:")
+        blocks.append(outline.HIDDEN.format(cause=_code(hider)))
         blocks.append(_bullets(f"{_text(one.title)} ({_code(one.id)}): {percent(one.share)}" for one in causes))
     return blocks
 
@@ -112,11 +112,11 @@ def _remedies(diagnosis: Diagnosis) -> list[str]:
         ]
         blocks.append(_table(header, rows, "rlrlll"))
         blocks += [
-            f"{rank}. {_code(remedy.how)}<br>Rests on {_text(remedy.basis)}"
+            f"{rank}. {_code(remedy.how)}<br>Based on {_text(remedy.basis)}"
             for rank, remedy in enumerate(paying, start=1)
         ]
     if not_paying:
-        blocks.append("Would change little now:")
+        blocks.append(outline.LITTLE_EFFECT)
         blocks.append(_bullets(f"{_text(one.title)}: predicted {interval(one.gain)}" for one in not_paying))
     legend = outline.class_legend(paying)
     return [*blocks, _text(legend)] if legend else blocks

@@ -160,7 +160,7 @@ def _causes(page: Page, diagnosis: Diagnosis) -> None:
             page.paragraph(evidence.text, indent=indent, mark="- ")
     for hider, causes in hidden.items():
         page.blank()
-        page.paragraph(f"Hidden by {hider}, look again when that is gone:")
+        page.paragraph(outline.HIDDEN.format(cause=hider))
         for cause in causes:
             page.paragraph(f"{cause.title} ({cause.id})", mark="- ", aside=percent(cause.share))
 
@@ -189,10 +189,10 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
         else:
             page.paragraph(figures, indent=indent, style="green")
         page.paragraph(remedy.how, indent=indent)
-        page.paragraph(f"Rests on {remedy.basis}", indent=indent, style=DIM)
+        page.paragraph(f"Based on {remedy.basis}", indent=indent, style=DIM)
     if not_paying:
         page.blank()
-        page.paragraph("Would change little now:")
+        page.paragraph(outline.LITTLE_EFFECT)
         for remedy in not_paying:
             page.paragraph(remedy.title, indent=MARGIN, mark="- ", aside=f"predicted {interval(remedy.gain)}")
     legend = outline.class_legend(paying)
