@@ -106,6 +106,18 @@ def test_percent_never_rounds_to_nothing_or_to_all(fraction: float, text: str) -
 
 
 @pytest.mark.parametrize(
+    ("fraction", "text"), [(0.5, "50.0%"), (0.00001, "0.0%"), (1, "100.0%"), (math.nan, "unknown")]
+)
+def test_percent_of_a_column_has_as_many_decimals_in_each_row(fraction: float, text: str) -> None:
+    assert units.percent(fraction, decimals=1) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 workers"), (1, "1 worker"), (1200, "1,200 workers")])
+def test_a_count_agrees_with_its_noun(count: int, text: str) -> None:
+    assert units.counted(count, "worker") == text
+
+
+@pytest.mark.parametrize(
     ("gain", "text"),
     [
         (Gain(2.1, 1.8, 2.4), "2.1x (1.8-2.4)"),
