@@ -52,7 +52,7 @@ def test_a_wrong_option_is_refused_before_anything_starts(
 
 
 def test_no_command_says_where_to_write_one(tmp_path: Path) -> None:
-    refused(profile(tmp_path), 2, "no command", "flatout profile -- python train.py")
+    refused(profile(tmp_path), 2, "no training command", "flatout profile -- python train.py")
 
 
 def test_a_command_that_is_not_found_ends_as_in_a_shell(tmp_path: Path) -> None:
