@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
 from flatout import __version__, record
 from flatout.errors import CommandError, UsageError
@@ -67,8 +68,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"flatout {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["profile", "report", "runs"])
-def test_every_option_of_a_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", sorted(getattr(typer.main.get_command(cli.app), "commands", {})))
+def test_the_help_of_each_command_has_an_example_and_fits(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, "--help"]) == 0
     text = capsys.readouterr().out
     assert f"Example: flatout {command}" in text

@@ -10,6 +10,14 @@ import typer
 
 from flatout.commands.options import AsJson
 
+SkipBad = Annotated[
+    bool | None,
+    typer.Option(
+        "--skip-bad/--stop-at-bad",
+        help="Images that cannot be decoded get equal probabilities, or are an error. Default: as in the training.",
+    ),
+]
+
 
 def infer(
     run: Annotated[
@@ -23,13 +31,7 @@ def infer(
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images per batch.")
     ] = None,
-    skip_bad: Annotated[
-        bool | None,
-        typer.Option(
-            "--skip-bad/--stop-at-bad",
-            help="Images that cannot be decoded get equal probabilities, or are an error. Default: as in the training.",
-        ),
-    ] = None,
+    skip_bad: SkipBad = None,
     mirrored: Annotated[bool, typer.Option("--mirrored", help="Average each image with its mirror image.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatout.commands.options import AsJson, Data, RecipeSettings
+from flatout.commands.options import AsJson, Data, RecipeName, RecipeSettings
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ TIMED_STEPS = 5  # after the first, which also warms up: how long the rest takes
 
 
 def lr_find(
-    recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A shipped recipe or a YAML file.", show_default=False)
-    ],
+    recipe: RecipeName,
     data: Data = None,
     min_lr: Annotated[float, typer.Option("--min-lr", metavar="LR", help="The first learning rate.")] = 1e-5,
     max_lr: Annotated[float, typer.Option("--max-lr", metavar="LR", help="The last learning rate.")] = 10.0,

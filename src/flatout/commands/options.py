@@ -43,6 +43,12 @@ Output = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")]
 
 # Of a recipe.
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="A shipped recipe (`flatout recipes` lists them) or a YAML file.", show_default=False
+    ),
+]
 Data = Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="Where the images are.")]
 RecipeSettings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; may be repeated.")

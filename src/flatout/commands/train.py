@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatout.commands.options import AsJson, Data, Quiet, RecipeSettings
+from flatout.commands.options import AsJson, Data, Quiet, RecipeName, RecipeSettings
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -46,17 +46,11 @@ TrainingFolder = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FOLDER", help=f"Checkpoints and metrics. Default: {RUNS}/RECIPE-N."),
 ]
+Record = Annotated[bool, typer.Option("--record/--no-record", help="Record where the time goes, for `flatout report`.")]
 
 
 def train(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE",
-            help="A shipped recipe (`flatout recipes` lists them) or a YAML file.",
-            show_default=False,
-        ),
-    ],
+    recipe: RecipeName,
     data: Data = None,
     epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", help="Passes over the data.")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", help="Images per step.")] = None,
@@ -72,9 +66,7 @@ def train(
     wandb_name: Annotated[
         str | None, typer.Option("--wandb-name", metavar="NAME", help="Weights & Biases run name.")
     ] = None,
-    record: Annotated[
-        bool, typer.Option("--record/--no-record", help="Record where the time goes, for `flatout report`.")
-    ] = True,
+    record: Record = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
