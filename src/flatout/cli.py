@@ -45,7 +45,7 @@ _LONG_WORD = re.compile(rf"\S{{{3 * _KEPT},}}")
 MEASURE = "Measure"
 IMPROVE = "Improve"
 READ = "Read"
-DATA = "Bring data near"
+DATA = "Data"
 TRAIN = "Train"
 
 EXAMPLE = "Example:\n  flatout profile --steps 200 -- python train.py --epochs 1"

@@ -20,7 +20,7 @@ def apply(
     ] = None,
     names: Annotated[bool, typer.Option("--list", help="List the settings, and end.")] = False,
 ) -> None:
-    """Run a training with settings applied, unrecorded.
+    """Run a training with settings applied, without recording it.
 
     Your files stay as they are. A setting that cannot be applied is reported at the end and never stops the training.
 

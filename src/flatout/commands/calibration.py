@@ -10,7 +10,7 @@ from flatout.commands.options import FIXES_DIR, AsJson, FixesDir
 
 
 def calibration(as_json: AsJson = False, fixes_dir: FixesDir = FIXES_DIR) -> None:
-    """Show how good predictions were: each trial scores its own.
+    """Compare predicted gains with measured ones, over all trials.
 
     The error is |predicted / measured - 1| of the factors on samples/s. A well-calibrated interval holds the measured
     factor in four of five trials.

@@ -17,7 +17,7 @@ def ceilings(
     runs_dir: RunsDir = RUNS_DIR,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how fast device and data path are alone.
+    """Measure how fast the device and the data path are alone.
 
     Three short runs of the unchanged command: as it is; with its first batches replayed, so that none is waited for;
     and with the loader alone, first on new batches, then on the same ones again. Files are not changed.

@@ -33,7 +33,7 @@ def compare(
     runs_dir: RunsDir = RUNS_DIR,
     quiet: Quiet = False,
 ) -> None:
-    """Say which of two trainings is faster, and by how much.
+    """Compare two trainings: which is faster, and by how much.
 
     Two recorded runs are read as they are. Two commands give the surer answer: they are run in turn, A B, B A, A B,
     each for 20 s unless told otherwise. Rates count samples, waits included, so that different batch sizes compare.

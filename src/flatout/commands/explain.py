@@ -20,7 +20,7 @@ def explain(
     markdown: Markdown = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a cause means, how it is found, and what to do.
+    """Explain a cause: what it means, how it is found, what to do.
 
     Example: flatout explain storage_latency
     """

@@ -39,7 +39,7 @@ def profile(
     first_step_within: FirstStepWithin = "10m",
     quiet: Quiet = False,
 ) -> None:
-    """Record a training command and say where its time goes.
+    """Record a training command and show where its time goes.
 
     The command runs unchanged: nothing in your files is edited. When enough was measured, the whole process tree is
     ended and the report is shown. Ctrl-C ends it earlier, with a report.
