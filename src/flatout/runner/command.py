@@ -31,7 +31,7 @@ def check_command(command: Sequence[str] | None, invocation: str = "flatout prof
     if os.environ.get("FLATOUT_RUN"):
         raise UsageError(
             f"this command is itself being recorded (into {os.environ['FLATOUT_RUN']}): "
-            f"leave out the `{invocation}` inside it, or the flatout around it"
+            "leave out the flatout inside it, or the one around it"
         )
     program = command[0]
     if shutil.which(program):
