@@ -130,7 +130,7 @@ def _checked(path: Path, checkpoint: Any, recipe: Recipe, data: ImageData, allow
             "give what it was trained by until the epoch ends"
         )
     same_batch = "training.batch_size" not in different
-    records = checkpoint["callbacks"]["Books"]["records"]
+    records = checkpoint["callbacks"]["FitHistory"]["records"]
     return Start(
         path,
         tuple(EpochRecord(**record) for record in records),
