@@ -18,7 +18,7 @@ help:
 	@echo "make test-serial  the slow tests that measure, one at a time"
 	@echo "make test-pythons  the tests on 3.11, 3.12 and 3.13, and the probe on 3.9, where they are installed (QUICK=1: a part)"
 	@echo "make coverage   the tests but the serial ones; names functions that no test enters"
-	@echo "make lint       ruff, codespell, mypy, and whether torch and the like have every name that is used"
+	@echo "make lint       ruff, codespell, mypy, the layers, and whether torch and the like have every name that is used"
 	@echo "make bench      the benchmarks (BENCH=overhead: only that one)"
 	@echo "make gpu-check  on a machine with a GPU, 40 minutes: writes docs/measurements/gpu.md (ARGS=--dry-run)"
 	@echo "make changelog  move the pieces of news in changes/ into CHANGELOG.md"
@@ -65,6 +65,7 @@ lint: $(READY)
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m codespell_lib .
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
 
 bench: $(READY)
@@ -80,5 +81,5 @@ release: $(READY)
 	@$(BIN)/python scripts/release.py $(ARGS)
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -path "./$(VENV)" -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,7 +28,7 @@ class Prediction:
 class Reading:
     """What the comparison needs of one report."""
 
-    rate_sps: float  # the wait included
+    rate_sps: float  # waits included
     median_step_s: float
     wait_share: float | None  # of the measured window; None: the report has no such account
     causes: tuple[tuple[str, str], ...]  # (id, title) in rank order

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
 from flatout import __version__, cli, record
-from flatout.commands.runs import table
 from flatout.errors import CommandError, UsageError
 from flatout.record import RUNS_FOLDER, RunEntry
 from flatout.report.json_report import render_json
+from flatout.report.runs import table
 from flatout.results import Diagnosis
 from tests.report import diagnoses
 
@@ -63,8 +64,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"flatout {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["profile", "report", "runs"])
-def test_every_option_of_a_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", sorted(getattr(typer.main.get_command(cli.app), "commands", {})))
+def test_the_help_of_each_command_has_an_example_and_fits(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, "--help"]) == 0
     text = capsys.readouterr().out
     assert f"Example: flatout {command}" in text
@@ -152,7 +153,7 @@ def test_a_reader_that_goes_away_is_no_error(saved: Path) -> None:
 
 def test_report_renders_the_latest_run_again(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "--runs-dir", str(saved)]) == 0
-    assert capsys.readouterr().out.startswith("The GPU waits for data 79 % of the time")
+    assert capsys.readouterr().out.startswith("The GPU waits for data 79% of the time")
 
 
 def test_report_of_an_unknown_run_names_what_there_is(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,3 +245,15 @@ def test_only_the_command_of_a_run_is_shortened() -> None:
 def test_the_default_folder_is_the_one_that_runs_are_recorded_in(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["runs", "--help"])
     assert str(RUNS_FOLDER) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["profile", "ceilings", "memory", "fix", "apply"])
+def test_a_missing_training_command_is_told_with_the_command_that_misses_it(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert cli.main([command]) == 2
+    assert f"such as `flatout {command} -- python train.py`" in capsys.readouterr().err
+    assert cli.main([command, "--", "./train.py"]) == 126
+    assert f"write `flatout {command} -- python ./train.py`" in capsys.readouterr().err

@@ -31,13 +31,13 @@ VALUES = {
 # What stands for a command's own arguments: nothing that exists, so that no work begins.
 ARGUMENTS = {
     "profile": ["--", "no-such-program"], "ceilings": ["--", "no-such-program"], "memory": ["--", "no-such-program"],
-    "fix": ["--", "no-such-program"], "run": ["--", "no-such-program"], "cache": ["--", "no-such-program"],
+    "fix": ["--", "no-such-program"], "apply": ["--", "no-such-program"], "cache": ["--", "no-such-program"],
     "calibration": [], "compare": ["no-run-a", "no-run-b"], "report": ["no-run"], "explain": ["no-cause"], "runs": [],
     "stage": ["/nonexistent/source", "target"], "mount": ["nonexistent-bucket", "/nonexistent/folder"],
     "unmount": ["/nonexistent/folder"], "storage": ["/nonexistent/folder"], "recipes": ["no-recipe"],
-    "train": ["no-recipe"], "lr-find": ["no-recipe"], "predict": ["no-training"],
+    "train": ["no-recipe"], "lr-find": ["no-recipe"], "infer": ["no-training"],
 }  # fmt: skip
-REQUIRED = {"cache": ["--from", "a-folder", "--at", "cached"], "predict": ["--data", "a-folder", "--output", "o.csv"]}
+REQUIRED = {"cache": ["--from", "a-folder", "--at", "cached"], "infer": ["--data", "a-folder", "--output", "o.csv"]}
 
 
 def valued_options() -> Iterator[tuple[str, str]]:
@@ -81,7 +81,7 @@ def test_a_value_that_nobody_means_is_one_line(
 
 
 @pytest.mark.parametrize("name", VALUES.values(), ids=VALUES)
-@pytest.mark.parametrize("command", ["report", "explain", "train", "predict", "unmount"])
+@pytest.mark.parametrize("command", ["report", "explain", "train", "infer", "unmount"])
 def test_a_name_that_nobody_means_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str, name: str
 ) -> None:

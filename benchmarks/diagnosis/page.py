@@ -10,7 +10,7 @@ from scenarios import FIXED, ORIGINAL, USUAL, Scenario
 from scoring import Gain, Key, Results, facts, gains, judge, misses
 from tools import FLATOUT, TRACEML, TRAIN_DOCTOR, VERSIONS
 
-GOALS = "at least 90 % first, at least 98 % among the first three, no false alarm, unaccounted time under 3 %"
+GOALS = "at least 90% first, at least 98% among the first three, no false alarm, unaccounted time under 3%"
 
 
 def page(scenarios: list[Scenario], results: Results, seconds: float) -> str:

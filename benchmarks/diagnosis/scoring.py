@@ -83,11 +83,11 @@ def gains(scenarios: list[Scenario], results: Results, variant: str = FIXED) -> 
 
 
 def share(flags: Iterable[bool]) -> str:
-    """As 34 of 36 (94 %)."""
+    """As 34 of 36 (94%)."""
     values = list(flags)
     if not values:
         return "none"
-    return f"{sum(values)} of {len(values)} ({100 * sum(values) / len(values):.0f} %)"
+    return f"{sum(values)} of {len(values)} ({100 * sum(values) / len(values):.0f}%)"
 
 
 def facts(scenarios: list[Scenario], results: Results, tool: str) -> list[tuple[str, str]]:
@@ -125,7 +125,7 @@ def _own(scenarios: list[Scenario], results: Results, judged: list[Judged]) -> l
         rows.append(
             (
                 "unaccounted time",
-                f"median {statistics.median(unaccounted):.1%}, most {max(unaccounted):.1%}, {over} over 3 %",
+                f"median {statistics.median(unaccounted):.1%}, most {max(unaccounted):.1%}, {over} over 3%",
             )
         )
     if right:

@@ -42,7 +42,7 @@ def _account(bench: Bench, case: tuple[float, ...]) -> Row:
     cells += [f"{truth['step']:.2f} / {1000 * ledger['window_s'] / count:.2f}"]
     # Without kernels the phases take what the host takes for them; only the whole is known.
     whole = abs(1000 * ledger["window_s"] / count / truth["step"] - 1)
-    cells.append(f"{100 * max(worst, whole):.1f} %")
+    cells.append(f"{100 * max(worst, whole):.1f}%")
     return Row(cells, max(worst, whole) <= WITHIN)
 
 
@@ -64,14 +64,14 @@ def _cost(bench: Bench, size: tuple[int, int, int]) -> Row:
     if not bare:
         raise Failed("no round")
     added = statistics.median(ours / plain - 1 for ours, plain in zip(profiled, bare, strict=True))
-    cells = [f"{statistics.median(bare):.3f}", f"{statistics.median(profiled):.3f}", f"{100 * added:+.2f} %"]
+    cells = [f"{statistics.median(bare):.3f}", f"{statistics.median(profiled):.3f}", f"{100 * added:+.2f}%"]
     return Row(cells, added <= MOST_COST)
 
 
 ACCOUNTS = Section(
     "accounts",
     "Device time of each phase, against kernels of a known length (ms a step: measured alone / in the ledger)",
-    f"each within {100 * WITHIN:.0f} %",
+    f"each within {100 * WITHIN:.0f}%",
     3,
     (*PHASES, "step", "largest error"),
     _accounts,
@@ -79,7 +79,7 @@ ACCOUNTS = Section(
 COST = Section(
     "cost",
     "What the probe costs (ms a step)",
-    f"at most {100 * MOST_COST:.0f} %",
+    f"at most {100 * MOST_COST:.0f}%",
     4,
     ("bare", "profiled", "added"),
     _costs,

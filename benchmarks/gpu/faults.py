@@ -47,7 +47,7 @@ def _expected(fault: str) -> str:
 
 def _accounts(report: dict[str, Any]) -> str:
     largest = sorted(report["ledger"]["accounts"], key=lambda account: -account["seconds"])[:3]
-    return ", ".join(f"{account['id']} {100 * account['share']:.0f} %" for account in largest)
+    return ", ".join(f"{account['id']} {100 * account['share']:.0f}%" for account in largest)
 
 
 FAULTS = Section(

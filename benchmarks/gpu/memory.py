@@ -40,14 +40,14 @@ def _network(bench: Bench, name: str, batch_size: int, size: int) -> Row:
     predicted = max(line["base_bytes"] + line["slope_bytes"] * larger, line["least_bytes"])
     held = bench.result(bench.script("network.py", name, larger, size))["peak_bytes"]
     error = predicted / held - 1
-    cells = [str(larger), f"{predicted / 2**20:,.0f}", f"{held / 2**20:,.0f}", f"{100 * error:+.1f} %"]
+    cells = [str(larger), f"{predicted / 2**20:,.0f}", f"{held / 2**20:,.0f}", f"{100 * error:+.1f}%"]
     return Row(cells, abs(error) <= WITHIN)
 
 
 MEMORY = Section(
     "memory",
     "Memory of a step, predicted from a third and two thirds of the batch, against max_memory_allocated (MiB)",
-    f"within {100 * WITHIN:.0f} %",
+    f"within {100 * WITHIN:.0f}%",
     7,
     ("batch", "predicted", "held", "error"),
     _items,

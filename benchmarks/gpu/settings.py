@@ -47,7 +47,7 @@ def _setting(bench: Bench, name: str, plain: list[dict[str, Any]]) -> Row:
         plain.append(bench.result(command))
     wanted, expected = SETTINGS[name]
     words = [word for key, value in wanted.items() for word in ("--set", f"{key}={_written(value)}")]
-    out, said = bench.run(bench.flatout("run", *words, "--", *command))
+    out, said = bench.run(bench.flatout("apply", *words, "--", *command))
     seen = found_result(out + said)
     refused = [line for line in said.splitlines() if "could not be set" in line]
     if refused:

@@ -27,7 +27,7 @@ from flatout.predict.whatif import Wanted, WhatIf  # noqa: E402
 from flatout.results import Gain  # noqa: E402
 
 DATA = Path(__file__).resolve().parent.parent.parent / "build" / "prediction"
-GOAL = "median of the error at most 10 %, intervals hold 75 to 90 %"
+GOAL = "median of the error at most 10%, intervals hold 75 to 90%"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def page(rows: Sequence[Row], seconds: float, rounds: int) -> str:
         "## Figures",
         "",
         *_table(
-            ("", "predictions", "median error", "90 %", "intervals hold", "model of means: median error"),
+            ("", "predictions", "median error", "90%", "intervals hold", "model of means: median error"),
             [
                 _figures("all", rows),
                 *(
@@ -124,7 +124,7 @@ def page(rows: Sequence[Row], seconds: float, rounds: int) -> str:
         "## By what was changed",
         "",
         *_table(
-            ("", "predictions", "median error", "90 %", "intervals hold", "model of means: median error"),
+            ("", "predictions", "median error", "90%", "intervals hold", "model of means: median error"),
             [_figures(what, [row for row in rows if row.what == what]) for what in dict.fromkeys(r.what for r in rows)],
         ),
         "## Every prediction",

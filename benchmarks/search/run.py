@@ -41,7 +41,7 @@ GRIDS = (
     "skewed",
     "batches",
 )  # of settings that a user has, 12 or more
-GOAL = "97 % of the grid's best rate in at most a quarter of the grid's time"
+GOAL = "97% of the grid's best rate in at most a quarter of the grid's time"
 Table = dict[Configuration, Measured]
 
 
@@ -74,7 +74,7 @@ def by_model(grid: Grid, table: Table) -> list[Configuration]:
 
 
 def climbing(grid: Grid, table: Table) -> list[Configuration]:
-    """The usual way: raise one setting after the other as long as it helps by 3 %, from the same start."""
+    """The usual way: raise one setting after the other as long as it helps by 3%, from the same start."""
     asked, best = [grid.start], grid.start
     for name, values in grid.vary.items():
         for value in values:

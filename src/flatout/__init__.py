@@ -1,8 +1,7 @@
 """flatout makes PyTorch training run flat out: it measures where a run's time goes and what holds it back."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 from flatout.errors import CommandError, FlatoutError, RecordError, UsageError
+from flatout.version import __version__
 
 __all__ = ["CommandError", "FlatoutError", "RecordError", "UsageError", "__version__", "watch"]
 
@@ -14,10 +13,3 @@ def __getattr__(name: str) -> object:
 
         return watch
     raise AttributeError(f"module 'flatout' has no attribute {name!r}")
-
-
-try:
-    __version__ = version("flatout")
-except PackageNotFoundError:
-    # The folder is on the path without having been installed; the number is then not known.
-    __version__ = "0+unknown"

@@ -13,27 +13,27 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from flatout import __version__
+from flatout.commands.apply import apply
 from flatout.commands.cache import cache
 from flatout.commands.calibration import calibration
 from flatout.commands.ceilings import ceilings
 from flatout.commands.compare import compare
 from flatout.commands.explain import explain
 from flatout.commands.fix import fix
+from flatout.commands.infer import infer
 from flatout.commands.lr_find import lr_find
 from flatout.commands.memory import memory
 from flatout.commands.mount import mount, unmount
-from flatout.commands.predict import predict
 from flatout.commands.profile import profile
 from flatout.commands.recipes import recipes
 from flatout.commands.report import report
-from flatout.commands.run import run
 from flatout.commands.runs import runs
 from flatout.commands.stage import stage
 from flatout.commands.storage import storage
 from flatout.commands.train import train
 from flatout.errors import FlatoutError, UsageError
 from flatout.terminal_text import one_line
+from flatout.version import __version__
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 READER_GONE = 1
@@ -45,7 +45,7 @@ _LONG_WORD = re.compile(rf"\S{{{3 * _KEPT},}}")
 MEASURE = "Measure"
 IMPROVE = "Improve"
 READ = "Read"
-DATA = "Bring data near"
+DATA = "Data"
 TRAIN = "Train"
 
 EXAMPLE = "Example:\n  flatout profile --steps 200 -- python train.py --epochs 1"
@@ -108,7 +108,7 @@ app.command("profile", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)
 app.command("ceilings", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(ceilings)
 app.command("memory", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(memory)
 app.command("fix", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(fix)
-app.command("run", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(run)
+app.command("apply", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(apply)
 app.command("calibration", rich_help_panel=IMPROVE)(calibration)
 app.command("compare", rich_help_panel=MEASURE)(compare)
 app.command("report", rich_help_panel=READ)(report)
@@ -122,7 +122,7 @@ app.command("cache", rich_help_panel=DATA, context_settings=BEFORE_COMMAND)(cach
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN)(train)
 app.command("lr-find", rich_help_panel=TRAIN)(lr_find)
-app.command("predict", rich_help_panel=TRAIN)(predict)
+app.command("infer", rich_help_panel=TRAIN)(infer)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

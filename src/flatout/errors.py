@@ -1,15 +1,25 @@
-"""The exceptions that flatout raises on purpose.
+"""The errors that flatout raises on purpose, all of them, with their exit codes.
 
 ::
 
-    FlatoutError          exit code 2
-    ├── UsageError        an option, a value or a file that the user gave
-    ├── RecordError       a run folder that is missing, damaged or foreign
-    └── CommandError      the user's command; carries the exit code to end with
+    FlatoutError              2
+    ├── UsageError            2    an option, a value or a file that the user gave
+    │   └── DiskFull          2    the destination has no room left
+    ├── RecordError           2    a run folder that is missing, damaged or foreign
+    ├── DamagedCheckpoint     2    a checkpoint that is damaged or foreign
+    ├── CommandError          its own: 1 to 255, from the user's command
+    ├── StagingFailed         1    a staging that ended before it was complete
+    ├── TrainingFailed        1    a training that cannot go on
+    └── UnreadableImage       1    an image that cannot be decoded
+
+The command line also exits with 0 (done), 1 (the reader of its output went away, or `compare --fail-if-slower` found a
+slower B), 70 (a fault of flatout's own: EX_SOFTWARE of sysexits.h), 130 (Ctrl-C) and 143 (SIGTERM).
 
 Each message is one line: what is wrong, the value seen, what is allowed, the fix. The command line
 prints it without a traceback and exits with ``exit_code``. Any other exception is a bug in flatout.
 """
+
+from __future__ import annotations
 
 
 class FlatoutError(Exception):
@@ -26,8 +36,16 @@ class UsageError(FlatoutError):
     """An option, a value or a file that the user gave is not usable."""
 
 
+class DiskFull(UsageError):
+    """The destination has no room left."""
+
+
 class RecordError(FlatoutError):
     """A run folder is missing, too damaged to read, not a run, or of a newer format."""
+
+
+class DamagedCheckpoint(FlatoutError):
+    """A checkpoint that is empty, cut off, changed, or of another program."""
 
 
 class CommandError(FlatoutError):
@@ -43,3 +61,34 @@ class CommandError(FlatoutError):
         assert 1 <= exit_code <= 255, f"exit_code of a failure must be 1 to 255, not {exit_code}"
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class StagingFailed(FlatoutError):
+    """The staging ended without everything that was wanted; what is complete is kept."""
+
+    exit_code = 1
+
+
+class TrainingFailed(FlatoutError):
+    """The training cannot go on; what was saved is named."""
+
+    exit_code = 1
+
+
+class UnreadableImage(FlatoutError):
+    """An image of the data set cannot be decoded, and the policy is to stop.
+
+    Args:
+        where: The file, or its address.
+        reason: Why it cannot be decoded.
+    """
+
+    exit_code = 1
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}: repair or remove it, or set data.bad_files: skip")
+        self.where, self.reason = where, reason
+
+    def __reduce__(self) -> tuple[type[UnreadableImage], tuple[str, str]]:
+        """Made anew from its parts, in a process that gets it from another."""
+        return type(self), (self.where, self.reason)

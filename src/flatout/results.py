@@ -153,7 +153,7 @@ class Remedy:
     memory_bytes: int | None  # host memory added; None: not known
     how: str  # what a person would write
     basis: str  # what the prediction rests on
-    settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout run --set`` takes them; empty: by hand only
+    settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout apply --set`` takes them; empty: by hand only
     shm_bytes: int | None = 0  # added in /dev/shm; None: not known
     device_bytes: int | None = 0  # added on the GPU; None: not known
 
@@ -163,7 +163,7 @@ class RemedyBundle:
     """Remedies bundled: conservative, moderate or aggressive."""
 
     name: str
-    settings: dict[str, Any]  # as ``flatout run --set`` takes them
+    settings: dict[str, Any]  # as ``flatout apply --set`` takes them
     remedies: tuple[str, ...]  # titles, largest predicted gain first
     gain: Gain  # of the whole
     memory_bytes: int | None  # host memory added; None: not known

@@ -91,23 +91,30 @@ def rate(rate_sps: float) -> str:
     return f"{_three_figures(rate_sps)} samples/s"
 
 
-def share(fraction: float) -> str:
-    """Write a fraction as a percentage; what is not zero or not all never reads as if it were."""
+def percent(fraction: float, *, decimals: int | None = None) -> str:
+    """Write a fraction as a percentage: "79%", "99.5%", "<0.1%".
+
+    Args:
+        fraction: 1.0 is all of it.
+        decimals: As many, for columns that add up. None: as many as are needed for a value that is neither zero nor
+            all not to read as if it were.
+    """
     if not math.isfinite(fraction):
         return UNKNOWN
-    percent = fraction * 100
-    if 0 < percent < 0.05:
-        return "<0.1 %"
-    if percent == 0 or 9.95 <= percent < 99 or percent == 100:
-        return f"{percent:.0f} %"
-    if 99.95 <= percent < 100:
-        return ">99.9 %"
-    return f"{percent:.1f} %"
+    value = fraction * 100
+    if decimals is not None:
+        return f"{value:.{decimals}f}%"
+    if 0 < value < 0.05:
+        return "<0.1%"
+    if 99.95 <= value < 100:
+        return ">99.9%"
+    whole = value == 0 or 9.95 <= abs(value) < 99 or value == 100
+    return f"{value:.{0 if whole else 1}f}%"
 
 
-def exact_share(fraction: float) -> str:
-    """Write a fraction as a percentage with one decimal, for columns that add up."""
-    return f"{fraction * 100:.1f} %" if math.isfinite(fraction) else UNKNOWN
+def counted(count: int, noun: str) -> str:
+    """Write a number with its noun: "1 worker", "2 workers"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def factor(value: float, *, like: float | None = None) -> str:

@@ -94,18 +94,18 @@ def results(parts: Any) -> tuple[list[Any], dict[Any, Any]]:
 def test_figures_count_right_wrong_and_nothing_else(parts: Any) -> None:
     scenarios, found = results(parts)
     figures = {what.strip(): value for what, value in parts.scoring.facts(scenarios, found, "flatout")}
-    assert figures["planted fault named first"] == "2 of 3 (67 %)"
-    assert figures["planted fault among the first three"] == "3 of 3 (100 %)"
-    assert figures["second fault among the first three"] == "0 of 1 (0 %)"
-    assert figures["false alarms on healthy scripts"] == "1 of 2 (50 %)"
-    assert figures["unaccounted time"] == "median 0.0%, most 5.0%, 1 over 3 %"
+    assert figures["planted fault named first"] == "2 of 3 (67%)"
+    assert figures["planted fault among the first three"] == "3 of 3 (100%)"
+    assert figures["second fault among the first three"] == "0 of 1 (0%)"
+    assert figures["false alarms on healthy scripts"] == "1 of 2 (50%)"
+    assert figures["unaccounted time"] == "median 0.0%, most 5.0%, 1 over 3%"
     assert figures["1 / (1 - share) against the fix's gain"].startswith("median error 0%")
     assert figures["remedy's prediction against its gain"].startswith("median error 10%")
-    assert figures["gain inside the remedy's interval"] == "1 of 1 (100 %)"
+    assert figures["gain inside the remedy's interval"] == "1 of 1 (100%)"
     rival = dict(parts.scoring.facts(scenarios, found, "train-doctor"))
     assert rival["runs with an answer"] == "2 of 3"
-    assert rival["planted fault named first"] == "1 of 1 (100 %)"
-    assert rival["false alarms on healthy scripts"] == "0 of 1 (0 %)"
+    assert rival["planted fault named first"] == "1 of 1 (100%)"
+    assert rival["false alarms on healthy scripts"] == "0 of 1 (0%)"
 
 
 def test_the_page_shows_misses_and_what_the_fix_gave(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:

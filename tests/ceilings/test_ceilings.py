@@ -6,17 +6,17 @@ import pytest
 
 from flatout import cli
 from flatout.ceilings.measuring import Ceilings
-from flatout.commands.ceilings import lines
+from flatout.report.ceilings import lines
 
 
 @pytest.mark.parametrize(
     ("rates", "parts"),
     [
-        # live, device, cold, warm
-        ((100, 400, 125, 200), {"device": 0.25, "preparation": 0.25, "bytes": 0.3, "together": 0.2}),
-        ((100, 100, 500, 900), {"device": 1.0, "preparation": 0.0, "bytes": 0.0, "together": 0.0}),
-        ((100, 400, 100, None), {"device": 0.25, "preparation": 0.75, "bytes": 0.0, "together": 0.0}),
-        ((100, 400, 90, 80), {"device": 0.25, "preparation": 0.75, "bytes": 0.0, "together": 0.0}),
+        # train, device, loader cold, loader warm
+        ((100, 400, 125, 200), {"device": 0.25, "preparation": 0.25, "io": 0.3, "overlap_loss": 0.2}),
+        ((100, 100, 500, 900), {"device": 1.0, "preparation": 0.0, "io": 0.0, "overlap_loss": 0.0}),
+        ((100, 400, 100, None), {"device": 0.25, "preparation": 0.75, "io": 0.0, "overlap_loss": 0.0}),
+        ((100, 400, 90, 80), {"device": 0.25, "preparation": 0.75, "io": 0.0, "overlap_loss": 0.0}),
         ((100, 400, None, None), {}),
     ],
 )

@@ -22,7 +22,7 @@ def found(answer: Cause | NotMeasured | None) -> Cause:
 
 def test_decoding_on_full_cores_is_named_with_its_hottest_line() -> None:
     cause = found(cpu_decode(saturated()))
-    # Fetches of 50 ms CPU with 70 % decoding on 2 workers: 26 ms a step fall to 10 ms, the training step.
+    # Fetches of 50 ms CPU with 70% decoding on 2 workers: 26 ms a step fall to 10 ms, the training step.
     assert cause.share == pytest.approx(1 - 10 / 26, abs=0.03)
     assert any("train.py:12" in evidence.text for evidence in cause.evidence)
 

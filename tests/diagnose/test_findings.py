@@ -37,7 +37,7 @@ def test_memory_that_grows_is_told_with_the_time_that_is_left() -> None:
     view = long(Usage(memory_growth_bps=10e6, available_bytes=6 * GIB))
     (found,) = find(view)
     assert found.id == "memory_growth" and found.kind == "risk"
-    assert "10.7 min" in found.evidence[0].text and "a minute" in found.evidence[0].text
+    assert "10 min 44 s" in found.evidence[0].text and "a minute" in found.evidence[0].text
     assert ids(long(Usage(memory_growth_bps=10e6, available_bytes=6000 * GIB))) == []  # lasts for a week
     assert ids(long(Usage(memory_growth_bps=1e5, available_bytes=GIB))) == []  # no more than caches wander
 
@@ -117,7 +117,7 @@ def test_a_training_that_learns_and_validates_at_chance_is_told() -> None:
     view = replace(healthy(process={"outputs": 100}), metrics=CASE_D)
     (found,) = find(view)
     assert found.id == "metric_at_chance" and found.kind == "risk"
-    assert "4.24" in found.evidence[0].text and "guessing gives 1.0 %" in found.evidence[0].text
+    assert "4.24" in found.evidence[0].text and "guessing gives 1.0%" in found.evidence[0].text
     for changed in ({"val_accuracy": 0.05}, {"val_loss": 4.4}, {"train_loss": 4.5}, {"val_accuracy": None}):
         assert find(replace(view, metrics=replace(CASE_D, **changed))) == ()
     assert find(replace(view, process=replace(view.process, outputs=None))) == ()

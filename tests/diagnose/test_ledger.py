@@ -140,7 +140,7 @@ def test_a_checkpoint_inside_a_framework_validation_stays_a_checkpoint(tmp_path)
     check_sums(ledger)
     assert ledger.account("validation").seconds == pytest.approx(1.0)
     assert ledger.account("checkpoint").seconds == pytest.approx(0.5)
-    assert ledger.account("checkpoint").note == "1 written, 1.95 KiB"
+    assert ledger.account("checkpoint").note == "1 written, 2.0 KiB"
 
 
 @pytest.mark.parametrize(("source", "account"), [("path.replace(final)", "checkpoint"), ("plot(net)", "host_other")])

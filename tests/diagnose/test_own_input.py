@@ -92,6 +92,6 @@ def test_times_of_fetches_add_up_to_their_wall_time_though_the_kernel_counts_lat
     cpu, runqueue, blocked = divide_time(wall, np.array([0.0, 4.0, 0.0, 2.0]), np.zeros(4))
     assert cpu.sum() == pytest.approx(6.0)
     assert (cpu + runqueue + blocked).sum() == pytest.approx(wall.sum())
-    cpu, runqueue, blocked = divide_time(wall, np.full(4, 1.4), np.full(4, 1.24))  # 70 % and 62 %
+    cpu, runqueue, blocked = divide_time(wall, np.full(4, 1.4), np.full(4, 1.24))  # 70% and 62%
     assert cpu.sum() + runqueue.sum() == pytest.approx(wall.sum())
     assert blocked.sum() == 0.0

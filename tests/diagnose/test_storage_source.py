@@ -40,7 +40,7 @@ def test_a_storage_cause_names_client_and_waits() -> None:
         view.loading, peers=("10.0.0.1:443",), client="boto3 (S3)", file_cold_s=0.0231, file_warm_s=0.0004
     )
     texts = [evidence.text for evidence in source_evidence(loading)]
-    assert texts == ["connected to 10.0.0.1:443 with boto3 (S3)", "a file is waited for 23.1 ms cold, 400 µs warm"]
+    assert texts == ["connected to 10.0.0.1:443 with boto3 (S3)", "a file is waited for 23 ms cold, 400 µs warm"]
     cause = storage_latency(replace(view, loading=loading))
     assert isinstance(cause, Cause)
     assert set(texts) <= {evidence.text for evidence in cause.evidence}

@@ -29,12 +29,12 @@ def say(view: MeasuredRun) -> str:
 
 def test_the_wait_is_stated_with_what_the_workers_do_meanwhile() -> None:
     assert say(saturated(uses_gpu=True)) == (
-        "The GPU waits 62 % of the time for batches: each of the 2 workers spends 67 % of its time decoding files."
+        "The GPU waits 62% of the time for batches: each of the 2 workers spends 67% of its time decoding files."
     )
 
 
 def test_a_run_on_the_cpu_names_the_training_and_not_a_gpu() -> None:
-    assert say(starved()).startswith("The training waits 80 % of the time for batches: its only worker spends")
+    assert say(starved()).startswith("The training waits 80% of the time for batches: its only worker spends")
 
 
 def test_a_remote_store_is_named_by_what_workers_wait_for() -> None:
@@ -65,7 +65,7 @@ def test_a_wait_without_a_known_cause_is_called_unexplained() -> None:
         (healthy(busy=COMPUTE | {"host_other": 0.01}, lines={"host_other": LINE}), "(train.py:12)"),
         (healthy(busy=COMPUTE | {"logging": 0.01}), "Writing logs"),
         (healthy(gaps={"checkpoint": 1.0}), "checkpoints are written"),
-        (healthy(gaps={"validation": 1.0}), "Validation takes 33 %"),
+        (healthy(gaps={"validation": 1.0}), "Validation takes 33%"),
         (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "whatever the batch size"),
         (
             healthy(busy=COMPUTE | {"device_sync": 0.02}, uses_gpu=True, usage={"device_busy_share": 0.5}),
@@ -99,7 +99,7 @@ def test_a_single_step_is_not_called_none() -> None:
 
 def test_without_a_cause_the_largest_part_of_the_time_is_stated() -> None:
     view = MeasuredRun(ledger=make_ledger({"host_start": 0.6, "forward": 0.4}), loading=None, cores=2)
-    assert verdict(view, ()) == "No cause stands out: the largest part of the time is host start, 60 %."
+    assert verdict(view, ()) == "No cause stands out: the largest part of the time is host start, 60%."
 
 
 def test_the_next_command_measures_again_after_a_fault_and_reports_a_healthy_run() -> None:

@@ -124,7 +124,7 @@ def saturated(**changes: Any) -> MeasuredRun:
 
 
 def remote(**changes: Any) -> MeasuredRun:
-    """Four workers whose fetches sleep on the network, 85 % of 200 ms, as measured on a planted remote store."""
+    """Four workers whose fetches sleep on the network, 85% of 200 ms, as measured on a planted remote store."""
     given: dict[str, Any] = {
         "wait": 0.040,
         "busy": COMPUTE,
@@ -140,13 +140,13 @@ def remote(**changes: Any) -> MeasuredRun:
 
 
 def healthy(**changes: Any) -> MeasuredRun:
-    """Workers keep up: the model computes 97 % of the time."""
+    """Workers keep up: the model computes 97% of the time."""
     given: dict[str, Any] = {"wait": 0.0003, "busy": COMPUTE, "cpu": 0.020, "num_workers": 4, "worker_idle_share": 0.5}
     return make_view(**(given | changes))
 
 
 def crowded(**changes: Any) -> MeasuredRun:
-    """16 workers of 8 threads on 2 cores: 5 % on a core, 57 % in the run queue, 38 % blocked at barriers."""
+    """16 workers of 8 threads on 2 cores: 5% on a core, 57% in the run queue, 38% blocked at barriers."""
     given: dict[str, Any] = {
         "wait": 0.090,
         "busy": COMPUTE,
@@ -176,7 +176,7 @@ def silent(**changes: Any) -> MeasuredRun:
 
 
 def locked(**changes: Any) -> MeasuredRun:
-    """Four workers that take turns at one lock: 97 % blocked."""
+    """Four workers that take turns at one lock: 97% blocked."""
     given: dict[str, Any] = {
         "wait": 0.040,
         "busy": COMPUTE,

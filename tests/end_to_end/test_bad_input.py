@@ -52,7 +52,7 @@ def test_a_wrong_option_is_refused_before_anything_starts(
 
 
 def test_no_command_says_where_to_write_one(tmp_path: Path) -> None:
-    refused(profile(tmp_path), 2, "no command", "flatout profile -- python train.py")
+    refused(profile(tmp_path), 2, "no training command", "flatout profile -- python train.py")
 
 
 def test_a_command_that_is_not_found_ends_as_in_a_shell(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_two_recordings_into_one_folder_are_refused_and_the_first_goes_on(tmp_pa
 def test_a_profile_within_a_profile_is_refused(tmp_path: Path) -> None:
     done = profile(tmp_path, *FLATOUT, "profile", "--runs-dir", "other", "--", "sleep", "1")
     assert done.code == 2
-    assert "already runs below `flatout profile`" in done.err
+    assert "this command is itself being recorded" in done.err and "leave out the flatout inside it" in done.err
     assert not (tmp_path / "other").exists()
 
 

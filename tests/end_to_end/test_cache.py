@@ -46,7 +46,7 @@ def test_the_second_pass_reads_from_the_cache_and_sees_the_same(tmp_path: Path) 
     assert 0 < counts["used"] <= counts["budget"]
     assert abs(float(done.stdout) - float(plain.stdout)) < 1e-3 * float(plain.stdout)
     again = subprocess.run([*flatout, "--", *training], capture_output=True, text=True, check=True)
-    assert "(100 %) came from the cache" in " ".join(again.stderr.split())
+    assert "(100%) came from the cache" in " ".join(again.stderr.split())
 
 
 def test_the_exit_code_is_the_training_s_and_mistakes_are_one_line(

@@ -39,7 +39,7 @@ def test_it_is_proved_faster_and_the_files_are_as_they_were(tmp_path: Path) -> N
     assert set(os.listdir("/dev/shm")) <= shm
     # What was proved can be kept with the command that is shown.
     words = found["keep"]["command"].split()
-    assert words[:2] == ["flatout", "run"] and f"num_workers={found['settings']['num_workers']}" in words
+    assert words[:2] == ["flatout", "apply"] and f"num_workers={found['settings']['num_workers']}" in words
 
 
 def test_ctrl_c_in_a_trial_ends_all_processes_and_resume_goes_on(tmp_path: Path) -> None:

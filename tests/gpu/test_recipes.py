@@ -97,7 +97,7 @@ def test_a_resumed_fit_goes_on_with_the_random_states_of_the_gpu(
     data = open_data(wanted)
     fit(wanted, data, tmp_path / "run", report=quiet, show_progress=False)
     saved = torch.load(tmp_path / "run/last.ckpt", map_location="cpu", weights_only=False)
-    (state,) = next(part["cuda"] for name, part in saved["callbacks"].items() if "Books" in name)
+    (state,) = next(part["cuda"] for name, part in saved["callbacks"].items() if "FitHistory" in name)
     torch.cuda.manual_seed(99)
     longer = recipe(photographs, "training.epochs=2")
     done = fit(

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from flatout.errors import UsageError
+from flatout.errors import UnreadableImage, UsageError
 from flatout.loader.augment import NOTHING, Augmentation
-from flatout.loader.batch_builder import UnreadableImage
 from flatout.loader.image_loader import ImageLoader
 from flatout.loader.order import Order
 from flatout.loader.sources.folders import ImageFolderSource

@@ -13,9 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
-from flatout.errors import UsageError
+from flatout.errors import UnreadableImage, UsageError
 from flatout.loader import choice
-from flatout.loader.batch_builder import UnreadableImage
 from flatout.loader.choice import second_thread_gain, usable_cores
 from flatout.loader.device_transforms import Finish
 from flatout.loader.image_loader import ImageLoader

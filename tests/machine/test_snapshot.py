@@ -77,7 +77,7 @@ def test_one_line_names_what_limits(tmp_path: Path) -> None:
     files = {"sys/fs/cgroup/cpu.max": "150000 100000\n", "sys/fs/cgroup/memory.max": f"{4 << 30}\n"}
     snapshot = take_snapshot(machine(tmp_path, V2_MOUNT, "0::/\n", files), start_nvml=two_gpus)
     assert snapshot.one_line() == (
-        "1.5 cores usable of 8, 4 GiB RAM usable of 16 GiB, NVIDIA A10G 24 GiB, NVIDIA A100-SXM4-80GB"
+        "1.5 cores usable of 8, 4.0 GiB RAM usable of 16.0 GiB, NVIDIA A10G 24.0 GiB, NVIDIA A100-SXM4-80GB"
     )
 
 
@@ -85,7 +85,7 @@ def test_one_line_counts_equal_gpus(tmp_path: Path) -> None:
     snapshot = take_snapshot(machine(tmp_path, V2_MOUNT, "0::/\n"), start_nvml=two_gpus)
     assert snapshot.gpus is not None
     same = replace(snapshot, gpus=(snapshot.gpus[0],) * 4)
-    assert same.one_line() == "6 cores usable of 8, 16 GiB RAM, 4 x NVIDIA A10G 24 GiB"
+    assert same.one_line() == "6 cores usable of 8, 16.0 GiB RAM, 4 x NVIDIA A10G 24.0 GiB"
 
 
 def test_this_machine_can_be_described() -> None:

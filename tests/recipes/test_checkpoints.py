@@ -13,17 +13,10 @@ import pytest
 import torch
 
 from flatout.cli import main
-from flatout.recipes.checkpoints import (
-    LAST,
-    Checkpoints,
-    DamagedCheckpoint,
-    WholeFiles,
-    kept_checkpoints,
-    ranked,
-    read_checkpoint,
-)
+from flatout.errors import DamagedCheckpoint, TrainingFailed
+from flatout.recipes.checkpoints import LAST, Checkpoints, WholeFiles, kept_checkpoints, ranked, read_checkpoint
 from flatout.recipes.datasets import save_classes
-from flatout.recipes.interfaces import EpochRecord, TrainingFailed
+from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.reading import save_recipe
 from tests.recipes.small_training import recipe as small_recipe
 
@@ -159,8 +152,8 @@ def test_code_in_a_checkpoint_or_in_weights_is_never_run(
     with pytest.raises(DamagedCheckpoint, match=r"last\.ckpt: is no whole checkpoint"):
         read_checkpoint(run / LAST)
     for words in (
-        ["predict", str(run), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
-        ["predict", str(run / LAST), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
+        ["infer", str(run), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
+        ["infer", str(run / LAST), "--data", str(photographs / "val"), "--output", str(tmp_path / "out.csv")],
         ["train", str(run / "recipe.yaml"), "--output", str(run), "--resume", "--no-record"],
         ["train", str(run / "recipe.yaml"), "--no-record", "--set", f"model.weights={run / LAST}"],
     ):

@@ -44,7 +44,7 @@ def test_thirteen_epochs_in_667_seconds_mean_150_take_over_two_hours() -> None:
     said = feasibility(epoch_s, 660, 30, 5, made)
     assert "2 h 8 min" in said and "5 × 30 epochs" in said
     assert made.folds == 1 and made.epochs == 12 and made.fits
-    assert "8 % of the work" in said
+    assert "8.0% of the work" in said
 
 
 @given(
@@ -168,7 +168,7 @@ def test_a_run_that_learns_while_validation_guesses_is_flagged_with_its_numbers(
         return at_chance([replace(one, epoch=epoch) for epoch in range(epochs)], 100, training)
 
     said = judged(train_loss=4.24, val_loss=4.945, val_acc1=0.012)
-    assert said is not None and "4.24" in said and "4.61" in said and "1.2 %" in said and "class indices" in said
+    assert said is not None and "4.24" in said and "4.61" in said and "1.2%" in said and "class indices" in said
     assert judged(train_loss=4.24, val_loss=4.3, val_acc1=0.06) is None  # validates
     assert judged(train_loss=4.6, val_loss=4.945, val_acc1=0.012) is None  # does not learn yet
     assert judged(train_loss=4.24, val_loss=4.945, val_acc1=0.012, epochs=1) is None  # too early to say

@@ -56,7 +56,7 @@ def test_an_interrupted_training_is_listed_as_interrupted_under_its_recipes_name
         time.sleep(0.02)
     child.send_signal(signal.SIGINT)
     said = child.communicate()[1].decode()
-    assert child.returncode == 130 and "go on with" in said
+    assert child.returncode == 130 and "continue with" in said
     (entry,) = list_runs(tmp_path / ".flatout/runs")
     assert (entry.stop, entry.exit_code) == ("interrupted", 130)
     assert entry.id.endswith("-demo")

@@ -21,15 +21,13 @@ import numpy as np
 import pytest
 import torch
 
-from flatout.errors import UsageError
-from flatout.loader.batch_builder import UnreadableImage
+from flatout.errors import TrainingFailed, UnreadableImage, UsageError
 from flatout.loader.interfaces import Sample
 from flatout.measure.loader import build_loading
 from flatout.measure.training import find_training
 from flatout.recipes import trainer
 from flatout.recipes.datasets import open_data, open_test
 from flatout.recipes.fitting import fit, make_loader
-from flatout.recipes.interfaces import TrainingFailed
 from flatout.recipes.lr_range import range_test
 from flatout.recipes.models import build_model
 from flatout.recipes.predicting import find_trained, ids_of, predict

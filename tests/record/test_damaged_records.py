@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from flatout.commands.runs import table
 from flatout.compare.speed import speed_of
 from flatout.diagnosis import diagnose
 from flatout.errors import FlatoutError
@@ -22,6 +21,7 @@ from flatout.probe.events import HEADER_BYTES
 from flatout.record import list_runs, load_run
 from flatout.report.json_report import render_json
 from flatout.report.markdown import render_markdown
+from flatout.report.runs import table
 from flatout.report.terminal import print_report
 from flatout.trials.losses import losses_of
 from tests.record.damage import ODD, copy, damage, nested

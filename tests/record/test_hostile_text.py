@@ -61,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["explain", f"cause{MARK}"],
         ["calibration"],
         ["calibration", "--json"],
-        ["calibration", "--folder", f"x{MARK}"],
+        ["calibration", "--fixes-dir", f"x{MARK}"],
         ["profile", "--", f"no-such{MARK}"],
         ["stage", f"/no-such{MARK}", "to"],
         ["storage", f"/no-such{MARK}"],

@@ -189,5 +189,5 @@ def test_the_line_of_progress_shows_the_wait_of_that_window() -> None:
     for ahead_s in (0.0, 6.0, 60.0):
         progress._next_s -= ahead_s
         progress.look(live)
-    assert "waiting for batches 50 % of the time so far" in stream.getvalue()
+    assert "waiting for batches 50% of the time so far" in stream.getvalue()
     assert max(map(len, stream.getvalue().splitlines())) <= 80

@@ -172,7 +172,7 @@ def test_a_colour_transform_before_the_crop_is_told_to_come_after_it() -> None:
     )
     remedies = offered(view)
     assert remedies["crop_first"].title == "put RandomCrop before ColorJitter"
-    # 8 ms of 10 ms shrink to a tenth: the fetch keeps 28 % of its time, the training process its share of the cores.
+    # 8 ms of 10 ms shrink to a tenth: the fetch keeps 28% of its time, the training process its share of the cores.
     assert 2.0 < remedies["crop_first"].gain.predicted < 1 / 0.28
     assert "cheaper_transform" not in remedies
 

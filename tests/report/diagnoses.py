@@ -116,7 +116,7 @@ def starved() -> Diagnosis:
             Gain(1.85, 1.6, 1.98),
             1_300_000_000,
             "DataLoader(dataset, batch_size=256, num_workers=16, persistent_workers=True)",
-            "8 workers blocked 90 % of their fetch time; 8 cores",
+            "8 workers blocked 90% of their fetch time; 8 cores",
         ),
         Remedy(
             "amp",
@@ -127,14 +127,14 @@ def starved() -> Diagnosis:
             Gain(1.01, 1.0, 1.02),
             None,
             "with torch.autocast('cuda', dtype=torch.bfloat16): ...",
-            "the device works 19 % of the time",
+            "the device works 19% of the time",
         ),
     )
     return Diagnosis(
         run_id="20261121-011500-a3f9",
         run_path=".flatout/runs/20261121-011500-a3f9",
         command=("python", "train.py", "--config", "configs/stress_test.yaml", "--no_wandb", "--epochs", "3"),
-        verdict="The GPU waits for data 79 % of the time: reads from /mnt/datasets (mountpoint-s3) are slow.",
+        verdict="The GPU waits for data 79% of the time: reads from /mnt/datasets (mountpoint-s3) are slow.",
         ledger=ledger,
         causes=causes,
         not_measured=(
@@ -163,7 +163,7 @@ def healthy() -> Diagnosis:
         run_id="20261121-020000-0b1c",
         run_path=".flatout/runs/20261121-020000-0b1c",
         command=("python", "-m", "mine.train"),
-        verdict="The training computes 98 % of the time: there is nothing to gain from data.",
+        verdict="The training computes 98% of the time: there is nothing to gain from data.",
         ledger=Ledger(
             wall_s=9.6,
             startup_s=2.8,
@@ -199,7 +199,7 @@ def partly_measured() -> Diagnosis:
         run_id="20261121-030000-77aa",
         run_path="/scratch/" + "very_long_folder_name/" * 6 + "20261121-030000-77aa",
         command=("torchrun", "--nproc-per-node=4", "/workspace/" + "deeply/nested/" * 8 + "train.py"),
-        verdict="The run is input-bound (52 %), but the record does not say why.",
+        verdict="The run is input-bound (52%), but the record does not say why.",
         ledger=Ledger(
             wall_s=4.1,
             startup_s=3.26,

@@ -101,9 +101,9 @@ def test_causes_and_remedies_keep_their_order_and_published_names() -> None:
     assert [cause["id"] for cause in data["causes"]] == ["storage_latency", "worker_restart", "device_sync"]
     first = data["remedies"][0]
     assert first["class"] == "identical"
-    assert first["memory"] == 0
+    assert first["memory_bytes"] == 0
     assert first["gain"] == {"predicted": 3.9, "low": 3.1, "high": 4.6}
-    assert data["remedies"][2]["memory"] is None
+    assert data["remedies"][2]["memory_bytes"] is None
 
 
 def test_the_json_is_ascii_also_when_paths_are_not() -> None:

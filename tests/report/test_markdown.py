@@ -52,7 +52,7 @@ def test_the_page_states_what_the_terminal_states() -> None:
 def test_the_verdict_comes_before_everything_but_the_title() -> None:
     title, verdict, *_ = render_markdown(diagnoses.healthy()).split("\n\n")
     assert title.startswith("# ")
-    assert verdict == "**The training computes 98 % of the time: there is nothing to gain from data.**"
+    assert verdict == "**The training computes 98% of the time: there is nothing to gain from data.**"
 
 
 def test_a_run_without_steps_has_no_ledger_table() -> None:

@@ -9,8 +9,9 @@ import re
 import pytest
 from rich.cells import cell_len
 
+from flatout.report.outline import ledger_rows
 from flatout.report.terminal import MIN_WIDTH, print_report, render
-from flatout.results import Account, Cause, Diagnosis, Epoch, Evidence, Gain
+from flatout.results import Account, Cause, Diagnosis, Epoch, Evidence, Gain, Line
 from tests.report import diagnoses
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -42,14 +43,14 @@ def test_wide_characters_of_a_users_files_count_double() -> None:
 
 def test_verdict_comes_first_and_the_next_command_last() -> None:
     lines = lines_of(diagnoses.healthy())
-    assert lines[0] == "The training computes 98 % of the time: there is nothing to gain from data."
+    assert lines[0] == "The training computes 98% of the time: there is nothing to gain from data."
     assert lines[-1] == "Next: flatout report 20261121-020000-0b1c --markdown"
 
 
 def test_sections_follow_the_order_of_the_argument() -> None:
     text = "\n".join(lines_of(diagnoses.starved()))
     order = [
-        "The GPU waits for data 79 %",
+        "The GPU waits for data 79%",
         "Largest predicted gain: 3.9x (3.1-4.6)",
         "Where the time went",
         "Epochs",
@@ -65,10 +66,10 @@ def test_sections_follow_the_order_of_the_argument() -> None:
 
 def test_ledger_shows_share_and_seconds_of_accounts_and_of_the_unaccounted() -> None:
     lines = lines_of(diagnoses.starved())
-    assert "79.1 %  561.2 s" in row(lines, "batch wait")
-    assert "71.0 %  503.7 s" in row(lines, "workers blocked on reads")
-    assert "1.1 %    7.6 s" in row(lines, "unaccounted")
-    assert "100.0 %  709.4 s" in row(lines, "training window")
+    assert "79.1%  561.2 s" in row(lines, "batch wait")
+    assert "71.0%  503.7 s" in row(lines, "workers blocked on reads")
+    assert "1.1%    7.6 s" in row(lines, "unaccounted")
+    assert "100.0%  709.4 s" in row(lines, "training window")
 
 
 def test_top_level_shares_add_up_with_the_small_ones_summed_up() -> None:
@@ -76,9 +77,9 @@ def test_top_level_shares_add_up_with_the_small_ones_summed_up() -> None:
     start = lines.index(row(lines, "batch wait"))
     end = lines.index(row(lines, "training window"))
     tops = [line for line in lines[start:end] if re.match(r"  \w", line)]
-    shares = [float(found[1]) for line in tops if (found := re.search(r"(\d+\.\d) %  ", line))]
+    shares = [float(found[1]) for line in tops if (found := re.search(r"(\d+\.\d)%  ", line))]
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
-    assert "others, each under 0.5 %" in "\n".join(tops)
+    assert "others, each under 0.5%" in "\n".join(tops)
     assert "checkpoint writes" not in "\n".join(lines)
 
 
@@ -86,7 +87,7 @@ def test_unaccounted_is_shown_when_it_is_nothing() -> None:
     healthy = diagnoses.healthy()
     assert healthy.ledger is not None
     ledger = dataclasses.replace(healthy.ledger, unaccounted_s=0.0)
-    assert "0.0 %  0.00 s" in row(lines_of(dataclasses.replace(healthy, ledger=ledger)), "unaccounted")
+    assert "0.0%  0.00 s" in row(lines_of(dataclasses.replace(healthy, ledger=ledger)), "unaccounted")
 
 
 def test_a_single_small_account_keeps_its_name() -> None:
@@ -95,7 +96,7 @@ def test_a_single_small_account_keeps_its_name() -> None:
     tiny = Account("logging", "log writes", 0.01, 0.0015)
     ledger = dataclasses.replace(healthy.ledger, accounts=(*healthy.ledger.accounts, tiny))
     lines = lines_of(dataclasses.replace(healthy, ledger=ledger))
-    assert "0.1 %" in row(lines, "log writes")
+    assert "0.1%" in row(lines, "log writes")
     assert not any("others" in line for line in lines)
 
 
@@ -114,8 +115,8 @@ def test_start_up_and_ending_are_apart_from_the_window() -> None:
 
 def test_epochs_tell_cold_from_warm_and_a_cut_off_one() -> None:
     lines = lines_of(diagnoses.starved())
-    assert re.search(r"0 +195 +7 min 37 s +109 +91\.2 % +5\.0 % +cold$", row(lines, "0"))
-    assert re.search(r"1 +195 +2 min 16 s +366 +72\.0 % +17\.0 % +warm$", row(lines, "1"))
+    assert re.search(r"0 +195 +7 min 37 s +109 +91\.2% +5\.0% +cold$", row(lines, "0"))
+    assert re.search(r"1 +195 +2 min 16 s +366 +72\.0% +17\.0% +warm$", row(lines, "1"))
     assert row(lines, "2").endswith("warm  cut off")
 
 
@@ -135,7 +136,7 @@ def test_of_many_epochs_the_middle_ones_are_summed_up() -> None:
 
 def test_causes_keep_their_rank_with_share_confidence_and_evidence() -> None:
     text = "\n".join(lines_of(diagnoses.starved()))
-    assert re.search(r"1\. Reads from remote storage keep the workers waiting +71 %", text)
+    assert re.search(r"1\. Reads from remote storage keep the workers waiting +71%", text)
     assert "storage_latency, high confidence" in text
     assert "503.7 s of the 561.2 s of batch wait" in text
     assert text.index("storage_latency, high") < text.index("worker_restart, medium")
@@ -143,7 +144,7 @@ def test_causes_keep_their_rank_with_share_confidence_and_evidence() -> None:
 
 def test_a_hidden_cause_names_what_hides_it() -> None:
     text = "\n".join(lines_of(diagnoses.starved()))
-    hidden = text.index("Hidden by storage_latency, look again when that is gone:")
+    hidden = text.index("Hidden by storage_latency; check again once that is fixed:")
     assert text.index("(device_sync)") > hidden
     assert "3. " not in text[hidden : text.index("What to do")]
 
@@ -156,7 +157,7 @@ def test_a_gain_is_called_predicted_and_has_its_interval_class_risk_and_memory()
 
 def test_a_remedy_of_about_one_is_listed_apart() -> None:
     text = "\n".join(lines_of(diagnoses.starved()))
-    assert text.index("Would change little now:") < text.index("train in bfloat16 (autocast)")
+    assert text.index("Little effect now:") < text.index("train in bfloat16 (autocast)")
     assert "predicted 1.01x (1.00-1.02)" in text
 
 
@@ -271,3 +272,14 @@ def test_without_utf8_the_report_is_ascii(terminal: pytest.MonkeyPatch) -> None:
 def test_a_narrow_terminal_gets_narrow_lines(terminal: pytest.MonkeyPatch) -> None:
     terminal.setenv("COLUMNS", "64")
     assert max(cell_len(line) for line in ANSI.sub("", printed(tty=True)).splitlines()) <= 64
+
+
+def test_a_line_of_code_stands_once_in_its_account() -> None:
+    line = Line("/home/me/train.py", 12, "", "", 30.0)
+    child = Account("host_other.train.py:12", "train.py:12", 30.0, 0.3, lines=(line,))
+    account = Account("host_other", "other code", 40.0, 0.4, (child,), (line,))
+    whole = diagnoses.healthy().ledger
+    assert whole is not None
+    ledger = dataclasses.replace(whole, accounts=(account,))
+    rows = [row.label for row in ledger_rows(ledger)]
+    assert rows == ["other code", "train.py:12", "unaccounted"]

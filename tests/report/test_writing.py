@@ -13,10 +13,10 @@ from tests.report import diagnoses
 
 
 def test_two_forms_at_once_are_refused() -> None:
-    assert choose_form(markdown=False, json=False) is Form.TERMINAL
-    assert choose_form(markdown=True, json=False) is Form.MARKDOWN
+    assert choose_form(markdown=False, as_json=False) is Form.TERMINAL
+    assert choose_form(markdown=True, as_json=False) is Form.MARKDOWN
     with pytest.raises(UsageError, match="--markdown and --json"):
-        choose_form(markdown=True, json=True)
+        choose_form(markdown=True, as_json=True)
 
 
 def test_an_existing_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_terminal_report_in_a_file_is_plain_text(tmp_path: Path) -> None:
     write_report(diagnoses.starved(), Form.TERMINAL, file)
     text = file.read_text("utf-8")
     assert "\x1b" not in text
-    assert text.startswith("The GPU waits for data 79 %")
+    assert text.startswith("The GPU waits for data 79%")
     assert text.endswith("'/local/subset of a thousand'\n")
 
 

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from flatout.errors import DiskFull
 from flatout.stage.destination.safe_paths import state_folder
-from flatout.stage.destination.space import DiskFull, free_bytes
+from flatout.stage.destination.space import free_bytes
 from flatout.stage.destination.state import Complete, is_complete
 from flatout.stage.progress import Summary
 from flatout.stage.selection import Selection

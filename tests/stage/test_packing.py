@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.errors import UsageError
+from flatout.errors import StagingFailed, UsageError
 from flatout.formats.packed import PackedWriter
 from flatout.loader.sources.folders import ImageFolderSource
 from flatout.loader.sources.packed import PackedSource
@@ -26,7 +26,6 @@ from flatout.stage.selection import Selection
 from flatout.stage.sources.base import ObjectInfo
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.folder import FolderSource
-from flatout.stage.staging import StagingFailed
 from flatout.stage.transfer import Options
 from tests.loader.photographs import make_class_folders
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from flatout.errors import UsageError
+from flatout.errors import StagingFailed, UsageError
 from flatout.report.staging import summary_lines
 from flatout.stage.destination import pruning
 from flatout.stage.selection import Selection
 from flatout.stage.sources.base import ObjectInfo
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.folder import FolderSource
-from flatout.stage.staging import StagingFailed, stage
+from flatout.stage.staging import stage
 from flatout.stage.transfer import Options
 
 PRUNE = Options(prune=True)

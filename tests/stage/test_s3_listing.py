@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from flatout import cli
-from flatout.errors import UsageError
+from flatout.errors import StagingFailed, UsageError
 from flatout.stage.selection import Selection
 from flatout.stage.sources import retries
 from flatout.stage.sources.base import Source, StoreOptions
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.open import open_source
 from flatout.stage.sources.s3.listing import page_of
-from flatout.stage.staging import StagingFailed, stage
+from flatout.stage.staging import stage
 from tests.stage.fake_s3 import BUCKET, Answer, FakeS3, fake_s3
 
 GOOD = {f"set/c{n % 2}/{n}.jpg": b"x" * (n + 1) for n in range(8)}

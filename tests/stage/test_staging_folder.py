@@ -13,7 +13,7 @@ from typing import ClassVar
 import pyarrow.parquet as parquet
 import pytest
 
-from flatout.errors import UsageError
+from flatout.errors import StagingFailed, UsageError
 from flatout.report.staging import summary_lines
 from flatout.stage.destination import space, target
 from flatout.stage.destination.checking import check
@@ -25,7 +25,7 @@ from flatout.stage.selection import Selection
 from flatout.stage.sources.base import ObjectInfo
 from flatout.stage.sources.failures import Failure, Kind
 from flatout.stage.sources.folder import FolderSource
-from flatout.stage.staging import StagingFailed, stage
+from flatout.stage.staging import stage
 from flatout.stage.transfer import Options
 
 

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from flatout.errors import StagingFailed
 from flatout.stage.destination.checking import check
 from flatout.stage.destination.safe_paths import state_folder
 from flatout.stage.selection import Selection
 from flatout.stage.sources.base import Source, StoreOptions
 from flatout.stage.sources.open import open_source
-from flatout.stage.staging import StagingFailed, stage
+from flatout.stage.staging import stage
 from tests.stage.proxy import Faults, proxy
 from tests.stage.server import ACCESS, BUCKET, SECRET, bucket_store, s3_server, weed
 

@@ -120,3 +120,12 @@ def test_places_without_data_are_one_line_and_nothing_is_made(
         err = capsys.readouterr().err
         assert said in err and len(err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room_for_files_of_its_own_is_told_in_words_of_this_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flatout.storage.probe_files.FILES", 1 << 50)
+    assert cli.main(["storage", str(tmp_path), "--write"]) == 2
+    said = capsys.readouterr().err
+    assert "make room, or leave out --write" in said and "--classes" not in said

@@ -35,13 +35,13 @@ def test_errors_coverage_and_bias(fixes: Path) -> None:
 
 
 def test_the_command_shows_them(fixes: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibration", "--folder", str(fixes)]) == 0
+    assert main(["calibration", "--fixes-dir", str(fixes)]) == 0
     text = capsys.readouterr().out
     assert "num_workers" in text and "outside" in text and max(map(len, text.splitlines())) <= 80
-    assert main(["calibration", "--folder", str(fixes), "--json"]) == 0
+    assert main(["calibration", "--fixes-dir", str(fixes), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["remedies"]["num_workers"]["count"] == 2
 
 
 def test_without_trials_it_says_where_they_come_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibration", "--folder", str(tmp_path)]) == 2
+    assert main(["calibration", "--fixes-dir", str(tmp_path)]) == 2
     assert "`flatout fix` makes some" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path) -> None:
     assert machine.calls[-4:] == [{}, workers, workers, {}]
     assert found.seconds == machine.clock
     text = "\n".join(lines(found))
-    assert "Proved: 1.80x" in text and "flatout run --set num_workers=4 -- python train.py" in text
+    assert "Proved: 1.80x" in text and "flatout apply --set num_workers=4 -- python train.py" in text
     assert max(map(len, text.splitlines())) <= 80
     shown = json.loads(json.dumps(to_dict(found)))
     assert shown["proof"]["speedup"] == pytest.approx(1.8, rel=0.01) and shown["kept"][0]["remedy"] == "workers"
@@ -211,7 +211,7 @@ def test_a_plan_of_dropped_remedies_is_left_out_and_one_with_some_says_so(tmp_pa
     machine.plans = (bundle("do workers"), replace(bundle("do workers", "do more"), name="moderate"))
     found = machine.fix(tmp_path)
     assert [plan.name for plan in found.plans] == ["moderate"]
-    text = "\n".join(lines(found, plans={"moderate": Export("flatout run")}))
+    text = "\n".join(lines(found, plans={"moderate": Export("flatout apply")}))
     assert 'But its trial, above, ended with "dropped": do workers' in text
     assert to_dict(found)["plans"][0]["dropped"] == ["do workers"]
 

@@ -19,7 +19,7 @@ PLENTY = Room(8 * GIB, 16 * GIB, 4 * GIB, 8 * GIB, 100 * GIB, ((GIB, 80 * GIB),)
         (replace(PLENTY, memory_bytes=GIB // 2), "512 MiB of 16.0 GiB host memory left"),
         (replace(PLENTY, shm_bytes=GIB // 8), "128 MiB of 8.0 GiB of /dev/shm left"),
         (replace(PLENTY, disk_bytes=GIB // 4), "disk: 256 MiB left where the trial writes"),
-        (replace(PLENTY, gpus=((79 * GIB, 80 * GIB),)), "GPU 0 is 99 % full, and other processes use it too"),
+        (replace(PLENTY, gpus=((79 * GIB, 80 * GIB),)), "GPU 0 is 99% full, and other processes use it too"),
     ],
 )
 def test_each_short_resource_ends_the_trial(tmp_path: Path, room: Room, word: str) -> None:

@@ -15,7 +15,7 @@ def test_the_command_reads_back_as_the_same_settings() -> None:
     settings = {"num_workers": 4, "persistent_workers": True, "lr_factor": 2.0, "autocast": "bf16", "in_order": False}
     line = keep_command(["python", "my train.py", "--lr", "0.1"], settings)
     words = shlex.split(line)
-    assert words[:2] == ["flatout", "run"] and words[words.index("--") + 1 :] == [
+    assert words[:2] == ["flatout", "apply"] and words[words.index("--") + 1 :] == [
         "python",
         "my train.py",
         "--lr",

@@ -42,7 +42,7 @@ def test_a_patch_of_the_script_is_offered(tmp_path: Path) -> None:
     kept = write_kept(
         fixed(command, {"num_workers": 4}, f"{script}:3"), find_locations(command, None, []), tmp_path / "fix"
     )
-    assert kept is not None and kept.command == f"flatout run --set num_workers=4 -- python {script}"
+    assert kept is not None and kept.command == f"flatout apply --set num_workers=4 -- python {script}"
     assert "-loader = DataLoader(data, 8)\n+loader = DataLoader(data, 8, num_workers=4)" in kept.diff
     assert "num_workers" not in script.read_text()
 
@@ -55,7 +55,7 @@ def test_a_changed_config_is_written_beside_and_shown(tmp_path: Path) -> None:
     kept = write_kept(fixed(command, {"num_workers": 4, "tf32": True}), places, tmp_path / "fix")
     assert kept is not None and kept.config == str(tmp_path / "fix/proved/c.yaml")
     assert Path(kept.config).read_text() == "data:\n  workers: 4  # few\n" and "+  workers: 4" in kept.diff
-    assert kept.command == f"flatout run --set tf32=true -- python train.py {kept.config}"
+    assert kept.command == f"flatout apply --set tf32=true -- python train.py {kept.config}"
     assert config.read_text() == "data:\n  workers: 1  # few\n"
 
 
@@ -72,4 +72,4 @@ def test_options_are_changed_in_the_command_and_plans_have_one_each(tmp_path: Pa
     kept = write_kept(found, places, tmp_path / "fix")
     assert kept is not None and kept.command == "python train.py --workers 4"
     ways = write_plans(found, places, tmp_path / "fix")
-    assert ways["moderate"].command == "flatout run --set autocast=bf16 -- python train.py --workers 8"
+    assert ways["moderate"].command == "flatout apply --set autocast=bf16 -- python train.py --workers 8"

@@ -62,7 +62,9 @@ def test_an_ambiguous_key_is_refused_and_a_knob_settles_it(tmp_path: Path) -> No
     path = tmp_path / "two.json"
     path.write_text(json.dumps({"data": {"workers": 1}, "loader": {"workers": 2}}))
     command = ["python", "train.py", str(path)]
-    with pytest.raises(UsageError, match=re.escape("could be data.workers or loader.workers: say which with --knob")):
+    with pytest.raises(
+        UsageError, match=re.escape("could be data.workers or loader.workers: say which with --setting")
+    ):
         find_locations(command, path, [])
     assert find_locations(command, path, ["num_workers=loader.workers"]).keys == {"num_workers": "loader.workers"}
 

@@ -24,21 +24,21 @@ class Ceilings:
     """Rates in samples/s. None: not measured.
 
     Attributes:
-        live: the training as it is.
-        device: batches replayed: what the model and the loop could take.
-        cold: the data path alone, batches not read before.
-        warm: the same batches again, with their bytes in memory if the system caches them.
+        train_sps: the training as it is.
+        device_sps: batches replayed: what the model and the loop could take.
+        loader_cold_sps: the data path alone, batches not read before.
+        loader_warm_sps: the same batches again, with their bytes in memory if the system caches them.
     """
 
-    live: float
-    device: float
-    cold: float | None
-    warm: float | None
+    train_sps: float
+    device_sps: float
+    loader_cold_sps: float | None
+    loader_warm_sps: float | None
 
     @property
     def headroom(self) -> float:
         """How many times as fast the training would be if batches cost nothing."""
-        return self.device / self.live
+        return self.device_sps / self.train_sps
 
     def parts(self) -> dict[str, float]:
         """Shares of the time of a sample, which add up to 1; empty where the data path was not measured alone.
@@ -46,17 +46,18 @@ class Ceilings:
         - device: 1 / device rate
         - preparation: what the data path takes longer than that with the bytes in memory (new
           batches, where there are no others)
-        - bytes: what it takes longer on new batches than on the same ones again
-        - together: what is lost because both run at the same time: shared cores, hand-over, pauses
+        - io: what it takes longer on new batches than on the same ones again
+        - overlap_loss: what is lost because both run at the same time: shared cores, hand-over, pauses
         """
-        if self.cold is None:
+        if self.loader_cold_sps is None:
             return {}
-        first = min(self.cold, self.device)
-        again = max(min(self.warm if self.warm is not None else first, self.device), first)
-        shares = [self.live / self.device, self.live / again, self.live / first, 1.0]
+        cold_sps = min(self.loader_cold_sps, self.device_sps)
+        again_sps = self.loader_warm_sps if self.loader_warm_sps is not None else cold_sps
+        warm_sps = max(min(again_sps, self.device_sps), cold_sps)
+        shares = [self.train_sps / self.device_sps, self.train_sps / warm_sps, self.train_sps / cold_sps, 1.0]
         # A run that went better than its parts alone lost nothing by running them together.
         shares = [min(share, 1.0) for share in shares]
-        names = ("device", "preparation", "bytes", "together")
+        names = ("device", "preparation", "io", "overlap_loss")
         return {name: share - before for name, share, before in zip(names, shares, [0.0, *shares], strict=False)}
 
 

@@ -19,7 +19,7 @@ import typer
 def cache(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND...", help="The training command, just as you run it.", show_default=False),
+        typer.Argument(metavar="-- COMMAND", help="The training command, just as you run it.", show_default=False),
     ] = None,
     folder: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="The slow place.")] = None,
     at: Annotated[Path | None, typer.Option("--at", metavar="DIR", help="Where copies are kept.")] = None,
@@ -42,8 +42,7 @@ def cache(
     from flatout.stage.destination.space import check_room
     from flatout.units import parse_size
 
-    check_command(command or [])
-    assert command, "checked just now"
+    command = list(check_command(command, "flatout cache --from SLOW --at FAST"))
     if folder is None or at is None:
         missing = "--from is missing: name the slow folder" if folder is None else "--at is missing: name a fast disk"
         raise UsageError(f"{missing}, as in flatout cache --from /mnt/s3/set --at /nvme/cache -- python train.py")
@@ -70,7 +69,7 @@ def cache(
             print(json_format.dumps(dict.fromkeys(COUNTS, 0) | {"budget": bytes_, "exit_code": code}), file=sys.stderr)
         raise typer.Exit(code) from None
     try:
-        check_room(at, max(bytes_ - kept.counts()["used"], 0))
+        check_room(at, max(bytes_ - kept.counts()["used"], 0), advice="choose another disk or a smaller --budget")
     except UsageError:
         kept.end()
         _remove(made)
@@ -133,13 +132,13 @@ def _both_exist(*paths: Path) -> bool:
 
 
 def _line(counts: dict[str, Any], at: Path, folder: Path) -> str:
-    from flatout.units import share, size
+    from flatout.units import percent, size
 
     opened = counts["hits"] + counts["misses"]
     if not opened:
         return f"flatout: no Python process of the command opened a file below {folder}: nothing was kept"
     return (
-        f"flatout: {counts['hits']:,} of {opened:,} reads ({share(counts['hits'] / opened)}) came from the cache, "
+        f"flatout: {counts['hits']:,} of {opened:,} reads ({percent(counts['hits'] / opened)}) came from the cache, "
         f"{size(counts['hit_bytes'])}; {counts['files']:,} different files; "
         f"{size(counts['used'])} of {size(counts['budget'])} used in {at}"
     )

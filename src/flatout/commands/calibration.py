@@ -2,55 +2,26 @@
 
 from __future__ import annotations
 
-import json as json_format
-from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
+import json
 
 import typer
 
-from flatout.terminal_text import one_line
+from flatout.commands.options import FIXES_DIR, AsJson, FixesDir
 
 
-def calibration(
-    json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
-    folder: Annotated[
-        Path, typer.Option("--folder", metavar="FOLDER", help="Where journals are kept.", show_default=True)
-    ] = Path(".flatout/fixes"),
-) -> None:
-    """Show how good predictions were: each trial scores its own.
+def calibration(as_json: AsJson = False, fixes_dir: FixesDir = FIXES_DIR) -> None:
+    """Compare predicted gains with measured ones, over all trials.
 
-    The error is |predicted / measured - 1| of the factors on samples/s. An interval that is as wide as it says
-    holds the measured factor in four of five cases.
+    The error is |predicted / measured - 1| of the factors on samples/s. A well-calibrated interval holds the measured
+    factor in four of five trials.
 
     Example: flatout calibration
     """
     from flatout.errors import UsageError
-    from flatout.report.layout import shorten_middle
-    from flatout.trials.calibration import read_scored, score
-    from flatout.units import factor, interval, share
+    from flatout.report.calibration import lines, to_dict
+    from flatout.trials.calibration import read_scored
 
-    scored = read_scored(folder)
+    scored = read_scored(fixes_dir)
     if not scored:
-        raise UsageError(f"no trial with a measurement below {folder}: `flatout fix` makes some")
-    whole = score(scored)
-    by_remedy = {name: score([one for one in scored if one.remedy == name]) for name in {one.remedy for one in scored}}
-    if json:
-        trials = [{**asdict(one), "error": one.error, "inside": one.inside} for one in scored]
-        remedies = {name: asdict(found) for name, found in sorted(by_remedy.items())}
-        typer.echo(json_format.dumps({"all": asdict(whole), "remedies": remedies, "trials": trials}, indent=2))
-        return
-    where = shorten_middle(one_line(str(folder)), 36, "...")
-    head = f"  {'remedy':24}{'trials':>7}{'median error':>14}{'90 %':>8}{'inside':>9}{'bias':>8}"
-    typer.echo(f"Predicted against measured: {whole.count} trials below {where}\n\n{head}")
-    for name, found in [*sorted(by_remedy.items()), ("all", whole)]:
-        typer.echo(
-            f"  {name:24}{found.count:>7}{share(found.median_error):>14}{share(found.p90_error):>8}"
-            f"{share(found.coverage):>9}{factor(found.bias):>8}"
-        )
-    typer.echo(f"\n  {'predicted':24}{'measured':>10}   trial")
-    for one in scored:
-        mark = "" if one.inside else "  outside"
-        typer.echo(
-            f"  {interval(one.predicted):24}{factor(one.measured.factor):>10}   {one_line(one.title)[:40]}{mark}"[:80]
-        )
+        raise UsageError(f"no trial with a measurement below {fixes_dir}: `flatout fix` makes some")
+    typer.echo(json.dumps(to_dict(scored), indent=2) if as_json else "\n".join(lines(scored, fixes_dir)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_format
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from flatout.commands.options import RUNS_DIR, AsJson, Quiet, RunsDir, seconds_option
 
 if TYPE_CHECKING:
     from flatout.compare.comparison import Comparison
@@ -17,38 +19,32 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A recorded run (id, folder, latest), or a command in quotes.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Of the same kind as A.")],
     pairs: Annotated[
-        int, typer.Option("--pairs", metavar="N", min=2, max=100, help="Of commands: how often both are run, in turn.")
+        int, typer.Option("--pairs", metavar="N", min=2, max=100, help="Run two commands N times each, in turn.")
     ] = 3,
     steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", help="Of commands: end each run after N steps.")
+        int | None, typer.Option("--steps", metavar="N", help="End each run of a command after N training steps.")
     ] = None,
-    seconds: Annotated[
-        str | None,
-        typer.Option("--seconds", metavar="TIME", help="Of commands: end each run this long after its first step."),
-    ] = None,
+    seconds: Annotated[str | None, seconds_option("20s")] = None,
     fail_if_slower: Annotated[
         str | None,
-        typer.Option("--fail-if-slower", metavar="SHARE", help="Exit with 1 when B has surely lost more: 5%."),
+        typer.Option("--fail-if-slower", metavar="SHARE", help="Exit with 1 if B is slower beyond doubt by more: 5%."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
-    runs_dir: Annotated[
-        Path, typer.Option("--runs-dir", metavar="FOLDER", help="Where runs are recorded.", show_default=True)
-    ] = Path(".flatout/runs"),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+    as_json: AsJson = False,
+    runs_dir: RunsDir = RUNS_DIR,
+    quiet: Quiet = False,
 ) -> None:
-    """Say which of two trainings is faster, and by how much.
+    """Compare two trainings: which is faster, and by how much.
 
     Two recorded runs are read as they are. Two commands give the surer answer: they are run in turn, A B, B A, A B,
     each for 20 s unless told otherwise. Rates count samples, waits included, so that different batch sizes compare.
 
     Example: flatout compare "python train.py" "python train.py --workers 4"
     """
+    from flatout.report.comparison import lines, to_dict
+
     allowed = _share(fail_if_slower) if fail_if_slower is not None else None
     comparison = _compare(a, b, pairs, _bounds(steps, seconds), runs_dir, quiet, allowed)
-    if json:
-        typer.echo(json_format.dumps(comparison.to_dict(), indent=2))
-    else:
-        typer.echo("\n".join(comparison.lines()))
+    typer.echo(json.dumps(to_dict(comparison), indent=2) if as_json else "\n".join(lines(comparison)))
     if comparison.fails:
         raise typer.Exit(1)
     if comparison.interrupted:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json as json_format
+import json
 import textwrap
 from typing import Annotated
 
 import typer
+
+from flatout.commands.options import AsJson, Markdown
 
 WIDTH = 80
 
 
 def explain(
     cause: Annotated[
-        str | None, typer.Argument(metavar="CAUSE", help="An id that a report names; none: list them.")
+        str | None, typer.Argument(metavar="CAUSE", help="An id that a report names. Without it: list them all.")
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="The whole page as Markdown.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON on standard output.")] = False,
+    markdown: Markdown = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Say what a cause means, how it is found, and what to do.
+    """Explain a cause: what it means, how it is found, what to do.
 
     Example: flatout explain storage_latency
     """
@@ -28,8 +30,8 @@ def explain(
         print(text(), end="")
         return
     known = explanations() if cause is None else {cause: explanation(cause)}
-    if json:
-        print(json_format.dumps(known, indent=2))
+    if as_json:
+        print(json.dumps(known, indent=2))
         return
     if cause is not None:
         print(f"{cause}\n\n{_wrapped(known[cause])}")

@@ -2,66 +2,68 @@
 
 from __future__ import annotations
 
-import json as json_format
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flatout.commands.options import FIXES_DIR, AsJson, Command, FixesDir, Quiet, seconds_option
+
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="CLASS",
+        help="Also keep what changes the training: numerics, optimisation or data. May be repeated.",
+        show_default=False,
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The command's YAML, JSON or TOML file: settings are changed in it."),
+]
+Locations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting",
+        metavar="SETTING=KEY",
+        help="The key of --config that holds a setting, if its name does not tell. May be repeated.",
+    ),
+]
+Staged = Annotated[
+    str | None,
+    typer.Option("--staged", metavar="REAL=COPY", help="A local copy of the data, as `flatout stage` makes it."),
+]
+StageTo = Annotated[
+    Path | None,
+    typer.Option("--stage-to", metavar="FOLDER", help="Where a copy of slow data may be made, on a fast disk."),
+]
+
 
 def fix(
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- COMMAND...", help="The training command, just as you run it.", show_default=False),
-    ] = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="For everything: 10m, 1h30m.")] = "10m",
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            metavar="CLASS",
-            help="Also keep what changes the training: numerics, optimisation or data. Again for more.",
-            show_default=False,
-        ),
-    ] = None,
-    seconds: Annotated[
-        str | None,
-        typer.Option(
-            "--seconds", metavar="TIME", help="Of each run. Default: 80 steps, 3s to 30s.", show_default=False
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="The command's YAML, JSON or TOML file: settings are changed in it."
-        ),
-    ] = None,
-    knobs: Annotated[
-        list[str] | None,
-        typer.Option("--knob", metavar="SETTING=KEY", help="Where a setting is, if its name does not tell."),
-    ] = None,
-    staged: Annotated[
-        str | None,
-        typer.Option("--staged", metavar="REAL=COPY", help="A local copy of the data, as `flatout stage` makes it."),
-    ] = None,
-    stage_to: Annotated[
-        Path | None,
-        typer.Option("--stage-to", metavar="FOLDER", help="Where a copy of slow data may be made, on a fast disk."),
-    ] = None,
+    command: Command = None,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="Time for everything, such as 1h30m.")
+    ] = "10m",
+    allow: Allow = None,
+    seconds: Annotated[str | None, seconds_option("80 steps, 3s to 30s")] = None,
+    config: Config = None,
+    locations: Locations = None,
+    staged: Staged = None,
+    stage_to: StageTo = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last fix of this command, which was killed.")
+        bool, typer.Option("--resume", help="Continue the last fix of this command, which was killed.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
-    folder: Annotated[
-        Path, typer.Option("--folder", metavar="FOLDER", help="Where journals are kept.", show_default=True)
-    ] = Path(".flatout/fixes"),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+    as_json: AsJson = False,
+    fixes_dir: FixesDir = FIXES_DIR,
+    quiet: Quiet = False,
 ) -> None:
     """Try remedies one at a time, and prove what they give.
 
-    The command is measured as it is. Then each remedy that the diagnosis calls for is put into it without changing
-    your files, and measured in pairs with the run without it. Kept is what gains beyond noise and trains the same;
-    at the end, all that was kept is measured against the training as it was.
+    First the command is measured as it is. Then each remedy that the diagnosis suggests is applied without changing
+    your files, and measured in pairs with a run without it. A remedy is kept if it is faster beyond noise and trains
+    the same; finally all that was kept is measured together against the original training.
 
     Example: flatout fix --budget 10m -- python train.py
     """
@@ -78,7 +80,7 @@ def fix(
     from flatout.trials.trial_run import TrialSetup
     from flatout.units import parse_seconds
 
-    check_command(command or [])
+    words = check_command(command, "flatout fix")
     options = Options(
         allowed=_allowed(allow or []),
         budget_s=_budget(budget),
@@ -86,26 +88,22 @@ def fix(
         staged=_staged(staged),
         stage_to=stage_to,
     )
-    words = tuple(command or ())
-    places = find_locations(words, config, knobs or [])
-    journal = go_on(folder, words) if resume else begin(folder, words)
-    plan = TrialSetup(
-        words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), places=places
-    )
+    places = find_locations(words, config, locations or [])
+    journal = go_on(fixes_dir, words) if resume else begin(fixes_dir, words)
+    isolation = find_isolation(journal.folder)
+    setup = TrialSetup(words, journal.folder, journal.folder / "runs", Bounds(), isolation, places=places)
     try:
-        fixed = Fixing(plan, options, journal, ProgressLog(quiet)).run()
+        fixed = Fixing(setup, options, journal, ProgressLog(quiet)).run()
         keep, plans = write_kept(fixed, places, journal.folder), write_plans(fixed, places, journal.folder)
     finally:
         clean(journal.folder)
-    typer.echo(
-        json_format.dumps(to_dict(fixed, keep, plans), indent=2) if json else "\n".join(lines(fixed, keep, plans))
-    )
+    typer.echo(json.dumps(to_dict(fixed, keep, plans), indent=2) if as_json else "\n".join(lines(fixed, keep, plans)))
     if fixed.interrupted:
         raise typer.Exit(130)
 
 
 def _budget(text: str) -> float:
-    """Seconds.
+    """Read --budget, in seconds.
 
     Raises:
         UsageError: it is no time above 0.
@@ -139,10 +137,10 @@ def _staged(text: str | None) -> str | None:
 
 
 def _allowed(names: list[str]) -> frozenset[str]:
-    """The classes that may be kept.
+    """Which semantic classes may be kept.
 
     Raises:
-        UsageError: one that there is not.
+        UsageError: there is no such class.
     """
     from flatout.errors import UsageError
     from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION

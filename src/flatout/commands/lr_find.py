@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_format
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,30 +11,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flatout.commands.options import AsJson, Data, RecipeName, RecipeSettings
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
+    from flatout.recipes.interfaces import ImageData
     from flatout.recipes.lr_range import RangeTest
+    from flatout.recipes.schema import Recipe
 
 TIMED_STEPS = 5  # after the first, which also warms up: how long the rest takes is told from them
 
 
 def lr_find(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe or a YAML file.", show_default=False)],
-    data: Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="Where the images are.")] = None,
-    min_lr: Annotated[float, typer.Option("--min-lr", help="The first rate.")] = 1e-5,
-    max_lr: Annotated[float, typer.Option("--max-lr", help="The last rate.")] = 10.0,
-    num_training: Annotated[int, typer.Option("--num-training", metavar="N", help="Steps.")] = 100,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; may be repeated.")
-    ] = None,
-    plot: Annotated[Path, typer.Option("--plot", metavar="FILE", help="Where the plot goes.")] = Path("lr_range.png"),
+    recipe: RecipeName,
+    data: Data = None,
+    min_lr: Annotated[float, typer.Option("--min-lr", metavar="LR", help="The first learning rate.")] = 1e-5,
+    max_lr: Annotated[float, typer.Option("--max-lr", metavar="LR", help="The last learning rate.")] = 10.0,
+    num_training: Annotated[int, typer.Option("--num-training", metavar="N", help="Number of training steps.")] = 100,
+    settings: RecipeSettings = None,
+    plot: Annotated[Path, typer.Option("--plot", metavar="FILE", help="Where to save the plot.")] = Path(
+        "lr_range.png"
+    ),
     write: Annotated[bool, typer.Option("--write", help="Write the suggestion into the recipe file.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Train some steps with a rate that grows, and suggest one.
+    """Run a learning-rate range test, and suggest a rate.
 
-    "No suggestion" is an answer, too, and says why.
+    Trains some steps while the learning rate grows. "No suggestion" is an answer, too, and says why.
 
     Example: flatout lr-find mine.yaml --data /mnt/nvme/imagenet --write
     """
@@ -47,8 +50,8 @@ def lr_find(
     from flatout.recipes.reading import write_value
 
     save_plot(found, plot)
-    if json:
-        print(json_format.dumps({**found.as_json(), "plot": str(plot)}))
+    if as_json:
+        print(json.dumps({**found.as_json(), "plot": str(plot)}))
     else:
         print(terminal_plot(found))
         if found.suggestion is None:
@@ -75,46 +78,18 @@ def _measured(
 ) -> tuple[Path, RangeTest]:
     """The recipe's file and its range test; writes nothing."""
     from flatout import extras
-    from flatout.errors import UsageError
 
     extras.require("train")
     import torch
 
-    from flatout.recipes.catalogue import find_recipe, shipped
-    from flatout.recipes.data_config import resolve_images
-    from flatout.recipes.datasets import open_data
     from flatout.recipes.fitting import make_loader
     from flatout.recipes.lr_range import range_test
     from flatout.recipes.models import build_model
-    from flatout.recipes.prerequisites import check_prerequisites
-    from flatout.recipes.reading import read_recipe
 
-    path = find_recipe(recipe)
-    if write and path in shipped().values():
-        raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
-    flags: dict[str, object | None] = {"data.root": data}
-    resolved = read_recipe(recipe, settings, flags)
-    if resolved.data.root is None and recipe == "demo":
-        from flatout.recipes.demo_data import demo_data_folder, make_demo_data
-
-        flags["data.root"] = str(make_demo_data(demo_data_folder()))
-        resolved = read_recipe(recipe, settings, flags)
-    check_prerequisites(resolved.model_copy(update={"logging": type(resolved.logging).model_validate({})}))
-    if not plot.parent.is_dir():
-        raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")
-    resolved, line = resolve_images(resolved)
-    images = open_data(resolved)
-    for said in (line, *images.notes):
-        if said:
-            print(one_line(said), file=sys.stderr)
-    if len(images.train_indices) < resolved.training.batch_size:
-        raise UsageError(
-            f"training.batch_size: {resolved.training.batch_size} is more than the {len(images.train_indices)} images"
-        )
+    path, resolved, images = _prepared(recipe, data, settings, plot, write)
     torch.manual_seed(resolved.training.seed)
     model = build_model(resolved, len(images.classes))
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
-
     print(
         f"range test: {num_training} steps of {resolved.training.batch_size} images, "
         f"rates from {min_lr:g} to {max_lr:g}",
@@ -132,6 +107,42 @@ def _measured(
             watch=_progress(num_training),
         )
     return path, found
+
+
+def _prepared(
+    recipe: str, data: str | None, settings: Sequence[str], plot: Path, write: bool
+) -> tuple[Path, Recipe, ImageData]:
+    """The recipe's file, the recipe, and its images.
+
+    Raises:
+        UsageError: an option, a key or a value is not usable, or there are too few images.
+    """
+    from flatout.errors import UsageError
+    from flatout.recipes.catalogue import find_recipe, shipped
+    from flatout.recipes.data_config import resolve_images
+    from flatout.recipes.datasets import open_data
+    from flatout.recipes.demo_data import with_demo_data
+    from flatout.recipes.prerequisites import check_prerequisites
+    from flatout.recipes.reading import read_recipe
+
+    path = find_recipe(recipe)
+    if write and path in shipped().values():
+        raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
+    resolved = read_recipe(recipe, settings, {"data.root": data})
+    resolved = with_demo_data(recipe, resolved, lambda root: read_recipe(recipe, settings, {"data.root": root}))
+    check_prerequisites(resolved.model_copy(update={"logging": type(resolved.logging).model_validate({})}))
+    if not plot.parent.is_dir():
+        raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")
+    resolved, line = resolve_images(resolved)
+    images = open_data(resolved)
+    for said in (line, *images.notes):
+        if said:
+            print(one_line(said), file=sys.stderr)
+    if len(images.train_indices) < resolved.training.batch_size:
+        raise UsageError(
+            f"training.batch_size: {resolved.training.batch_size} is more than the {len(images.train_indices)} images"
+        )
+    return path, resolved, images
 
 
 def _progress(steps: int, clock: Callable[[], float] = time.monotonic) -> Callable[[int, float, float], None]:

@@ -4,57 +4,42 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flatout.commands.options import RUNS_DIR, Command, Force, Markdown, Output, Quiet, RunsDir, seconds_option
+
 if TYPE_CHECKING:
     from flatout.runner import Outcome
 
+Trace = Annotated[
+    bool, typer.Option("--trace/--no-trace", help="Trace three steps after the measured window (opens in Perfetto).")
+]
+FirstStepWithin = Annotated[
+    str, typer.Option("--first-step-within", metavar="TIME", help="Give up if no training step was seen by then.")
+]
+
 
 def profile(
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- COMMAND...", help="The training command, just as you run it.", show_default=False),
-    ] = None,
+    command: Command = None,
     steps: Annotated[
         int | None, typer.Option("--steps", metavar="N", help="End after N training steps.", show_default=False)
     ] = None,
-    seconds: Annotated[
-        str | None,
-        typer.Option(
-            "--seconds",
-            metavar="TIME",
-            help="End this long after the first step: 90, 90s, 5m. Default: 60s, longer if steps are slow.",
-            show_default=False,
-        ),
-    ] = None,
+    seconds: Annotated[str | None, seconds_option("60s, longer if steps are slow")] = None,
     full: Annotated[bool, typer.Option("--full", help="Record until the command ends by itself.")] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="The report as a GitHub-flavoured Markdown page.")
+    markdown: Markdown = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON; the command's own output goes to standard error.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="The report as JSON; the command's own output goes to standard error.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the report there instead of to standard output."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
-    runs_dir: Annotated[
-        Path, typer.Option("--runs-dir", metavar="FOLDER", help="Where the run is recorded.", show_default=True)
-    ] = Path(".flatout/runs"),
-    trace: Annotated[
-        bool,
-        typer.Option("--trace/--no-trace", help="Trace three steps after the measured window (opens in Perfetto)."),
-    ] = True,
-    first_step_within: Annotated[
-        str, typer.Option("--first-step-within", metavar="TIME", help="Give up when no training step was seen by then.")
-    ] = "10m",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+    output: Output = None,
+    force: Force = False,
+    runs_dir: RunsDir = RUNS_DIR,
+    trace: Trace = True,
+    first_step_within: FirstStepWithin = "10m",
+    quiet: Quiet = False,
 ) -> None:
-    """Record a training command and say where its time goes.
+    """Record a training command and show where its time goes.
 
     The command runs unchanged: nothing in your files is edited. When enough was measured, the whole process tree is
     ended and the report is shown. Ctrl-C ends it earlier, with a report.
@@ -65,7 +50,7 @@ def profile(
     from flatout.runner import Bounds, record
     from flatout.units import parse_duration, parse_seconds
 
-    form = choose_form(markdown=markdown, json=json)
+    form = choose_form(markdown=markdown, as_json=as_json)
     check_output(output, force=force)
     bounds = Bounds(
         steps=steps,
@@ -73,7 +58,7 @@ def profile(
         full=full,
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
     )
-    to_stdout = output is None and (json or markdown)
+    to_stdout = output is None and (as_json or markdown)
     outcome = record(command or [], runs_dir, bounds, quiet=quiet, stdout_to_stderr=to_stdout, trace=trace)
     _explain_failure(outcome)
 

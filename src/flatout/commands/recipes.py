@@ -9,7 +9,9 @@ import typer
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Show this recipe's file.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this recipe's file.", show_default=False)
+    ] = None,
 ) -> None:
     """List the shipped recipes, or show one.
 

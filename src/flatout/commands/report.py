@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flatout.commands.options import RUNS_DIR, AsJson, Force, Markdown, Output, RunsDir
+
 if TYPE_CHECKING:
     from flatout.results import Diagnosis
 
@@ -20,28 +22,22 @@ def report(
             show_default=False,
         ),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="A GitHub-flavoured Markdown page.")] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="JSON for scripts; docs/schema/report.schema.json describes it.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there instead of to standard output."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
-    runs_dir: Annotated[
-        Path, typer.Option("--runs-dir", metavar="FOLDER", help="Where runs are recorded.", show_default=True)
-    ] = Path(".flatout/runs"),
+    markdown: Markdown = False,
+    as_json: AsJson = False,
+    output: Output = None,
+    force: Force = False,
+    runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
     """Show a saved run's report again.
 
-    The diagnosis is made anew from the run's folder, which may come from another machine.
+    The diagnosis is made again from the run's folder, which may come from another machine. The schema of --json is
+    docs/schema/report.schema.json.
 
     Example: flatout report latest --markdown --output report.md
     """
     from flatout.report.writing import check_output, choose_form, write_report
 
-    form = choose_form(markdown=markdown, json=json)
+    form = choose_form(markdown=markdown, as_json=as_json)
     check_output(output, force=force)
     write_report(_diagnosis(run, runs_dir), form, output, force=force)
 

@@ -196,11 +196,10 @@ def stage(
 
 
 def _look_ahead(origin: Source, destination: Path, selection: Selection, options: Options, json: bool) -> int:
-    from flatout.errors import UsageError
+    from flatout.errors import StagingFailed, UsageError
     from flatout.report.staging import outlook_lines
     from flatout.stage.outlook import look_ahead
     from flatout.stage.sources.failures import Failure
-    from flatout.stage.staging import StagingFailed
 
     origin.tell = lambda line: print(one_line(line), file=sys.stderr)
     try:

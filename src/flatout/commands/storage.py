@@ -13,9 +13,6 @@ from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
     from flatout.machine.mounts import Mount
-    from flatout.storage.rates import Storage
-
-BAR = 24  # columns
 
 
 def storage(
@@ -43,6 +40,7 @@ def storage(
 
     from flatout.errors import UsageError
     from flatout.extras import require
+    from flatout.report.storage import lines
     from flatout.stage.sources.base import Source, StoreOptions
     from flatout.stage.sources.folder import FolderSource
     from flatout.stage.sources.open import open_source
@@ -69,49 +67,8 @@ def storage(
     if json:
         typer.echo(json_format.dumps(found.as_json()))
     else:
-        typer.echo("\n".join(_lines(found, place, sample)))
-
-
-def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
-    from flatout.report.layout import shorten_middle
-    from flatout.units import duration, size
-
-    kind = _kind(place)
-    name = shorten_middle(one_line(found.place if "://" in place else place), 60, "…")
-    lines = [
-        f"{name}{kind}",
-        f"  {found.files:,} files listed; the small ones have {size(found.mean_bytes)} in the mean",
-        "",
-        f"  first 4 KiB of a file   cold {duration(found.cold_s or 0)}, again {duration(found.warm_s or 0)} (medians)",
-        "",
-        "  at once     files/s        /s",
-    ]
-    best = max(entry.files_per_s for entry in found.small)
-    knee = found.knee
-    for entry in found.small:
-        bar = "█" * max(round(BAR * entry.files_per_s / best), 1)
-        mark = "  <- more gives little" if entry is knee else ""
-        lines.append(f"  {entry.at_once:>7}  {entry.files_per_s:10,.0f}  {size(entry.bytes_per_s):>9}  {bar}{mark}")
-    if found.large:
-        lines += ["", "  one large file, in pieces of 8 MiB"]
-        lines += [f"  {entry.at_once:>7}  {'':10}  {size(entry.bytes_per_s):>9}" for entry in found.large]
-    assert knee is not None, "small files were read"
-    image = found.mean_bytes if sample is None else sample
-    lines += ["", f"What that feeds, computed, at {size(image)} an image:"]
-    for entry in (found.small[0], knee):
-        lines.append(f"  {found.files_per_s(entry, image):9,.0f} images/s with {entry.at_once} reading at once")
-    packed = max((entry.bytes_per_s for entry in found.large), default=0.0)
-    if packed:
-        lines.append(f"  {packed / image:9,.0f} images/s packed into large files")
-    if not found.dropped:
-        lines.append("The files could not be taken out of a page cache: cold may mean warm.")
-    if found.repeated:
-        lines.append("There are few files: some were read again, and may have been cached on the way.")
-    return lines
-
-
-def _kind(place: str) -> str:
-    return "" if "://" in place else f" ({_mount(place).kind})"
+        kind_of_place = None if "://" in place else _mount(place).kind
+        typer.echo("\n".join(lines(found, found.place if "://" in place else place, kind_of_place, sample)))
 
 
 def _mount(place: str) -> Mount:

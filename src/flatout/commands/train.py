@@ -2,150 +2,180 @@
 
 from __future__ import annotations
 
-import json as json_format
+import json
+import os
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flatout.commands.options import AsJson, Data, Quiet, RecipeName, RecipeSettings
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
-    from flatout.recipes.interfaces import Fit
+    from flatout.recipes.interfaces import Fit, ImageData
+    from flatout.recipes.schema import Recipe
 
 RUNS = Path(".flatout/trainings")
+# Options that set a key of the recipe.
+_KEYS = {
+    "--data": "data.root",
+    "--epochs": "training.epochs",
+    "--batch-size": "training.batch_size",
+    "--max-time": "training.max_time",
+    "--wandb-project": "logging.wandb_project",
+    "--wandb-name": "logging.wandb_name",
+}
+MaxTime = Annotated[
+    str | None, typer.Option("--max-time", metavar="TIME", help="A deadline, such as 11m: epochs are planned to fit.")
+]
+AllowChanges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-change",
+        metavar="KEY",
+        help="With --resume: this key of the recipe may differ now (`data`: the images). May be repeated.",
+    ),
+]
+TrainingFolder = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FOLDER", help=f"Checkpoints and metrics. Default: {RUNS}/RECIPE-N."),
+]
+Record = Annotated[bool, typer.Option("--record/--no-record", help="Record where the time goes, for `flatout report`.")]
 
 
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help="A shipped recipe (`flatout recipes` lists them) or a YAML file.", show_default=False)
-    ],
-    data: Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="Where the images are.")] = None,
+    recipe: RecipeName,
+    data: Data = None,
     epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", help="Passes over the data.")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", help="Images a step.")] = None,
-    max_time: Annotated[
-        str | None, typer.Option("--max-time", metavar="TIME", help="A deadline, such as 11m: epochs are planned in.")
+    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", help="Images per step.")] = None,
+    max_time: MaxTime = None,
+    settings: RecipeSettings = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --output.")] = False,
+    allow_changes: AllowChanges = None,
+    output: TrainingFolder = None,
+    no_wandb: Annotated[bool, typer.Option("--no-wandb", help="Turn Weights & Biases off.")] = False,
+    wandb_project: Annotated[
+        str | None, typer.Option("--wandb-project", metavar="NAME", help="Weights & Biases project.")
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; may be repeated.")
+    wandb_name: Annotated[
+        str | None, typer.Option("--wandb-name", metavar="NAME", help="Weights & Biases run name.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of --output.")] = False,
-    allow_changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-change",
-            metavar="KEY",
-            help="With --resume: this key of the recipe may differ now (`data`: the images); may be repeated.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help=f"Checkpoints and metrics; default: {RUNS}/RECIPE-N."),
-    ] = None,
-    no_wandb: Annotated[
-        bool, typer.Option("--no-wandb", help="No Weights & Biases, whatever the recipe says.")
-    ] = False,
-    wandb_project: Annotated[str | None, typer.Option("--wandb-project", metavar="NAME", help="Its project.")] = None,
-    wandb_name: Annotated[str | None, typer.Option("--wandb-name", metavar="NAME", help="Its run name.")] = None,
-    record: Annotated[
-        bool, typer.Option("--record/--no-record", help="Record where the time goes, for `flatout report`.")
-    ] = True,
-    json: Annotated[bool, typer.Option("--json", help="The final metrics as JSON on standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    record: Record = True,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train by a recipe: a timm model on folders or a table.
 
     Checkpoints, metrics.csv, the resolved recipe and the class names go to one folder. Under torchrun the same
     command trains on several GPUs.
 
-    Example: flatout train imagenet100-resnet50 --data /mnt/nvme/imagenet --epochs 10
+    Example: flatout train imagenet100-resnet50 --data /mnt/nvme/imagenet
     """
     from flatout import extras
 
     extras.require("train")
-    import os
-
-    from flatout.errors import UsageError
     from flatout.recipes.datasets import open_data
+    from flatout.recipes.summary import write_summary
+
+    given: dict[str, object] = {
+        "--data": data,
+        "--epochs": epochs,
+        "--batch-size": batch_size,
+        "--max-time": max_time,
+        "--set": settings,
+        "--no-wandb": no_wandb,
+        "--wandb-project": wandb_project,
+        "--wandb-name": wandb_name,
+        "--no-record": not record,
+        "--json": as_json,
+        "--quiet": quiet,
+    }
+    folder = output or _new_folder(Path(recipe).stem, resume)
+    resolved = _resolved(recipe, given, settings or (), folder, resume, allow_changes or ())
+    images = open_data(resolved)
+    try:
+        fit = _trained(recipe, resolved, images, folder, resume, allow_changes or (), record, quiet)
+    except KeyboardInterrupt:
+        if _first():  # not wrapped, so that it can be pasted
+            print(f"stopped; continue with:\n{one_line(resume_command(recipe, folder, given))}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if _first():
+        write_summary(fit)
+        _tell(fit, as_json)
+
+
+def _resolved(
+    recipe: str,
+    given: Mapping[str, object],
+    settings: Sequence[str],
+    folder: Path,
+    resume: bool,
+    allow_changes: Sequence[str],
+) -> Recipe:
+    """Read the recipe with the options put in, and refuse what cannot train.
+
+    Raises:
+        UsageError: an option, a key or a value is not usable.
+    """
+    from flatout.errors import UsageError
+    from flatout.recipes.demo_data import with_demo_data
     from flatout.recipes.output_folder import check_output
     from flatout.recipes.prerequisites import check_prerequisites
     from flatout.recipes.reading import check_key, read_recipe
-    from flatout.recipes.summary import write_summary
 
-    flags: dict[str, object | None] = {
-        "data.root": data,
-        "training.epochs": epochs,
-        "training.batch_size": batch_size,
-        "training.max_time": max_time,
-        "logging.wandb": "off" if no_wandb else None,
-        "logging.wandb_project": wandb_project,
-        "logging.wandb_name": wandb_name,
-    }
-    for key in allow_changes or ():
+    for key in allow_changes:
         check_key(key, "--allow-change")
     if allow_changes and not resume:
         raise UsageError("--allow-change: belongs to --resume: leave it out, or give --resume")
-    resolved = read_recipe(recipe, settings or (), flags)
-    folder = output or _new_folder(Path(recipe).stem, resume)
+    flags: dict[str, object | None] = {key: given[option] for option, key in _KEYS.items()}
+    flags["logging.wandb"] = "off" if given["--no-wandb"] else None
+    resolved = read_recipe(recipe, settings, flags)
     check_prerequisites(resolved)
     check_output(folder, resume)
-    if resolved.data.root is None and recipe == "demo":
-        from flatout.recipes.demo_data import demo_data_folder, make_demo_data
+    return with_demo_data(recipe, resolved, lambda root: read_recipe(recipe, settings, {**flags, "data.root": root}))
 
-        flags["data.root"] = str(make_demo_data(demo_data_folder()))
-        resolved = read_recipe(recipe, settings or (), flags)
-    first = int(os.environ.get("RANK", "0")) == 0
+
+def _trained(
+    recipe: str,
+    resolved: Recipe,
+    images: ImageData,
+    folder: Path,
+    resume: bool,
+    allow_changes: Sequence[str],
+    record: bool,
+    quiet: bool,
+) -> Fit:
+    from flatout.recipes.training import train_recipe
 
     def report(line: str) -> None:
-        if first:
+        if _first():
             line = one_line(line)
             print(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False), file=sys.stderr)
 
-    again = resume_command(
-        recipe,
-        folder,
-        {
-            "--data": data,
-            "--epochs": epochs,
-            "--batch-size": batch_size,
-            "--max-time": max_time,
-            "--set": settings,
-            "--no-wandb": no_wandb,
-            "--wandb-project": wandb_project,
-            "--wandb-name": wandb_name,
-            "--no-record": not record,
-            "--json": json,
-            "--quiet": quiet,
-        },
-    )
-    images = open_data(resolved)
-    from flatout.recipes.training import train_recipe
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    with _recording(record and alone, Path(recipe).stem) as start_recording:
+        return train_recipe(
+            resolved,
+            images,
+            folder,
+            resume=resume,
+            allowed=frozenset(allow_changes),
+            report=report,
+            show_progress=not quiet,
+            before_training=start_recording,
+            began=_process_start(),
+        )
 
-    try:
-        with _recording(record and int(os.environ.get("WORLD_SIZE", "1")) == 1, Path(recipe).stem) as start_recording:
-            fit = train_recipe(
-                resolved,
-                images,
-                folder,
-                resume=resume,
-                allowed=frozenset(allow_changes or ()),
-                report=report,
-                show_progress=not quiet,
-                before_training=start_recording,
-                began=_process_start(),
-            )
-    except KeyboardInterrupt:
-        if first:  # not wrapped, so that it can be pasted
-            print(f"stopped; go on with:\n{one_line(again)}", file=sys.stderr)
-        raise typer.Exit(130) from None
-    if first:
-        write_summary(fit)
-        _tell(fit, json)
+
+def _first() -> bool:
+    """Whether this is the only process of the training, or the one that speaks for all."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def resume_command(recipe: str, folder: Path, options: Mapping[str, object]) -> str:
@@ -198,11 +228,11 @@ def _recording(wanted: bool, name: str) -> Iterator[Callable[[], None]]:
         yield start
 
 
-def _tell(fit: Fit, json: bool) -> None:
-    if json:
-        from flatout.recipes.summary import as_json
+def _tell(fit: Fit, as_json: bool) -> None:
+    if as_json:
+        from flatout.recipes import summary
 
-        print(json_format.dumps(as_json(fit)))
+        print(json.dumps(summary.as_json(fit)))
         return
     if fit.stopped:
         print(f"stopped early: {one_line(fit.stopped)}")
@@ -213,5 +243,5 @@ def _tell(fit: Fit, json: bool) -> None:
     if fit.best is not None:
         print(f"best epoch: {fit.best_epoch}, {fit.best}")
         # Not wrapped, so that it can be pasted.
-        words = ["flatout", "predict", str(fit.folder), "--data", "FOLDER", "--output", "submission.csv"]
+        words = ["flatout", "infer", str(fit.folder), "--data", "FOLDER", "--output", "submission.csv"]
         print(f"Predict with it:\n{one_line(shlex.join(words))}")

@@ -12,14 +12,14 @@ import numpy as np
 from flatout.compare.speed import Speed
 from flatout.measure.thresholds import NOISE_SHARE
 
-# 95 % points of Student's t by degrees of freedom: both ends together leave 10 % outside.
+# 95% points of Student's t by degrees of freedom: both ends together leave 10% outside.
 _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 _NORMAL95 = 1.645
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Speed of B over that of A, with a 90 % interval.
+    """Speed of B over that of A, with a 90% interval.
 
     Attributes:
         factor: 1.0 is no difference; above it B is faster.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from flatout.units import percent
+
 LEARNED = 0.95  # the training loss below this share of the loss of guessing
 LUCK = 2.0  # accuracy up to this many times that of guessing is no better than guessing
 
@@ -31,7 +33,8 @@ def at_chance(
         return None
     return (
         f"training learns (loss {train_loss:.2f}, guessing among {classes} classes gives {guess:.2f}) but validation "
-        f"is at chance (loss {val_loss:.2f}, acc1 {100 * val_accuracy:.1f} %, guessing gives {100 / classes:.1f} %): "
+        f"is at chance (loss {val_loss:.2f}, acc1 {percent(val_accuracy, decimals=1)}, "
+        f"guessing gives {percent(1 / classes, decimals=1)}): "
         "check that validation's labels are the same class indices as training's"
     )
 

@@ -10,7 +10,7 @@ from flatout.diagnose.chance import at_chance
 from flatout.diagnose.opportunities import compile, memory_format, mixed_precision, tf32
 from flatout.measure.measured_run import MeasuredRun
 from flatout.results import OPPORTUNITY, RISK, Evidence, Finding
-from flatout.wording import duration, percent, size
+from flatout.units import duration, percent, size
 
 # Allocators and caches wander by tens of MiB; a leak shows only beyond that, in a window long enough for a slope.
 _LEAST_GROWTH_BYTES = 64 << 20

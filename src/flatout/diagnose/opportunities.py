@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.results import OPPORTUNITY, Evidence, Finding
-from flatout.wording import percent
+from flatout.units import percent
 
 # Compute capabilities (CUDA C++ Programming Guide, "Compute Capabilities"): 7.0 has tensor cores for 16-bit floats,
 # 8.0 has them for TF32 and bfloat16 too.

@@ -9,7 +9,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.rate_model import fit
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import percent
+from flatout.units import percent
 
 HEALTHY = "compute_bound"
 _ROUNDING = 0.005  # shares are shown in whole percent

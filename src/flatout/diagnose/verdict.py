@@ -11,7 +11,7 @@ from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.results import Cause, Remedy
-from flatout.wording import counted, percent
+from flatout.units import counted, percent
 
 NO_STEP = "No training step was seen, so there is nothing to diagnose."
 ONE_STEP = "Only one training step was complete: record for longer, such as with --steps 12."

@@ -5,32 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import thread_time_ns
-from typing import Any
 
 import torch
 
-from flatout.errors import FlatoutError
+from flatout.errors import UnreadableImage
 from flatout.loader.augment import NOTHING, Augmentation
 from flatout.loader.crops import CentreCrop, RandomCrop, generator
 from flatout.loader.decoders import make_decoder
 from flatout.loader.interfaces import BadImage, Batch, Crop, Source
 
 AUGMENTING = 1 << 16  # added to the repeat: a generator of its own, beside that of crop and flip
-
-
-class UnreadableImage(FlatoutError):
-    """An image of the data set cannot be decoded, and the policy is to stop."""
-
-    exit_code = 1
-
-    def __init__(self, where: str, reason: str) -> None:
-        """Name the image; the message says what a recipe can do about it."""
-        super().__init__(f"{where}: {reason}: repair or remove it, or set data.bad_files: skip")
-        self.where, self.reason = where, reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Made anew from its parts, in a process that gets it from another."""
-        return type(self), (self.where, self.reason)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from flatout.errors import UsageError
 from flatout.loader.batch_builder import BatchBuilder
 from flatout.loader.threads import single_threaded_pool
 from flatout.machine.cores import read_cores
+from flatout.units import duration
 
 TRY_IMAGES = 48
 TRY_S = 1.0
@@ -39,7 +40,7 @@ class Choice:
 def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", workers: int | str = "auto") -> Choice:
     """Choose what is left to ``auto``, from decoding some of the data with one thread and two, two seconds at most.
 
-    ``backend``: threads when a second thread is worth at least 30 %, and where a busy machine lets nothing be measured;
+    ``backend``: threads when a second thread is worth at least 30%, and where a busy machine lets nothing be measured;
     always where pixels are made on a GPU.
     ``workers``: one a usable core (affinity and cgroup quota counted); where images wait for storage, as many more
     as their time is longer than the computing in it, which keeps the cores busy.
@@ -72,8 +73,8 @@ def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", wo
     elif computing < MOSTLY_WAITING:
         count = min(MOST_WORKERS, math.ceil(cores / computing))
         why = (
-            f"{count} for {cores} usable core(s): an image takes {1000 / one:.1f} ms, "
-            f"{1000 * (1 - computing) / one:.1f} of them waiting for its bytes"
+            f"{count} for {cores} usable core(s): an image takes {duration(1 / one)}, "
+            f"{duration((1 - computing) / one)} of it waiting for its bytes"
         )
     else:
         count, why = cores, f"{cores} for {cores} usable core(s)"

@@ -14,6 +14,7 @@ from flatout.machine.files import read_text
 from flatout.machine.gpus import Gpu, Nvml, read_gpus
 from flatout.machine.memory import Memory, Shm, read_memory, read_shm
 from flatout.machine.mounts import Mount, read_mounts
+from flatout.units import size
 
 T = TypeVar("T")
 
@@ -73,10 +74,6 @@ def _reload_all(cls: type[T], items: list[Mapping[str, Any]] | None) -> tuple[T,
     return None if items is None else tuple(_reload(cls, item) for item in items)
 
 
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.3g} GiB"
-
-
 def _cores_text(cores: Cores) -> str:
     if cores.usable is None:
         return "cores not measured"
@@ -89,8 +86,8 @@ def _memory_text(memory: Memory) -> str:
     if usable is None:
         return "RAM not measured"
     if total is None or usable < total:
-        return f"{_gib(usable)} RAM usable" + (f" of {_gib(total)}" if total is not None else "")
-    return f"{_gib(usable)} RAM"
+        return f"{size(usable)} RAM usable" + (f" of {size(total)}" if total is not None else "")
+    return f"{size(usable)} RAM"
 
 
 def _gpus_text(gpus: tuple[Gpu, ...] | None) -> str:
@@ -99,7 +96,7 @@ def _gpus_text(gpus: tuple[Gpu, ...] | None) -> str:
     if not gpus:
         return "no GPU"
     models = Counter(
-        f"{gpu.name or 'GPU'}{'' if gpu.memory_bytes is None else ' ' + _gib(gpu.memory_bytes)}" for gpu in gpus
+        f"{gpu.name or 'GPU'}{'' if gpu.memory_bytes is None else ' ' + size(gpu.memory_bytes)}" for gpu in gpus
     )
     return ", ".join(model if count == 1 else f"{count} x {model}" for model, count in models.items())
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from flatout import wording
+from flatout import units
 from flatout.measure import batch_wait
 from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED, Charged
 from flatout.measure.batch_wait import Wait, divide_waits
@@ -226,7 +226,7 @@ def _checkpoint_note(window: Window) -> str | None:
     # A framework's own span lies around the write that it makes: only outermost spans count.
     outer = np.concatenate(([True], writes["start"][1:] >= np.maximum.accumulate(ends(writes))[:-1]))[: len(writes)]
     size = int(writes["a"].sum())
-    return f"{int(outer.sum())} written, {wording.size(size) if size else 'size not measured'}"
+    return f"{int(outer.sum())} written, {units.size(size) if size else 'size not measured'}"
 
 
 def _boundaries(window: Window, rows: Ints) -> tuple[Account, ...]:

@@ -120,11 +120,16 @@ def weigh_lines(samples: Samples, weight: Floats | None = None) -> dict[Line, fl
 
 
 def top_lines(weights: dict[Line, float], seconds: float, count: int = TOP_LINES) -> tuple[Line, ...]:
-    """Share out ``seconds`` over lines by their weights, and keep the hottest."""
+    """Share out ``seconds`` over lines by their weights, and keep the hottest; each line of a file stands once."""
     total = sum(weights.values())
     if total <= 0 or seconds <= 0:
         return ()
-    hottest = sorted(weights.items(), key=lambda item: -item[1])[:count]
+    # A comprehension or a lambda is a function of its own on the line of another.
+    places: dict[tuple[str, int], tuple[Line, float]] = {}
+    for line, weight in sorted(weights.items(), key=lambda item: -item[1]):
+        known, before = places.get((line.file, line.line), (line, 0.0))
+        places[line.file, line.line] = (known, before + weight)
+    hottest = sorted(places.values(), key=lambda item: -item[1])[:count]
     return tuple(
         Line(line.file, line.line, line.function, line.source, seconds * weight / total) for line, weight in hottest
     )

@@ -1,10 +1,10 @@
 """The few limits that rules share. Each is physical, and says why it has its value."""
 
-# Two runs of the same training on a quiet machine differ by 1-3 %. A share below this could not be proved by a
+# Two runs of the same training on a quiet machine differ by 1-3%. A share below this could not be proved by a
 # trial, so it is never called a fault.
 NOISE_SHARE = 0.03
 
-# Removing a share of 10 % gives at most 1.11x. A run in which nothing larger can be removed is called healthy,
+# Removing a share of 10% gives at most 1.11x. A run in which nothing larger can be removed is called healthy,
 # and a cause smaller than this cannot hide another one.
 MATERIAL_SHARE = 0.10
 

@@ -31,7 +31,7 @@ def memory_costs(view: MeasuredRun, settings: Mapping[str, Any]) -> MemoryCosts:
 
     Args:
         view: the measured run.
-        settings: as ``flatout run --set`` takes them.
+        settings: as ``flatout apply --set`` takes them.
     """
     return MemoryCosts(_shm(view, settings), _device(view, settings))
 

@@ -19,11 +19,11 @@ from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.pipeline import Change, Pipeline
 from flatout.results import Gain
 
-RESAMPLES = 200  # enough for the 5 % and 95 % points; the added part dominates their remaining noise
+RESAMPLES = 200  # enough for the 5% and 95% points; the added part dominates their remaining noise
 BLOCKS = 50
 SEED = 0
 
-# Of the logarithm of the gain. Published what-if models of training err by 2-10 % on effects of up to 2x.
+# Of the logarithm of the gain. Published what-if models of training err by 2-10% on effects of up to 2x.
 _MODEL_ERROR = 0.10
 _ASSUMPTION_ERROR = 0.10  # for every input that had to be assumed
 # Hand-over from workers, and their competition for cores, were not measured in a run that has none.
@@ -91,7 +91,7 @@ class RateModel:
 
 
 def _inner(factors: list[float]) -> tuple[float, float]:
-    """5 % and 95 % points."""
+    """5% and 95% points."""
     low, high = np.quantile(np.asarray(factors), (0.05, 0.95))
     return float(low), float(high)
 

@@ -11,7 +11,7 @@ from flatout.recipes.schema import Training
 EPOCHS_IN_A_ROW = 2
 # Running statistics (momentum 0.1) and weights move fast at first: what is validated with them says little yet.
 SETTLED_STEPS = 100
-AVERAGE_LENGTHS = 3  # of the weights' moving average: then 5 % of it are the weights of the beginning
+AVERAGE_LENGTHS = 3  # of the weights' moving average: then 5% of it are the weights of the beginning
 
 
 def at_chance(records: Sequence[EpochRecord], classes: int, training: Training) -> str | None:

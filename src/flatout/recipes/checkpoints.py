@@ -16,16 +16,12 @@ from lightning_fabric.plugins import CheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 
 from flatout.atomic_file import replacing
-from flatout.errors import FlatoutError
+from flatout.errors import DamagedCheckpoint, TrainingFailed
 from flatout.recipes.early_stopping import better
-from flatout.recipes.interfaces import EpochRecord, TrainingFailed
+from flatout.recipes.interfaces import EpochRecord
 
 LAST = "last.ckpt"
 BEST = re.compile(r"best-(\d{3,})\.ckpt")
-
-
-class DamagedCheckpoint(FlatoutError):
-    """A checkpoint that is empty, cut off, changed, or of another program."""
 
 
 class WholeFiles(CheckpointIO):

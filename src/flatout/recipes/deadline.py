@@ -15,7 +15,7 @@ from pathlib import Path
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.recipes.interfaces import EpochRecord
-from flatout.units import duration
+from flatout.units import duration, percent
 
 LEAST_EPOCHS_SHARE = 1 / 3
 MARGIN = 1.15  # measured times vary; the end must not slip
@@ -258,5 +258,5 @@ def feasibility(epoch_s: float, limit_s: float, epochs: int, folds: int, made: E
     return (
         f"deadline: an epoch takes {duration(epoch_s)} (measured), so {folds} × {epochs} epochs would take "
         f"{duration(whole)} of {duration(limit_s)}; planned: {made.folds} × {made.epochs}, "
-        f"{100 * made.folds * made.epochs / (folds * epochs):.0f} % of the work"
+        f"{percent(made.folds * made.epochs / (folds * epochs))} of the work"
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from flatout.errors import UsageError
+from flatout.recipes.schema import Recipe
 
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket", "brick", "grass", "gravel", "coins")
 TRAIN, VALIDATION = 80, 24  # crops of each
@@ -20,10 +22,23 @@ def demo_data_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flatout" / "demo-classes"
 
 
+def with_demo_data(name: str, recipe: Recipe, read: Callable[[str], Recipe]) -> Recipe:
+    """Give the demo recipe its data, where the user names none.
+
+    Args:
+        name: as the user named the recipe.
+        recipe: that was read by this name.
+        read: reads it again with another ``data.root``.
+    """
+    if recipe.data.root is not None or name != "demo":
+        return recipe
+    return read(str(make_demo_data(demo_data_folder())))
+
+
 def make_demo_data(folder: Path) -> Path:
     """Write train/<class>/*.jpg and val/<class>/*.jpg below ``folder``, once.
 
-    Training crops come from the upper 62 % of a photograph, validation crops from the lower 38 %: no pixel is in both.
+    Training crops come from the upper 62% of a photograph, validation crops from the lower 38%: no pixel is in both.
 
     Raises:
         UsageError: scikit-image is not installed.

@@ -11,11 +11,12 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from flatout.errors import TrainingFailed
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.chance import at_chance
 from flatout.recipes.checkpoints import LAST, best_path
 from flatout.recipes.epoch_clock import EpochClock
-from flatout.recipes.interfaces import EpochRecord, Policy, TrainingFailed
+from flatout.recipes.interfaces import EpochRecord, Policy
 from flatout.recipes.metric_files import write_metric_files
 from flatout.recipes.random_states import random_states, restore_random_states
 from flatout.recipes.task import ImageTask

@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 
 from flatout.atomic_file import write_atomically
-from flatout.errors import UsageError
+from flatout.errors import TrainingFailed, UsageError
 from flatout.loader.augment import Augmentation
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.checkpoints import LAST, best_path, kept_checkpoints
@@ -22,7 +22,7 @@ from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import save_classes
 from flatout.recipes.early_stopping import Patience, best_record, share_after_best
 from flatout.recipes.fit_history import FitHistory
-from flatout.recipes.interfaces import EpochRecord, Fit, ImageData, Policy, TrainingFailed
+from flatout.recipes.interfaces import EpochRecord, Fit, ImageData, Policy
 from flatout.recipes.interrupting import Interrupt
 from flatout.recipes.models import build_model, without_weights
 from flatout.recipes.optimization import scaled_lr
@@ -35,6 +35,7 @@ from flatout.recipes.summary import SUMMARY_FILE
 from flatout.recipes.task import ImageTask
 from flatout.recipes.trainer import build_trainer
 from flatout.terminal_text import one_line
+from flatout.units import percent
 
 BAD_FILES = "bad_files.txt"
 
@@ -242,7 +243,7 @@ def _result(
     said = list(notes)
     after = share_after_best(records, metric)
     if stopped and best is not None and after is not None:
-        said.append(f"the best epoch was {best.epoch}; {100 * after:.0f} % of the time was spent after it")
+        said.append(f"the best epoch was {best.epoch}; {percent(after)} of the time was spent after it")
     return Fit(
         folder=folder,
         records=tuple(records),

@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from flatout.errors import FlatoutError
 from flatout.loader.interfaces import Source
-
-
-class TrainingFailed(FlatoutError):
-    """The training cannot go on; what was saved is named."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True, kw_only=True)

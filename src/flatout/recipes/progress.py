@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from flatout.units import duration
+from flatout.units import duration, percent
 
 REFRESH_S = 0.25
 
@@ -47,7 +47,7 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
             Text(
                 f"epoch {trainer.current_epoch + 1}/{task.planned_epochs:g}  step {steps}/{all_steps}  "
                 f"{rate:.2f} it/s  "
-                f"{rate * self._batch * trainer.world_size:,.0f} samples/s  wait {100 * waited:.0f}%  "
+                f"{rate * self._batch * trainer.world_size:,.0f} samples/s  wait {percent(waited)}  "
                 f"{duration(left)} left",
                 no_wrap=True,
                 overflow="ellipsis",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flatout.errors import UsageError
-from flatout.recipes.checkpoints import LAST, DamagedCheckpoint, kept_checkpoints, read_checkpoint
+from flatout.errors import DamagedCheckpoint, UsageError
+from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
 from flatout.recipes.interfaces import EpochRecord, ImageData
 from flatout.recipes.schema import Recipe
 
@@ -130,7 +130,7 @@ def _checked(path: Path, checkpoint: Any, recipe: Recipe, data: ImageData, allow
             "give what it was trained by until the epoch ends"
         )
     same_batch = "training.batch_size" not in different
-    records = checkpoint["callbacks"]["Books"]["records"]
+    records = checkpoint["callbacks"]["FitHistory"]["records"]
     return Start(
         path,
         tuple(EpochRecord(**record) for record in records),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatout import units
 from flatout.predict.device_memory import DeviceMemory, device_memory
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import OPTIMISATION, Context, Proposal, RemedySpec
@@ -48,8 +49,7 @@ def _told(memory: DeviceMemory | None, size: int) -> str:
     if memory is None:
         return "device memory was not predicted"
     low, high = memory.at(size)
-    gib = 1 << 30
-    return f"device memory {low / gib:.1f} to {high / gib:.1f} of {memory.total_bytes / gib:.1f} GiB, predicted"
+    return f"device memory {units.size(low)} to {units.size(high)} of {units.size(memory.total_bytes)}, predicted"
 
 
 ENTRY = RemedySpec("bigger_batch", ("small_batch",), OPTIMISATION, "medium", _propose)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatout import units
 from flatout.predict.fetch_changes import DECODE_GROUPS, without_reading
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
@@ -24,7 +25,7 @@ def _propose(case: Context) -> Proposal | None:
     held = min(budget * processes / passes, 1.0) if passes > 0 else 0.0
     # A worker has what it read itself: in the second pass, one file in as many as there are workers.
     return Proposal(
-        title=f"keep up to {budget / (1 << 30):.1f} GiB of picture files in each process",
+        title=f"keep up to {units.size(budget)} of picture files in each process",
         change=without_reading(loading, held / processes),
         least=Change(),
         most=without_reading(loading, held),

@@ -38,7 +38,7 @@ class Proposal:
     memory_bytes: int | None  # host memory added; None: not known
     least: Change | None = None
     most: Change | None = None
-    settings: Mapping[str, Any] | None = None  # as ``flatout run --set`` takes them; None: only a person can do it
+    settings: Mapping[str, Any] | None = None  # as ``flatout apply --set`` takes them; None: only a person can do it
     gain: Gain | None = None  # simulated; None: what the model of means makes of ``change``
     recipe: str | None = None  # the same as ``--set`` of a recipe's key; None: recipes have none for it
 

@@ -1,0 +1,1 @@
+"""How every result is shown: as lines for a terminal, as Markdown, as JSON."""

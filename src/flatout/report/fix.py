@@ -32,7 +32,7 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
     text = [*_wrapped(verdict(fixed), 0), ""]
     text += _proof(fixed) if fixed.proof else [f"  {'before':10}{fixed.before:12,.1f} {fixed.unit}"]
     if fixed.tried:
-        text += ["", "Tried, one at a time on top of what was kept before", ""]
+        text += ["", "Tried one at a time, each on top of the remedies kept before it", ""]
         for trial in fixed.tried:
             text += _trial(trial)
     if fixed.untried:
@@ -73,7 +73,7 @@ def verdict(fixed: FixResult) -> str:
     if fixed.proof is not None:
         return _proved(fixed.proof)
     if fixed.kept:
-        return "Something was kept, but the whole was not proved: the trials below say what each gave."
+        return "Remedies were kept, but their combination was not proved: the trials below show what each gave."
     if fixed.promising:
         best = fixed.promising[0]
         clear = best.ratio is not None and best.ratio.low > 1.0 + NOISE_SHARE
@@ -87,7 +87,7 @@ def _capital(text: str) -> str:
 
 def _proved(proof: Proof) -> str:
     ratio = proof.ratio
-    span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90 % interval"
+    span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90% interval"
     if ratio.low <= 1.0:
         return f"Not proved: {factor(ratio.factor)} ({span}) is within noise, though single trials gained."
     if not proof.loss_passed:

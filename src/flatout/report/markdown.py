@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from flatout.report import outline
 from flatout.report.layout import Glyphs
 from flatout.results import Diagnosis, Ledger
-from flatout.units import duration, exact_share, interval, same_unit, share
+from flatout.units import duration, interval, percent, same_unit
 
 _BAR_WIDTH = 20
 _GLYPHS = Glyphs(unicode=True)
@@ -56,11 +56,11 @@ def _ledger(ledger: Ledger | None) -> list[str]:
         if row.note:
             label += f"<br>{'&emsp;' * (len(row.last) + 1)}<sub>{_text(row.note)}</sub>"
         if row.share is None:
-            percent, picture = "", _code(row.source or "")
+            portion, picture = "", _code(row.source or "")
         else:
-            percent, picture = exact_share(row.share), _GLYPHS.bar(row.share, _BAR_WIDTH)
-        rows.append([label, percent, same_unit(row.seconds, ledger.window_s), picture])
-    rows.append(["**training window**", "100.0 %", same_unit(ledger.window_s, ledger.window_s), ""])
+            portion, picture = percent(row.share, decimals=1), _GLYPHS.bar(row.share, _BAR_WIDTH)
+        rows.append([label, portion, same_unit(row.seconds, ledger.window_s), picture])
+    rows.append(["**training window**", "100.0%", same_unit(ledger.window_s, ledger.window_s), ""])
     blocks = [
         "## Where the time went",
         f"Training window: {ledger.steps.count:,} steps in {duration(ledger.window_s)}.",
@@ -82,13 +82,13 @@ def _causes(diagnosis: Diagnosis) -> list[str]:
     if not diagnosis.causes:
         return [*blocks, "No cause was found."]
     for rank, cause in enumerate(shown, start=1):
-        head = f"### {rank}. {_text(cause.title)}: {share(cause.share)} of the training window"
+        head = f"### {rank}. {_text(cause.title)}: {percent(cause.share)} of the training window"
         blocks += [head, f"{_code(cause.id)}, {outline.confidence_in_words(cause)}"]
         if cause.evidence:
             blocks.append(_bullets(_text(evidence.text) for evidence in cause.evidence))
     for hider, causes in hidden.items():
-        blocks.append(f"Hidden by {_code(hider)}, look again when that is gone:")
-        blocks.append(_bullets(f"{_text(one.title)} ({_code(one.id)}): {share(one.share)}" for one in causes))
+        blocks.append(outline.HIDDEN.format(cause=_code(hider)))
+        blocks.append(_bullets(f"{_text(one.title)} ({_code(one.id)}): {percent(one.share)}" for one in causes))
     return blocks
 
 
@@ -112,11 +112,11 @@ def _remedies(diagnosis: Diagnosis) -> list[str]:
         ]
         blocks.append(_table(header, rows, "rlrlll"))
         blocks += [
-            f"{rank}. {_code(remedy.how)}<br>Rests on {_text(remedy.basis)}"
+            f"{rank}. {_code(remedy.how)}<br>Based on {_text(remedy.basis)}"
             for rank, remedy in enumerate(paying, start=1)
         ]
     if not_paying:
-        blocks.append("Would change little now:")
+        blocks.append(outline.LITTLE_EFFECT)
         blocks.append(_bullets(f"{_text(one.title)}: predicted {interval(one.gain)}" for one in not_paying))
     legend = outline.class_legend(paying)
     return [*blocks, _text(legend)] if legend else blocks

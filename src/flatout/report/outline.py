@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from flatout.results import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
-from flatout.units import duration, exact_share, interval, rate, size
+from flatout.units import duration, interval, percent, rate, size
 
 # An account below this share of the window is summed up with its small siblings.
 SMALL_SHARE = 0.005
@@ -22,9 +22,9 @@ WIDEST = 3.0
 
 CLASS_MEANING = {
     "identical": "the same training, only faster",
-    "numerics": "the same training with other rounding",
-    "optimisation": "other hyper-parameters, so another result",
-    "data": "other inputs to the model",
+    "numerics": "the same training with different rounding",
+    "optimisation": "other hyperparameters, so a different result",
+    "data": "different inputs to the model",
 }
 
 
@@ -86,7 +86,7 @@ def _rows(
         yield from _rows(account.children, last, window_s, owner=account)
     if small:
         summed_s, summed_share = sum(one.seconds for one in small), sum(one.share for one in small)
-        yield Row("others, each under 0.5 %", summed_s, summed_share, position())
+        yield Row("others, each under 0.5%", summed_s, summed_share, position())
     for line in lines:
         yield Row(_place(line), line.seconds, None, position(), source=line.source.strip() or line.function)
 
@@ -94,7 +94,7 @@ def _rows(
 def _own_lines(account: Account) -> list[Line]:
     """Its hot lines, but those that stand as a child of it, or that it is itself."""
     told = {(line.file, line.line) for child in account.children for line in child.lines}
-    itself = {(line.file, line.line) for line in account.lines if account.label.startswith(f"{_place(line)} ")}
+    itself = {(line.file, line.line) for line in account.lines if f"{account.label} ".startswith(f"{_place(line)} ")}
     return [line for line in account.lines if (line.file, line.line) not in told | itself]
 
 
@@ -108,8 +108,8 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
     facts = [
         (
             "steps",
-            f"median {duration(steps.median_s)}, 95 % took at most {duration(steps.p95_s)} "
-            f"({duration(steps.min_s)} to {duration(steps.max_s)})",
+            f"median {duration(steps.median_s)}, 95th percentile {duration(steps.p95_s)}, "
+            f"range {duration(steps.min_s)} to {duration(steps.max_s)}",
         )
     ]
     if steps.samples > 0:
@@ -134,11 +134,11 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
 def _throughput(steps: Steps) -> str:
     """Of all training processes together where there are several, for a rate of one of them reads as if it were all."""
     if steps.processes == 1:
-        return f"{rate(steps.rate_sps)}, the wait included"
+        return f"{rate(steps.rate_sps)}, waits included"
     one = f"{rate(steps.rate_sps)} of this one"
     if not steps.all_rate_sps:
-        return f"{one} of {steps.processes} training processes, the wait included"
-    return f"{rate(steps.all_rate_sps)} of {steps.processes} training processes together, {one}, the wait included"
+        return f"{one} of {steps.processes} training processes, waits included"
+    return f"{rate(steps.all_rate_sps)} of {steps.processes} training processes together, {one}, waits included"
 
 
 def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list[list[str]]]:
@@ -160,7 +160,7 @@ def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list
             f"{epoch.steps:,}",
             duration(epoch.seconds),
             throughput.removesuffix(" samples/s"),
-            *(exact_share(epoch.shares[one.id]) if one.id in epoch.shares else "-" for one in accounts),
+            *(percent(epoch.shares[one.id], decimals=1) if one.id in epoch.shares else "-" for one in accounts),
             {True: "cold", False: "warm", None: "not measured"}[epoch.cold],
             "" if epoch.complete else "cut off",
         ]
@@ -181,6 +181,9 @@ def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list
     return header, [*(cells(epoch) for epoch in epochs[:4]), summary, *(cells(epoch) for epoch in epochs[-2:])]
 
 
+# Before the causes that a larger one hides, and before the remedies that do not pay now.
+HIDDEN = "Hidden by {cause}; check again once that is fixed:"
+LITTLE_EFFECT = "Little effect now:"
 EPOCH_LEGEND = "cold: read from storage; warm: from memory"
 
 

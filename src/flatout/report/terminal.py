@@ -13,7 +13,7 @@ from flatout.report import outline
 from flatout.report.layout import Glyphs, left, right, shell_lines, shorten_middle, wrap
 from flatout.report.page import DIM, MARGIN, Page
 from flatout.results import Diagnosis, Ledger
-from flatout.units import duration, exact_share, interval, same_unit, share
+from flatout.units import duration, interval, percent, same_unit
 
 WIDTH = 80
 MIN_WIDTH = 64
@@ -97,7 +97,7 @@ def _tree(page: Page, ledger: Ledger) -> None:
     times = [same_unit(row.seconds, ledger.window_s) for row in rows]
     total_time = same_unit(ledger.window_s, ledger.window_s)
     time_width = max(map(len, [*times, total_time]))
-    numbers_width = len("  100.0 %  ") + time_width
+    numbers_width = len("  100.0%  ") + time_width
     longest = max(len(total), *(len(glyphs.guides(row.last)) + cell_len(glyphs.text(row.label)) for row in rows))
     label_width = min(longest, page.width - MARGIN - numbers_width - 2 - _BAR_MIN)
     bar_width = page.width - MARGIN - label_width - numbers_width - 2
@@ -106,7 +106,7 @@ def _tree(page: Page, ledger: Ledger) -> None:
         guide = glyphs.guides(row.last)
         passing = glyphs.trunks((*row.last, len(below) <= len(row.last)))
         first, *more = wrap(glyphs.text(row.label), label_width - len(guide))
-        percent = exact_share(row.share) if row.share is not None else ""
+        portion = percent(row.share, decimals=1) if row.share is not None else ""
         style = DIM if row.share is None else ""
         if row.share is None:
             picture = (shorten_middle(glyphs.text(row.source or ""), bar_width, glyphs.ellipsis), DIM)
@@ -116,14 +116,14 @@ def _tree(page: Page, ledger: Ledger) -> None:
             (" " * MARGIN, ""),
             (guide, DIM),
             (left(first, label_width - len(guide)), style),
-            (f"  {right(percent, 7)}  {right(time, time_width)}  ", style),
+            (f"  {right(portion, 6)}  {right(time, time_width)}  ", style),
             picture,
         )
         room = page.width - MARGIN - len(passing)
         for part in [*more, *(wrap(glyphs.text(row.note), room) if row.note else [])]:
             page.line((" " * MARGIN, ""), (passing, DIM), (part, style if part in more else DIM))
     page.line((" " * MARGIN + glyphs.rule * (label_width + numbers_width), DIM))
-    page.line((f"{' ' * MARGIN}{left(total, label_width)}  100.0 %  {right(total_time, time_width)}", ""))
+    page.line((f"{' ' * MARGIN}{left(total, label_width)}  100.0%  {right(total_time, time_width)}", ""))
 
 
 def _epochs(page: Page, ledger: Ledger) -> None:
@@ -153,16 +153,16 @@ def _causes(page: Page, diagnosis: Diagnosis) -> None:
     for rank, cause in enumerate(shown, start=1):
         page.blank()
         mark = f"{rank}. "
-        page.paragraph(cause.title, mark=mark, style="bold", aside=share(cause.share))
+        page.paragraph(cause.title, mark=mark, style="bold", aside=percent(cause.share))
         indent = MARGIN + len(mark)
         page.paragraph(f"{cause.id}, {outline.confidence_in_words(cause)}", indent=indent, style=DIM)
         for evidence in cause.evidence:
             page.paragraph(evidence.text, indent=indent, mark="- ")
     for hider, causes in hidden.items():
         page.blank()
-        page.paragraph(f"Hidden by {hider}, look again when that is gone:")
+        page.paragraph(outline.HIDDEN.format(cause=hider))
         for cause in causes:
-            page.paragraph(f"{cause.title} ({cause.id})", mark="- ", aside=share(cause.share))
+            page.paragraph(f"{cause.title} ({cause.id})", mark="- ", aside=percent(cause.share))
 
 
 def _remedies(page: Page, diagnosis: Diagnosis) -> None:
@@ -189,10 +189,10 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
         else:
             page.paragraph(figures, indent=indent, style="green")
         page.paragraph(remedy.how, indent=indent)
-        page.paragraph(f"Rests on {remedy.basis}", indent=indent, style=DIM)
+        page.paragraph(f"Based on {remedy.basis}", indent=indent, style=DIM)
     if not_paying:
         page.blank()
-        page.paragraph("Would change little now:")
+        page.paragraph(outline.LITTLE_EFFECT)
         for remedy in not_paying:
             page.paragraph(remedy.title, indent=MARGIN, mark="- ", aside=f"predicted {interval(remedy.gain)}")
     legend = outline.class_legend(paying)

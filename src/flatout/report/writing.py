@@ -19,15 +19,15 @@ class Form(StrEnum):
     JSON = "json"
 
 
-def choose_form(*, markdown: bool, json: bool) -> Form:
+def choose_form(*, markdown: bool, as_json: bool) -> Form:
     """Resolve the two flags.
 
     Raises:
         UsageError: Both are given.
     """
-    if markdown and json:
+    if markdown and as_json:
         raise UsageError("--markdown and --json are both given; a report has one form: give one of them")
-    return Form.MARKDOWN if markdown else Form.JSON if json else Form.TERMINAL
+    return Form.MARKDOWN if markdown else Form.JSON if as_json else Form.TERMINAL
 
 
 def check_output(output: Path | None, *, force: bool) -> None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from flatout.errors import UsageError
+from flatout.units import duration
 
 DEFAULT_SECONDS = 60.0
 # With the default bound, slow steps (case: 18 s each) still give a distribution to look at.
@@ -39,7 +40,7 @@ class Bounds:
             if value is not None and value <= 0:
                 raise UsageError(f"{name} is {value:g}, but must be above 0; leave it out for the default bound")
         if self.first_step_within_s <= 0:
-            raise UsageError(f"--first-step-within is {self.first_step_within_s:g} s, but must be above 0")
+            raise UsageError(f"--first-step-within is {duration(self.first_step_within_s)}, but must be above 0")
 
     def reached(self, steps: int, elapsed_s: float) -> str | None:
         """Which bound is reached ("steps" or "seconds"), if any.

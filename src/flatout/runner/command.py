@@ -12,26 +12,33 @@ import flatout.probe
 from flatout.errors import CommandError, UsageError
 
 
-def check_command(command: Sequence[str]) -> None:
+def check_command(command: Sequence[str] | None, invocation: str = "flatout profile") -> tuple[str, ...]:
     """Refuse a command that cannot be started.
+
+    Args:
+        command: the user's command.
+        invocation: what stands before the ``--``, for messages, such as "flatout fix".
+
+    Returns:
+        The words of the command, one at least.
 
     Raises:
         UsageError: there is none, or flatout is already recording around it.
         CommandError: it is not found or not executable (exit codes 127 and 126, as in shells).
     """
     if not command:
-        raise UsageError("no command to profile: write it after `--`, such as `flatout profile -- python train.py`")
+        raise UsageError(f"no training command: write it after `--`, such as `{invocation} -- python train.py`")
     if os.environ.get("FLATOUT_RUN"):
         raise UsageError(
-            f"this shell already runs below `flatout profile` (recording into {os.environ['FLATOUT_RUN']}): "
-            "profile the inner command alone"
+            f"this command is itself being recorded (into {os.environ['FLATOUT_RUN']}): "
+            "leave out the flatout inside it, or the one around it"
         )
     program = command[0]
     if shutil.which(program):
-        return
+        return tuple(command)
     path = Path(program)
     if path.suffix == ".py" and path.is_file():
-        raise CommandError(f"{program} is a script, not a program: write `flatout profile -- python {program}`", 126)
+        raise CommandError(f"{program} is a script, not a program: write `{invocation} -- python {program}`", 126)
     if path.is_file():
         raise CommandError(f"{program} is not executable: `chmod +x` it, or start it with its interpreter", 126)
     raise CommandError(f"command not found: {program!r} is neither on PATH nor a file here", 127)

@@ -7,9 +7,10 @@ import sys
 import time
 from typing import TextIO
 
-from flatout.runner.bounds import Bounds
+from flatout.runner.bounds import DEFAULT_SECONDS, Bounds
 from flatout.runner.live import Live
 from flatout.terminal_text import progress_lines
+from flatout.units import duration, percent
 
 # The script's output goes to the same terminal: a few whole lines, further and further apart.
 FIRST_LINE_S = 5.0
@@ -48,7 +49,7 @@ class Progress:
             self._stepping = True
             self._pause_s = FIRST_LINE_S
             self._next_s = now_s + self._pause_s
-            self.say(f"first training step after {now_s - self._started_s:.1f} s")
+            self.say(f"first training step after {duration(now_s - self._started_s)}")
             self.say(self._until())
         if now_s < self._next_s:
             return
@@ -62,17 +63,17 @@ class Progress:
             return "recording to the end of the command; Ctrl-C ends it earlier, with a report"
         wanted = [f"{bounds.steps} steps"] if bounds.steps else []
         if bounds.seconds:
-            wanted.append(f"{bounds.seconds:g} s")
-        text = " or ".join(wanted) or "60 s"
+            wanted.append(duration(bounds.seconds))
+        text = " or ".join(wanted) or duration(DEFAULT_SECONDS)
         return f"recording {text}; Ctrl-C ends it earlier, with a report"
 
     def _line(self, live: Live, now_s: float) -> str:
         if not live.first_step_ns:
-            waited = f"{now_s - self._started_s:.0f} s, no training step yet"
+            waited = f"{duration(now_s - self._started_s)}, no training step yet"
             return f"{waited} ({live.with_torch} of {live.processes} Python processes with torch)"
         elapsed_s = max((live.last_step_ns - live.first_step_ns) / 1e9, 1e-9)
         rate = (live.steps - 1) / elapsed_s
         line = f"{live.steps} steps, {rate:.2f} steps/s"
         if live.batches and live.window_s > 0:
-            line += f", waiting for batches {live.wait_s / live.window_s * 100:.0f} % of the time so far"
+            line += f", waiting for batches {percent(live.wait_s / live.window_s)} of the time so far"
         return line

@@ -16,7 +16,6 @@ from typing import IO, Any
 
 import psutil
 
-import flatout
 from flatout.errors import CommandError
 from flatout.machine.sampler import SystemSampler
 from flatout.machine.shm import left_in_shm, remove_left, shm_names
@@ -33,6 +32,8 @@ from flatout.runner.live import Live, LiveReader
 from flatout.runner.progress import Progress
 from flatout.runner.signals import EndingSignals
 from flatout.runner.sources import add_sources
+from flatout.units import duration
+from flatout.version import __version__
 
 LOOK_EVERY_S = 0.05
 EXIT_CODES = {"interrupted": 130, "terminated": 143}  # as shells count
@@ -107,7 +108,7 @@ def run_info(run: Path, command: list[str], bounds: Bounds) -> dict[str, Any]:
     return {
         "format": FORMAT_VERSION,
         "id": run.name,
-        "flatout": flatout.__version__,
+        "flatout": __version__,
         "command": command,
         "cwd": str(Path.cwd()),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -258,7 +259,7 @@ class _Session:
         step_s = max((live.last_step_ns - live.first_step_ns) / 1e9 / max(live.steps - 1, 1), 0.0)
         deadline_s = time.monotonic() + TRACE_WITHIN_S
         if 5 * step_s > TRACE_WITHIN_S:
-            self.info["problems"].append(f"no kernel trace: a step takes {step_s:.1f} s, three would take too long")
+            self.info["problems"].append(f"no kernel trace: a step takes {duration(step_s)}, three would take too long")
             return
         self.progress.say("measured; three more steps for the kernel trace")
         while time.monotonic() < deadline_s and not self.reader.read().traced:
@@ -267,7 +268,7 @@ class _Session:
             time.sleep(LOOK_EVERY_S)
         else:
             if not self.reader.read().traced:
-                self.info["problems"].append(f"no kernel trace within {TRACE_WITHIN_S:.0f} s")
+                self.info["problems"].append(f"no kernel trace within {duration(TRACE_WITHIN_S)}")
 
     def _command(self, byte: int) -> None:
         with (self.run / "control").open("r+b") as file:

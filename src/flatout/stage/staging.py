@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from flatout.errors import FlatoutError, UsageError
+from flatout.errors import FlatoutError, StagingFailed, UsageError
 from flatout.stage.concurrency import ConcurrencyLimit
 from flatout.stage.destination.claims import archive_of
 from flatout.stage.destination.lock import destination_lock
@@ -36,12 +36,6 @@ _ADVICE: dict[str, str] = {
     "denied": "see that the credentials (--profile, or --anonymous) may list and read it",
     "never": "see that the address and --endpoint are right",
 }
-
-
-class StagingFailed(FlatoutError):
-    """The staging ended without everything that was wanted; what is complete is kept."""
-
-    exit_code = 1
 
 
 def stage(

@@ -30,7 +30,7 @@ def written_files(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
     try:
-        check_room(folder, FILES * FILE_BYTES + LARGE_BYTES)
+        check_room(folder, FILES * FILE_BYTES + LARGE_BYTES, advice="make room, or leave out --write")
         draw = random.Random(0)
         for number in range(FILES):
             (own / f"{number}.bin").write_bytes(draw.randbytes(FILE_BYTES))

@@ -13,7 +13,7 @@ from pathlib import Path
 from flatout.machine.gpus import Nvml
 from flatout.machine.memory import read_meminfo, tightest_limit
 from flatout.machine.tree import descendants
-from flatout.units import share, size
+from flatout.units import percent, size
 
 ROOT = Path("/")
 LOOK_EVERY_S = 0.2
@@ -81,7 +81,7 @@ class Guard:
             foreign = self._foreign[number] if number < len(self._foreign) else 0
             if foreign >= FOREIGN_BYTES and total and used >= FULL_GPU * total:
                 return (
-                    f"out of memory ahead: GPU {number} is {share(used / total)} full, and other processes use it too"
+                    f"out of memory ahead: GPU {number} is {percent(used / total)} full, and other processes use it too"
                 )
         return None
 

@@ -102,14 +102,14 @@ def find_locations(command: Sequence[str], config: Path | None, knobs: Sequence[
         name, _, place = knob.partition("=")
         if name not in {**SETTINGS, **PLACED_ONLY} or not place:
             raise UsageError(
-                f"--knob {knob!r}: write SETTING=KEY or SETTING=--option, with SETTING from `flatout run --list`"
+                f"--setting {knob!r}: write SETTING=KEY or SETTING=--option, with SETTING from `flatout apply --list`"
             )
         if place.startswith("-"):
             _option(command, place)
             options[name] = place
         elif read is None or place not in read.values:
             known = ", ".join(list(read.values)[:12]) if read else "none: --config names no file"
-            raise UsageError(f"--knob {knob!r}: there is no such key; there are {known}")
+            raise UsageError(f"--setting {knob!r}: there is no such key; there are {known}")
         else:
             keys[name] = place
     for name, aliases in ALIASES.items():
@@ -129,7 +129,7 @@ def _key(name: str, aliases: Sequence[str], config: Config) -> str | None:
     found = of_training or found
     if len(found) > 1:
         raise UsageError(
-            f"--config {config.path}: {name} could be {' or '.join(found)}: say which with --knob {name}={found[0]}"
+            f"--config {config.path}: {name} could be {' or '.join(found)}: say which with --setting {name}={found[0]}"
         )
     return found[0] if found else None
 
@@ -149,7 +149,7 @@ def _option(command: Sequence[str], option: str) -> str:
         if word.startswith(option + "="):
             return word.partition("=")[2]
     raise UsageError(
-        f"--knob: the command has no option {option} with a value: add it with the value it has by default"
+        f"--setting: the command has no option {option} with a value: add it with the value it has by default"
     )
 
 

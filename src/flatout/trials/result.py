@@ -72,7 +72,7 @@ class Proof:
     Attributes:
         before: samples/s (or steps/s, see ``unit``), median of the runs.
         after: the same with what was kept.
-        ratio: after over before, with its 90 % interval.
+        ratio: after over before, with its 90% interval.
         unit: of the rates.
         loss: the statement of the loss check.
         loss_passed: whether it passed.

@@ -44,8 +44,8 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 def keep_command(command: Sequence[str], settings: Mapping[str, Any]) -> str:
     """The command line that trains with these settings from now on."""
-    sets = " ".join(f"--set {name}={_written(value)}" for name, value in settings.items())
-    return f"flatout run {sets} -- {' '.join(shlex.quote(word) for word in command)}"
+    sets = " ".join(f"--set {shlex.quote(f'{name}={_written(value)}')}" for name, value in settings.items())
+    return f"flatout apply {sets} -- {' '.join(shlex.quote(word) for word in command)}"
 
 
 def _written(value: Any) -> str:

@@ -9,7 +9,7 @@ from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHA
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import duration, percent
+from flatout.units import duration, percent
 
 # Cost the same whatever the batch size: they work on parameters, not on samples.
 FIXED_ACCOUNTS = ("optimizer", "collective")

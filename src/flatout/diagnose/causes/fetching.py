@@ -14,7 +14,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.rate_model import RateModel, fit
 from flatout.results import Evidence, Line, NotMeasured
-from flatout.wording import duration, percent
+from flatout.units import duration, percent
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from flatout.predict.fetch_changes import freeing_s
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import duration, percent
+from flatout.units import duration, percent
 
 _NO_STEP = "no training step was seen after the first one"
 

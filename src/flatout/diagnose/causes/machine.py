@@ -7,7 +7,7 @@ from flatout.measure.accounts import COMPUTE_ACCOUNTS
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import duration, percent
+from flatout.units import duration, percent
 
 _IDLE_GPU = 0.05  # a GPU that runs kernels less than this is used by nobody
 

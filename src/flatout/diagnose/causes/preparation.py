@@ -16,7 +16,7 @@ from flatout.predict.fetch_changes import (
 )
 from flatout.predict.pipeline import Change
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import duration, percent
+from flatout.units import duration, percent
 
 _GROUP_WORDS = {
     "decode": "decoding",

@@ -14,7 +14,7 @@ from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.predict.workers import enough_prefetch
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import duration, percent, size
+from flatout.units import duration, percent, size
 
 # Supply that exceeds the demand by less is not told from one that just meets it.
 _AMPLE = 1.1

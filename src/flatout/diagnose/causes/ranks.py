@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import duration, percent
+from flatout.units import duration, percent
 
 
 def rank_straggler(view: MeasuredRun) -> Cause | NotMeasured | None:

@@ -17,7 +17,7 @@ from flatout.predict.fetch_changes import (
     without_reading,
 )
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import duration, size
+from flatout.units import duration, size
 
 # Compressed files are read in less than they are used in; float data in just as much. Four times is another matter.
 _AMPLIFIED = 4.0

@@ -9,7 +9,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.fetch_changes import storage_share, without_reading
 from flatout.predict.pipeline import Change
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import duration, percent, size
+from flatout.units import duration, percent, size
 
 
 def source_evidence(loading: LoaderStats) -> tuple[Evidence, ...]:

@@ -14,7 +14,7 @@ from flatout.predict.fetch_changes import SEVERAL_THREADS, computing_threads, st
 from flatout.predict.pipeline import Change
 from flatout.predict.workers import enough_workers
 from flatout.results import Cause, Evidence, NotMeasured
-from flatout.wording import counted, duration, percent
+from flatout.units import counted, duration, percent
 
 # A p95 this many times the median means that single batches hold up the ordered queue: more workers then give less
 # than a model of means predicts.

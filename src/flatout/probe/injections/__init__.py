@@ -1,4 +1,4 @@
-"""Settings that are put into an unchanged training, one module a part: what trials try, and ``flatout run`` keeps.
+"""Settings that are put into an unchanged training, one module a part: what trials try, and ``flatout apply`` keeps.
 
 Nothing in the user's files changes; with the process, the setting is gone. What could not be set is noted with its
 reason, and never stops the training.

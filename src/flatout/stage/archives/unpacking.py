@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from flatout.errors import DiskFull
 from flatout.stage.archives.members import Member, Members, reading
 from flatout.stage.archives.stream import READ_BYTES
 from flatout.stage.destination.claims import MARK, Claims
 from flatout.stage.destination.safe_paths import refusal
-from flatout.stage.destination.space import DiskFull, check_room, free_bytes
+from flatout.stage.destination.space import check_room, free_bytes
 from flatout.stage.destination.state import State, is_complete
 from flatout.stage.destination.target import Target
 from flatout.stage.destination.unfinished import Unfinished

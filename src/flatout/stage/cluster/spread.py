@@ -14,13 +14,12 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from flatout.errors import UsageError
+from flatout.errors import StagingFailed, UsageError
 from flatout.stage.cluster.host import ClusterHost, HostCounts
 from flatout.stage.destination.safe_paths import refusal
 from flatout.stage.selection import Selection, chosen_classes, selected
 from flatout.stage.sources.base import ObjectInfo, Source, StoreOptions
 from flatout.stage.sources.failures import Failure
-from flatout.stage.staging import StagingFailed
 from flatout.stage.transfer import Options
 from flatout.units import size
 

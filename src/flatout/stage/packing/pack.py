@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flatout.atomic_file import write_atomically
-from flatout.errors import UsageError
+from flatout.errors import DiskFull, StagingFailed, UsageError
 from flatout.formats.image_names import EXTENSIONS
 from flatout.formats.packed import PackedWriter
 from flatout.formats.tar_shards import TarWriter
 from flatout.stage.destination.lock import destination_lock
 from flatout.stage.destination.overlap import refuse_overlap
 from flatout.stage.destination.safe_paths import state_folder
-from flatout.stage.destination.space import DiskFull, check_room
+from flatout.stage.destination.space import check_room
 from flatout.stage.packing.journal import plan_of
 from flatout.stage.packing.split import LAST, Image, Writer, write_split
 from flatout.stage.pictures import Corrupt, PictureChange
@@ -28,7 +28,6 @@ from flatout.stage.progress import Progress
 from flatout.stage.selection import Selection, chosen_classes, selected, with_splits
 from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
-from flatout.stage.staging import StagingFailed
 from flatout.stage.transfer import Options
 
 AT_ONCE = 32

@@ -90,19 +90,31 @@ def test_rate_has_three_figures_and_zero_is_not_a_rate(rate_sps: float, text: st
 @pytest.mark.parametrize(
     ("fraction", "text"),
     [
-        (0, "0 %"),
-        (0.0001, "<0.1 %"),
-        (0.0042, "0.4 %"),
-        (0.0995, "10 %"),
-        (0.789, "79 %"),
-        (0.994, "99.4 %"),
-        (0.9999, ">99.9 %"),
-        (1, "100 %"),
+        (0, "0%"),
+        (0.0001, "<0.1%"),
+        (0.0042, "0.4%"),
+        (0.0995, "10%"),
+        (0.789, "79%"),
+        (0.994, "99.4%"),
+        (0.9999, ">99.9%"),
+        (1, "100%"),
         (math.nan, "unknown"),
     ],
 )
-def test_share_never_rounds_to_nothing_or_to_all(fraction: float, text: str) -> None:
-    assert units.share(fraction) == text
+def test_percent_never_rounds_to_nothing_or_to_all(fraction: float, text: str) -> None:
+    assert units.percent(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(0.5, "50.0%"), (0.00001, "0.0%"), (1, "100.0%"), (math.nan, "unknown")]
+)
+def test_percent_of_a_column_has_as_many_decimals_in_each_row(fraction: float, text: str) -> None:
+    assert units.percent(fraction, decimals=1) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 workers"), (1, "1 worker"), (1200, "1,200 workers")])
+def test_a_count_agrees_with_its_noun(count: int, text: str) -> None:
+    assert units.counted(count, "worker") == text
 
 
 @pytest.mark.parametrize(

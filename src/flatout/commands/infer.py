@@ -1,42 +1,51 @@
-"""``flatout predict``: probabilities of images by a trained run."""
+"""``flatout infer``: class probabilities of images by a trained run."""
 
 from __future__ import annotations
 
-import json as json_format
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flatout.commands.options import AsJson
 
-def predict(
+SkipBad = Annotated[
+    bool | None,
+    typer.Option(
+        "--skip-bad/--stop-at-bad",
+        help="Images that cannot be decoded get equal probabilities, or are an error. Default: as in the training.",
+    ),
+]
+
+
+def infer(
     run: Annotated[
-        Path, typer.Argument(help="Folder that `flatout train` wrote, or a checkpoint in it.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Folder that `flatout train` wrote, or a checkpoint in it.", show_default=False
+        ),
     ],
     data: Annotated[str, typer.Option("--data", metavar="PLACE", help="A folder, packed set or store address.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The table.")] = Path("submission.csv"),
-    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at once.")] = None,
-    skip_bad: Annotated[
-        bool | None,
-        typer.Option(
-            "--skip-bad/--stop-at-bad",
-            help="An image that cannot be decoded: equal probabilities, or an error; default: as in the training.",
-        ),
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images per batch.")
     ] = None,
-    mirrored: Annotated[bool, typer.Option("--mirrored", help="Mean of each image and its mirror image.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="What was done, as JSON on standard output.")] = False,
+    skip_bad: SkipBad = None,
+    mirrored: Annotated[bool, typer.Option("--mirrored", help="Average each image with its mirror image.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a table of class probabilities, one line an id.
+    """Write a table of class probabilities, one line per id.
 
-    The classes come from the run, not from the folder. Of a run with folds the models' probabilities are averaged.
+    The classes come from the run, not from the folder. For a run with folds, the models' probabilities are
+    averaged.
 
-    Example: flatout predict .flatout/trainings/demo-1 --data test --output submission.csv
+    Example: flatout infer .flatout/trainings/demo-1 --data test
     """
     from flatout import extras
 
     extras.require("train")
-    from flatout.errors import CommandError, UsageError
-    from flatout.loader.batch_builder import UnreadableImage
+    from flatout.errors import CommandError, UnreadableImage, UsageError
     from flatout.recipes.datasets import open_test
     from flatout.recipes.predicting import find_trained, said_of_bad, write_submission
     from flatout.recipes.predicting import predict as probabilities_of
@@ -53,9 +62,9 @@ def predict(
         ) from None
     write_submission(output, source, trained[0].classes, made.probabilities, trained[0].recipe.data.id_column)
     probabilities = made.probabilities
-    if json:
+    if as_json:
         print(
-            json_format.dumps(
+            json.dumps(
                 {"images": len(probabilities), "models": len(trained), "classes": len(trained[0].classes),
                  "undecodable": [image.where for image in made.bad], "output": str(output)}
             )

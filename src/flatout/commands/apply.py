@@ -1,0 +1,41 @@
+"""``flatout apply``: run an unchanged training with settings applied, such as those that ``flatout fix`` proved."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flatout.commands.options import Command
+
+
+def apply(
+    command: Command = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting. May be repeated.", show_default=False),
+    ] = None,
+    names: Annotated[bool, typer.Option("--list", help="List the settings, and end.")] = False,
+) -> None:
+    """Run a training with settings applied, without recording it.
+
+    Your files stay as they are. A setting that cannot be applied is reported at the end and never stops the training.
+
+    Example: flatout apply --set num_workers=4 -- python train.py
+    """
+    from flatout.errors import CommandError
+    from flatout.runner.command import check_command, injecting_environment
+    from flatout.trials.settings import SETTINGS, read_settings
+
+    if names:
+        typer.echo("\n".join(f"{name:20}{kind.__name__:7}{meaning}" for name, (kind, meaning) in SETTINGS.items()))
+        return
+    words = check_command(command, "flatout apply")
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(read_settings(settings or []))}
+    try:
+        os.execvpe(words[0], words, environment)
+    except OSError as error:
+        raise CommandError(f"cannot start {Path(words[0]).name!r}: {error.strerror}", 126) from None

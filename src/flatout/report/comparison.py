@@ -1,0 +1,118 @@
+"""A comparison as lines of at most 80 columns, and as JSON."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from flatout.compare.comparison import AMOUNT, Comparison, middle
+from flatout.compare.speed import Speed
+from flatout.measure.accounts import LABELS
+from flatout.report.layout import shorten_middle, wrap
+from flatout.terminal_text import one_line
+from flatout.units import duration, factor, percent
+
+WIDTH = 80
+
+
+def lines(comparison: Comparison) -> list[str]:
+    """For a terminal."""
+    a, b = middle(comparison.a), middle(comparison.b)
+    head = [
+        verdict(comparison),
+        "",
+        f"  A  {_command(a)}",
+        f"  B  {_command(b)}",
+        "",
+        f"  {'':34}{'A':>12}{'B':>12}",
+        f"  {a.unit:34}{a.rate:12,.1f}{b.rate:12,.1f}   {factor(comparison.ratio.factor)}",
+        f"  {'median step':34}{duration(a.ledger.steps.median_s):>12}{duration(b.ledger.steps.median_s):>12}",
+        f"  {'95th percentile of the steps':34}"
+        f"{duration(a.ledger.steps.p95_s):>12}{duration(b.ledger.steps.p95_s):>12}",
+    ]
+    rows = [
+        f"  {LABELS[account]:34}{duration(a_s):>12}{duration(b_s):>12}   {_signed(b_s - a_s)}"
+        for account, a_s, b_s in comparison.accounts()
+    ]
+    per = a.unit.partition("/")[0]
+    differences = ["", f"Where the difference is: seconds for {AMOUNT:,} {per}", "", *rows] if rows else []
+    return [*head, *differences, "", *(line for note in notes(comparison) for line in wrap(note, WIDTH))]
+
+
+def verdict(comparison: Comparison) -> str:
+    """One sentence."""
+    ratio = comparison.ratio
+    interval = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}"
+    if not ratio.resolved:
+        return f"Indistinguishable at 90%: B runs at {factor(ratio.factor)} of A ({interval})."
+    if ratio.factor > 1:
+        return f"B is faster: {factor(ratio.factor)} ({interval})."
+    return f"B is slower: {factor(ratio.factor)} of A ({interval})."
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What to know when reading the figures."""
+    a, b, pairs = middle(comparison.a), middle(comparison.b), comparison.ratio.pairs
+    measured = (
+        "The 90% interval is of single runs: how much runs differ from one another is assumed. Give two commands "
+        "instead, and flatout runs them in turn."
+        if pairs == 1
+        else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the table shows the middle runs."
+    )
+    found = [measured]
+    if comparison.interrupted:
+        found.append("Ended early by Ctrl-C.")
+    if a.batch and b.batch and abs(a.batch / b.batch - 1) > 0.01:
+        found.append(f"Steps have {a.batch:.4g} and {b.batch:.4g} samples: compare samples/s, not steps.")
+    found.append("Losses are not compared here.")
+    if comparison.allowed is not None:
+        word = "is slower by more than" if comparison.fails else "is not shown to be slower by more than"
+        found.append(f"B {word} the {percent(comparison.allowed)} that --fail-if-slower allows.")
+    return found
+
+
+def to_dict(comparison: Comparison) -> dict[str, Any]:
+    """For ``--json``."""
+    ratio = comparison.ratio
+    return {
+        "a": _side(comparison.a),
+        "b": _side(comparison.b),
+        "unit": comparison.a[0].unit,
+        "ratio": {
+            "factor": ratio.factor,
+            "low": ratio.low,
+            "high": ratio.high,
+            "pairs": ratio.pairs,
+            "resolved": ratio.resolved,
+        },
+        "accounts": [
+            {"id": account, f"a_s_per_{AMOUNT}": a_s, f"b_s_per_{AMOUNT}": b_s}
+            for account, a_s, b_s in comparison.accounts()
+        ],
+        "allowed_loss": comparison.allowed,
+        "fails": comparison.fails,
+        "interrupted": comparison.interrupted,
+    }
+
+
+def _side(speeds: Sequence[Speed]) -> dict[str, Any]:
+    chosen = middle(speeds)
+    return {
+        "command": list(chosen.command),
+        "runs": [speed.run for speed in speeds],
+        "rates": [speed.rate for speed in speeds],
+        "rate": statistics.median(speed.rate for speed in speeds),
+        "median_step_s": chosen.ledger.steps.median_s,
+        "samples_per_step": chosen.batch,
+    }
+
+
+def _command(speed: Speed) -> str:
+    text = " ".join(shlex.quote(word) for word in speed.command) or speed.run
+    return shorten_middle(one_line(text), WIDTH - 5, "...")
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds >= 0 else '-'}{duration(abs(seconds))}"

@@ -1,0 +1,43 @@
+"""The memory of a step by batch size, as lines of at most 80 columns, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flatout.predict.step_memory import CONTEXT_BYTES, FRAGMENTATION, StepMemory, Tracked
+from flatout.units import percent, size
+
+
+def lines(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int]) -> list[str]:
+    """For a terminal.
+
+    Args:
+        line: the memory by batch size.
+        steps: that were tracked.
+        gpus: memory of a GPU as the user wrote it -> bytes.
+    """
+    how = "two batch sizes were tracked" if line.measured else "one was tracked: kinds of tensors tell what grows"
+    least = f", at least {size(line.least_bytes)}" if line.least_bytes else ""
+    text = [
+        f"memory(b) = {size(line.base_bytes)} + {size(line.slope_bytes)} x b{least}",
+        f"tensors only; {how}",
+        "",
+        f"  {'batch':>8}{'tensors, tracked':>20}{'of a GPU, predicted':>24}",
+    ]
+    text += [f"  {step.batch_size:>8}{size(step.peak_bytes):>20}{size(line.at(step.batch_size)):>24}" for step in steps]
+    text += ["", *(f"  {name:>8}: largest batch {line.largest(held):,}" for name, held in gpus.items()), ""]
+    lost = percent(FRAGMENTATION - 1)
+    return [*text, f"Predicted: with {size(CONTEXT_BYTES)} for CUDA and its libraries, and {lost} for fragmentation."]
+
+
+def to_dict(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int]) -> dict[str, Any]:
+    """For ``--json``; arguments as of ``lines``."""
+    return {
+        "base_bytes": line.base_bytes,
+        "slope_bytes": line.slope_bytes,
+        "least_bytes": line.least_bytes,
+        "measured_slope": line.measured,
+        "steps": [{"batch_size": step.batch_size, "peak_bytes": step.peak_bytes, **step.kinds} for step in steps],
+        "largest": {name: line.largest(held) for name, held in gpus.items()},
+    }

@@ -1,0 +1,9 @@
+"""The version of the installed package."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("flatout")
+except PackageNotFoundError:
+    # The folder is on the path without having been installed; the number is then not known.
+    __version__ = "0+unknown"
