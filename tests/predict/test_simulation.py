@@ -23,7 +23,7 @@ def costs(cpu: float = 0.0, blocked: Any = 0.0, step: float = 0.001, **more: flo
 
 
 def rate(given: Costs, **set: Any) -> float:
-    return simulate(given, Settings(**{"num_workers": 2, **set}), STEPS, seed=1).rate_bps
+    return simulate(given, Settings(**{"num_workers": 2, **set}), STEPS, seed=1).batches_per_s
 
 
 def skewed(slow_s: float = 1.0, every: int = 100) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -67,8 +67,8 @@ def test_slow_batches_hold_up_the_others_unless_these_may_pass_or_the_queue_is_d
 
 
 def test_a_busy_worker_answers_late() -> None:
-    idle = rate(costs(cpu=0.001, step=0.010, answer_s=0.005))
-    busy = rate(costs(cpu=0.019, step=0.010, answer_s=0.005))
+    idle = rate(costs(cpu=0.001, step=0.010, worker_busy_delay_s=0.005))
+    busy = rate(costs(cpu=0.019, step=0.010, worker_busy_delay_s=0.005))
     assert idle > busy
 
 
@@ -98,7 +98,7 @@ def test_no_setting_beats_the_bounds_or_loses_a_batch(
     assert 0 <= run.waited_s <= run.seconds * (1 + 1e-9)
     assert 0 <= run.mean_ready <= workers * prefetch
     bound = min(workers / (cpu / min(cores, 1) + blocked), cores / (cpu + step), 1 / step)
-    assert run.rate_bps <= bound * (1 + 1e-9)
+    assert run.batches_per_s <= bound * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("steps", "workers"), [(0, 1), (10, -1)])

@@ -46,19 +46,19 @@ class DeviceMemory:
         return self.at(batch_size)[0] <= self.total_bytes
 
 
-def device_memory(view: MeasuredRun) -> DeviceMemory | None:
+def device_memory(run: MeasuredRun) -> DeviceMemory | None:
     """Fit to a run; None without a GPU, its memory in use, or a known batch and model.
 
     The memory in use is what the driver says: what PyTorch keeps reserved counts, as it does for anybody else.
     """
-    usage, loading, weights = view.usage, view.loading, view.process.param_bytes
-    if not view.uses_gpu or usage.gpu_memory_used_bytes is None or not usage.gpu_memory_total_bytes:
+    usage, loading, weights = run.usage, run.loading, run.process.param_bytes
+    if not run.uses_gpu or usage.gpu_memory_used_bytes is None or not usage.gpu_memory_total_bytes:
         return None
-    if loading is None or not loading.batch_size or weights is None:
+    if loading is None or not loading.settings.batch_size or weights is None:
         return None
     used = usage.gpu_memory_used_bytes
     return DeviceMemory(
-        loading.batch_size,
+        loading.settings.batch_size,
         used,
         usage.gpu_memory_total_bytes,
         min(weights, used),

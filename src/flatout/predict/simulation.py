@@ -33,7 +33,7 @@ class Costs:
     step_cpu_s: float  # the training thread on a core, a step
     step_other_s: float = 0.0  # and not on one: the device, or anything else that it waits for
     handover_s: float = 0.0  # taking over a batch from a worker that has nothing else to do
-    answer_s: float = 0.0  # and what is added while its worker computes
+    worker_busy_delay_s: float = 0.0  # and what is added while its worker computes
     epoch_s: float = 0.0  # at the beginning of each epoch: sampling, building lists
     worker_start_s: float = 0.0  # until a new worker is ready
 
@@ -61,7 +61,7 @@ class Simulated:
     mean_ready: float  # batches that were made and not taken, when one was asked for
 
     @property
-    def rate_bps(self) -> float:
+    def batches_per_s(self) -> float:
         """Batches a second."""
         return self.batches / self.seconds if self.seconds > 0 else _NEVER
 
@@ -218,7 +218,7 @@ class _Run:
         # In order the next worker in turn is given the next batch, else the one that is done.
         self._give(worker)
         self._fetch(worker)
-        handover_s = self.costs.handover_s + (self.costs.answer_s if self.computing[worker] else 0.0)
+        handover_s = self.costs.handover_s + (self.costs.worker_busy_delay_s if self.computing[worker] else 0.0)
         self.waited += handover_s
         self._compute(handover_s + self.costs.step_cpu_s, _STEPPED, -1)
 

@@ -48,23 +48,23 @@ class WhatIf:
     """Simulations of one measured run.
 
     Args:
-        view: the run; its loader's fetches have the kernel's counters.
+        run: the run; its loader's fetches have the kernel's counters.
         model: fitted to it.
 
     Raises:
         ValueError: there is no loader, or its fetches were not counted.
     """
 
-    def __init__(self, view: MeasuredRun, model: RateModel) -> None:
-        loading = view.loading
-        if loading is None or loading.fetch_cpu_s is None or loading.fetch_blocked_s is None:
+    def __init__(self, run: MeasuredRun, model: RateModel) -> None:
+        loading = run.loading
+        if loading is None or loading.fetch.cpu_s is None or loading.fetch.blocked_s is None:
             raise ValueError("the fetches of this run were not counted: nothing can be simulated")
         self._model, self._loading, self._now = model, loading, model.now
         now = model.now
-        self._fixed_s = min(view.seconds(*_FIXED_ACCOUNTS) / model.batches, now.busy_s)
+        self._fixed_s = min(run.seconds(*_FIXED_ACCOUNTS) / model.batches, now.step_s)
         helpers_s = max(now.worker_cpu_s - now.fetch_cpu_s, 0.0) if now.num_workers else 0.0
-        self._cpu_s = loading.fetch_cpu_s + helpers_s
-        self._blocked_s = loading.fetch_blocked_s
+        self._cpu_s = loading.fetch.cpu_s + helpers_s
+        self._blocked_s = loading.fetch.blocked_s
         self._as_it_is = self._rate(Wanted())
 
     @property
@@ -94,28 +94,32 @@ class WhatIf:
     def _rate(self, wanted: Wanted, seed: int = 0, grows: bool = True) -> float:
         """Simulated samples/s, what does not overlap with loading included."""
         now, loading = self._now, self._loading
-        workers = loading.num_workers if wanted.num_workers is None else wanted.num_workers
-        factor = wanted.batch_size / loading.batch_size if wanted.batch_size and loading.batch_size else 1.0
-        busy_s = self._fixed_s + (now.busy_s - now.queue_s - self._fixed_s) * (factor if grows else 1.0)
-        main_cpu_s = min(now.main_cpu_s * busy_s / now.busy_s, busy_s)
+        workers = loading.settings.num_workers if wanted.num_workers is None else wanted.num_workers
+        factor = (
+            wanted.batch_size / loading.settings.batch_size
+            if wanted.batch_size and loading.settings.batch_size
+            else 1.0
+        )
+        step_s = self._fixed_s + (now.step_s - now.main_runqueue_s - self._fixed_s) * (factor if grows else 1.0)
+        main_cpu_s = min(now.main_cpu_s * step_s / now.step_s, step_s)
         own_s = min(own_handover_s(loading), now.handover_s) if now.num_workers else own_handover_s(loading)
         costs = Costs(
             fetch_cpu_s=_batched(self._cpu_s, factor),
             fetch_blocked_s=_batched(self._blocked_s, factor) * wanted.blocked_factor,
             step_cpu_s=main_cpu_s,
-            step_other_s=max(busy_s - main_cpu_s, 0.0),
+            step_other_s=max(step_s - main_cpu_s, 0.0),
             handover_s=own_s if workers else 0.0,
-            answer_s=now.answer_s if workers else 0.0,
+            worker_busy_delay_s=now.worker_busy_delay_s if workers else 0.0,
         )
         settings = Settings(
             num_workers=workers,
-            prefetch_factor=wanted.prefetch_factor or loading.prefetch_factor or 2,
-            in_order=loading.in_order if wanted.in_order is None else wanted.in_order,
+            prefetch_factor=wanted.prefetch_factor or loading.settings.prefetch_factor or 2,
+            in_order=loading.settings.in_order if wanted.in_order is None else wanted.in_order,
             cores=(wanted.cores or now.cores or float("inf")) * now.core_share,
             one_lock=now.locked,
         )
-        step_s = 1.0 / simulate(costs, settings, STEPS, seed).rate_bps
-        return now.samples * factor / (step_s + now.gap_s * factor)
+        step_s = 1.0 / simulate(costs, settings, STEPS, seed).batches_per_s
+        return now.samples * factor / (step_s + now.between_steps_s * factor)
 
 
 def _batched(values: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
