@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.predict.rate_model import fit
-from flatout.predict.simulation import Costs, Settings, simulate
+from flatout.predict.simulation import Costs, Settings, least_seconds, simulate
 from flatout.predict.whatif import Wanted, WhatIf
 from tests.diagnose.views import healthy, make_view
 
@@ -135,3 +135,12 @@ def test_slow_batches_that_fall_to_one_worker_stay_with_it() -> None:
     one = costs(cpu=1e-4, blocked=np.where(np.arange(1000) % 12 == 0, 0.7, 0.016), step_other_s=0.012)
     assert rate(one, num_workers=4, cores=8) == pytest.approx(12 / (0.7 + 2 * 0.016), rel=0.05)
     assert rate(one, num_workers=4, cores=8, in_order=False) > 2 * 12 / (0.7 + 2 * 0.016)
+
+
+@pytest.mark.parametrize("set", [{}, {"num_workers": 4, "cores": 1}, {"num_workers": 3, "one_lock": True}])
+def test_no_run_is_shorter_than_the_least(set: dict[str, Any]) -> None:
+    given = costs(cpu=0.010, blocked=skewed(0.2), step=0.004, step_other_s=0.002, handover_s=0.001)
+    settings = Settings(**{"num_workers": 2, **set})
+    least = least_seconds(given, settings, STEPS, seed=1)
+    assert least <= simulate(given, settings, STEPS, seed=1).seconds
+    assert least >= STEPS * 0.007

@@ -81,3 +81,15 @@ def test_without_the_kernel_s_counters_nothing_is_simulated() -> None:
     assert model is not None
     with pytest.raises(ValueError, match="were not counted"):
         WhatIf(with_loader(view, fetch_cpu_s=None), model)
+
+
+@pytest.mark.parametrize("cpu_s", [0.002, 0.1])
+def test_the_best_queue_is_that_of_a_search_without_bounds(cpu_s: float) -> None:
+    whatif = simulated(counted(0.1, cpu_s, spread=0.3))
+    pairs = [
+        Wanted(num_workers=workers, prefetch_factor=depth) for workers in (1, 2, 3, 4, 6, 8) for depth in (2, 4, 8)
+    ]
+    rates = {(pair.num_workers, pair.prefetch_factor): whatif.rate(pair) for pair in pairs}
+    assert all(whatif.bound(pair) >= whatif.rate(pair) * (1 - 1e-9) for pair in pairs)
+    first = min(pair for pair, rate in rates.items() if rate >= 0.98 * max(rates.values()))
+    assert best_queue(whatif, most=8, depth_now=2) == first

@@ -63,7 +63,7 @@ def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:
 
 
 def place(line: Line) -> str:
-    """``file:line``; of an installed package without the folder that all of them lie in."""
+    """``file:line``; for an installed package, relative to site-packages."""
     return f"{re.split(r'/(?:site|dist)-packages/', line.file)[-1]}:{line.line}"
 
 

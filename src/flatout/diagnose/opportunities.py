@@ -1,4 +1,4 @@
-"""Settings of a training on a GPU that were left as they come. Their gain is not known before a trial: none leads."""
+"""Settings of a training on a GPU that were left at their defaults. Only a trial shows their gain, so none leads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def memory_format(run: MeasuredRun) -> Finding | None:
 
 
 def not_compiled(run: MeasuredRun) -> Finding | None:
-    """A model on a GPU that torch.compile was not used for."""
+    """A model on a GPU without torch.compile."""
     if not _computes(run) or run.process.compiled is not False:
         return None
     return _opportunity(
@@ -79,7 +79,7 @@ def not_compiled(run: MeasuredRun) -> Finding | None:
 
 
 def _computes(run: MeasuredRun) -> bool:
-    """Whether computation on a GPU is a material part of the time: nothing else gets faster by these."""
+    """Whether computation on a GPU is a material part of the time: these settings speed up nothing else."""
     return bool(run.uses_gpu) and run.ledger.share("forward") + run.ledger.share("backward") >= MATERIAL_SHARE
 
 

@@ -30,7 +30,7 @@ def judge(context: Context) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]
 
 
 def _within_account(context: Context, cause: Cause) -> Cause:
-    """No more than the training waits for batches, but for what its own threads wait for cores that fetching takes."""
+    """Limit a share to the wait for batches, plus the training thread's own wait for cores that fetching takes."""
     wait = context.run.ledger.share("batch_wait")
     if BY_ID[cause.id].group != "waiting" or cause.share <= wait:
         return cause
@@ -63,7 +63,7 @@ def rank(causes: list[Cause]) -> tuple[Cause, ...]:
 
 
 def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
-    """The largest cause that must go before this one; a much smaller one is no reason to begin with it."""
+    """The largest cause to remove before this one; one that is much smaller does not count."""
     hiders = (found for found in by_id.values() if cause.id in BY_ID[found.id].hides)
     material = [hider for hider in hiders if hider.share >= max(MATERIAL_SHARE, HIDING * cause.share)]
     if not material:

@@ -32,7 +32,7 @@ def what_workers_do(context: Context, cause: Cause) -> str:
 
 
 def waiting(run: MeasuredRun) -> str:
-    """Who waits how long for batches."""
+    """The share of the time that the GPU or the training waits for batches."""
     return f"The {run.waiter} waits {percent(run.ledger.share('batch_wait'))} of the time for batches"
 
 

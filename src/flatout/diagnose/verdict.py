@@ -57,7 +57,7 @@ def next_command(run_id: str, command: Sequence[str], causes: Sequence[Cause], r
 
 
 def _unexplained(run: MeasuredRun) -> str:
-    """No cause of a material share was found: say what is largest, and no more."""
+    """No cause has a material share: name the largest part of the time only."""
     wait = run.ledger.account("batch_wait")
     if wait and wait.share >= MATERIAL_SHARE:
         parts = max(wait.children, key=lambda part: part.seconds, default=None)

@@ -158,7 +158,7 @@ def _samples_fetched(side: LoaderProcesses) -> int:
 
 
 def _file_wait_s(side: LoaderProcesses, cold: bool) -> float | None:
-    """Seconds for which a file is waited for, over the passes that were cold (or warm); None: there was none.
+    """Mean wait for a file over the cold (or warm) passes, in seconds; None: there was no such pass.
 
     Blocked time of the fetches by the files they opened. Files that stay open count as one for each sample.
     """
@@ -176,7 +176,7 @@ def _file_wait_s(side: LoaderProcesses, cold: bool) -> float | None:
 
 
 def _sampling_s(waits: Events, fetches: tuple[Fetches, ...]) -> float:
-    """Seconds in which the sampler drew the order of a pass: inside its first wait, before the fetch begins."""
+    """Seconds of drawing the order of passes: in the first wait of each, before its fetch begins."""
     first = waits[waits["a"] == 0]
     if not len(first) or not fetches:
         return 0.0
@@ -187,7 +187,7 @@ def _sampling_s(waits: Events, fetches: tuple[Fetches, ...]) -> float:
 
 
 def _not_measured(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int) -> tuple[str, ...]:
-    """What is missing for the loader's numbers, and why; one sentence each."""
+    """The signals that are missing, with the reason; one sentence each."""
     missing = []
     total = sum(map(len, fetches))
     if workers and not side.teams:

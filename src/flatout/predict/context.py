@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.rate_model import RateModel, fit
+from flatout.predict.whatif import WhatIf
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,12 @@ class Context:
         if self.fitted is None:
             raise ValueError("no rate model: the window holds no training step")
         return self.fitted
+
+    @cached_property
+    def whatif(self) -> WhatIf | None:
+        """Simulations of other loader settings; None where the fetches were not counted."""
+        counted = self.run.loading is not None and self.loader.fetch.blocked_s is not None
+        return WhatIf(self.run, self.model) if counted and self.loader.fetch.cpu_s is not None else None
 
     @property
     def loader(self) -> LoaderStats:

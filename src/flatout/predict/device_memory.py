@@ -19,7 +19,7 @@ _CONTEXT_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What a GPU holds at one batch size, and bounds of what stays the same at others.
+    """Memory in use at one batch size, and bounds of the part that does not grow with the batch.
 
     Attributes:
         batch_size: of the measured run.
@@ -42,7 +42,7 @@ class DeviceMemory:
         return round(min(bounds)), round(max(bounds))
 
     def fits(self, batch_size: int) -> bool:
-        """Whether the least that it would take is there: a trial finds out about the rest."""
+        """Whether the lower bound fits; a trial settles the rest."""
         return self.at(batch_size)[0] <= self.total_bytes
 
 
@@ -51,14 +51,14 @@ def device_memory(run: MeasuredRun) -> DeviceMemory | None:
 
     The memory in use is what the driver says: what PyTorch keeps reserved counts, as it does for anybody else.
     """
-    usage, loading, weights = run.usage, run.loading, run.process.param_bytes
+    usage, loader, weights = run.usage, run.loading, run.process.param_bytes
     if not run.uses_gpu or usage.gpu_memory_used_bytes is None or not usage.gpu_memory_total_bytes:
         return None
-    if loading is None or not loading.settings.batch_size or weights is None:
+    if loader is None or not loader.settings.batch_size or weights is None:
         return None
     used = usage.gpu_memory_used_bytes
     return DeviceMemory(
-        loading.settings.batch_size,
+        loader.settings.batch_size,
         used,
         usage.gpu_memory_total_bytes,
         min(weights, used),

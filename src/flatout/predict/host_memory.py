@@ -10,20 +10,20 @@ def added_bytes(run: MeasuredRun, num_workers: int, prefetch_factor: int | None)
 
     W x worker growth + W x prefetch x batch bytes, after less before. None when a part that changes is not known.
     """
-    loading = run.loading
-    if loading is None:
+    loader = run.loading
+    if loader is None:
         return None
     added = 0
-    more_workers = num_workers - loading.settings.num_workers
+    more_workers = num_workers - loader.settings.num_workers
     if more_workers:
         if run.usage.worker_bytes is None:
             return None
         added += more_workers * run.usage.worker_bytes
     # PyTorch's own default for a loader with workers is 2.
-    depth_now = loading.settings.num_workers * (loading.settings.prefetch_factor or 2)
-    depth = num_workers * (prefetch_factor or loading.settings.prefetch_factor or 2)
+    depth_now = loader.settings.num_workers * (loader.settings.prefetch_factor or 2)
+    depth = num_workers * (prefetch_factor or loader.settings.prefetch_factor or 2)
     if depth != depth_now:
-        if loading.delivery.batch_bytes is None:
+        if loader.delivery.batch_bytes is None:
             return None
-        added += (depth - depth_now) * loading.delivery.batch_bytes
+        added += (depth - depth_now) * loader.delivery.batch_bytes
     return added

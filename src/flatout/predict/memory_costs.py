@@ -38,17 +38,17 @@ def memory_costs(run: MeasuredRun, settings: Mapping[str, Any]) -> MemoryCosts:
 
 def _shm(run: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
     """Workers x prefetch x bytes of a batch, after less before."""
-    loading = run.loading
-    if loading is None or not {"num_workers", "prefetch_factor", "batch_size"} & settings.keys():
+    loader = run.loading
+    if loader is None or not {"num_workers", "prefetch_factor", "batch_size"} & settings.keys():
         return 0
-    if loading.delivery.batch_bytes is None:
+    if loader.delivery.batch_bytes is None:
         return None
-    depth = loading.settings.prefetch_factor or 2  # PyTorch's own default
-    before = loading.settings.num_workers * depth * loading.delivery.batch_bytes
-    larger: float = settings.get("batch_size", loading.settings.batch_size or 1) / (loading.settings.batch_size or 1)
-    workers: int = settings.get("num_workers", loading.settings.num_workers)
+    depth = loader.settings.prefetch_factor or 2  # PyTorch's own default
+    before = loader.settings.num_workers * depth * loader.delivery.batch_bytes
+    larger: float = settings.get("batch_size", loader.settings.batch_size or 1) / (loader.settings.batch_size or 1)
+    workers: int = settings.get("num_workers", loader.settings.num_workers)
     ahead: int = settings.get("prefetch_factor", depth)
-    return round(workers * ahead * loading.delivery.batch_bytes * larger - before)
+    return round(workers * ahead * loader.delivery.batch_bytes * larger - before)
 
 
 def _device(run: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
@@ -59,5 +59,5 @@ def _device(run: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
     if "batch_size" not in settings:
         return 0
     memory = device_memory(run)
-    # The most: a remedy that is said to fit should.
+    # The upper bound: a remedy reported to fit should fit.
     return memory.at(settings["batch_size"])[1] - memory.used_bytes if memory is not None else None

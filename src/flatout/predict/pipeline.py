@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
 
-NO_UNEVENNESS = float("inf")  # a throughput_factor: nothing is lost to uneven batches any more
-_LEAST_S = 1e-9  # a cost that a change removes completely still has to divide
+NO_UNEVENNESS = float("inf")  # a throughput_factor: no loss to uneven batches
+_LEAST_S = 1e-9  # keeps divisions defined where a change removes a cost completely
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,5 +233,5 @@ def _wait_after(now: Pipeline, workers: int, fetch_s: float) -> float:
 
 
 def _efficiency_after(now: Pipeline, change: Change) -> float:
-    """Efficiency x throughput factor, at most 1; an efficiency of 1 or more has nothing to win."""
+    """Efficiency x throughput factor, at most 1; an efficiency of 1 or more cannot gain."""
     return min(now.efficiency * change.throughput_factor, 1.0) if now.efficiency < 1.0 else now.efficiency

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,12 @@ _UNSEEN_EFFICIENCY_ERROR = 0.25  # of how far the formulas missed the measured s
 # Use by other processes that changes what a run on few cores gets; the recording itself stays far below.
 _NEIGHBOURS_CORES = 0.25
 
-# Taking over two tensors from an idle worker through shared memory: mapping them copies nothing, whatever their size.
+# Receiving two tensors from an idle worker through shared memory: mapping them copies nothing, whatever their size.
 HANDED_OUT_S = 0.3e-3
 # What one core copies through a pipe and unpickles: arrays and lists that are no tensors.
 PIPE_BYTES_PER_S = 5e8
 
-# What waits on something else than the training's own step and cannot be prepared ahead.
+# Accounts between steps: workers cannot prepare this time ahead.
 BETWEEN_STEPS_ACCOUNTS = ("validation", "checkpoint", "epoch_boundary")
 # Blocked groups in which one worker waits for another.
 LOCK_GROUPS = ("lock",)
@@ -54,6 +55,10 @@ class RateModel:
     batches: int
     assumptions: tuple[str, ...]
 
+    @cached_property
+    def _resampled_sps(self) -> tuple[float, ...]:
+        return tuple(pipeline.rate_sps() for pipeline in self.resampled)
+
     def factor(self, change: Change) -> float:
         """Predicted throughput after the change over throughput now."""
         return self.now.changed(change).rate_sps() / self.now.rate_sps()
@@ -66,8 +71,9 @@ class RateModel:
         """Predict a change; ``least`` and ``most`` bound a remedy whose own effect is not known exactly."""
         predicted = self.factor(change)
         low, high = predicted, predicted
-        for bound in (change, least or change, most or change):
-            factors = [pipeline.changed(bound).rate_sps() / pipeline.rate_sps() for pipeline in self.resampled]
+        for bound in dict.fromkeys((change, least or change, most or change)):
+            pairs = zip(self.resampled, self._resampled_sps, strict=True)
+            factors = [pipeline.changed(bound).rate_sps() / rate_sps for pipeline, rate_sps in pairs]
             centre = self.factor(bound)
             spread = self._spread(centre, bound)
             low = min(low, centre * math.exp(-spread), *_inner(factors))
@@ -196,9 +202,9 @@ def _is_locked(loader: LoaderStats, cpu_s: float, blocked_s: float) -> bool:
     return loader.settings.num_workers > 1 and lock_s > DOMINANT_SHARE * fetch_s
 
 
-def own_handover_s(loading: LoaderStats) -> float:
+def own_handover_s(loader: LoaderStats) -> float:
     """Seconds that taking over a batch takes when its worker has nothing else to do."""
-    return HANDED_OUT_S + loading.delivery.pickled_bytes / PIPE_BYTES_PER_S
+    return HANDED_OUT_S + loader.delivery.pickled_bytes / PIPE_BYTES_PER_S
 
 
 def _cores_beside(run: MeasuredRun, cores: float, threads: int) -> float:
@@ -211,8 +217,8 @@ def _cores_beside(run: MeasuredRun, cores: float, threads: int) -> float:
 
 def _main_cpu_s(run: MeasuredRun, step_s: float, fetch_cpu_s: float, total_s: float) -> tuple[float, str | None]:
     """CPU seconds of the training process for a batch, fetching left out; a sentence when it is assumed."""
-    loading = run.loading
-    fetching_s = fetch_cpu_s if loading and loading.settings.num_workers == 0 else 0.0
+    loader = run.loading
+    fetching_s = fetch_cpu_s if loader and loader.settings.num_workers == 0 else 0.0
     if run.usage.main_cores is not None:
         return max(run.usage.main_cores * total_s - fetching_s, 0.0), None
     threads = 1.0
@@ -233,13 +239,13 @@ def _main_runqueue_s(run: MeasuredRun, total_s: float) -> float:
 
 
 def _resample(run: MeasuredRun, means: Pipeline) -> list[Pipeline]:
-    """Block-bootstrapped versions of ``means``: batches' costs and steps' times are drawn apart."""
-    loading = run.loading
-    if loading is None:
+    """Block-bootstrapped versions of ``means``: costs of batches and times of steps are drawn independently."""
+    loader = run.loading
+    if loader is None:
         return [means]
     random = np.random.default_rng(SEED)
-    fetch = [_blocks(array) for array in (loading.fetch.cpu_s, loading.fetch.blocked_s)]
-    step = [_blocks(array) for array in (loading.delivery.wait_s, loading.delivery.whole_step_s)]
+    fetch = [_blocks(array) for array in (loader.fetch.cpu_s, loader.fetch.blocked_s)]
+    step = [_blocks(array) for array in (loader.delivery.wait_s, loader.delivery.whole_step_s)]
     drawn = []
     for _ in range(RESAMPLES):
         cpu, blocked = _draw(random, fetch)

@@ -18,18 +18,18 @@ _NEARLY = 0.98
 
 def most_workers(run: MeasuredRun) -> int:
     """Largest number considered: bounded by what was measured, the cores, host memory and /dev/shm."""
-    loading = run.loading
-    now = loading.settings.num_workers if loading else 0
+    loader = run.loading
+    now = loader.settings.num_workers if loader else 0
     limit = max(_EXTRAPOLATION * now, math.ceil(2 * run.cores) if run.cores else 2)
     usage = run.usage
     if usage.worker_bytes and usage.available_bytes is not None:
         # Half of the free memory stays free: the page cache that serves the files lives there.
         limit = min(limit, now + int(usage.available_bytes / 2 // usage.worker_bytes))
-    if loading and loading.delivery.batch_bytes and usage.shm_free_bytes is not None:
+    if loader and loader.delivery.batch_bytes and usage.shm_free_bytes is not None:
         # Batches wait for the training in /dev/shm: a full one ends the workers with a bus error.
         limit = min(
             limit,
-            now + usage.shm_free_bytes // (loading.delivery.batch_bytes * (loading.settings.prefetch_factor or 2)),
+            now + usage.shm_free_bytes // (loader.delivery.batch_bytes * (loader.settings.prefetch_factor or 2)),
         )
     return max(limit, now, 1)
 
@@ -52,12 +52,12 @@ def enough_prefetch(run: MeasuredRun, model: RateModel, num_workers: int) -> int
 
     The step is the one that even batches would allow: the queue has to carry a slow batch at that speed.
     """
-    loading = run.loading
-    if loading is None or num_workers < 1 or len(loading.fetch.wall_s) == 0:
+    loader = run.loading
+    if loader is None or num_workers < 1 or len(loader.fetch.wall_s) == 0:
         return None
     target_s = (
         model.now.samples
         / model.now.changed(Change(num_workers=num_workers, throughput_factor=NO_UNEVENNESS)).rate_sps()
     )
-    batches = math.ceil(float(np.quantile(loading.fetch.wall_s, 0.99)) / target_s) + 1
+    batches = math.ceil(float(np.quantile(loader.fetch.wall_s, 0.99)) / target_s) + 1
     return max(2, math.ceil(batches / num_workers))

@@ -80,9 +80,9 @@ REMEDIES: tuple[RemedySpec, ...] = (
     even_ranks,
 )
 
-# A remedy whose whole interval stays below this gives nothing that a trial could tell from noise.
+# A remedy whose whole interval stays below this gives nothing that a trial could separate from noise.
 _WORTH_SHOWING = 1.0 + NOISE_SHARE
-# One that is predicted to slow the run down is no remedy; rounding may put "no change" just below 1.
+# A predicted slowdown is no remedy; rounding may put "no change" just below 1.
 _NO_HARM = 0.99
 
 

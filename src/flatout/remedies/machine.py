@@ -32,7 +32,7 @@ def pin_memory(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("cpu_training",), NUMERICS, risk="medium")
 def train_on_gpu(context: Context, cause: Cause) -> Proposal | None:
-    """Train on the GPU that is there."""
+    """Train on the GPU."""
     compute_s = cause.share * context.model.now.total_s
     return Proposal(
         title="move the model and the batches to the GPU",
@@ -48,7 +48,7 @@ def train_on_gpu(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("throttled",), IDENTICAL, risk="low")
 def more_quota(context: Context, cause: Cause) -> Proposal | None:
-    """Take less of the cores than the quota gives, or get more of it."""
+    """Use fewer cores than the quota gives, or raise the quota."""
     lost_s = cause.share * context.model.now.total_s
     return Proposal(
         title="ask for more cores or better cooling, or start fewer threads",
@@ -63,7 +63,7 @@ def more_quota(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("rank_straggler",), IDENTICAL, risk="medium")
 def even_ranks(context: Context, cause: Cause) -> Proposal | None:
-    """Let no rank wait for another."""
+    """Make the slowest rank as fast as the others."""
     ranks = context.run.ranks
     if ranks is None:
         return None

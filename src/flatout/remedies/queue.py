@@ -27,12 +27,9 @@ def prefetch_factor(context: Context, cause: Cause) -> Proposal | None:
     depth = enough_prefetch(context.run, context.model, loader.settings.num_workers)
     # PyTorch's own default is 2.
     now = loader.settings.prefetch_factor or 2
-    if depth is None or depth <= now:
+    if depth is None or depth <= now or context.whatif is None:
         return None
-    try:
-        gain = WhatIf(context.run, context.model).gain(Wanted(prefetch_factor=depth))
-    except ValueError:
-        return None
+    gain = context.whatif.gain(Wanted(prefetch_factor=depth))
     return Proposal(
         title=f"raise prefetch_factor from {now} to {depth}",
         change=Change(throughput_factor=gain.predicted),
@@ -48,12 +45,9 @@ def prefetch_factor(context: Context, cause: Cause) -> Proposal | None:
 @remedy(("too_few_workers", "storage_latency", "sample_skew", "shallow_prefetch", "small_files"), IDENTICAL, risk="low")
 def queue_settings(context: Context, cause: Cause) -> Proposal | None:
     """Workers and the depth of their queue together, where neither alone gives as much."""
-    loader = context.run.loading
-    try:
-        whatif = WhatIf(context.run, context.model)
-    except ValueError:
+    loader, whatif = context.run.loading, context.whatif
+    if loader is None or whatif is None:
         return None
-    assert loader is not None, "without one nothing is simulated"
     depth_now = loader.settings.prefetch_factor or 2
     workers, depth = best_queue(whatif, most_workers(context.run), depth_now)
     if workers == loader.settings.num_workers or depth == depth_now:
@@ -71,28 +65,35 @@ def queue_settings(context: Context, cause: Cause) -> Proposal | None:
 
 
 def best_queue(whatif: WhatIf, most: int, depth_now: int) -> tuple[int, int]:
-    """(num_workers, prefetch_factor): fewest workers, then shallowest queue, that nearly give the best rate."""
-    rates = {
-        (workers, depth): whatif.rate(Wanted(num_workers=workers, prefetch_factor=depth))
-        for workers in _WORKERS
-        if workers <= most
-        for depth in sorted({depth_now, *_DEPTHS})
-        if depth >= depth_now
-    }
-    best = max(rates.values())
-    return min(pair for pair, rate in rates.items() if rate >= _NEARLY * best)
+    """(num_workers, prefetch_factor): fewest workers, then shallowest queue, that nearly give the best rate.
+
+    Pairs whose bound rules them out beside the best rate so far are not simulated.
+    """
+    depths = sorted(depth for depth in {depth_now, *_DEPTHS} if depth >= depth_now)
+    pairs = [(workers, depth) for workers in _WORKERS if workers <= most for depth in depths]
+    wanted = {pair: Wanted(num_workers=pair[0], prefetch_factor=pair[1]) for pair in pairs}
+    bounds = {pair: whatif.bound(wanted[pair]) for pair in pairs}
+    rates: dict[tuple[int, int], float] = {}
+    first = pairs[-1]
+    best = whatif.rate(wanted[first])
+    for pair in pairs:
+        if bounds[pair] < _NEARLY * best:
+            continue
+        rates[pair] = whatif.rate(wanted[pair])
+        best = max(best, rates[pair])
+        first = next((found for found, rate in rates.items() if rate >= _NEARLY * best), pairs[-1])
+        if rates.get(first, 0.0) >= _NEARLY * max(bounds.values()):
+            break  # whatever the others give, it stays the first
+    return first
 
 
 @remedy(("sample_skew",), DATA, risk="low")
 def in_order(context: Context, cause: Cause) -> Proposal | None:
     """Deliver batches as they are made, not in their order."""
     loader = context.run.loading
-    if loader is None or loader.settings.num_workers < 2 or not loader.settings.in_order:
+    if loader is None or loader.settings.num_workers < 2 or not loader.settings.in_order or context.whatif is None:
         return None
-    try:
-        gain = WhatIf(context.run, context.model).gain(Wanted(in_order=False))
-    except ValueError:
-        return None
+    gain = context.whatif.gain(Wanted(in_order=False))
     return Proposal(
         title="let fast batches pass slow ones",
         change=Change(throughput_factor=gain.predicted),
@@ -106,11 +107,11 @@ def in_order(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("large_batches",), NUMERICS, risk="low")
 def smaller_samples(context: Context, cause: Cause) -> Proposal | None:
-    """Hand over fewer bytes: the type that the files had."""
+    """Hand over fewer bytes: the data type of the files."""
     loader = context.run.loading
     if loader is None or loader.settings.num_workers == 0:
         return None
-    # float32 to uint8 is a quarter; from other types less is won.
+    # float32 to uint8 is a quarter; other types save less.
     return Proposal(
         title="hand over small types (uint8), convert on the device",
         change=fewer_bytes(context.run, context.model, 0.25),
@@ -142,7 +143,7 @@ def faster_collate(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("lock_contention",), IDENTICAL, risk="medium")
 def own_handles(context: Context, cause: Cause) -> Proposal | None:
-    """Give each worker what it waits for the others to leave."""
+    """Give each worker its own handle of what it shares under a lock."""
     loader = context.run.loading
     if loader is None or loader.settings.num_workers < 2:
         return None

@@ -55,21 +55,21 @@ def local_copy(context: Context, cause: Cause) -> Proposal | None:
 
 
 def _reading_locally(loader: LoaderStats, waiting: float, computing: float) -> Change:
-    """The change of taking these parts off the wait for storage, and off what reading takes of a core."""
+    """The change of removing these parts of the wait for storage and of the CPU time of reading."""
     change = without_reading(loader, waiting)
     reading = without_groups(loader, ("read",), computing)
     return replace(change, fetch_cpu_factor=max(change.fetch_cpu_factor + reading.fetch_cpu_factor - 1.0, 0.0))
 
 
 def _waits(loader: LoaderStats, disk: tuple[float, float]) -> float:
-    """Share of the wait for storage that a disk leaves, 0..1: its time for the files and bytes of a sample over it."""
+    """Share of the wait for storage that a disk leaves, 0..1: its time for the samples' files and bytes / the wait."""
     if not _is_counted(loader) or loader.fetch.blocked_s is None:
         return UNKNOWN_SHARE if disk is SSD else 0.5
     return _share_of(loader, disk, loader.fetch.blocked_s, storage_share(loader))
 
 
 def _computes(loader: LoaderStats) -> float:
-    """Share of what reading takes of a core that stays, 0..1."""
+    """Share of the CPU time of reading that is left, 0..1."""
     if not _is_counted(loader) or loader.fetch.cpu_s is None:
         return 1.0
     share = group_share(loader.functions.cpu_groups, ("read",)) * (1.0 - collate_share(loader))
@@ -77,7 +77,7 @@ def _computes(loader: LoaderStats) -> float:
 
 
 def _share_of(loader: LoaderStats, costs: tuple[float, float], seconds: Seconds, share: float) -> float:
-    """What a sample's files and bytes cost, over a share of these seconds of all batches; at most 1."""
+    """Cost of all samples' files and bytes / (share x seconds of all batches), at most 1."""
     now_s = float(np.sum(seconds)) * share
     files, size = max(loader.storage.files_per_sample or 0.0, 1.0), loader.storage.bytes_read_per_sample or 0.0
     then_s = loader.delivery.samples * (files * costs[0] + size * costs[1])

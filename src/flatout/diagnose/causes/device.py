@@ -28,7 +28,7 @@ def _pays_fixed_costs(context: Context, found: Cause) -> str:
     sentence=_pays_fixed_costs,
 )
 def small_batch(context: Context) -> Found | Lacks | None:
-    """Costs of a step that do not depend on the batch size are most of what a larger batch could save."""
+    """Each step has a large cost that does not depend on the batch size."""
     run = context.run
     model = context.fitted
     if model is None:
@@ -55,7 +55,7 @@ def small_batch(context: Context) -> Found | Lacks | None:
         )
     if run.seconds("forward", "backward") / run.ledger.window_s < _FIXED_SHARE:
         return None
-    because = "every batch had one size, so the fixed part of forward and backward cannot be told from the rest"
+    because = "every batch had one size, so the fixed part of forward and backward cannot be separated from the rest"
     return Lacks(because)
 
 
@@ -99,7 +99,7 @@ def device_sync(context: Context) -> Found | Lacks | None:
     if reads < NOISE_SHARE:
         return None
     if run.usage.device_busy_share is None:
-        because = "the GPU's busy time was not measured, so useful waiting in reads cannot be told from lost time"
+        because = "the GPU's busy time was not measured, so useful waiting in reads cannot be separated from lost time"
         return Lacks(because)
     # A read waits for kernels that had to run anyway. Only what the GPU idles is lost, and no more of it than
     # the wait for batches and other host work leave.
@@ -135,7 +135,7 @@ def _is_healthy(context: Context, found: Cause) -> str:
     sentence=_is_healthy,
 )
 def compute_bound(context: Context) -> Found | Lacks | None:
-    """Healthy: the model's own computation is most of the time, and batches are there when it wants them."""
+    """Healthy: the model's own computation takes most of the time, and batches are ready when it needs them."""
     run = context.run
     wait = run.ledger.share("batch_wait")
     compute = run.seconds(*COMPUTE_ACCOUNTS) / run.ledger.window_s if run.ledger.window_s > 0 else 0.0
@@ -169,7 +169,7 @@ def _waited_for_ranks_s(run: MeasuredRun) -> float:
 
 
 def _host_share(run: MeasuredRun) -> float:
-    """Time in which the host visibly does something else than feed the GPU."""
+    """Share of the time that the host spends on something other than feeding the GPU."""
     accounts = ("host_other", "logging", "checkpoint", "validation", "epoch_boundary")
     return run.seconds(*accounts) / run.ledger.window_s
 

@@ -39,7 +39,7 @@ def _waits_for_own_input(context: Context, found: Cause) -> str:
     sentence=_waits_for_own_input,
 )
 def own_input(context: Context) -> Found | Lacks | None:
-    """Batches that come from no DataLoader: the training makes them itself, or waits for what makes them."""
+    """Input without a DataLoader: the training prepares its batches itself, or waits for whatever does."""
     if context.run.loading is not None:
         return None
     return _in_step(context, "batch_wait", "input that comes from no DataLoader", 0.8)
@@ -120,7 +120,7 @@ def epoch_start(context: Context) -> Found | Lacks | None:
 
 
 def _in_step(context: Context, account: str, what: str, confidence: float) -> Found | Lacks | None:
-    """Work that overlaps with the workers: it counts only as far as batches would be there in time."""
+    """Work that overlaps with the workers: it counts only as far as batches would arrive in time without it."""
     run = context.run
     model = context.fitted
     if model is None:
@@ -148,7 +148,7 @@ def _in_step(context: Context, account: str, what: str, confidence: float) -> Fo
 
 
 def _never_sampled(run: MeasuredRun, account: str) -> tuple[Evidence, ...]:
-    """Where the code lies that the samples have not met, if that is a material part."""
+    """The position in a step of code that no stack sample hit, if it is a material part."""
     found = run.ledger.account(account)
     parts = [child for child in found.children if child.id.startswith(f"{account}.between.")] if found else []
     largest = max(parts, key=lambda child: child.seconds, default=None)

@@ -24,7 +24,7 @@ from flatout.predict.workers import enough_prefetch
 from flatout.results import Evidence
 from flatout.wording import duration, percent, size
 
-# Supply that exceeds the demand by less is not told from one that just meets it.
+# Supply that exceeds the demand by less may just meet it.
 _AMPLE = 1.1
 
 
@@ -35,7 +35,7 @@ _AMPLE = 1.1
     hides=("shallow_prefetch", "too_few_workers", "cpu_decode", "cpu_transform"),
 )
 def sample_skew(context: Context) -> Found | Lacks | None:
-    """Slow samples hold up batches behind them that are made already, since batches are delivered in order."""
+    """Slow samples hold up finished batches behind them, since batches are delivered in order."""
     run, loader = context.run, context.loader
     if loader.delivery.head_of_line_s is None or not loader.settings.in_order:
         return None
@@ -74,7 +74,7 @@ def sample_skew(context: Context) -> Found | Lacks | None:
     hides=("too_few_workers",),
 )
 def shallow_prefetch(context: Context) -> Found | Lacks | None:
-    """Workers make batches fast enough on average, but too few are made ahead to carry a slow spell."""
+    """Workers are fast enough on average, but too few batches are prefetched to bridge slow ones."""
     run, loader, model = context.run, context.loader, context.model
     if loader.settings.num_workers == 0 or loader.settings.prefetch_factor is None:
         return None

@@ -23,8 +23,8 @@ from flatout.wording import duration, size
 
 # Compressed files are read in less than they are used in; float data in just as much. Four times is another matter.
 _AMPLIFIED = 4.0
-# A first byte of a remote store takes 10 ms or more, and one stream brings about 100 MB/s: from here on it is bytes
-# that are waited for, and not the first of them.
+# A first byte of a remote store takes 10 ms or more, and one stream delivers about 100 MB/s: larger reads wait for
+# bytes rather than for the first one.
 _LARGE_BYTES = 1 << 20
 _SEVERAL_FILES = 2.0
 
@@ -72,7 +72,7 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     hides=("storage_latency", "too_few_workers"),
 )
 def storage_bandwidth(context: Context) -> Found | Lacks | None:
-    """Large samples are waited for: the bytes, and not the first of them, take the time."""
+    """Samples are large: the transfer of their bytes takes the time, not the latency of the first one."""
     run = context.run
     return _reading(
         context,
@@ -87,7 +87,7 @@ def storage_bandwidth(context: Context) -> Found | Lacks | None:
     hides=("storage_latency", "too_few_workers"),
 )
 def small_files(context: Context) -> Found | Lacks | None:
-    """Each sample opens several files, and each of them is waited for."""
+    """Each sample opens several files and waits for each of them."""
     run = context.run
     return _reading(
         context,

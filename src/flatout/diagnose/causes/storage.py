@@ -15,7 +15,7 @@ from flatout.wording import duration, percent, size
 
 
 def source_evidence(loader: LoaderStats) -> tuple[Evidence, ...]:
-    """Who was read from, with what, and how long a file is waited for."""
+    """The peers and the client library that data came from, and the mean wait for a file."""
     evidence = []
     by = f" with {loader.storage.client}" if loader.storage.client else ""
     if loader.storage.peers:
@@ -48,11 +48,11 @@ def storage_latency(context: Context) -> Found | Lacks | None:
     parts = split(loader)
     if parts.blocked is None:
         return Lacks("blocked time of the fetching threads was not measured")
-    # A lock or a sleep blocks as well: only stacks tell what a blocked thread waits for.
+    # A lock or a sleep blocks as well: only stacks show what a blocked thread waits for.
     if model.recovered(Change(fetch_blocked_factor=0.0)) < NOISE_SHARE:
         return None
     if not loader.functions.blocked_groups:
-        because = "fetches are blocked, but there are no stack samples to tell reads from locks"
+        because = "fetches are blocked, but there are no stack samples to separate reads from locks"
         return Lacks(because)
     reading = storage_share(loader)
     share = model.recovered(without_reading(loader))

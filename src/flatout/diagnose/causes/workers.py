@@ -36,7 +36,7 @@ def _does_not_overlap(context: Context, found: Cause) -> str:
     sentence=_does_not_overlap,
 )
 def no_workers(context: Context) -> Found | Lacks | None:
-    """Fetching in the training process, one batch after the other, though workers could do it meanwhile."""
+    """The training process fetches each batch itself, although workers could do that meanwhile."""
     run, loader, model = context.run, context.loader, context.model
     if loader.settings.num_workers > 0 or run.ledger.share("batch_wait") < NOISE_SHARE:
         return None
@@ -79,7 +79,7 @@ def too_few_workers(context: Context) -> Found | Lacks | None:
     share = model.recovered(Change(num_workers=workers))
     if workers <= loader.settings.num_workers or share < NOISE_SHARE:
         if loader.fetch.cpu_s is None:
-            because = "CPU time of the fetching threads was not measured, so free cores cannot be told from full ones"
+            because = "CPU time of the fetching threads was not measured, so whether cores are free is unknown"
             return Lacks(because)
         return None
     evidence = [
