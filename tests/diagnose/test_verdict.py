@@ -10,6 +10,7 @@ from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import NO_STEP, ONE_STEP, next_command, verdict
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
+from flatout.results import Gain, Remedy
 from tests.diagnose.views import (
     COMPUTE,
     LINE,
@@ -110,3 +111,21 @@ def test_the_next_command_measures_again_after_a_fault_and_reports_a_healthy_run
     assert fault == "flatout profile -- python train.py --name 'two words'"
     assert next_command("r1", command, judge(Context.of(healthy()))[0]) == "flatout report r1 --markdown"
     assert "--full" in next_command("r1", command, ())
+
+
+@pytest.mark.parametrize("needs_copy", [True, False])
+def test_a_remedy_by_a_copy_is_tried_without_a_setting(needs_copy: bool) -> None:
+    remedy = Remedy(
+        "local_copy",
+        "storage_latency",
+        "copy",
+        "identical",
+        "low",
+        Gain(2.0, 1.5, 3.0),
+        0,
+        "",
+        "",
+        needs_copy=needs_copy,
+    )
+    said = next_command("r1", ("python", "train.py"), judge(Context.of(remote()))[0], (remedy,))
+    assert said == ("flatout fix -- python train.py" if needs_copy else "flatout profile -- python train.py")
