@@ -4,8 +4,8 @@
 CPU seconds of one process, each round in a new one, after one warm-up diagnosis of the same run. With --before, rounds
 of another checkout and of this one alternate.
 
-Usage: python benchmarks/diagnosis_time/run.py [--steps N ...] [--rounds N] [--record RUN ...] [--before CHECKOUT]
-       [--output FILE]
+Usage: python benchmarks/diagnosis_time/run.py [--steps N ...] [--rounds N] [--record RUN ...] [--no-views]
+       [--before CHECKOUT] [--output FILE]
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from record import lay_down  # noqa: E402
 Figures = dict[str, tuple[float, int]]  # case -> (CPU seconds, fits)
 
 
-def one_round(checkout: Path, records: list[Path]) -> Figures:
+def one_round(checkout: Path, views: bool, records: list[Path]) -> Figures:
     """Time every case once, with the source and the tests of a checkout."""
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, str(HERE / "one_round.py"), "1", *map(str, records)]
+    command = [sys.executable, str(HERE / "one_round.py"), str(int(views)), *map(str, records)]
     done = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     return {name: (seconds, fits) for name, (seconds, fits) in json.loads(done.stdout).items()}
 
@@ -70,6 +70,7 @@ def main() -> int:
     """Measure, print the page, and write it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, nargs="*", default=[1_000, 100_000], help="of the records to lay down")
+    parser.add_argument("--no-views", dest="views", action="store_false", help="only records, no hand-made runs")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--record", type=Path, nargs="*", default=[], help="recorded runs to diagnose as well")
     parser.add_argument("--before", type=Path, help="another checkout, to compare with")
@@ -81,8 +82,8 @@ def main() -> int:
         for number in range(asked.rounds):
             print(f"round {number + 1} of {asked.rounds}", file=sys.stderr, flush=True)
             if asked.before:
-                before.append(one_round(asked.before.resolve(), records))
-            rounds.append(one_round(ROOT, records))
+                before.append(one_round(asked.before.resolve(), asked.views, records))
+            rounds.append(one_round(ROOT, asked.views, records))
     text = head("How long a diagnosis takes", "benchmarks/diagnosis_time/run.py", ["flatout", "numpy"], {})
     text = "\n".join([*text, *page(rounds, before), ""])
     print(text)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.results import Evidence, Line
 from flatout.wording import duration, percent
 
@@ -43,10 +43,10 @@ class Split:
 
 def split(loader: LoaderStats) -> Split:
     """Divide the mean fetch."""
-    fetch_s = _mean(loader.fetch.wall_s)
+    fetch_s = mean_s(loader.fetch.wall_s)
 
     def part(values: NDArray[np.float64] | None) -> float | None:
-        return None if values is None else (_mean(values) / fetch_s if fetch_s > 0 else 0.0)
+        return None if values is None else (mean_s(values) / fetch_s if fetch_s > 0 else 0.0)
 
     return Split(fetch_s, part(loader.fetch.cpu_s), part(loader.fetch.runqueue_s), part(loader.fetch.blocked_s))
 
@@ -65,7 +65,3 @@ def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:
 def place(line: Line) -> str:
     """``file:line``; for an installed package, relative to site-packages."""
     return f"{re.split(r'/(?:site|dist)-packages/', line.file)[-1]}:{line.line}"
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(np.mean(values)) if len(values) else 0.0

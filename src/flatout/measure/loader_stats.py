@@ -12,6 +12,11 @@ from flatout.results import Line
 Seconds = NDArray[np.float64]
 
 
+def mean_s(seconds: Seconds | None) -> float:
+    """Mean of measured seconds; 0.0 where there are none."""
+    return float(np.mean(seconds)) if seconds is not None and len(seconds) else 0.0
+
+
 @dataclass(frozen=True)
 class TransformCost:
     """One part of the samples' transform pipeline, as measured on single samples."""

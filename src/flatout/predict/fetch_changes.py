@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flatout.measure.functions import STORAGE_GROUPS
-from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
 from flatout.predict.pipeline import Change
@@ -30,8 +27,8 @@ SEVERAL_THREADS = 1.5
 
 def collate_share(loader: LoaderStats) -> float:
     """Part of a fetch that puts its samples together, 0..1."""
-    fetch_s = _mean(loader.fetch.wall_s)
-    return min(_mean(loader.fetch.collate_s) / fetch_s, 1.0) if fetch_s > 0 else 0.0
+    fetch_s = mean_s(loader.fetch.wall_s)
+    return min(mean_s(loader.fetch.collate_s) / fetch_s, 1.0) if fetch_s > 0 else 0.0
 
 
 def helped(loader: LoaderStats) -> bool:
@@ -41,10 +38,10 @@ def helped(loader: LoaderStats) -> bool:
     """
     if loader.fetch.process_cpu_s is None or loader.fetch.cpu_s is None or loader.fetch.blocked_s is None:
         return False
-    blocked_s = _mean(loader.fetch.blocked_s)
-    if blocked_s < MATERIAL_SHARE * _mean(loader.fetch.wall_s):
+    blocked_s = mean_s(loader.fetch.blocked_s)
+    if blocked_s < MATERIAL_SHARE * mean_s(loader.fetch.wall_s):
         return False  # the thread that sends the batch before computes as well
-    return _mean(loader.fetch.process_cpu_s) - _mean(loader.fetch.cpu_s) >= DOMINANT_SHARE * blocked_s
+    return mean_s(loader.fetch.process_cpu_s) - mean_s(loader.fetch.cpu_s) >= DOMINANT_SHARE * blocked_s
 
 
 def storage_share(loader: LoaderStats) -> float:
@@ -98,7 +95,7 @@ def fewer_bytes(run: MeasuredRun, model: RateModel, factor: float) -> Change:
     loader = run.loading
     if loader is None:
         return Change()
-    collate_s = _mean(loader.fetch.collate_s)
+    collate_s = mean_s(loader.fetch.collate_s)
     copy_s = (loader.delivery.batch_bytes or 0) / COPY_BYTES_PER_S
     copying = min(copy_s / collate_s, 1.0) * collate_share(loader) if collate_s else 0.0
     freed_s = freeing_s(run) / model.batches * (1.0 - factor)
@@ -158,7 +155,3 @@ def computing_threads(run: MeasuredRun, loader: LoaderStats) -> float:
     measured = (float(loader.fetch.process_cpu_s.sum()) - serialize_s) / cpu_s if cpu_s > 0 else 1.0
     # Other threads that only pickle or poll are no computing threads.
     return max(configured, measured) if measured >= SEVERAL_THREADS else 1.0
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(np.mean(values)) if len(values) else 0.0

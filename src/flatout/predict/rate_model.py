@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.pipeline import Change, Pipeline
@@ -134,7 +134,7 @@ def _pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]
     cpu_s, blocked_s, assumed_fetch = _fetch_s(loader)
     main_cpu_s, assumed_main = _main_cpu_s(run, total_s - wait_s - between_steps_s, cpu_s, total_s)
     cores, core_share, runqueue_part = _share_of_cores(run, loader)
-    handover_s = min(_mean(loader.delivery.deserialize_s), wait_s) if workers else 0.0
+    handover_s = min(mean_s(loader.delivery.deserialize_s), wait_s) if workers else 0.0
     pipeline = Pipeline(
         num_workers=workers,
         samples=samples,
@@ -169,14 +169,14 @@ def _fetch_s(loader: LoaderStats) -> tuple[float, float, str | None]:
     Without counters, calling the whole fetch CPU time is the assumption that promises least from more workers.
     """
     if loader.fetch.cpu_s is None:
-        return _mean(loader.fetch.wall_s), 0.0, "a fetch is taken to be all CPU time"
-    return _mean(loader.fetch.cpu_s), _mean(loader.fetch.blocked_s), None
+        return mean_s(loader.fetch.wall_s), 0.0, "a fetch is taken to be all CPU time"
+    return mean_s(loader.fetch.cpu_s), mean_s(loader.fetch.blocked_s), None
 
 
 def _worker_cpu_s(loader: LoaderStats, fetch_cpu_s: float) -> float:
     """CPU seconds of a batch in its worker = max(all threads, fetching thread) + serializing."""
-    process_s = max(_mean(loader.fetch.process_cpu_s), fetch_cpu_s)
-    return process_s + (_mean(loader.delivery.serialize_s) if loader.settings.num_workers else 0.0)
+    process_s = max(mean_s(loader.fetch.process_cpu_s), fetch_cpu_s)
+    return process_s + (mean_s(loader.delivery.serialize_s) if loader.settings.num_workers else 0.0)
 
 
 def _share_of_cores(run: MeasuredRun, loader: LoaderStats) -> tuple[float | None, float, float]:
@@ -184,7 +184,7 @@ def _share_of_cores(run: MeasuredRun, loader: LoaderStats) -> tuple[float | None
 
     Fewer threads than cores do not wait for each other: then the delay is the neighbours', and makes the share.
     """
-    cpu_s, runqueue_s = _mean(loader.fetch.cpu_s), _mean(loader.fetch.runqueue_s)
+    cpu_s, runqueue_s = mean_s(loader.fetch.cpu_s), mean_s(loader.fetch.runqueue_s)
     runqueue_part = runqueue_s / (cpu_s + runqueue_s) if cpu_s + runqueue_s > 0 else 0.0
     if run.cores is None:
         return None, 1.0, runqueue_part
@@ -198,7 +198,7 @@ def _share_of_cores(run: MeasuredRun, loader: LoaderStats) -> tuple[float | None
 def _is_locked(loader: LoaderStats, cpu_s: float, blocked_s: float) -> bool:
     """Whether waiting for a lock is more than half of max(wall, CPU + blocked) of a fetch, beside other workers."""
     lock_s = blocked_s * sum(loader.functions.blocked_groups.get(group, 0.0) for group in LOCK_GROUPS)
-    fetch_s = max(_mean(loader.fetch.wall_s), cpu_s + blocked_s)
+    fetch_s = max(mean_s(loader.fetch.wall_s), cpu_s + blocked_s)
     return loader.settings.num_workers > 1 and lock_s > DOMINANT_SHARE * fetch_s
 
 
@@ -286,7 +286,3 @@ def _draw(random: np.random.Generator, arrays: list[NDArray[np.float64] | None])
         index = draws.setdefault(len(array), random.integers(0, len(array), len(array)))
         means.append(float(array[index].mean()))
     return means
-
-
-def _mean(values: NDArray[np.float64] | None) -> float:
-    return float(np.mean(values)) if values is not None and len(values) else 0.0

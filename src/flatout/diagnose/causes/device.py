@@ -23,10 +23,7 @@ def _pays_fixed_costs(context: Context, found: Cause) -> str:
     return f"Costs that every step has once, whatever the batch size, take {percent(found.share)} of the time."
 
 
-@cause(
-    "training",
-    sentence=_pays_fixed_costs,
-)
+@cause("training", sentence=_pays_fixed_costs)
 def small_batch(context: Context) -> Found | Lacks | None:
     """Each step has a large cost that does not depend on the batch size."""
     run = context.run
@@ -86,10 +83,7 @@ def _idles_at_reads(context: Context, found: Cause) -> str:
     return f"The GPU idles {percent(found.share)} of the time while the training reads values back from it{line}."
 
 
-@cause(
-    "training",
-    sentence=_idles_at_reads,
-)
+@cause("training", sentence=_idles_at_reads)
 def device_sync(context: Context) -> Found | Lacks | None:
     """Reading values back makes the host wait for the GPU, which then waits for the host."""
     run = context.run
@@ -130,10 +124,7 @@ def _is_healthy(context: Context, found: Cause) -> str:
     )
 
 
-@cause(
-    "healthy",
-    sentence=_is_healthy,
-)
+@cause("healthy", sentence=_is_healthy)
 def compute_bound(context: Context) -> Found | Lacks | None:
     """Healthy: the model's own computation takes most of the time, and batches are ready when it needs them."""
     run = context.run

@@ -19,10 +19,7 @@ def _works_between_phases(context: Context, found: Cause) -> str:
     return f"Code of the training loop outside the model takes {percent(found.share)} of the time{line}."
 
 
-@cause(
-    "training",
-    sentence=_works_between_phases,
-)
+@cause("training", sentence=_works_between_phases)
 def main_process_work(context: Context) -> Found | Lacks | None:
     """The user's own code between the phases of a step."""
     return _in_step(context, "host_other", "other code in the training process", 0.8)
@@ -34,10 +31,7 @@ def _waits_for_own_input(context: Context, found: Cause) -> str:
     return f"The training waits {wait} of the time for input that comes from no DataLoader{where(run, 'batch_wait')}."
 
 
-@cause(
-    "data",
-    sentence=_waits_for_own_input,
-)
+@cause("data", sentence=_waits_for_own_input)
 def own_input(context: Context) -> Found | Lacks | None:
     """Input without a DataLoader: the training prepares its batches itself, or waits for whatever does."""
     if context.run.loading is not None:
@@ -63,10 +57,7 @@ def _writes_checkpoints(context: Context, found: Cause) -> str:
     return f"The training stands still {percent(found.share)} of the time while checkpoints are written."
 
 
-@cause(
-    "training",
-    sentence=_writes_checkpoints,
-)
+@cause("training", sentence=_writes_checkpoints)
 def checkpoint(context: Context) -> Found | Lacks | None:
     """Writing checkpoints while the training stands still."""
     run = context.run
@@ -91,9 +82,7 @@ def validating(context: Context) -> Found | Lacks | None:
     return _between_steps(run, "validation", MATERIAL_SHARE, "validation", run.validations, "pass")
 
 
-@cause(
-    "data",
-)
+@cause("data")
 def epoch_start(context: Context) -> Found | Lacks | None:
     """Beginning an epoch takes long in the training process: building lists, shuffling, sampling.
 

@@ -42,9 +42,7 @@ def throttled(context: Context) -> Found | Lacks | None:
     )
 
 
-@cause(
-    "training",
-)
+@cause("training")
 def cpu_training(context: Context) -> Found | Lacks | None:
     """The training computes on the CPU of a machine that has a GPU."""
     run = context.run
@@ -77,9 +75,7 @@ def cpu_training(context: Context) -> Found | Lacks | None:
     )
 
 
-@cause(
-    "training",
-)
+@cause("training")
 def h2d(context: Context) -> Found | Lacks | None:
     """Copies of batches to the GPU hold up the training: from memory that is not pinned, or waited for."""
     run = context.run

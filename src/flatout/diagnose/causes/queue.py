@@ -8,6 +8,7 @@ import numpy as np
 
 from flatout.diagnose.cause import Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
+from flatout.measure.loader_stats import mean_s
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
@@ -106,10 +107,7 @@ def shallow_prefetch(context: Context) -> Found | Lacks | None:
     )
 
 
-@cause(
-    "data",
-    needs_loader=True,
-)
+@cause("data", needs_loader=True)
 def large_batches(context: Context) -> Found | Lacks | None:
     """Handing batches from the workers to the training takes long, since they are large."""
     run, loader, model = context.run, context.loader, context.model
@@ -118,7 +116,7 @@ def large_batches(context: Context) -> Found | Lacks | None:
     share = model.recovered(fewer_bytes(run, model, 0.0))
     if share < NOISE_SHARE:
         return None
-    collate, freeing = _mean(loader.fetch.collate_s), freeing_s(run) / model.batches
+    collate, freeing = mean_s(loader.fetch.collate_s), freeing_s(run) / model.batches
     evidence = [
         Evidence(
             f"copying them together takes a worker {duration(collate)} a batch, freeing them again the training "
@@ -137,7 +135,7 @@ def large_batches(context: Context) -> Found | Lacks | None:
             )
         )
     if len(loader.delivery.serialize_s):
-        sending, taking = float(loader.delivery.serialize_s.mean()), _mean(loader.delivery.deserialize_s)
+        sending, taking = float(loader.delivery.serialize_s.mean()), mean_s(loader.delivery.deserialize_s)
         evidence.append(
             Evidence(
                 f"a worker takes {duration(sending)} to send one, the training {duration(taking)} to take it",
@@ -163,7 +161,7 @@ def slow_collate(context: Context) -> Found | Lacks | None:
     part = collate_share(loader)
     if not part or run.ledger.share("batch_wait") < NOISE_SHARE:
         return None
-    each = _mean(loader.fetch.collate_s)
+    each = mean_s(loader.fetch.collate_s)
     copying = (loader.delivery.batch_bytes or 0) / COPY_BYTES_PER_S
     avoidable = part * max(0.0, 1.0 - copying / each)
     share = model.recovered(Change(fetch_cpu_factor=1.0 - avoidable))
@@ -214,7 +212,3 @@ def lock_contention(context: Context) -> Found | Lacks | None:
             *hottest(loader.functions.blocked_lines),
         ),
     )
-
-
-def _mean(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
-    return float(values.mean()) if len(values) else 0.0

@@ -9,9 +9,7 @@ from flatout.results import Evidence
 from flatout.wording import duration, percent
 
 
-@cause(
-    "training",
-)
+@cause("training")
 def rank_straggler(context: Context) -> Found | Lacks | None:
     """One rank comes last to the exchange of gradients in most steps, and all others wait for it."""
     run = context.run
