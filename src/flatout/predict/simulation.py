@@ -126,6 +126,7 @@ class _Run:
 
     def __init__(self, costs: Costs, settings: Settings, cpu: list[float], blocked: list[float]) -> None:
         self.costs, self.settings, self.cpu, self.blocked = costs, settings, cpu, blocked
+        self.in_order, self.one_lock = settings.in_order, settings.one_lock
         self.now = self.virtual = self.lock_free = 0.0
         # Threads that want a core, and threads that wait for a time: (virtual or real end, order, kind, worker).
         self.on_core: list[tuple[float, int, int, int]] = []
@@ -186,7 +187,8 @@ class _Run:
         self.epoch_end = min(self.next + (settings.epoch_batches or len(self.cpu)), len(self.cpu))
         new = not first and not settings.persistent_workers
         for number in range(min(settings.num_workers * settings.prefetch_factor, self.epoch_end - self.next)):
-            self._give(number % settings.num_workers)
+            self.given[number % settings.num_workers].append(self.next)
+            self.next += 1
         for worker in range(settings.num_workers):
             if new:
                 self._wait(self.costs.worker_start_s, _STARTED, worker)
@@ -194,18 +196,13 @@ class _Run:
                 self._fetch(worker)
         self._ask()
 
-    def _give(self, worker: int) -> None:
-        if self.next < self.epoch_end:
-            self.given[worker].append(self.next)
-            self.next += 1
-
     def _fetch(self, worker: int) -> None:
         """Begin the worker's next batch, if it has one and is free."""
         if self.fetching[worker] >= 0 or not self.given[worker]:
             return
         batch = self.fetching[worker] = self.given[worker].popleft()
         blocked = self.blocked[batch]
-        if self.settings.one_lock and blocked > 0:
+        if self.one_lock and blocked > 0:
             self.lock_free = max(self.lock_free, self.now) + blocked
             blocked = self.lock_free - self.now
         if blocked > 0:
@@ -223,7 +220,7 @@ class _Run:
 
     def _take(self) -> None:
         """Take the next batch if it is ready, and compute."""
-        batch = self.taken if self.settings.in_order else next(iter(self.maker), -1)
+        batch = self.taken if self.in_order else next(iter(self.maker), -1)
         worker = self.maker.pop(batch, None)
         if worker is None:
             return
@@ -231,8 +228,10 @@ class _Run:
         self.waited += self.now - self.asked_at
         self.taken += 1
         # In order the next worker in turn is given the next batch, else the one that is done.
-        self._give(worker)
-        self._fetch(worker)
+        if self.next < self.epoch_end:
+            self.given[worker].append(self.next)
+            self.next += 1
+            self._fetch(worker)
         handover_s = self.costs.handover_s + (self.costs.worker_busy_delay_s if self.computing[worker] else 0.0)
         self.waited += handover_s
         self._compute(handover_s + self.costs.step_cpu_s, _STEPPED, -1)
