@@ -39,7 +39,7 @@ MEANS: dict[str, dict[str, tuple[str, ...]]] = {
         "INPUT_BOUND": (
             *("no_workers", "too_few_workers", "too_many_workers", "cpu_decode", "cpu_transform", "slow_collate"),
             *("storage_latency", "storage_bandwidth", "small_files", "cold_cache", "read_amplification"),
-            *("serialized_workers", "sample_skew", "fat_samples", "shallow_prefetch", "worker_restart", "epoch_start"),
+            *("lock_contention", "sample_skew", "large_batches", "shallow_prefetch", "worker_restart", "epoch_start"),
         ),
         "COMPUTE_BOUND": (HEALTHY,),
         "BALANCED": (HEALTHY,),

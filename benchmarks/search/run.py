@@ -31,7 +31,7 @@ from flatout.predict.whatif import Wanted, WhatIf  # noqa: E402
 
 ROOT = HERE.parent.parent
 DATA = ROOT / "build" / "prediction"
-NEARLY = 0.98  # as flatout/remedies/queue_settings.py
+NEARLY = 0.98  # as flatout/remedies/queue.py
 LOADTUNE, VERSION = "loadtune", "0.3.0"
 GRIDS = (
     "latency",
@@ -105,7 +105,7 @@ def by_loadtune(grid: Grid, table: Table) -> list[Configuration]:
         device="cpu",
         num_cpus=int(view.cores),
         steps=steps.count,
-        batch_size=view.loading.batch_size or 0,
+        batch_size=view.loading.settings.batch_size or 0,
         total_s=view.ledger.window_s,
         data_wait_s=wait * view.ledger.window_s,
         compute_s=(1 - wait) * view.ledger.window_s,
@@ -113,7 +113,7 @@ def by_loadtune(grid: Grid, table: Table) -> list[Configuration]:
         throughput=table[grid.start].rate,
         data_wait_frac=wait,
         step_time_p50_ms=1000 * steps.median_s,
-        step_time_p90_ms=1000 * float(np.quantile(view.loading.step_s, 0.9)),
+        step_time_p90_ms=1000 * float(np.quantile(view.loading.delivery.whole_step_s, 0.9)),
         cpu_util_mean=100 * statistics.mean(busy) if busy else None,
     )
     asked = [grid.start]

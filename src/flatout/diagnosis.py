@@ -1,4 +1,4 @@
-"""The whole way from a loaded run to the object that every report renders."""
+"""From a loaded run to the object that every report renders. The only module that knows causes and remedies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import next_command, verdict
 from flatout.machine.snapshot import Machine
 from flatout.measure.build import build_view
-from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.loader_stats import LoaderStats
+from flatout.predict.context import Context
 from flatout.record import Run
 from flatout.remedies import propose
 from flatout.results import Diagnosis
 
-_LOADER = (
+_SETTINGS = (
     "num_workers",
     "batch_size",
     "prefetch_factor",
@@ -22,8 +23,6 @@ _LOADER = (
     "pin_memory",
     "start_method",
     "site",
-    "data_folder",
-    "dataset_len",
 )
 
 
@@ -32,31 +31,31 @@ def diagnose(run: Run) -> Diagnosis:
 
     A run without a complete training step gives a diagnosis without a ledger, and says so.
     """
-    view = build_view(run)
-    causes, not_measured = judge(view) if view else ((), ())
-    remedies, plans = propose(view, causes) if view else ((), ())
+    measured = build_view(run)
+    context = Context.of(measured) if measured else None
+    causes, not_measured = judge(context) if context else ((), ())
+    remedies, plans = propose(context, causes) if context else ((), ())
     return Diagnosis(
         run_id=run.id,
         run_path=str(run.path),
         command=run.command,
-        verdict=verdict(view, causes),
-        ledger=view.ledger if view else None,
+        verdict=verdict(context, causes),
+        ledger=measured.ledger if measured else None,
         causes=causes,
         not_measured=not_measured,
         remedies=remedies,
         problems=run.problems,
         next_command=next_command(run.id, run.command, causes, remedies),
         machine=_machine(run),
-        findings=find(view) if view else (),
+        findings=find(measured) if measured else (),
         plans=plans,
-        loader=_loader(view),
+        loader=_loader(measured.loading) if measured and measured.loading else {},
     )
 
 
-def _loader(view: MeasuredRun | None) -> dict[str, Any]:
-    if view is None or view.loading is None:
-        return {}
-    return {name: getattr(view.loading, name) for name in _LOADER}
+def _loader(loader: LoaderStats) -> dict[str, Any]:
+    settings = {name: getattr(loader.settings, name) for name in _SETTINGS}
+    return settings | {"data_folder": loader.storage.data_folder, "dataset_len": loader.settings.dataset_len}
 
 
 def _machine(run: Run) -> str:

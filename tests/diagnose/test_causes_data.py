@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ import pytest
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.ranking import judge
+from flatout.predict.context import Context
 from flatout.results import Cause, NotMeasured
-from tests.diagnose.views import BATCHES, SAMPLES, healthy, locked, remote, saturated, without_workers
+from tests.diagnose.views import BATCHES, SAMPLES, healthy, locked, remote, saturated, with_loader, without_workers
 
 
 def found(answer: Cause | NotMeasured | None) -> Cause:
@@ -21,76 +21,76 @@ def found(answer: Cause | NotMeasured | None) -> Cause:
 
 
 def test_decoding_on_full_cores_is_named_with_its_hottest_line() -> None:
-    cause = found(cpu_decode(saturated()))
+    cause = found(cpu_decode(Context.of(saturated())))
     # Fetches of 50 ms CPU with 70% decoding on 2 workers: 26 ms a step fall to 10 ms, the training step.
     assert cause.share == pytest.approx(1 - 10 / 26, abs=0.03)
     assert any("train.py:12" in evidence.text for evidence in cause.evidence)
 
 
 def test_decoding_outranks_transforms_when_it_takes_more_of_the_cpu_time() -> None:
-    assert found(cpu_decode(saturated())).share > found(cpu_transform(saturated())).share
+    assert found(cpu_decode(Context.of(saturated()))).share > found(cpu_transform(Context.of(saturated()))).share
 
 
 def test_transforms_are_named_when_they_are_most_of_the_cpu_time() -> None:
     groups = {"transform": 0.6, "convert": 0.2, "decode": 0.02, "other": 0.18}
     view = saturated(cpu_groups=groups)
-    assert found(cpu_transform(view)).share > 0.5
-    assert cpu_decode(view) is None
+    assert found(cpu_transform(Context.of(view))).share > 0.5
+    assert cpu_decode(Context.of(view)) is None
 
 
 def test_computing_in_the_data_sets_own_code_is_named_with_less_confidence() -> None:
-    own = found(cpu_transform(saturated(cpu_groups={"other": 1.0})))
-    known = found(cpu_transform(saturated(cpu_groups={"transform": 1.0})))
+    own = found(cpu_transform(Context.of(saturated(cpu_groups={"other": 1.0}))))
+    known = found(cpu_transform(Context.of(saturated(cpu_groups={"transform": 1.0}))))
     assert own.share == known.share
     assert own.confidence < known.confidence
 
 
 def test_decoding_that_the_training_never_waits_for_is_no_fault() -> None:
-    assert cpu_decode(healthy()) is None
+    assert cpu_decode(Context.of(healthy())) is None
 
 
 def test_decoding_in_the_training_process_counts_with_what_it_takes_of_the_step() -> None:
-    assert found(cpu_decode(without_workers())).share == pytest.approx(0.7 * 0.8, abs=0.02)
+    assert found(cpu_decode(Context.of(without_workers()))).share == pytest.approx(0.7 * 0.8, abs=0.02)
 
 
 def test_starvation_by_a_sleeping_network_is_not_called_preparation() -> None:
-    decode = cpu_decode(remote())
+    decode = cpu_decode(Context.of(remote()))
     assert decode is None or found(decode).share < 0.15
-    assert found(storage_latency(remote())).share == pytest.approx(0.8, abs=0.03)
+    assert found(storage_latency(Context.of(remote()))).share == pytest.approx(0.8, abs=0.03)
 
 
 def test_without_stack_samples_preparation_is_not_divided() -> None:
-    assert isinstance(cpu_decode(saturated(cpu_groups={})), NotMeasured)
+    assert isinstance(cpu_decode(Context.of(saturated(cpu_groups={}))), NotMeasured)
 
 
 def test_without_cpu_times_preparation_is_not_judged() -> None:
     view = saturated(cpu=None, runqueue=None, blocked=None, fetch=0.052)
-    assert isinstance(cpu_decode(view), NotMeasured)
-    assert isinstance(storage_latency(view), NotMeasured)
+    assert isinstance(cpu_decode(Context.of(view)), NotMeasured)
+    assert isinstance(storage_latency(Context.of(view)), NotMeasured)
 
 
 def test_a_remote_store_is_named_with_mount_and_peer() -> None:
-    text = " ".join(evidence.text for evidence in found(storage_latency(remote())).evidence)
+    text = " ".join(evidence.text for evidence in found(storage_latency(Context.of(remote()))).evidence)
     assert "/data (nfs)" in text
     assert "10.0.0.7:443" in text
 
 
 def test_a_lock_is_not_called_storage() -> None:
-    assert storage_latency(locked()) is None
+    assert storage_latency(Context.of(locked())) is None
 
 
 def test_a_sleep_is_not_called_storage() -> None:
-    assert storage_latency(remote(blocked_groups={"other": 1.0})) is None
+    assert storage_latency(Context.of(remote(blocked_groups={"other": 1.0}))) is None
 
 
 def test_blocked_fetches_without_stack_samples_are_not_judged() -> None:
-    answer = storage_latency(remote(blocked_groups={}))
+    answer = storage_latency(Context.of(remote(blocked_groups={})))
     assert isinstance(answer, NotMeasured)
     assert "locks" in answer.because
 
 
 def test_slow_reads_that_workers_hide_are_no_fault() -> None:
-    assert storage_latency(healthy(blocked=0.010, blocked_groups={"read": 1.0})) is None
+    assert storage_latency(Context.of(healthy(blocked=0.010, blocked_groups={"read": 1.0}))) is None
 
 
 def test_a_library_that_unpacks_in_threads_of_its_own_is_computing_and_no_storage() -> None:
@@ -103,18 +103,19 @@ def test_a_library_that_unpacks_in_threads_of_its_own_is_computing_and_no_storag
         "cpu_groups": {"decode": 1.0},
     }
     tables = saturated(**given, blocked_groups={"decode": 1.0}, bytes_read_per_sample=8e6, batch_bytes=SAMPLES * 100)
-    assert tables.loading is not None
-    helping = replace(tables, loading=replace(tables.loading, fetch_process_cpu_s=np.full(BATCHES, 0.060)))
-    found = {cause.id: cause for cause in judge(helping)[0]}
+    helping = with_loader(tables, fetch_process_cpu_s=np.full(BATCHES, 0.060))
+    found = {cause.id: cause for cause in judge(Context.of(helping))[0]}
     assert next(iter(found)) == "read_amplification"
     assert found["cpu_decode"].hidden_by == "read_amplification" and found["cpu_decode"].share > 0.4
     assert "storage_latency" not in found
-    waiting = {cause.id for cause in judge(tables)[0]}
+    waiting = {cause.id for cause in judge(Context.of(tables))[0]}
     assert "storage_latency" in waiting
 
 
 def test_a_client_that_asks_a_network_computes_for_it_too() -> None:
     """What its library computes goes with the waiting, when the bytes are at hand."""
-    idle = found(storage_latency(remote(cpu=0.100, blocked=0.100, cpu_groups={"decode": 1.0})))
-    busy = found(storage_latency(remote(cpu=0.100, blocked=0.100, cpu_groups={"network": 0.9, "decode": 0.1})))
+    idle = found(storage_latency(Context.of(remote(cpu=0.100, blocked=0.100, cpu_groups={"decode": 1.0}))))
+    busy = found(
+        storage_latency(Context.of(remote(cpu=0.100, blocked=0.100, cpu_groups={"network": 0.9, "decode": 0.1})))
+    )
     assert busy.share > idle.share

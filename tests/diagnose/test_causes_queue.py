@@ -11,7 +11,7 @@ import pytest
 
 from flatout.diagnose.causes.host import epoch_start, main_process_work
 from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
-from flatout.diagnose.causes.queue import fat_samples, sample_skew, serialized_workers, shallow_prefetch, slow_collate
+from flatout.diagnose.causes.queue import large_batches, lock_contention, sample_skew, shallow_prefetch, slow_collate
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
 from flatout.diagnose.ranking import judge
@@ -21,16 +21,23 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.queue_state import head_of_line_s
 from flatout.measure.ranks import Ranks, build_ranks
 from flatout.measure.worker_records import Fetches
+from flatout.predict.context import Context
 from flatout.probe import events as kinds
 from flatout.record import EVENT_DTYPE, load_run
 from flatout.results import Account, Cause, Epoch, Line
-from tests.diagnose.views import BATCHES, COMPUTE, SAMPLES, healthy, locked, make_view, remote, saturated, starved
+from tests.diagnose.views import (
+    BATCHES,
+    COMPUTE,
+    SAMPLES,
+    healthy,
+    locked,
+    make_view,
+    remote,
+    saturated,
+    starved,
+    with_loader,
+)
 from tests.record.synthetic import RunBuilder
-
-
-def with_loading(view: MeasuredRun, **changes: Any) -> MeasuredRun:
-    assert view.loading is not None
-    return replace(view, loading=replace(view.loading, **changes))
 
 
 def with_child(view: MeasuredRun, id: str, share: float) -> MeasuredRun:
@@ -50,21 +57,21 @@ def found(answer: object) -> Cause:
 
 
 def test_a_lock_is_named_by_the_time_at_it_and_hides_the_number_of_workers() -> None:
-    cause = found(serialized_workers(locked()))
+    cause = found(lock_contention(Context.of(locked())))
     assert cause.share == pytest.approx(0.8 * 0.97, rel=0.05)
-    assert serialized_workers(locked(num_workers=1)) is None
-    assert serialized_workers(remote()) is None
+    assert lock_contention(Context.of(locked(num_workers=1))) is None
+    assert lock_contention(Context.of(remote())) is None
 
 
 def test_slow_batches_before_ready_ones_are_skew_and_slow_batches_alone_are_not() -> None:
     slow = np.full(BATCHES, 0.01)
     slow[::20] = 0.3
-    view = with_loading(starved(num_workers=2), fetch_s=slow, head_of_line_s=1.0)
-    cause = found(sample_skew(view))
+    view = with_loader(starved(num_workers=2), fetch_s=slow, head_of_line_s=1.0)
+    cause = found(sample_skew(Context.of(view)))
     assert cause.share == pytest.approx(1.0 / view.ledger.window_s)
     assert "30.0 times" in cause.evidence[1].text
-    assert sample_skew(with_loading(view, head_of_line_s=0.0)) is None
-    assert sample_skew(with_loading(view, in_order=False)) is None
+    assert sample_skew(Context.of(with_loader(view, head_of_line_s=0.0))) is None
+    assert sample_skew(Context.of(with_loader(view, in_order=False))) is None
 
 
 def events(*rows: tuple[int, float, float, int]) -> Any:
@@ -94,62 +101,62 @@ def test_head_of_line_time_is_that_in_which_a_later_batch_was_made_already() -> 
 
 def test_large_batches_are_fat_by_the_copying_of_their_bytes() -> None:
     view = saturated(wait=0.020, cpu=0.050, collate_s=np.full(BATCHES, 0.045), batch_bytes=50_000_000)
-    assert found(fat_samples(view)).share > 0.5
-    assert fat_samples(with_loading(view, batch_bytes=50_000)) is None
+    assert found(large_batches(Context.of(view))).share > 0.5
+    assert large_batches(Context.of(with_loader(view, batch_bytes=50_000))) is None
     # Waiting until a busy worker hands a small batch out is no matter of bytes.
-    late = with_loading(view, batch_bytes=2_000_000, collate_s=np.full(BATCHES, 0.001))
-    assert fat_samples(with_child(late, "batch_wait.ipc", 0.3)) is None
+    late = with_loader(view, batch_bytes=2_000_000, collate_s=np.full(BATCHES, 0.001))
+    assert large_batches(Context.of(with_child(late, "batch_wait.ipc", 0.3))) is None
 
 
 def test_what_goes_through_the_pipe_is_bytes_too() -> None:
     view = healthy(wait=0.0105, cpu=0.001, batch_bytes=5_000_000, deserialize_s=np.full(BATCHES, 0.0103))
-    assert fat_samples(view) is None
-    assert found(fat_samples(with_loading(view, pickled_bytes=5e6))).share > 0.2
+    assert large_batches(Context.of(view)) is None
+    assert found(large_batches(Context.of(with_loader(view, pickled_bytes=5e6)))).share > 0.2
 
 
 def test_freeing_large_batches_is_no_work_of_the_loop() -> None:
     line = Line("train.py", 30, "main", "for batch in loader:", 1.0)
     view = healthy(busy=COMPUTE | {"host_other": 0.005}, lines={"host_other": line}, batch_bytes=50_000_000)
-    assert found(fat_samples(view)).share == pytest.approx(1.0 / view.ledger.window_s, rel=0.05)
-    assert main_process_work(view) is None
-    assert found(main_process_work(with_loading(view, batch_bytes=1000)))
+    assert found(large_batches(Context.of(view))).share == pytest.approx(1.0 / view.ledger.window_s, rel=0.05)
+    assert main_process_work(Context.of(view)) is None
+    assert found(main_process_work(Context.of(with_loader(view, batch_bytes=1000))))
 
 
 def test_collating_counts_beyond_what_copying_takes() -> None:
-    slow = with_loading(starved(), collate_s=np.full(BATCHES, 0.04), batch_bytes=100_000)
-    assert found(slow_collate(slow)).share > 0.5
-    assert slow_collate(with_loading(slow, batch_bytes=100_000_000)) is None
+    slow = with_loader(starved(), collate_s=np.full(BATCHES, 0.04), batch_bytes=100_000)
+    assert found(slow_collate(Context.of(slow))).share > 0.5
+    assert slow_collate(Context.of(with_loader(slow, batch_bytes=100_000_000))) is None
     # Its part of the fetch is taken from the transforms.
-    first = next(cause for cause in judge(slow)[0] if cause.id != "too_few_workers")
+    first = next(cause for cause in judge(Context.of(slow))[0] if cause.id != "too_few_workers")
     assert first.id == "slow_collate"
 
 
 def test_a_short_queue_is_named_where_the_mean_supply_is_ample() -> None:
     slow = np.full(BATCHES, 0.001)
     slow[::50] = 0.2
-    view = with_loading(
+    view = with_loader(
         make_view(wait=0.003, busy=COMPUTE, cpu=0.001, blocked=0.004, num_workers=1, prefetch_factor=2), fetch_s=slow
     )
-    cause = found(shallow_prefetch(view))
+    cause = found(shallow_prefetch(Context.of(view)))
     assert cause.share == pytest.approx(view.ledger.share("batch_wait"))
-    assert shallow_prefetch(with_loading(view, prefetch_factor=64)) is None
-    assert shallow_prefetch(starved()) is None  # the supply itself is too small
+    assert shallow_prefetch(Context.of(with_loader(view, prefetch_factor=64))) is None
+    assert shallow_prefetch(Context.of(starved())) is None  # the supply itself is too small
 
 
 def test_bytes_far_beyond_the_sample_are_amplification_and_hide_the_storage() -> None:
-    view = with_loading(remote(), batch_bytes=SAMPLES * 100_000, bytes_read_per_sample=20e6)
-    cause = found(read_amplification(view))
+    view = with_loader(remote(), batch_bytes=SAMPLES * 100_000, bytes_read_per_sample=20e6)
+    cause = found(read_amplification(Context.of(view)))
     assert cause.evidence[0].values["ratio"] == pytest.approx(200)
-    assert judge(view)[0][0].id == "read_amplification"
-    assert read_amplification(with_loading(view, bytes_read_per_sample=3e5)) is None
+    assert judge(Context.of(view))[0][0].id == "read_amplification"
+    assert read_amplification(Context.of(with_loader(view, bytes_read_per_sample=3e5))) is None
 
 
 def test_large_samples_wait_for_bytes_and_several_files_for_each_of_them() -> None:
-    large = with_loading(remote(), batch_bytes=SAMPLES * 4_000_000, bytes_read_per_sample=5e6)
-    assert judge(large)[0][0].id == "storage_bandwidth"
-    many = with_loading(remote(), files_per_sample=8.0, bytes_read_per_sample=1e5)
-    assert judge(many)[0][0].id == "small_files"
-    assert small_files(remote()) is None and storage_bandwidth(remote()) is None
+    large = with_loader(remote(), batch_bytes=SAMPLES * 4_000_000, bytes_read_per_sample=5e6)
+    assert judge(Context.of(large))[0][0].id == "storage_bandwidth"
+    many = with_loader(remote(), files_per_sample=8.0, bytes_read_per_sample=1e5)
+    assert judge(Context.of(many))[0][0].id == "small_files"
+    assert small_files(Context.of(remote())) is None and storage_bandwidth(Context.of(remote())) is None
 
 
 def test_a_cold_first_epoch_is_told_from_warm_ones() -> None:
@@ -161,49 +168,49 @@ def test_a_cold_first_epoch_is_told_from_warm_ones() -> None:
 
     view = healthy()
     slow = replace(view, ledger=replace(view.ledger, epochs=epochs(1.5)))
-    assert found(cold_cache(slow)).share == pytest.approx(0.5 / view.ledger.window_s)
-    assert cold_cache(replace(view, ledger=replace(view.ledger, epochs=epochs(1.0)))) is None
-    assert cold_cache(view) is None
+    assert found(cold_cache(Context.of(slow))).share == pytest.approx(0.5 / view.ledger.window_s)
+    assert cold_cache(Context.of(replace(view, ledger=replace(view.ledger, epochs=epochs(1.0))))) is None
+    assert cold_cache(Context.of(view)) is None
 
 
 def test_the_beginning_of_epochs_is_told_from_the_start_of_workers() -> None:
     view = healthy(gaps={"epoch_boundary.start": 1.0})
-    assert found(epoch_start(view)).share == pytest.approx(1.0 / view.ledger.window_s)
+    assert found(epoch_start(Context.of(view))).share == pytest.approx(1.0 / view.ledger.window_s)
     for part in ("launch", "worker_startup", "end"):
-        assert epoch_start(healthy(gaps={f"epoch_boundary.{part}": 1.0})) is None
-    sampling = with_loading(healthy(), sampling_s=0.5)
-    assert found(epoch_start(sampling)).share == pytest.approx(0.5 / sampling.ledger.window_s)
+        assert epoch_start(Context.of(healthy(gaps={f"epoch_boundary.{part}": 1.0}))) is None
+    sampling = with_loader(healthy(), sampling_s=0.5)
+    assert found(epoch_start(Context.of(sampling))).share == pytest.approx(0.5 / sampling.ledger.window_s)
 
 
 def test_a_quota_and_a_hot_gpu_are_named_and_the_power_cap_is_not() -> None:
-    assert "CPU quota" in found(throttled(healthy(usage={"throttled_share": 0.2}))).title
+    assert "CPU quota" in found(throttled(Context.of(healthy(usage={"throttled_share": 0.2})))).title
     hot = healthy(usage={"gpu_throttled_share": 0.5, "gpu_throttle_reasons": ("hardware thermal slowdown",)})
-    assert "thermal" in found(throttled(hot)).evidence[0].text
-    assert throttled(healthy(usage={"throttled_share": 0.01})) is None
+    assert "thermal" in found(throttled(Context.of(hot))).evidence[0].text
+    assert throttled(Context.of(healthy(usage={"throttled_share": 0.01}))) is None
 
 
 def test_an_idle_gpu_beside_a_training_on_the_cpu_is_named_with_the_reason() -> None:
     gpu = {"gpus": [{"name": "A100"}]}
-    cause = found(cpu_training(replace(healthy(process={"torch": "2.15.0"}), machine=gpu)))
+    cause = found(cpu_training(Context.of(replace(healthy(process={"torch": "2.15.0"}), machine=gpu))))
     assert "built without CUDA" in cause.evidence[0].text
-    assert cpu_training(healthy()) is None
-    assert cpu_training(replace(healthy(uses_gpu=True), machine=gpu)) is None
+    assert cpu_training(Context.of(healthy())) is None
+    assert cpu_training(Context.of(replace(healthy(uses_gpu=True), machine=gpu))) is None
 
 
 def test_copies_to_the_gpu_are_named_with_how_the_memory_lies() -> None:
     view = healthy(uses_gpu=True, busy=COMPUTE | {"h2d": 0.004})
-    assert "does not pin" in found(h2d(view)).evidence[0].text
-    assert h2d(healthy(busy=COMPUTE | {"h2d": 0.004})) is None
+    assert "does not pin" in found(h2d(Context.of(view))).evidence[0].text
+    assert h2d(Context.of(healthy(busy=COMPUTE | {"h2d": 0.004}))) is None
 
 
 def test_a_rank_that_is_last_in_most_steps_is_named_and_chance_is_not() -> None:
     ranks = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
-    cause = found(rank_straggler(replace(healthy(), ranks=ranks)))
+    cause = found(rank_straggler(Context.of(replace(healthy(), ranks=ranks))))
     assert cause.share == 0.3 and "rank 2" in cause.title
-    assert judge(replace(healthy(), ranks=ranks))[0][0].id == "rank_straggler"
-    waiting = judge(replace(healthy(), ranks=replace(ranks, waited_share=0.6)))[0]
+    assert judge(Context.of(replace(healthy(), ranks=ranks)))[0][0].id == "rank_straggler"
+    waiting = judge(Context.of(replace(healthy(), ranks=replace(ranks, waited_share=0.6))))[0]
     assert "compute_bound" not in [cause.id for cause in waiting]  # what looks like computing is waiting
-    assert rank_straggler(replace(healthy(), ranks=replace(ranks, late_share=0.3))) is None
+    assert rank_straggler(Context.of(replace(healthy(), ranks=replace(ranks, late_share=0.3)))) is None
 
 
 def two_ranks(folder: Path, late_s: float) -> MeasuredRun:
@@ -227,7 +234,7 @@ def test_ranks_are_compared_without_a_common_clock(tmp_path: Path) -> None:
     assert view.ranks.waited_share == pytest.approx(0.05 / 0.082, rel=0.02)
     even = two_ranks(tmp_path / "even", 0.0)
     assert even.ranks is not None and even.ranks.waited_share == pytest.approx(0, abs=1e-6)
-    assert rank_straggler(even) is None
+    assert rank_straggler(Context.of(even)) is None
 
 
 def test_one_rank_has_nobody_to_wait_for(tmp_path: Path) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
 from flatout.diagnose.ranking import judge
 from flatout.measure.measured_run import MeasuredRun
+from flatout.predict.context import Context
 from flatout.remedies import propose
-from flatout.results import Cause, NotMeasured
+from flatout.results import Cause, NotMeasured, Remedy
 from tests.diagnose.views import (
     COMPUTE,
     crowded,
@@ -23,6 +22,7 @@ from tests.diagnose.views import (
     saturated,
     spread,
     starved,
+    with_loader,
     without_workers,
 )
 
@@ -33,49 +33,49 @@ def found(answer: Cause | NotMeasured | None) -> Cause:
 
 
 def test_fetching_in_the_training_process_is_named_with_what_workers_would_give_back() -> None:
-    cause = found(no_workers(without_workers()))
+    cause = found(no_workers(Context.of(without_workers())))
     # 50 ms a step now, 10 ms when workers do the fetching.
     assert cause.share == pytest.approx(0.8, abs=0.02)
     assert cause.evidence[0].values["num_workers"] == 0
 
 
 def test_workers_on_a_single_core_that_is_full_already_give_nothing_back() -> None:
-    assert no_workers(without_workers(cores=1)) is None
+    assert no_workers(Context.of(without_workers(cores=1))) is None
 
 
 def test_workers_overlap_blocked_fetches_even_on_a_single_core() -> None:
-    cause = found(no_workers(without_workers(cores=1, main_cores=0.2, cpu=0.002, blocked=0.038)))
+    cause = found(no_workers(Context.of(without_workers(cores=1, main_cores=0.2, cpu=0.002, blocked=0.038))))
     assert cause.share > 0.4
 
 
 def test_fetching_that_takes_no_time_needs_no_workers() -> None:
-    assert no_workers(without_workers(wait=0.0002, cpu=0.0002)) is None
+    assert no_workers(Context.of(without_workers(wait=0.0002, cpu=0.0002))) is None
 
 
 def test_few_workers_beside_free_cores_are_named() -> None:
-    cause = found(too_few_workers(starved()))
+    cause = found(too_few_workers(Context.of(starved())))
     assert cause.share == pytest.approx(0.8, abs=0.02)
     assert cause.confidence >= 0.8
 
 
 def test_full_cores_are_not_called_too_few_workers() -> None:
-    assert too_few_workers(saturated()) is None
+    assert too_few_workers(Context.of(saturated())) is None
 
 
 def test_workers_that_keep_up_are_not_called_too_few() -> None:
-    assert too_few_workers(healthy()) is None
+    assert too_few_workers(Context.of(healthy())) is None
 
 
 def test_workers_behind_one_lock_are_not_called_too_few() -> None:
-    assert too_few_workers(locked()) is None
+    assert too_few_workers(Context.of(locked())) is None
 
 
 def test_workers_that_sleep_on_the_network_leave_room_for_more_of_them() -> None:
-    assert found(too_few_workers(remote(cores=1))).share > 0.2
+    assert found(too_few_workers(Context.of(remote(cores=1)))).share > 0.2
 
 
 def test_few_workers_are_not_judged_where_the_cpu_time_of_fetches_is_unknown_and_cores_may_be_full() -> None:
-    answer = too_few_workers(saturated(cpu=None, runqueue=None, blocked=None, fetch=0.052))
+    answer = too_few_workers(Context.of(saturated(cpu=None, runqueue=None, blocked=None, fetch=0.052)))
     assert isinstance(answer, NotMeasured)
     assert "CPU time" in answer.because
 
@@ -83,26 +83,28 @@ def test_few_workers_are_not_judged_where_the_cpu_time_of_fetches_is_unknown_and
 def test_skewed_batches_lower_the_confidence_in_more_workers() -> None:
     times = np.where(np.arange(200) % 10 == 0, 0.41, 0.01)
     skewed = starved(cpu=0.001, blocked=0.049, fetch_s=times, fetch_blocked_s=times - 0.001)
-    assert found(too_few_workers(skewed)).confidence < found(too_few_workers(starved())).confidence
+    assert (
+        found(too_few_workers(Context.of(skewed))).confidence < found(too_few_workers(Context.of(starved()))).confidence
+    )
 
 
 def test_few_batches_lower_the_confidence() -> None:
     few = starved(batches=4, fetch_s=spread(0.05, 4), fetch_cpu_s=spread(0.05, 4), wait_s=spread(0.04, 4))
-    assert found(too_few_workers(few)).confidence < found(too_few_workers(starved())).confidence
+    assert found(too_few_workers(Context.of(few))).confidence < found(too_few_workers(Context.of(starved()))).confidence
 
 
 def test_sixteen_workers_of_eight_threads_on_two_cores_are_too_many() -> None:
-    cause = found(too_many_workers(crowded()))
+    cause = found(too_many_workers(Context.of(crowded())))
     assert cause.share > 0.5
     assert cause.evidence[0].values["threads"] == 8
 
 
 def test_as_many_workers_as_cores_are_not_too_many() -> None:
-    assert too_many_workers(saturated()) is None
+    assert too_many_workers(Context.of(saturated())) is None
 
 
 def test_workers_that_only_sleep_are_not_too_many_for_few_cores() -> None:
-    assert too_many_workers(remote(num_workers=16, cores=2)) is None
+    assert too_many_workers(Context.of(remote(num_workers=16, cores=2))) is None
 
 
 def test_workers_that_take_turns_without_losing_work_are_no_fault() -> None:
@@ -110,11 +112,16 @@ def test_workers_that_take_turns_without_losing_work_are_no_fault() -> None:
     view = make_view(
         wait=0.0155, busy=COMPUTE, cpu=0.050, runqueue=0.050, num_workers=4, cores=2, main_cores=0.0, usage={}
     )
-    assert too_many_workers(view) is None
+    assert too_many_workers(Context.of(view)) is None
 
 
 def test_too_many_workers_are_not_judged_without_run_queue_times() -> None:
-    assert isinstance(too_many_workers(crowded(runqueue=None)), NotMeasured)
+    assert isinstance(too_many_workers(Context.of(crowded(runqueue=None))), NotMeasured)
+
+
+def offered(view: MeasuredRun) -> dict[str, Remedy]:
+    context = Context.of(view)
+    return {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}
 
 
 def restarting(**changes: object) -> MeasuredRun:
@@ -130,47 +137,46 @@ def restarting(**changes: object) -> MeasuredRun:
 
 
 def test_workers_started_anew_for_short_epochs_are_named_with_the_time_at_epoch_boundaries() -> None:
-    cause = found(worker_restart(restarting()))
+    cause = found(worker_restart(Context.of(restarting())))
     assert cause.share == pytest.approx(0.5, abs=0.02)
     assert "spawn" in cause.evidence[1].text
 
 
 def test_persistent_workers_are_never_called_restarted() -> None:
-    assert worker_restart(restarting(persistent_workers=True)) is None
+    assert worker_restart(Context.of(restarting(persistent_workers=True))) is None
 
 
 def test_a_restart_that_long_epochs_hide_is_no_fault() -> None:
-    assert worker_restart(restarting(gaps={"epoch_boundary": 0.02})) is None
+    assert worker_restart(Context.of(restarting(gaps={"epoch_boundary": 0.02}))) is None
 
 
 def test_restarts_without_measured_boundaries_are_not_judged() -> None:
-    assert isinstance(worker_restart(restarting(gaps={})), NotMeasured)
+    assert isinstance(worker_restart(Context.of(restarting(gaps={}))), NotMeasured)
 
 
 @pytest.mark.parametrize("cause", [no_workers, too_few_workers, too_many_workers, worker_restart])
 def test_without_a_loader_nothing_is_said_about_workers(cause: object) -> None:
     view = MeasuredRun(ledger=make_ledger({"forward": 0.5, "batch_wait": 0.5}), loading=None, cores=4)
-    answer = cause(view)  # type: ignore[operator]
+    answer = cause(Context.of(view))  # type: ignore[operator]
     assert isinstance(answer, NotMeasured)
     assert "no DataLoader" in answer.because
 
 
 def test_a_training_without_a_loader_that_waits_for_no_input_has_no_unmeasured_data_causes() -> None:
     view = MeasuredRun(ledger=make_ledger({"forward": 1.0}), loading=None, cores=4)
-    assert not [missing for missing in judge(view)[1] if "DataLoader" in missing.because]
+    assert not [missing for missing in judge(Context.of(view))[1] if "DataLoader" in missing.because]
 
 
 def test_input_that_comes_from_no_loader_is_a_cause_with_its_share() -> None:
     view = MeasuredRun(ledger=make_ledger({"forward": 0.6, "batch_wait": 0.4}), loading=None, cores=4)
-    cause = judge(view)[0][0]
+    cause = judge(Context.of(view))[0][0]
     assert (cause.id, round(cause.share, 2)) == ("own_input", 0.4)
 
 
 def test_a_loader_that_is_built_anew_keeps_no_workers_by_a_setting() -> None:
     view = restarting()
-    assert view.loading is not None
-    anew = replace(view, loading=replace(view.loading, rebuilt=True))
-    usual, moved = ({r.id: r for r in propose(v, judge(v)[0])[0]}["persistent_workers"] for v in (view, anew))
+    anew = with_loader(view, rebuilt=True)
+    usual, moved = (offered(v)["persistent_workers"] for v in (view, anew))
     assert usual.settings == {"persistent_workers": True}
     assert not moved.settings
     assert "before the loop" in moved.how

@@ -16,7 +16,7 @@ from flatout.errors import UsageError
 
 
 def test_every_cause_is_explained_and_nothing_else() -> None:
-    assert set(explanations()) == {function.__name__ for function in (*CAUSES, *FINDINGS)}
+    assert set(explanations()) == {cause.id for cause in CAUSES} | FINDINGS.keys()
     for id, words in explanations().items():
         assert "How it is found" in words and "What to do:" in words, id
 

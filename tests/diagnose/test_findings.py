@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.findings import FINDINGS, find
 from flatout.diagnose.ranking import judge
 from flatout.measure.build import _gpu_index
 from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.measure.metrics import Metrics
 from flatout.measure.usage import summarize
+from flatout.predict.context import Context
 from tests.diagnose.views import COMPUTE, healthy
 
 GIB = 1 << 30
@@ -72,8 +74,9 @@ def test_a_version_that_is_known_to_be_slow_is_named() -> None:
 
 def test_findings_are_no_causes() -> None:
     view = long(Usage(memory_growth_bps=10e6, available_bytes=6 * GIB))
-    assert [cause.id for cause in judge(view)[0]] == ["compute_bound"]
-    assert len({function.__name__ for function in FINDINGS}) == len(FINDINGS)
+    assert [cause.id for cause in judge(Context.of(view))[0]] == ["compute_bound"]
+    assert [finding.id for finding in find(view)] == [id for id in FINDINGS if id == "memory_growth"]
+    assert not FINDINGS.keys() & {cause.id for cause in CAUSES}
 
 
 def on_gpu(**process: object) -> MeasuredRun:

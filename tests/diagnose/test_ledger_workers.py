@@ -7,6 +7,7 @@ from flatout.measure.build import build_view
 from flatout.measure.ledger import ledger_of
 from flatout.measure.loader import build_loading
 from flatout.measure.training import find_training
+from flatout.predict.context import Context
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.diagnose.test_ledger import check_sums
@@ -55,12 +56,12 @@ def test_a_wait_is_divided_by_the_fetch_it_waited_for(tmp_path):
         "collate": 3 * 0.1,
         "ipc": 3 * 0.05,
     }
-    assert loading.fetch_s == pytest.approx([1.0] * 3)
-    assert loading.fetch_cpu_s == pytest.approx([0.4] * 3)
-    assert loading.fetch_blocked_s == pytest.approx([0.5] * 3)
-    assert loading.num_workers == 1 and loading.batches == 3 and loading.samples == 12
-    assert loading.wait_s == pytest.approx([0.9] * 3)
-    assert len(loading.item_s) == 12
+    assert loading.fetch.wall_s == pytest.approx([1.0] * 3)
+    assert loading.fetch.cpu_s == pytest.approx([0.4] * 3)
+    assert loading.fetch.blocked_s == pytest.approx([0.5] * 3)
+    assert loading.settings.num_workers == 1 and loading.delivery.batches == 3 and loading.delivery.samples == 12
+    assert loading.delivery.wait_s == pytest.approx([0.9] * 3)
+    assert len(loading.fetch.item_s) == 12
 
 
 def test_an_unknown_worker_is_averaged_over_all(tmp_path):
@@ -84,7 +85,7 @@ def test_without_scheduler_counters_the_fetch_stays_whole_and_says_why(tmp_path)
     fetch = ledger.account("batch_wait.fetch")
     assert fetch.seconds > 2.0 and "not measured, because" in fetch.note
     assert ledger.account("batch_wait.fetch_blocked") is None
-    assert loading.fetch_cpu_s is None and loading.fetch_blocked_s is None
+    assert loading.fetch.cpu_s is None and loading.fetch.blocked_s is None
     assert any("run-queue" in sentence for sentence in loading.not_measured)
 
 
@@ -109,7 +110,7 @@ def test_a_batch_that_is_ready_costs_only_the_hand_over(tmp_path):
         main.step(loader, wait_s=0.01, forward_s=0.5, backward_s=0.5, worker=0)
     ledger, loading = read(run)
     assert waits(ledger) == {"ipc": 0.03}
-    assert loading.worker_idle_share == pytest.approx(1.0)
+    assert loading.workers.idle_share == pytest.approx(1.0)
 
 
 def test_unpickling_is_hand_over_even_when_the_batch_is_not_found(tmp_path):
@@ -124,7 +125,7 @@ def test_unpickling_is_hand_over_even_when_the_batch_is_not_found(tmp_path):
     worker.idle(10.0)
     ledger, loading = read(run)
     assert waits(ledger) == {"ipc": 0.4, "idle": 1.6}
-    assert loading.deserialize_s == pytest.approx([0.2, 0.2])
+    assert loading.delivery.deserialize_s == pytest.approx([0.2, 0.2])
 
 
 def test_new_workers_each_epoch_are_an_epoch_boundary(tmp_path):
@@ -148,8 +149,8 @@ def test_new_workers_each_epoch_are_an_epoch_boundary(tmp_path):
         "epoch_boundary.launch": 2 * 0.1,
         "epoch_boundary.end": 2 * 0.05,
     }
-    assert loading.worker_start_s == pytest.approx([0.6] * 3)
-    assert loading.worker_starts_in_window == 2 and loading.epochs_started == 2
+    assert loading.workers.start_s == pytest.approx([0.6] * 3)
+    assert loading.workers.starts_in_window == 2 and loading.delivery.epochs_started == 2
 
 
 def test_drawing_the_order_and_restarting_workers_never_claim_the_same_time(tmp_path):
@@ -177,7 +178,7 @@ def test_drawing_the_order_and_restarting_workers_never_claim_the_same_time(tmp_
             main.step(loader, wait_s=0.1, backward_s=0.5, worker=0)
         main.end_pass(loader, 0.25)
     view = build_view(load_run(run.write()))
-    restart, begin = worker_restart(view), epoch_start(view)
+    restart, begin = worker_restart(Context.of(view)), epoch_start(Context.of(view))
     assert begin.share * view.ledger.window_s == pytest.approx(2 * 0.3)
     assert begin.evidence[1].text.startswith("/home/me/order.py:9")
     assert restart.share * view.ledger.window_s == pytest.approx(2 * (0.7 + 0.25))
@@ -195,9 +196,9 @@ def test_without_workers_the_training_process_fetches(tmp_path):
         main.step(loader, wait_s=0.55, backward_s=0.45)
     ledger, loading = read(run)
     assert waits(ledger) == {"fetch_cpu": 0.6, "fetch_blocked": 0.6, "collate": 0.3, "other": 0.15}
-    assert loading.num_workers == 0 and loading.worker_idle_share is None
-    assert loading.collate_s == pytest.approx([0.1] * 3)
-    assert loading.bytes_read_per_sample == 1000 and loading.storage_bytes_per_sample == 0
+    assert loading.settings.num_workers == 0 and loading.workers.idle_share is None
+    assert loading.fetch.collate_s == pytest.approx([0.1] * 3)
+    assert loading.storage.bytes_read_per_sample == 1000 and loading.storage.uncached_bytes_per_sample == 0
     assert ledger.epochs[0].cold is False
 
 
@@ -216,10 +217,10 @@ def test_functions_of_fetches_are_told_apart_by_the_threads_state(tmp_path):
     ):
         worker.sample(start, source, line=len(source), state=state)
     ledger, loading = read(run)
-    assert loading.cpu_groups == {"decode": pytest.approx(0.75), "transform": pytest.approx(0.25)}
-    assert loading.blocked_groups == {"read": pytest.approx(2 / 3), "lock": pytest.approx(1 / 3)}
-    assert loading.cpu_lines[0].source == "Image.open(path)"
-    assert loading.cpu_lines[0].seconds == pytest.approx(1.5 * 0.5)
+    assert loading.functions.cpu_groups == {"decode": pytest.approx(0.75), "transform": pytest.approx(0.25)}
+    assert loading.functions.blocked_groups == {"read": pytest.approx(2 / 3), "lock": pytest.approx(1 / 3)}
+    assert loading.functions.cpu_lines[0].source == "Image.open(path)"
+    assert loading.functions.cpu_lines[0].seconds == pytest.approx(1.5 * 0.5)
     blocked = ledger.account("batch_wait.fetch_blocked")
     assert ledger.account("batch_wait.fetch_blocked.read").seconds == pytest.approx(blocked.seconds * 2 / 3)
 
@@ -255,15 +256,15 @@ def test_a_mount_that_the_kernel_does_not_count_is_never_called_warm(tmp_path):
     main.names.append({"id": 0, "peers": {"10.0.0.1:443": 3}})
     ledger, loading = read(run)
     assert ledger.epochs[0].cold is None
-    assert loading.mounts == {"/data (mountpoint-s3)": 0.75, "/ (nvme)": 0.25}
-    assert loading.peers == ("10.0.0.1:443",)
+    assert loading.storage.mounts == {"/data (mountpoint-s3)": 0.75, "/ (nvme)": 0.25}
+    assert loading.storage.peers == ("10.0.0.1:443",)
     assert any("lower bound" in sentence for sentence in loading.not_measured)
 
 
 def test_without_io_counters_bytes_are_not_measured_rather_than_zero(tmp_path):
     run, _, _ = starved(tmp_path, cpu_s=1.0, io=False)
     ledger, loading = read(run)
-    assert loading.bytes_read_per_sample is None and loading.storage_bytes_per_sample is None
+    assert loading.storage.bytes_read_per_sample is None and loading.storage.uncached_bytes_per_sample is None
     assert ledger.epochs[0].cold is None
     assert any(sentence.startswith("bytes read: not measured") for sentence in loading.not_measured)
 
@@ -289,5 +290,5 @@ def test_a_loop_without_a_loader_has_no_loading(tmp_path):
 def test_arrays_hold_one_entry_a_step(tmp_path):
     run, _, _ = starved(tmp_path, cpu_s=1.0, batches=6)
     ledger, loading = read(run)
-    assert len(loading.wait_s) == len(loading.step_s) == ledger.steps.count == 5
-    assert np.all(loading.step_s >= loading.wait_s)
+    assert len(loading.delivery.wait_s) == len(loading.delivery.whole_step_s) == ledger.steps.count == 5
+    assert np.all(loading.delivery.whole_step_s >= loading.delivery.wait_s)

@@ -9,6 +9,7 @@ import pytest
 
 from flatout.diagnose.ranking import judge
 from flatout.measure.build import build_view
+from flatout.predict.context import Context
 from flatout.record import load_run
 from flatout.remedies import propose
 from tests.record.synthetic import RunBuilder
@@ -36,9 +37,9 @@ def test_a_recorded_run_becomes_a_view_whose_planted_fault_is_found(tmp_path: Pa
     assert view.cores == 8.0
     assert view.uses_gpu is False
     assert (view.validations, view.checkpoints) == (0, 0)
-    causes, _ = judge(view)
+    causes, _ = judge(Context.of(view))
     assert causes[0].id == "too_few_workers"
-    remedy = propose(view, causes)[0][0]
+    remedy = propose(Context.of(view), causes)[0][0]
     assert remedy.id == "num_workers"
     assert remedy.gain.predicted == pytest.approx(4.0, rel=0.1)
 
@@ -49,7 +50,7 @@ def test_without_a_machine_file_the_cores_are_unknown_and_the_confidence_is_low(
     view = build_view(load_run(path))
     assert view is not None
     assert view.cores is None
-    assert judge(view)[0][0].confidence <= 0.5
+    assert judge(Context.of(view))[0][0].confidence <= 0.5
 
 
 def test_a_run_without_a_training_step_has_no_view(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import NO_STEP, ONE_STEP, next_command, verdict
 from flatout.measure.measured_run import MeasuredRun
+from flatout.predict.context import Context
+from flatout.results import Gain, Remedy
 from tests.diagnose.views import (
     COMPUTE,
     LINE,
@@ -24,7 +26,8 @@ from tests.diagnose.views import (
 
 
 def say(view: MeasuredRun) -> str:
-    return verdict(view, judge(view)[0])
+    context = Context.of(view)
+    return verdict(context, judge(context)[0])
 
 
 def test_the_wait_is_stated_with_what_the_workers_do_meanwhile() -> None:
@@ -83,7 +86,7 @@ def test_each_leading_cause_has_its_sentence(view: MeasuredRun, words: str) -> N
 
 def test_a_small_cause_does_not_stand_for_a_large_wait() -> None:
     view = silent(gaps={"checkpoint": 0.5})
-    assert [cause.id for cause in judge(view)[0]] == ["checkpoint"]
+    assert [cause.id for cause in judge(Context.of(view))[0]] == ["checkpoint"]
     assert "no known cause explains most of it" in say(view)
 
 
@@ -94,17 +97,35 @@ def test_without_a_step_there_is_nothing_to_diagnose() -> None:
 def test_a_single_step_is_not_called_none() -> None:
     view = starved()
     steps = replace(view.ledger.steps, count=0)
-    assert verdict(replace(view, ledger=replace(view.ledger, steps=steps)), ()) == ONE_STEP
+    assert verdict(Context.of(replace(view, ledger=replace(view.ledger, steps=steps))), ()) == ONE_STEP
 
 
 def test_without_a_cause_the_largest_part_of_the_time_is_stated() -> None:
     view = MeasuredRun(ledger=make_ledger({"host_start": 0.6, "forward": 0.4}), loading=None, cores=2)
-    assert verdict(view, ()) == "No cause stands out: the largest part of the time is host start, 60%."
+    assert verdict(Context.of(view), ()) == "No cause stands out: the largest part of the time is host start, 60%."
 
 
 def test_the_next_command_measures_again_after_a_fault_and_reports_a_healthy_run() -> None:
     command = ("python", "train.py", "--name", "two words")
-    fault = next_command("r1", command, judge(starved())[0])
+    fault = next_command("r1", command, judge(Context.of(starved()))[0])
     assert fault == "flatout profile -- python train.py --name 'two words'"
-    assert next_command("r1", command, judge(healthy())[0]) == "flatout report r1 --markdown"
+    assert next_command("r1", command, judge(Context.of(healthy()))[0]) == "flatout report r1 --markdown"
     assert "--full" in next_command("r1", command, ())
+
+
+@pytest.mark.parametrize("needs_copy", [True, False])
+def test_a_remedy_by_a_copy_is_tried_without_a_setting(needs_copy: bool) -> None:
+    remedy = Remedy(
+        "local_copy",
+        "storage_latency",
+        "copy",
+        "identical",
+        "low",
+        Gain(2.0, 1.5, 3.0),
+        0,
+        "",
+        "",
+        needs_copy=needs_copy,
+    )
+    said = next_command("r1", ("python", "train.py"), judge(Context.of(remote()))[0], (remedy,))
+    assert said == ("flatout fix -- python train.py" if needs_copy else "flatout profile -- python train.py")

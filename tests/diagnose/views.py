@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.loader_stats import (
+    Delivery,
+    FetchTimes,
+    FunctionShares,
+    LoaderSettings,
+    LoaderStats,
+    StorageReads,
+    WorkerLives,
+)
 from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.results import Account, Ledger, Line, Steps
 
@@ -35,50 +43,82 @@ def make_ledger(accounts: dict[str, float], batches: int = BATCHES, lines: dict[
     return Ledger(window + 2, 1.0, (), window, listed, 0.0, 1.0, (), steps)
 
 
+# Groups of the loader's numbers -> keyword here -> field there.
+FIELDS: dict[str, dict[str, str]] = {
+    "settings": {field.name: field.name for field in fields(LoaderSettings)},
+    "fetch": {f"fetch_{name}": name for name in ("cpu_s", "runqueue_s", "blocked_s", "process_cpu_s")}
+    | {"fetch_s": "wall_s", "collate_s": "collate_s", "item_s": "item_s", "transforms": "transforms"},
+    "delivery": {field.name: field.name for field in fields(Delivery)},
+    "workers": {"worker_idle_share": "idle_share", "worker_start_s": "start_s"}
+    | {"worker_starts_in_window": "starts_in_window"},
+    "storage": {field.name: field.name for field in fields(StorageReads)},
+    "functions": {field.name: field.name for field in fields(FunctionShares)},
+}
+GROUP_OF = {name: group for group, names in FIELDS.items() for name in names}
+
+
+def change_loader(loading: LoaderStats, **changes: Any) -> LoaderStats:
+    """The loader with other numbers, named as ``make_loading`` names them."""
+    for name, value in changes.items():
+        group = GROUP_OF[name]
+        loading = replace(loading, **{group: replace(getattr(loading, group), **{FIELDS[group][name]: value})})
+    return loading
+
+
+def with_loader(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with other numbers of its loader, named as ``make_loading`` names them."""
+    assert view.loading is not None
+    return replace(view, loading=change_loader(view.loading, **changes))
+
+
 def make_loading(wait: float, step: float, **given: Any) -> LoaderStats:
-    """A loader; ``cpu``, ``runqueue`` and ``blocked`` are the parts of a fetch in seconds, None when not measured."""
+    """A loader; ``cpu``, ``runqueue`` and ``blocked`` are the parts of a fetch in seconds, None when not measured.
+
+    Any other keyword is one of ``FIELDS``.
+    """
     cpu, runqueue, blocked = given.pop("cpu", 0.0), given.pop("runqueue", 0.0), given.pop("blocked", 0.0)
     fetch = given.pop("fetch", None) or sum(part or 0.0 for part in (cpu, runqueue, blocked))
-    fields: dict[str, Any] = {
-        "num_workers": 1,
-        "batch_size": SAMPLES,
-        "prefetch_factor": 2,
-        "persistent_workers": True,
-        "pin_memory": False,
-        "iterable": False,
-        "start_method": "fork",
-        "dataset": "Photographs",
-        "site": "train.py:30",
-        "batch_bytes": 1_000_000,
-        "batches": BATCHES,
-        "samples": BATCHES * SAMPLES,
-        "epochs_started": 2,
-        "wait_s": spread(wait),
-        "step_s": spread(step),
-        "fetch_s": spread(fetch),
-        "fetch_cpu_s": None if cpu is None else spread(cpu),
-        "fetch_runqueue_s": None if runqueue is None else spread(runqueue),
-        "fetch_blocked_s": None if blocked is None else spread(blocked),
-        "fetch_process_cpu_s": None if cpu is None else spread(cpu),
-        "collate_s": spread(fetch * 0.02),
-        "serialize_s": spread(0.0),
-        "deserialize_s": spread(0.0),
-        "item_s": spread(fetch / SAMPLES),
-        "worker_idle_share": 0.0,
-        "worker_start_s": np.array([0.1]),
-        "worker_starts_in_window": 0,
-        "bytes_read_per_sample": 1e5,
-        "storage_bytes_per_sample": 0.0,
-        "transforms": (),
-        "cpu_groups": {"decode": 0.7, "transform": 0.2, "other": 0.1},
-        "blocked_groups": {"other": 1.0},
-        "cpu_lines": (LINE,),
-        "blocked_lines": (),
-        "mounts": {},
-        "peers": (),
-        "not_measured": (),
-    }
-    return LoaderStats(**(fields | given))
+    usual = LoaderStats(
+        settings=LoaderSettings(
+            num_workers=1,
+            batch_size=SAMPLES,
+            prefetch_factor=2,
+            persistent_workers=True,
+            pin_memory=False,
+            start_method="fork",
+            site="train.py:30",
+        ),
+        fetch=FetchTimes(
+            wall_s=spread(fetch),
+            cpu_s=None if cpu is None else spread(cpu),
+            runqueue_s=None if runqueue is None else spread(runqueue),
+            blocked_s=None if blocked is None else spread(blocked),
+            process_cpu_s=None if cpu is None else spread(cpu),
+            collate_s=spread(fetch * 0.02),
+            item_s=spread(fetch / SAMPLES),
+            transforms=(),
+        ),
+        delivery=Delivery(
+            batches=BATCHES,
+            samples=BATCHES * SAMPLES,
+            batch_bytes=1_000_000,
+            epochs_started=2,
+            wait_s=spread(wait),
+            whole_step_s=spread(step),
+            serialize_s=spread(0.0),
+            deserialize_s=spread(0.0),
+        ),
+        workers=WorkerLives(idle_share=0.0, start_s=np.array([0.1]), starts_in_window=0),
+        storage=StorageReads(bytes_read_per_sample=1e5, uncached_bytes_per_sample=0.0, mounts={}, peers=()),
+        functions=FunctionShares(
+            cpu_groups={"decode": 0.7, "transform": 0.2, "other": 0.1},
+            blocked_groups={"other": 1.0},
+            cpu_lines=(LINE,),
+            blocked_lines=(),
+        ),
+        not_measured=(),
+    )
+    return change_loader(usual, **given)
 
 
 def make_view(
@@ -169,10 +209,8 @@ def silent(**changes: Any) -> MeasuredRun:
     nothing = np.zeros(0)
     given: dict[str, Any] = {"wait": 0.040, "busy": COMPUTE, "num_workers": 4, "cpu": 0.002}
     view = make_view(**(given | changes))
-    assert view.loading is not None
     parts = dict.fromkeys(("fetch_s", "fetch_cpu_s", "fetch_runqueue_s", "fetch_blocked_s", "item_s"), nothing)
-    empty = replace(view.loading, **parts, collate_s=nothing, cpu_groups={}, blocked_groups={})  # type: ignore[arg-type]
-    return replace(view, loading=empty)
+    return with_loader(view, **parts, collate_s=nothing, cpu_groups={}, blocked_groups={})
 
 
 def locked(**changes: Any) -> MeasuredRun:

@@ -10,12 +10,10 @@ GB = 1000**3
 
 
 def on_gpu(used: float, total: float, weights: float, batch: int):
-    view = starved(uses_gpu=True)
     return replace(
-        view,
+        starved(uses_gpu=True, batch_size=batch),
         usage=Usage(gpu_memory_used_bytes=int(used * GB), gpu_memory_total_bytes=int(total * GB)),
         process=Process(param_bytes=int(weights * GB)),
-        loading=replace(view.loading, batch_size=batch),
     )
 
 

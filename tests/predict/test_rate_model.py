@@ -65,7 +65,7 @@ def test_more_workers_predict_no_change_where_the_run_queue_shows_that_the_cores
 
 @pytest.mark.parametrize("name", ["starved", "saturated", "remote", "locked"])
 def test_a_faster_device_predicts_no_change_for_a_starved_run(name: str) -> None:
-    gain = model_of(ALL[name]()).gain(Change(busy_removed_s=0.008))
+    gain = model_of(ALL[name]()).gain(Change(step_removed_s=0.008))
     assert gain.predicted == pytest.approx(1.0, abs=0.02)
     assert gain.high < 1.1
 
@@ -127,13 +127,13 @@ def test_other_processes_take_cores_from_the_workers() -> None:
 def test_removing_a_share_of_a_run_that_does_not_wait_gives_at_most_what_its_share_allows(share: float) -> None:
     busy = {"forward": 0.010 * (1 - share), "logging": 0.010 * share}
     view = make_view(wait=0.0, busy=busy, cpu=0.001, num_workers=8)
-    factor = model_of(view).factor(Change(busy_removed_s=0.010 * share))
+    factor = model_of(view).factor(Change(step_removed_s=0.010 * share))
     assert 1.0 <= factor <= 1 / (1 - share) + 1e-6
 
 
 def test_removing_time_between_steps_gives_its_share_back_even_to_a_starved_run() -> None:
     view = starved(gaps={"validation": 10.0})
-    assert model_of(view).factor(Change(gap_removed_s=10.0 / 200)) == pytest.approx(2.0, rel=0.01)
+    assert model_of(view).factor(Change(between_steps_removed_s=10.0 / 200)) == pytest.approx(2.0, rel=0.01)
 
 
 @pytest.mark.parametrize("name", list(ALL))
@@ -143,7 +143,7 @@ def test_removing_time_between_steps_gives_its_share_back_even_to_a_starved_run(
         Change(num_workers=6),
         Change(fetch_cpu_factor=0.3),
         Change(fetch_blocked_factor=0.1),
-        Change(busy_removed_s=0.005),
+        Change(step_removed_s=0.005),
         Change(),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_run_without_steps_has_no_model() -> None:
 
 def test_a_run_without_a_loader_is_modelled_by_its_steps() -> None:
     model = model_of(MeasuredRun(ledger=make_ledger({"forward": 1.0, "logging": 1.0}), loading=None, cores=2))
-    assert model.factor(Change(busy_removed_s=1.0 / model.batches)) == pytest.approx(2.0)
+    assert model.factor(Change(step_removed_s=1.0 / model.batches)) == pytest.approx(2.0)
 
 
 @given(
@@ -224,7 +224,7 @@ def test_whatever_was_measured_the_rate_stays_below_each_limit(
 
 
 def test_compute_time_is_in_the_step_however_it_is_divided() -> None:
-    assert model_of(starved(busy={"forward": 0.010})).now.busy_s == pytest.approx(sum(COMPUTE.values()), rel=1e-6)
+    assert model_of(starved(busy={"forward": 0.010})).now.step_s == pytest.approx(sum(COMPUTE.values()), rel=1e-6)
 
 
 def test_a_step_that_queues_behind_the_workers_gets_quicker_when_they_compute_less() -> None:

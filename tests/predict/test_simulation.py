@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.predict.rate_model import fit
-from flatout.predict.simulation import Costs, Settings, simulate
+from flatout.predict.simulation import Costs, Settings, least_seconds, simulate
 from flatout.predict.whatif import Wanted, WhatIf
 from tests.diagnose.views import healthy, make_view
 
@@ -23,7 +23,7 @@ def costs(cpu: float = 0.0, blocked: Any = 0.0, step: float = 0.001, **more: flo
 
 
 def rate(given: Costs, **chosen: Any) -> float:
-    return simulate(given, Settings(**{"num_workers": 2, **chosen}), STEPS, seed=1).rate_bps
+    return simulate(given, Settings(**{"num_workers": 2, **chosen}), STEPS, seed=1).batches_per_s
 
 
 def skewed(slow_s: float = 1.0, every: int = 100) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -67,8 +67,8 @@ def test_slow_batches_hold_up_the_others_unless_these_may_pass_or_the_queue_is_d
 
 
 def test_a_busy_worker_answers_late() -> None:
-    idle = rate(costs(cpu=0.001, step=0.010, answer_s=0.005))
-    busy = rate(costs(cpu=0.019, step=0.010, answer_s=0.005))
+    idle = rate(costs(cpu=0.001, step=0.010, worker_busy_delay_s=0.005))
+    busy = rate(costs(cpu=0.019, step=0.010, worker_busy_delay_s=0.005))
     assert idle > busy
 
 
@@ -98,7 +98,7 @@ def test_no_setting_beats_the_bounds_or_loses_a_batch(
     assert 0 <= run.waited_s <= run.seconds * (1 + 1e-9)
     assert 0 <= run.mean_ready <= workers * prefetch
     bound = min(workers / (cpu / min(cores, 1) + blocked), cores / (cpu + step), 1 / step)
-    assert run.rate_bps <= bound * (1 + 1e-9)
+    assert run.batches_per_s <= bound * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("steps", "workers"), [(0, 1), (10, -1)])
@@ -135,3 +135,12 @@ def test_slow_batches_that_fall_to_one_worker_stay_with_it() -> None:
     one = costs(cpu=1e-4, blocked=np.where(np.arange(1000) % 12 == 0, 0.7, 0.016), step_other_s=0.012)
     assert rate(one, num_workers=4, cores=8) == pytest.approx(12 / (0.7 + 2 * 0.016), rel=0.05)
     assert rate(one, num_workers=4, cores=8, in_order=False) > 2 * 12 / (0.7 + 2 * 0.016)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"num_workers": 4, "cores": 1}, {"num_workers": 3, "one_lock": True}])
+def test_no_run_is_shorter_than_the_least(chosen: dict[str, Any]) -> None:
+    given = costs(cpu=0.010, blocked=skewed(0.2), step=0.004, step_other_s=0.002, handover_s=0.001)
+    settings = Settings(**{"num_workers": 2, **chosen})
+    least = least_seconds(given, settings, STEPS, seed=1)
+    assert least <= simulate(given, settings, STEPS, seed=1).seconds
+    assert least >= STEPS * 0.007

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.rate_model import fit
 from flatout.predict.whatif import Wanted, WhatIf
-from flatout.remedies.queue_settings import best_queue
-from tests.diagnose.views import healthy, starved
+from flatout.remedies.queue import best_queue
+from tests.diagnose.views import healthy, starved, with_loader
 
 
 def counted(blocked_s: float, cpu_s: float, workers: int = 2, spread: float = 0.02) -> MeasuredRun:
@@ -19,22 +17,21 @@ def counted(blocked_s: float, cpu_s: float, workers: int = 2, spread: float = 0.
     view = starved()
     assert view.loading is not None
     random = np.random.default_rng(0)
-    count = len(view.loading.fetch_s)
+    count = len(view.loading.fetch.wall_s)
     blocked = blocked_s * random.normal(1, spread, count).clip(0.5)
     cpu = cpu_s * random.normal(1, spread, count).clip(0.5)
     step = np.full(count, (blocked_s + cpu_s) / workers)
-    loading = replace(
-        view.loading,
+    return with_loader(
+        view,
         num_workers=workers,
         fetch_s=blocked + cpu,
         fetch_cpu_s=cpu,
         fetch_blocked_s=blocked,
         fetch_process_cpu_s=cpu,
         fetch_runqueue_s=np.zeros(count),
-        step_s=step,
+        whole_step_s=step,
         batch_size=8,
     )
-    return replace(view, loading=loading)
 
 
 def simulated(view: MeasuredRun) -> WhatIf:
@@ -63,10 +60,10 @@ def test_a_larger_batch_gives_a_blocked_run_nothing() -> None:
 
 def test_uneven_batches_gain_by_passing_each_other_or_by_a_deeper_queue() -> None:
     view = counted(0.1, 0.001, workers=4)
-    assert view.loading is not None and view.loading.fetch_blocked_s is not None
-    blocked = view.loading.fetch_blocked_s.copy()
+    assert view.loading is not None and view.loading.fetch.blocked_s is not None
+    blocked = view.loading.fetch.blocked_s.copy()
     blocked[::11] *= 12
-    whatif = simulated(replace(view, loading=replace(view.loading, fetch_blocked_s=blocked)))
+    whatif = simulated(with_loader(view, fetch_blocked_s=blocked))
     assert whatif.gain(Wanted(prefetch_factor=8)).predicted > 1.05
     assert whatif.gain(Wanted(in_order=False)).predicted > 1.05
 
@@ -83,4 +80,16 @@ def test_without_the_kernel_s_counters_nothing_is_simulated() -> None:
     model = fit(view)
     assert model is not None
     with pytest.raises(ValueError, match="were not counted"):
-        WhatIf(replace(view, loading=replace(view.loading, fetch_cpu_s=None)), model)
+        WhatIf(with_loader(view, fetch_cpu_s=None), model)
+
+
+@pytest.mark.parametrize("cpu_s", [0.002, 0.1])
+def test_the_best_queue_is_that_of_a_search_without_bounds(cpu_s: float) -> None:
+    whatif = simulated(counted(0.1, cpu_s, spread=0.3))
+    pairs = [
+        Wanted(num_workers=workers, prefetch_factor=depth) for workers in (1, 2, 3, 4, 6, 8) for depth in (2, 4, 8)
+    ]
+    rates = {(pair.num_workers, pair.prefetch_factor): whatif.rate(pair) for pair in pairs}
+    assert all(whatif.bound(pair) >= whatif.rate(pair) * (1 - 1e-9) for pair in pairs)
+    first = min(pair for pair, rate in rates.items() if rate >= 0.98 * max(rates.values()))
+    assert best_queue(whatif, most=8, depth_now=2) == first

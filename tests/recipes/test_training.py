@@ -271,9 +271,9 @@ def test_a_training_records_itself_and_its_loaders_threads_are_read_as_workers(
     training = find_training(record)
     loading = build_loading(record, training)
     assert loading is not None
-    assert (loading.num_workers, loading.batch_size, loading.batches) == (2, 16, 4 * 4 - 1)
-    assert loading.fetch_cpu_s is not None and loading.fetch_cpu_s.sum() > 0
-    assert loading.worker_idle_share is not None and loading.worker_idle_share > 0.2
+    assert (loading.settings.num_workers, loading.settings.batch_size, loading.delivery.batches) == (2, 16, 4 * 4 - 1)
+    assert loading.fetch.cpu_s is not None and loading.fetch.cpu_s.sum() > 0
+    assert loading.workers.idle_share is not None and loading.workers.idle_share > 0.2
 
 
 def test_a_range_test_leaves_everything_as_it_was_bit_for_bit(photographs: Path) -> None:

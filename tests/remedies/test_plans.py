@@ -24,7 +24,7 @@ def test_each_plan_holds_the_one_before_and_no_plan_repeats_another() -> None:
     assert model is not None
     found = [
         (remedy("workers", "identical", "low", 100), proposal(Change(num_workers=4))),
-        (remedy("half", "numerics", "medium", None), proposal(Change(busy_removed_s=0.001))),
+        (remedy("half", "numerics", "medium", None), proposal(Change(step_removed_s=0.001))),
         (remedy("by hand", "identical", "low"), proposal(Change(num_workers=4))),
     ]
     found[2] = (Remedy(**{**vars(found[2][0]), "settings": {}}), found[2][1])
@@ -47,10 +47,10 @@ def test_two_remedies_for_one_cause_are_not_counted_twice() -> None:
 
 
 def test_changes_one_after_the_other() -> None:
-    both = Change(num_workers=2, fetch_cpu_factor=0.5, gap_removed_s=1.0, helper_cpu_factor=0.5).and_then(
-        Change(num_workers=4, fetch_cpu_factor=0.5, gap_removed_s=2.0, lock_removed=True)
+    both = Change(num_workers=2, fetch_cpu_factor=0.5, between_steps_removed_s=1.0, helper_cpu_factor=0.5).and_then(
+        Change(num_workers=4, fetch_cpu_factor=0.5, between_steps_removed_s=2.0, lock_removed=True)
     )
     assert both == Change(
-        num_workers=4, fetch_cpu_factor=0.25, gap_removed_s=3.0, helper_cpu_factor=0.5, lock_removed=True
+        num_workers=4, fetch_cpu_factor=0.25, between_steps_removed_s=3.0, helper_cpu_factor=0.5, lock_removed=True
     )
     assert Change(num_workers=3).and_then(Change()) == Change(num_workers=3)

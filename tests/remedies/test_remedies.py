@@ -11,6 +11,7 @@ from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.measured_run import MeasuredRun
+from flatout.predict.context import Context
 from flatout.remedies import REMEDIES, propose
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 from flatout.results import Remedy
@@ -30,7 +31,8 @@ from tests.diagnose.views import (
 
 
 def offered(view: MeasuredRun) -> dict[str, Remedy]:
-    return {remedy.id: remedy for remedy in propose(view, judge(view)[0])[0]}
+    context = Context.of(view)
+    return {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}
 
 
 def test_few_workers_are_raised_to_the_smallest_number_that_meets_the_demand() -> None:
@@ -132,12 +134,12 @@ def test_a_validation_that_is_halved_gives_half_of_its_share_back() -> None:
 
 def test_remedies_are_listed_by_predicted_gain() -> None:
     for view in (starved(), saturated(), remote(), crowded()):
-        gains = [remedy.gain.predicted for remedy in propose(view, judge(view)[0])[0]]
+        gains = [remedy.gain.predicted for remedy in offered(view).values()]
         assert gains == sorted(gains, reverse=True)
 
 
 def test_each_remedy_answers_known_causes_and_has_a_known_class_and_risk() -> None:
-    known = {function.__name__ for function in CAUSES}
+    known = {cause.id for cause in CAUSES}
     for entry in REMEDIES:
         assert set(entry.causes) <= known
         assert entry.semantic_class in (IDENTICAL, NUMERICS, OPTIMISATION, DATA)
@@ -145,9 +147,15 @@ def test_each_remedy_answers_known_causes_and_has_a_known_class_and_risk() -> No
     assert len({entry.id for entry in REMEDIES}) == len(REMEDIES)
 
 
+def test_what_a_trial_needs_is_declared_with_the_remedy() -> None:
+    assert [spec.id for spec in REMEDIES if spec.needs_copy] == ["local_copy"]
+    assert [spec.id for spec in REMEDIES if spec.warmup_steps and spec.warmup_s] == ["compile_model"]
+    assert offered(remote())["local_copy"].needs_copy
+
+
 def test_each_cause_has_a_remedy() -> None:
     answered = {cause for entry in REMEDIES for cause in entry.causes}
-    assert answered == {function.__name__ for function in CAUSES}
+    assert answered == {cause.id for cause in CAUSES}
 
 
 def test_what_had_to_be_assumed_is_said_in_the_basis() -> None:

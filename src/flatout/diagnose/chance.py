@@ -13,7 +13,7 @@ LUCK = 2.0  # accuracy up to this many times that of guessing is no better than 
 def at_chance(
     train_loss: float, val_loss: float, val_accuracy: float, classes: int, label_smoothing: float = 0.0
 ) -> str | None:
-    """Whether validation guesses while training learns; the warning in words, with its numbers.
+    """Warn if validation is no better than guessing while training learns; None otherwise.
 
     Guessing among n classes has the loss ln n and the accuracy 1/n. Label smoothing e raises the lowest loss that
     training can reach, so learning is judged by the way from ln n to that floor.

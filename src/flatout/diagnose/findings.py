@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flatout.diagnose.chance import at_chance
-from flatout.diagnose.opportunities import compile, memory_format, mixed_precision, tf32
+from flatout.diagnose.opportunities import memory_format, mixed_precision, not_compiled, tf32
 from flatout.measure.measured_run import MeasuredRun
 from flatout.results import OPPORTUNITY, RISK, Evidence, Finding
 from flatout.units import duration, percent, size
@@ -54,12 +54,12 @@ BAD_VERSIONS = (
 )
 
 
-def memory_growth(view: MeasuredRun) -> Finding | None:
+def memory_growth(run: MeasuredRun) -> Finding | None:
     """The training's processes grow all the time: retained tensors, lists that workers copy page by page."""
-    growth, window_s = view.usage.memory_growth_bps, view.ledger.window_s
+    growth, window_s = run.usage.memory_growth_bps, run.ledger.window_s
     if growth is None or window_s < _LEAST_WINDOW_S or growth * window_s / 2 < _LEAST_GROWTH_BYTES:
         return None
-    left = view.usage.available_bytes
+    left = run.usage.available_bytes
     if left is not None and left / growth > _SOON_S:
         return None
     full = "" if left is None else f"; the {size(left)} that are left are gone in {duration(left / growth)}"
@@ -72,9 +72,9 @@ def memory_growth(view: MeasuredRun) -> Finding | None:
     )
 
 
-def device_memory_full(view: MeasuredRun) -> Finding | None:
+def device_memory_full(run: MeasuredRun) -> Finding | None:
     """Nearly all of the GPU's memory is taken: a larger batch or sample does not fit."""
-    share = _device_share(view)
+    share = _device_share(run)
     if share is None or share < _FULL:
         return None
     return Finding(
@@ -82,13 +82,13 @@ def device_memory_full(view: MeasuredRun) -> Finding | None:
         kind=RISK,
         title="the GPU's memory is nearly full: a larger batch does not fit",
         how="gradient checkpointing, mixed precision, or a smaller batch with gradient accumulation",
-        evidence=(_device_evidence(view, share),),
+        evidence=(_device_evidence(run, share),),
     )
 
 
-def device_memory_idle(view: MeasuredRun) -> Finding | None:
+def device_memory_idle(run: MeasuredRun) -> Finding | None:
     """More than half of the GPU's memory was never used."""
-    share = _device_share(view)
+    share = _device_share(run)
     if share is None or share > _IDLE:
         return None
     return Finding(
@@ -96,16 +96,16 @@ def device_memory_idle(view: MeasuredRun) -> Finding | None:
         kind=OPPORTUNITY,
         title="more than half of the GPU's memory is not used",
         how="a larger batch, with the learning rate adapted, where the run is not starved; or a smaller GPU",
-        evidence=(_device_evidence(view, share),),
+        evidence=(_device_evidence(run, share),),
     )
 
 
-def bad_version(view: MeasuredRun) -> Finding | None:
+def bad_version(run: MeasuredRun) -> Finding | None:
     """A library version that is known to be slow."""
-    installed = {"torch": view.process.torch}
+    installed = {"torch": run.process.torch}
     for entry in BAD_VERSIONS:
         version = installed.get(entry.package)
-        concerned = not entry.needs_gpu or bool(view.uses_gpu)
+        concerned = not entry.needs_gpu or bool(run.uses_gpu)
         if version is not None and concerned and re.fullmatch(entry.version, version):
             return Finding(
                 id="bad_version",
@@ -117,9 +117,9 @@ def bad_version(view: MeasuredRun) -> Finding | None:
     return None
 
 
-def metric_at_chance(view: MeasuredRun) -> Finding | None:
+def metric_at_chance(run: MeasuredRun) -> Finding | None:
     """The training loss falls while validation guesses."""
-    metrics, classes = view.metrics, view.process.outputs
+    metrics, classes = run.metrics, run.process.outputs
     if metrics.train_loss is None or metrics.val_loss is None or metrics.val_accuracy is None:
         return None
     if classes is None or classes < 2:
@@ -137,29 +137,30 @@ def metric_at_chance(view: MeasuredRun) -> Finding | None:
     )
 
 
-def _device_share(view: MeasuredRun) -> float | None:
-    used, total = view.usage.gpu_memory_used_bytes, view.usage.gpu_memory_total_bytes
-    return used / total if view.uses_gpu and used is not None and total else None
+def _device_share(run: MeasuredRun) -> float | None:
+    used, total = run.usage.gpu_memory_used_bytes, run.usage.gpu_memory_total_bytes
+    return used / total if run.uses_gpu and used is not None and total else None
 
 
-def _device_evidence(view: MeasuredRun, share: float) -> Evidence:
-    used, total = view.usage.gpu_memory_used_bytes or 0, view.usage.gpu_memory_total_bytes or 0
+def _device_evidence(run: MeasuredRun, share: float) -> Evidence:
+    used, total = run.usage.gpu_memory_used_bytes or 0, run.usage.gpu_memory_total_bytes or 0
     return Evidence(f"at the most {size(used)} of {size(total)}, {percent(share)}", {"used": used, "total": total})
 
 
-FINDINGS: tuple[Callable[[MeasuredRun], Finding | None], ...] = (
-    memory_growth,
-    device_memory_full,
-    bad_version,
-    metric_at_chance,
-    mixed_precision,
-    tf32,
-    memory_format,
-    compile,
-    device_memory_idle,
-)
+# By id; risks first.
+FINDINGS: dict[str, Callable[[MeasuredRun], Finding | None]] = {
+    "memory_growth": memory_growth,
+    "device_memory_full": device_memory_full,
+    "bad_version": bad_version,
+    "metric_at_chance": metric_at_chance,
+    "mixed_precision": mixed_precision,
+    "tf32": tf32,
+    "memory_format": memory_format,
+    "compile": not_compiled,
+    "device_memory_idle": device_memory_idle,
+}
 
 
-def find(view: MeasuredRun) -> tuple[Finding, ...]:
-    """All findings of a view: risks first."""
-    return tuple(found for function in FINDINGS if (found := function(view)) is not None)
+def find(run: MeasuredRun) -> tuple[Finding, ...]:
+    """All findings of a run, in the order of ``FINDINGS``."""
+    return tuple(found for function in FINDINGS.values() if (found := function(run)) is not None)

@@ -1,4 +1,4 @@
-"""Settings of a training on a GPU that were left as they come. Their gain is not known before a trial: none leads."""
+"""Settings of a training on a GPU that were left at their defaults. Only a trial shows their gain, so none leads."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _TENSOR_CORES, _TF32_CORES = 7.0, 8.0
 _HALF = ("float16", "bfloat16")
 
 
-def mixed_precision(view: MeasuredRun) -> Finding | None:
+def mixed_precision(run: MeasuredRun) -> Finding | None:
     """Float32 throughout, on a GPU with tensor cores for 16 bits."""
-    process = view.process
-    if not _computes(view) or process.param_dtype != "float32" or process.autocast in _HALF:
+    process = run.process
+    if not _computes(run) or process.param_dtype != "float32" or process.autocast in _HALF:
         return None
     if process.capability is None or process.capability < _TENSOR_CORES:
         return None
     kind = "bfloat16" if process.capability >= _TF32_CORES else "float16"
     scaler = "" if kind == "bfloat16" else ", with torch.amp.GradScaler"
     return _opportunity(
-        view,
+        run,
         "mixed_precision",
         "the model computes in float32 on a GPU that has tensor cores for 16 bits",
         f"with torch.autocast('cuda', dtype=torch.{kind}): around the forward pass and the loss{scaler}",
@@ -31,15 +31,15 @@ def mixed_precision(view: MeasuredRun) -> Finding | None:
     )
 
 
-def tf32(view: MeasuredRun) -> Finding | None:
+def tf32(run: MeasuredRun) -> Finding | None:
     """Float32 matrix products without TF32, on a GPU that has it."""
-    process = view.process
-    if not _computes(view) or process.tf32 is not False or process.param_dtype != "float32":
+    process = run.process
+    if not _computes(run) or process.tf32 is not False or process.param_dtype != "float32":
         return None
     if process.autocast in _HALF or process.capability is None or process.capability < _TF32_CORES:
         return None
     return _opportunity(
-        view,
+        run,
         "tf32",
         "float32 matrix products do not use TF32",
         "torch.set_float32_matmul_precision('high') before the training",
@@ -47,17 +47,17 @@ def tf32(view: MeasuredRun) -> Finding | None:
     )
 
 
-def memory_format(view: MeasuredRun) -> Finding | None:
+def memory_format(run: MeasuredRun) -> Finding | None:
     """Convolutions on tensor cores whose weights are laid out channels first."""
-    process = view.process
+    process = run.process
     cores = process.autocast in _HALF or process.param_dtype in _HALF or process.tf32
-    if not _computes(view) or process.convolutions is None or process.channels_last is not False or not cores:
+    if not _computes(run) or process.convolutions is None or process.channels_last is not False or not cores:
         return None
     if process.capability is None or process.capability < _TENSOR_CORES:
         return None
     layout = "channels_last" if process.convolutions == 2 else "channels_last_3d"
     return _opportunity(
-        view,
+        run,
         "memory_format",
         "convolutions on tensor cores get their pixels channels first",
         f"model.to(memory_format=torch.{layout}), and the batches as well",
@@ -65,12 +65,12 @@ def memory_format(view: MeasuredRun) -> Finding | None:
     )
 
 
-def compile(view: MeasuredRun) -> Finding | None:
-    """A model on a GPU that torch.compile was not used for."""
-    if not _computes(view) or view.process.compiled is not False:
+def not_compiled(run: MeasuredRun) -> Finding | None:
+    """A model on a GPU without torch.compile."""
+    if not _computes(run) or run.process.compiled is not False:
         return None
     return _opportunity(
-        view,
+        run,
         "compile",
         "the model is not compiled",
         "model = torch.compile(model); it costs minutes at the start, and every new shape costs some again",
@@ -78,12 +78,12 @@ def compile(view: MeasuredRun) -> Finding | None:
     )
 
 
-def _computes(view: MeasuredRun) -> bool:
-    """Whether computation on a GPU is a material part of the time: nothing else gets faster by these."""
-    return bool(view.uses_gpu) and view.ledger.share("forward") + view.ledger.share("backward") >= MATERIAL_SHARE
+def _computes(run: MeasuredRun) -> bool:
+    """Whether computation on a GPU is a material part of the time: these settings speed up nothing else."""
+    return bool(run.uses_gpu) and run.ledger.share("forward") + run.ledger.share("backward") >= MATERIAL_SHARE
 
 
-def _opportunity(view: MeasuredRun, id: str, title: str, how: str, seen: str) -> Finding:
-    share = view.ledger.share("forward") + view.ledger.share("backward")
+def _opportunity(run: MeasuredRun, id: str, title: str, how: str, seen: str) -> Finding:
+    share = run.ledger.share("forward") + run.ledger.share("backward")
     text = f"{seen}; forward and backward take {percent(share)} of the time"
     return Finding(id=id, kind=OPPORTUNITY, title=title, how=how, evidence=(Evidence(text, {"compute": share}),))

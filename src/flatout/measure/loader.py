@@ -1,4 +1,4 @@
-"""The training loader's side of a run: what its batches cost, and where its workers' time went."""
+"""Measure the training's DataLoader: its settings, fetches, batches, workers, storage and functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import numpy as np
 
 from flatout.measure.batch_wait import NO_SCHED
 from flatout.measure.loader_processes import LoaderProcesses, loader_processes
-from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.loader_stats import (
+    Delivery,
+    FetchTimes,
+    FunctionShares,
+    LoaderSettings,
+    LoaderStats,
+    StorageReads,
+    WorkerLives,
+)
 from flatout.measure.queue_state import head_of_line_s, mean_ready
 from flatout.measure.samples import top_lines
 from flatout.measure.storage import bytes_per_sample, data_folder, files_per_sample, peers_of, storage_is_counted
@@ -22,89 +30,136 @@ from flatout.record.packed_fields import batch_samples
 
 
 def build_loading(run: Run, training: Training, side: LoaderProcesses | None = None) -> LoaderStats | None:
-    """What the training loader did within the window; None when training uses no DataLoader.
+    """Measure the training's DataLoader within the window; None when training uses none.
 
     Args:
         run: the record.
-        training: what ``find_training(run)`` returned.
-        side: what ``loader_side(run, training)`` returned, when it was made already.
+        training: ``find_training(run)``.
+        side: ``loader_processes(run, training)``, if the caller has it.
     """
     side = side or loader_processes(run, training)
     if side is None:
         return None
-    settings = loader_settings(training, side.loader)
-    workers = worker_count(training, side.loader)
-    begin, finish = training.window_begin_ns, training.window_end_ns
-    fetches = side.fetches(begin, finish)
-    order = _batch_order(fetches, training.pass_starts)
-    read, storage = bytes_per_sample(fetches)
-    waits = training.kind(kinds.BATCH_WAIT)
-    waits = waits[(waits["arg"] == side.loader) & (ends(waits) > begin) & (ends(waits) <= finish)]
-    starts = np.concatenate([[], *(process.of_kinds(kinds.WORKER_START)["duration"] for process in side.processes)])
+    fetches = side.fetches(training.window_begin_ns, training.window_end_ns)
+    settings = _settings(side)
+    times = _fetch_times(side, fetches)
+    return LoaderStats(
+        settings=settings,
+        fetch=times,
+        delivery=_delivery(side, fetches, settings.num_workers),
+        workers=_worker_lives(side),
+        storage=_storage_reads(side, fetches),
+        functions=_function_shares(side, times),
+        not_measured=_not_measured(side, fetches, settings.num_workers),
+    )
+
+
+def _settings(side: LoaderProcesses) -> LoaderSettings:
+    recorded = loader_settings(side.training, side.loader)
+    return LoaderSettings(
+        num_workers=worker_count(side.training, side.loader),
+        batch_size=_whole(recorded.get("batch_size")),
+        prefetch_factor=_whole(recorded.get("prefetch_factor")),
+        persistent_workers=bool(recorded.get("persistent_workers")),
+        pin_memory=bool(recorded.get("pin_memory")),
+        start_method=recorded.get("start_method"),
+        site=str(recorded.get("site") or "unknown"),
+        dataset_len=_whole(recorded.get("dataset_len")),
+        in_order=recorded.get("in_order") is not False,
+        rebuilt=bool(recorded.get("rebuilt")),
+    )
+
+
+def _fetch_times(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> FetchTimes:
+    order = _batch_order(fetches, side.training.pass_starts)
+    wall = np.concatenate([table.wall_s for table in fetches] or [np.zeros(0)])[order]
     cpu, runqueue = _joined(fetches, "cpu_s", order), _joined(fetches, "runqueue_s", order)
-    fetch = np.concatenate([table.wall_s for table in fetches] or [np.zeros(0)])[order]
     blocked: Floats | None = None
     if cpu is not None and runqueue is not None:
-        cpu, runqueue, blocked = divide_time(fetch, cpu, runqueue)
-    functions = side.functions
-    step = training.in_window
-    return LoaderStats(
-        num_workers=workers,
-        batch_size=_whole(settings.get("batch_size")),
-        prefetch_factor=_whole(settings.get("prefetch_factor")),
-        persistent_workers=bool(settings.get("persistent_workers")),
-        pin_memory=bool(settings.get("pin_memory")),
-        iterable=bool(settings.get("iterable")),
-        start_method=settings.get("start_method"),
-        dataset_len=_whole(settings.get("dataset_len")),
-        dataset=str(settings.get("dataset") or "unknown"),
-        site=str(settings.get("site") or "unknown"),
-        batch_bytes=_whole(settings.get("batch_bytes")),
+        cpu, runqueue, blocked = divide_time(wall, cpu, runqueue)
+    return FetchTimes(
+        wall_s=wall,
+        cpu_s=cpu,
+        runqueue_s=runqueue,
+        blocked_s=blocked,
+        process_cpu_s=_joined(fetches, "process_cpu_s", order),
+        collate_s=_seconds(side.spans(kinds.COLLATE)),
+        item_s=_seconds(side.spans(kinds.ITEM)),
+        transforms=transform_costs(side),
+    )
+
+
+def _delivery(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int) -> Delivery:
+    training = side.training
+    begin, finish = training.window_begin_ns, training.window_end_ns
+    waits = training.kind(kinds.BATCH_WAIT)
+    waits = waits[(waits["arg"] == side.loader) & (ends(waits) > begin) & (ends(waits) <= finish)]
+    made = [activity.fetches for activity in side.activities]
+    sent = side.spans(kinds.SERIALIZE)
+    return Delivery(
         batches=len(waits),
         samples=int(batch_samples(waits).sum()),
+        batch_bytes=_whole(loader_settings(training, side.loader).get("batch_bytes")),
         epochs_started=int(np.count_nonzero((training.pass_starts >= begin) & (training.pass_starts < finish))),
-        wait_s=training.steps.wait_s[step],
-        step_s=training.steps.duration_s[step],
-        fetch_s=fetch,
-        fetch_cpu_s=cpu,
-        fetch_runqueue_s=runqueue,
-        fetch_blocked_s=blocked,
-        fetch_process_cpu_s=_joined(fetches, "process_cpu_s", order),
-        collate_s=_seconds(side.spans(kinds.COLLATE)),
-        serialize_s=_seconds(side.spans(kinds.SERIALIZE)),
+        wait_s=training.steps.wait_s[training.in_window],
+        whole_step_s=training.steps.duration_s[training.in_window],
+        serialize_s=_seconds(sent),
         deserialize_s=_seconds(_in_window(training, training.process.of_kinds(kinds.DESERIALIZE))),
-        item_s=_seconds(side.spans(kinds.ITEM)),
-        worker_idle_share=_idle_share(side) if side.teams else None,
-        worker_start_s=np.asarray(starts / 1e9, np.float64) if side.teams else np.zeros(0),
-        worker_starts_in_window=len(side.spans(kinds.WORKER_START)),
-        bytes_read_per_sample=read,
-        storage_bytes_per_sample=storage,
-        transforms=transform_costs(side),
-        cpu_groups=functions.cpu_groups,
-        blocked_groups=functions.blocked_groups,
-        cpu_lines=top_lines(functions.cpu_lines, float(cpu.sum()) if cpu is not None else 0.0),
-        blocked_lines=top_lines(functions.blocked_lines, float(blocked.sum()) if blocked is not None else 0.0),
-        mounts=side.mounts,
-        data_folder=data_folder(side.run, side.processes),
-        peers=peers_of(side.processes),
-        not_measured=_not_measured(side, fetches, workers),
-        head_of_line_s=head_of_line_s(waits, [a.fetches for a in side.activities], training.pass_starts)
-        if workers > 1
-        else None,
+        pickled_bytes=_mean_bytes(sent),
+        head_of_line_s=head_of_line_s(waits, made, training.pass_starts) if workers > 1 else None,
         mean_ready=mean_ready(waits) if workers else None,
-        files_per_sample=files_per_sample(side.processes, sum(int(a.fetches.samples.sum()) for a in side.activities)),
         sampling_s=0.0 if workers else _sampling_s(waits, fetches),
-        in_order=settings.get("in_order") is not False,
-        pickled_bytes=_mean_bytes(side.spans(kinds.SERIALIZE)),
-        client=max(functions.clients, key=functions.clients.__getitem__, default=None),
-        rebuilt=bool(settings.get("rebuilt")),
+    )
+
+
+def _worker_lives(side: LoaderProcesses) -> WorkerLives:
+    if not side.teams:
+        return WorkerLives(None, np.zeros(0), len(side.spans(kinds.WORKER_START)))
+    starts = np.concatenate([[], *(process.of_kinds(kinds.WORKER_START)["duration"] for process in side.processes)])
+    return WorkerLives(
+        idle_share=_idle_share(side),
+        start_s=np.asarray(starts / 1e9, np.float64),
+        starts_in_window=len(side.spans(kinds.WORKER_START)),
+    )
+
+
+def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> StorageReads:
+    read, uncached = bytes_per_sample(fetches)
+    clients = side.functions.clients
+    return StorageReads(
+        bytes_read_per_sample=read,
+        uncached_bytes_per_sample=uncached,
+        mounts=side.mounts,
+        peers=peers_of(side.processes),
+        files_per_sample=files_per_sample(side.processes, _samples_fetched(side)),
+        client=max(clients, key=clients.__getitem__, default=None),
+        data_folder=data_folder(side.run, side.processes),
         file_cold_s=_file_wait_s(side, cold=True),
         file_warm_s=_file_wait_s(side, cold=False),
     )
 
 
+def _function_shares(side: LoaderProcesses, times: FetchTimes) -> FunctionShares:
+    sampled = side.functions
+    return FunctionShares(
+        cpu_groups=sampled.cpu_groups,
+        blocked_groups=sampled.blocked_groups,
+        cpu_lines=top_lines(sampled.cpu_lines, _total(times.cpu_s)),
+        blocked_lines=top_lines(sampled.blocked_lines, _total(times.blocked_s)),
+    )
+
+
+def _total(seconds: Floats | None) -> float:
+    return float(seconds.sum()) if seconds is not None else 0.0
+
+
+def _samples_fetched(side: LoaderProcesses) -> int:
+    """Samples of all fetches of the record, inside the window or not."""
+    return sum(int(activity.fetches.samples.sum()) for activity in side.activities)
+
+
 def _file_wait_s(side: LoaderProcesses, cold: bool) -> float | None:
-    """Seconds for which a file is waited for, over the passes that were cold (or warm); None: there was none.
+    """Mean wait for a file over the cold (or warm) passes, in seconds; None: there was no such pass.
 
     Blocked time of the fetches by the files they opened. Files that stay open count as one for each sample.
     """
@@ -118,12 +173,11 @@ def _file_wait_s(side: LoaderProcesses, cold: bool) -> float | None:
             samples += float(table.samples.sum())
     if not samples or np.isnan(blocked_s):
         return None
-    every = sum(int(activity.fetches.samples.sum()) for activity in side.activities)
-    return blocked_s / samples / max(files_per_sample(side.processes, every) or 1.0, 1.0)
+    return blocked_s / samples / max(files_per_sample(side.processes, _samples_fetched(side)) or 1.0, 1.0)
 
 
 def _sampling_s(waits: Events, fetches: tuple[Fetches, ...]) -> float:
-    """Seconds in which the sampler drew the order of a pass: inside its first wait, before the fetch begins."""
+    """Seconds of drawing the order of passes: in the first wait of each, before its fetch begins."""
     first = waits[waits["a"] == 0]
     if not len(first) or not fetches:
         return 0.0
@@ -134,7 +188,7 @@ def _sampling_s(waits: Events, fetches: tuple[Fetches, ...]) -> float:
 
 
 def _not_measured(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int) -> tuple[str, ...]:
-    """What is missing for the loader's numbers, and why; one sentence each."""
+    """The signals that are missing, with the reason; one sentence each."""
     missing = []
     total = sum(map(len, fetches))
     if workers and not side.teams:

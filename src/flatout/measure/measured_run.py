@@ -79,7 +79,7 @@ class MeasuredRun:
 
     def confidence(self, full: float) -> float:
         """Lower ``full`` where few batches or steps carry the evidence."""
-        seen = self.loading.batches if self.loading else self.ledger.steps.count
+        seen = self.loading.delivery.batches if self.loading else self.ledger.steps.count
         return round(full * min(1.0, 0.5 + 0.5 * seen / THIN_BATCHES), 2)
 
     def seconds(self, *accounts: str) -> float:

@@ -19,7 +19,7 @@ _CONTEXT_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What a GPU holds at one batch size, and bounds of what stays the same at others.
+    """Memory in use at one batch size, and bounds of the part that does not grow with the batch.
 
     Attributes:
         batch_size: of the measured run.
@@ -42,23 +42,23 @@ class DeviceMemory:
         return round(min(bounds)), round(max(bounds))
 
     def fits(self, batch_size: int) -> bool:
-        """Whether the least that it would take is there: a trial finds out about the rest."""
+        """Whether the lower bound fits; a trial settles the rest."""
         return self.at(batch_size)[0] <= self.total_bytes
 
 
-def device_memory(view: MeasuredRun) -> DeviceMemory | None:
+def device_memory(run: MeasuredRun) -> DeviceMemory | None:
     """Fit to a run; None without a GPU, its memory in use, or a known batch and model.
 
     The memory in use is what the driver says: what PyTorch keeps reserved counts, as it does for anybody else.
     """
-    usage, loading, weights = view.usage, view.loading, view.process.param_bytes
-    if not view.uses_gpu or usage.gpu_memory_used_bytes is None or not usage.gpu_memory_total_bytes:
+    usage, loader, weights = run.usage, run.loading, run.process.param_bytes
+    if not run.uses_gpu or usage.gpu_memory_used_bytes is None or not usage.gpu_memory_total_bytes:
         return None
-    if loading is None or not loading.batch_size or weights is None:
+    if loader is None or not loader.settings.batch_size or weights is None:
         return None
     used = usage.gpu_memory_used_bytes
     return DeviceMemory(
-        loading.batch_size,
+        loader.settings.batch_size,
         used,
         usage.gpu_memory_total_bytes,
         min(weights, used),

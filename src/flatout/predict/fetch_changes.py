@@ -4,72 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flatout.measure.functions import STORAGE_GROUPS
-from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import PIPE_BPS, RateModel
+from flatout.predict.rate_model import PIPE_BYTES_PER_S, RateModel
 
-# Function groups of Loading.cpu_groups and Loading.blocked_groups.
+# Groups of ``FunctionShares``.
 DECODE_GROUPS = ("decode", "decompress")
 # Whatever else a data set computes for a sample is its own preparation.
 TRANSFORM_GROUPS = ("transform", "convert", "other")
 # Computing that grows with the bytes read. Decoders are another cause: pictures are larger than their files.
 UNPACKING_GROUPS = ("read", "decompress")
-# What one core copies at the least into fresh shared memory, whose pages are made on the way.
-COPY_BPS = 3e8
-# Smaller batches take as long to hand over as empty ones: the processes' waking up, not the bytes.
+# Least rate at which one core copies into fresh shared memory, whose pages are allocated meanwhile.
+COPY_BYTES_PER_S = 3e8
+# Smaller batches take as long to hand over as empty ones: waking the process takes the time, not the bytes.
 LARGE_BATCH = 1 << 20
 # Threads that compute in a worker besides the one that fetches; below this it is measuring noise.
 SEVERAL_THREADS = 1.5
 
 
-def collate_share(loading: LoaderStats) -> float:
+def collate_share(loader: LoaderStats) -> float:
     """Part of a fetch that puts its samples together, 0..1."""
-    fetch_s = _mean(loading.fetch_s)
-    return min(_mean(loading.collate_s) / fetch_s, 1.0) if fetch_s > 0 else 0.0
+    fetch_s = mean_s(loader.fetch.wall_s)
+    return min(mean_s(loader.fetch.collate_s) / fetch_s, 1.0) if fetch_s > 0 else 0.0
 
 
-def helped(loading: LoaderStats) -> bool:
-    """Whether fetches that stand still mostly wait for other threads of their worker, which compute for them.
+def helped(loader: LoaderStats) -> bool:
+    """Whether blocked fetches mostly wait for other threads of their worker, which compute for them.
 
     Libraries such as pyarrow and blosc unpack in threads of their own; the fetching thread waits for these.
     """
-    if loading.fetch_process_cpu_s is None or loading.fetch_cpu_s is None or loading.fetch_blocked_s is None:
+    if loader.fetch.process_cpu_s is None or loader.fetch.cpu_s is None or loader.fetch.blocked_s is None:
         return False
-    blocked_s = _mean(loading.fetch_blocked_s)
-    if blocked_s < MATERIAL_SHARE * _mean(loading.fetch_s):
+    blocked_s = mean_s(loader.fetch.blocked_s)
+    if blocked_s < MATERIAL_SHARE * mean_s(loader.fetch.wall_s):
         return False  # the thread that sends the batch before computes as well
-    return _mean(loading.fetch_process_cpu_s) - _mean(loading.fetch_cpu_s) >= DOMINANT_SHARE * blocked_s
+    return mean_s(loader.fetch.process_cpu_s) - mean_s(loader.fetch.cpu_s) >= DOMINANT_SHARE * blocked_s
 
 
-def storage_share(loading: LoaderStats) -> float:
+def storage_share(loader: LoaderStats) -> float:
     """Share of the blocked time that waits for bytes."""
-    return group_share(loading.blocked_groups, ("read", "network") if helped(loading) else STORAGE_GROUPS)
+    return group_share(loader.functions.blocked_groups, ("read", "network") if helped(loader) else STORAGE_GROUPS)
 
 
-def without_groups(loading: LoaderStats, groups: Iterable[str], part: float = 1.0) -> Change:
+def without_groups(loader: LoaderStats, groups: Iterable[str], part: float = 1.0) -> Change:
     """The change of taking ``part`` of what these groups of functions compute off the fetches.
 
     Groups are of the fetch without its collate. Where other threads of the worker compute for it, blocked time in
     these groups is theirs.
     """
     wanted = tuple(groups)
-    on_core = part * group_share(loading.cpu_groups, wanted) * (1.0 - collate_share(loading))
-    if not helped(loading):
+    on_core = part * group_share(loader.functions.cpu_groups, wanted) * (1.0 - collate_share(loader))
+    if not helped(loader):
         return Change(fetch_cpu_factor=1.0 - on_core)
-    waited = part * group_share(loading.blocked_groups, wanted)
+    waited = part * group_share(loader.functions.blocked_groups, wanted)
     return Change(fetch_cpu_factor=1.0 - on_core, fetch_blocked_factor=1.0 - waited, helper_cpu_factor=1.0 - waited)
 
 
-def without_reading(loading: LoaderStats, part: float = 1.0) -> Change:
-    """The change of having ``part`` of the bytes at hand: no waiting for them, and no client that asks a network."""
-    client = group_share(loading.cpu_groups, ("network",))
-    return Change(fetch_blocked_factor=1.0 - part * storage_share(loading), fetch_cpu_factor=1.0 - part * client)
+def without_reading(loader: LoaderStats, part: float = 1.0) -> Change:
+    """The change of having ``part`` of the bytes in memory: no waiting for them, and no client that asks a network."""
+    client = group_share(loader.functions.cpu_groups, ("network",))
+    return Change(fetch_blocked_factor=1.0 - part * storage_share(loader), fetch_cpu_factor=1.0 - part * client)
 
 
 def group_share(groups: dict[str, float], names: Iterable[str]) -> float:
@@ -77,81 +74,84 @@ def group_share(groups: dict[str, float], names: Iterable[str]) -> float:
     return sum(groups.get(name, 0.0) for name in names)
 
 
-def reading_less(loading: LoaderStats, needless: float) -> Change:
+def reading_less(loader: LoaderStats, needless: float) -> Change:
     """The change of not reading, nor unpacking, a part of the bytes (0 to 1)."""
     # Where a library's threads unpack for the fetch, waiting for them is waiting for the bytes.
-    waited = group_share(loading.blocked_groups, STORAGE_GROUPS)
+    waited = group_share(loader.functions.blocked_groups, STORAGE_GROUPS)
     return Change(
         fetch_blocked_factor=1.0 - needless * waited,
-        fetch_cpu_factor=1.0 - needless * group_share(loading.cpu_groups, unpacking_groups(loading)),
-        helper_cpu_factor=1.0 - needless * waited if helped(loading) else None,
+        fetch_cpu_factor=1.0 - needless * group_share(loader.functions.cpu_groups, unpacking_groups(loader)),
+        helper_cpu_factor=1.0 - needless * waited if helped(loader) else None,
     )
 
 
-def unpacking_groups(loading: LoaderStats) -> tuple[str, ...]:
+def unpacking_groups(loader: LoaderStats) -> tuple[str, ...]:
     """Groups whose computing grows with the bytes read; decoding only where a library's own threads do it (tables)."""
-    return (*UNPACKING_GROUPS, "decode") if helped(loading) else UNPACKING_GROUPS
+    return (*UNPACKING_GROUPS, "decode") if helped(loader) else UNPACKING_GROUPS
 
 
-def fewer_bytes(view: MeasuredRun, model: RateModel, factor: float) -> Change:
+def fewer_bytes(run: MeasuredRun, model: RateModel, factor: float) -> Change:
     """Batches of ``factor`` times the bytes: copying them together, handing them over and freeing them shrink alike."""
-    loading = view.loading
-    if loading is None:
+    loader = run.loading
+    if loader is None:
         return Change()
-    collate_s = _mean(loading.collate_s)
-    copying = min((loading.batch_bytes or 0) / COPY_BPS / collate_s, 1.0) * collate_share(loading) if collate_s else 0.0
-    freed_s = freeing_s(view) / model.batches * (1.0 - factor)
-    piped_s = min(loading.pickled_bytes / PIPE_BPS, model.now.handover_s)
+    collate_s = mean_s(loader.fetch.collate_s)
+    copy_s = (loader.delivery.batch_bytes or 0) / COPY_BYTES_PER_S
+    copying = min(copy_s / collate_s, 1.0) * collate_share(loader) if collate_s else 0.0
+    freed_s = freeing_s(run) / model.batches * (1.0 - factor)
+    piped_s = min(loader.delivery.pickled_bytes / PIPE_BYTES_PER_S, model.now.handover_s)
     return Change(
         fetch_cpu_factor=1.0 - copying * (1.0 - factor),
         handover_factor=1.0 - (1.0 - factor) * piped_s / model.now.handover_s if piped_s else 1.0,
-        busy_removed_s=freed_s,
-        busy_cpu_removed_s=freed_s,
+        step_removed_s=freed_s,
+        step_cpu_removed_s=freed_s,
     )
 
 
-def freeing_s(view: MeasuredRun) -> float:
-    """Seconds of host code on the line that takes the batches: there the batch before is given back to the system."""
-    if view.loading is None or (view.loading.batch_bytes or 0) < LARGE_BATCH:
+def freeing_s(run: MeasuredRun) -> float:
+    """Seconds of freeing large batches: host code on the line that iterates the loader, which drops the last batch."""
+    if run.loading is None or (run.loading.delivery.batch_bytes or 0) < LARGE_BATCH:
         return 0.0
-    lines = view.lines("host_other", 100)
-    return sum(line.seconds for line in lines if f"{line.file}:{line.line}" == view.loading.site)
+    lines = run.lines("host_other", 100)
+    return sum(line.seconds for line in lines if f"{line.file}:{line.line}" == run.loading.settings.site)
 
 
-def sample_bytes(loading: LoaderStats) -> float | None:
-    """Bytes that a sample has in its batch."""
-    if not loading.batch_bytes or not loading.samples:
+def sample_bytes(loader: LoaderStats) -> float | None:
+    """Bytes of one sample in its batch."""
+    if not loader.delivery.batch_bytes or not loader.delivery.samples:
         return None
-    return loading.batch_bytes * loading.batches / loading.samples
+    return loader.delivery.batch_bytes * loader.delivery.batches / loader.delivery.samples
 
 
-def read_bytes(view: MeasuredRun) -> float | None:
+def read_bytes(run: MeasuredRun) -> float | None:
     """Bytes read for a sample: by read calls, by storage where files are mapped, by the network if that is waited for.
 
     The kernel counts what comes through sockets for the machine alone, so it is taken for the samples' only where
     fetches mostly wait for the network.
     """
-    loading, received = view.loading, view.usage.received_bps
-    if loading is None:
+    loader, received = run.loading, run.usage.received_bps
+    if loader is None:
         return None
-    found = [value for value in (loading.bytes_read_per_sample, loading.storage_bytes_per_sample) if value is not None]
-    if received is not None and loading.samples and loading.blocked_groups.get("network", 0.0) >= DOMINANT_SHARE:
-        found.append(received * view.ledger.window_s / loading.samples)
+    counted = (loader.storage.bytes_read_per_sample, loader.storage.uncached_bytes_per_sample)
+    found = [value for value in counted if value is not None]
+    network = loader.functions.blocked_groups.get("network", 0.0)
+    if received is not None and loader.delivery.samples and network >= DOMINANT_SHARE:
+        found.append(received * run.ledger.window_s / loader.delivery.samples)
     return max(found, default=None)
 
 
-def computing_threads(view: MeasuredRun, loading: LoaderStats) -> float:
+def computing_threads(run: MeasuredRun, loader: LoaderStats) -> float:
     """Threads that compute in one worker: as configured, or as its CPU time shows, whichever is more."""
-    configured = float(view.process.worker_threads or 1)
-    if loading.fetch_process_cpu_s is None or loading.fetch_cpu_s is None:
+    configured = float(run.process.worker_threads or 1)
+    if loader.fetch.process_cpu_s is None or loader.fetch.cpu_s is None:
         return configured
-    cpu_s = float(loading.fetch_cpu_s.sum())
+    cpu_s = float(loader.fetch.cpu_s.sum())
     # The queue's own thread pickles the batch before while this one is fetched.
-    serialize_s = float(loading.serialize_s.mean()) * len(loading.fetch_s) if len(loading.serialize_s) else 0.0
-    measured = (float(loading.fetch_process_cpu_s.sum()) - serialize_s) / cpu_s if cpu_s > 0 else 1.0
+    serialize_s = (
+        float(loader.delivery.serialize_s.mean()) * len(loader.fetch.wall_s)
+        if len(loader.delivery.serialize_s)
+        else 0.0
+    )
+    measured = (float(loader.fetch.process_cpu_s.sum()) - serialize_s) / cpu_s if cpu_s > 0 else 1.0
     # Other threads that only pickle or poll are no computing threads.
     return max(configured, measured) if measured >= SEVERAL_THREADS else 1.0
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(np.mean(values)) if len(values) else 0.0

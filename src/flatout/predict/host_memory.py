@@ -5,25 +5,25 @@ from __future__ import annotations
 from flatout.measure.measured_run import MeasuredRun
 
 
-def added_bytes(view: MeasuredRun, num_workers: int, prefetch_factor: int | None) -> int | None:
+def added_bytes(run: MeasuredRun, num_workers: int, prefetch_factor: int | None) -> int | None:
     """Host memory added by other worker settings, in bytes; negative when memory is given back.
 
     W x worker growth + W x prefetch x batch bytes, after less before. None when a part that changes is not known.
     """
-    loading = view.loading
-    if loading is None:
+    loader = run.loading
+    if loader is None:
         return None
     added = 0
-    more_workers = num_workers - loading.num_workers
+    more_workers = num_workers - loader.settings.num_workers
     if more_workers:
-        if view.usage.worker_bytes is None:
+        if run.usage.worker_bytes is None:
             return None
-        added += more_workers * view.usage.worker_bytes
+        added += more_workers * run.usage.worker_bytes
     # PyTorch's own default for a loader with workers is 2.
-    depth_now = loading.num_workers * (loading.prefetch_factor or 2)
-    depth = num_workers * (prefetch_factor or loading.prefetch_factor or 2)
+    depth_now = loader.settings.num_workers * (loader.settings.prefetch_factor or 2)
+    depth = num_workers * (prefetch_factor or loader.settings.prefetch_factor or 2)
     if depth != depth_now:
-        if loading.batch_bytes is None:
+        if loader.delivery.batch_bytes is None:
             return None
-        added += (depth - depth_now) * loading.batch_bytes
+        added += (depth - depth_now) * loader.delivery.batch_bytes
     return added

@@ -26,38 +26,38 @@ class MemoryCosts:
     device_bytes: int | None
 
 
-def memory_costs(view: MeasuredRun, settings: Mapping[str, Any]) -> MemoryCosts:
+def memory_costs(run: MeasuredRun, settings: Mapping[str, Any]) -> MemoryCosts:
     """What a remedy's settings add.
 
     Args:
-        view: the measured run.
+        run: the measured run.
         settings: as ``flatout apply --set`` takes them.
     """
-    return MemoryCosts(_shm(view, settings), _device(view, settings))
+    return MemoryCosts(_shm(run, settings), _device(run, settings))
 
 
-def _shm(view: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
+def _shm(run: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
     """Workers x prefetch x bytes of a batch, after less before."""
-    loading = view.loading
-    if loading is None or not {"num_workers", "prefetch_factor", "batch_size"} & settings.keys():
+    loader = run.loading
+    if loader is None or not {"num_workers", "prefetch_factor", "batch_size"} & settings.keys():
         return 0
-    if loading.batch_bytes is None:
+    if loader.delivery.batch_bytes is None:
         return None
-    depth = loading.prefetch_factor or 2  # PyTorch's own default
-    before = loading.num_workers * depth * loading.batch_bytes
-    larger: float = settings.get("batch_size", loading.batch_size or 1) / (loading.batch_size or 1)
-    workers: int = settings.get("num_workers", loading.num_workers)
+    depth = loader.settings.prefetch_factor or 2  # PyTorch's own default
+    before = loader.settings.num_workers * depth * loader.delivery.batch_bytes
+    larger: float = settings.get("batch_size", loader.settings.batch_size or 1) / (loader.settings.batch_size or 1)
+    workers: int = settings.get("num_workers", loader.settings.num_workers)
     ahead: int = settings.get("prefetch_factor", depth)
-    return round(workers * ahead * loading.batch_bytes * larger - before)
+    return round(workers * ahead * loader.delivery.batch_bytes * larger - before)
 
 
-def _device(view: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
-    if view.uses_gpu is False:
+def _device(run: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
+    if run.uses_gpu is False:
         return 0
     if any(name in settings for name in _UNKNOWN_ON_DEVICE):
         return None
     if "batch_size" not in settings:
         return 0
-    memory = device_memory(view)
-    # The most: a remedy that is said to fit should.
+    memory = device_memory(run)
+    # The upper bound: a remedy reported to fit should fit.
     return memory.at(settings["batch_size"])[1] - memory.used_bytes if memory is not None else None

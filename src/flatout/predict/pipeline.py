@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
 
-EVEN = float("inf")  # a supply_factor: nothing is lost to uneven batches any more
-_LEAST_S = 1e-9  # a cost that a change removes completely still has to divide
+NO_UNEVENNESS = float("inf")  # a throughput_factor: no loss to uneven batches
+_LEAST_S = 1e-9  # keeps divisions defined where a change removes a cost completely
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,10 @@ class Change:
     helper_cpu_factor: float | None = None  # on the CPU time of the worker's other threads; None: as that of the fetch
     fetch_cpu_added_s: float = 0.0  # moved into the workers, a batch
     worker_threads_removed: bool = False  # only the fetch thread computes
-    busy_removed_s: float = 0.0  # a batch, from the part of the step that overlaps with loading
-    busy_cpu_removed_s: float = 0.0  # the CPU time in it
-    gap_removed_s: float = 0.0  # a batch, from what does not overlap with loading
-    supply_factor: float = 1.0  # on the workers' rate: what another queue makes of the same fetches
+    step_removed_s: float = 0.0  # a batch, from the part of the step that overlaps with loading
+    step_cpu_removed_s: float = 0.0  # the CPU time in it
+    between_steps_removed_s: float = 0.0  # a batch, from what does not overlap with loading
+    throughput_factor: float = 1.0  # on the workers' rate: what another queue makes of the same fetches
     handover_factor: float = 1.0  # on the time of taking over a batch
     lock_removed: bool = False  # workers no longer wait for each other
 
@@ -51,10 +51,10 @@ class Change:
             helper_cpu_factor=math.prod(helpers) if helpers else None,
             fetch_cpu_added_s=self.fetch_cpu_added_s + other.fetch_cpu_added_s,
             worker_threads_removed=self.worker_threads_removed or other.worker_threads_removed,
-            busy_removed_s=self.busy_removed_s + other.busy_removed_s,
-            busy_cpu_removed_s=self.busy_cpu_removed_s + other.busy_cpu_removed_s,
-            gap_removed_s=self.gap_removed_s + other.gap_removed_s,
-            supply_factor=self.supply_factor * other.supply_factor,
+            step_removed_s=self.step_removed_s + other.step_removed_s,
+            step_cpu_removed_s=self.step_cpu_removed_s + other.step_cpu_removed_s,
+            between_steps_removed_s=self.between_steps_removed_s + other.between_steps_removed_s,
+            throughput_factor=self.throughput_factor * other.throughput_factor,
             handover_factor=self.handover_factor * other.handover_factor,
             lock_removed=self.lock_removed or other.lock_removed,
         )
@@ -68,25 +68,25 @@ class Pipeline:
     samples: float  # in a batch
     total_s: float  # wall time, everything included
     wait_s: float  # the training waiting for the batch; with 0 workers, fetching it
-    gap_s: float = 0.0  # validation, checkpoints, epoch boundaries: workers' queues fill only to their depth
+    between_steps_s: float = 0.0  # validation, checkpoints, epoch boundaries: workers' queues fill only to their depth
     handover_s: float = 0.0  # deserializing, in the training process
-    answer_s: float = 0.0  # the part of it that waits until a worker, busy with its next fetch, hands the batch out
+    worker_busy_delay_s: float = 0.0  # part of handover_s spent waiting for a worker that fetches its next batch
     fetch_cpu_s: float = 0.0  # fetch thread on a core
     fetch_blocked_s: float = 0.0
     core_share: float = 1.0  # of a core that a ready fetch thread gets beside other processes
     runqueue_part: float = 0.0  # run-queue / (on-CPU + run-queue)
     worker_cpu_s: float = 0.0  # all threads of the worker, serializing included
     main_cpu_s: float = 0.0
-    queue_s: float = 0.0  # the training thread, ready, waiting for a core that the workers have
+    main_runqueue_s: float = 0.0  # the training thread, ready, waiting for a core that the workers have
     cores: float | None = None  # usable by this run, other processes' use taken off
     locked: bool = False  # most of the fetch waits for one lock
     efficiency: float = 1.0  # measured supply / modelled supply; lost to uneven batches and hand-over
-    serial_bps: float | None = None  # batches/s that pass the lock
+    serial_batches_per_s: float | None = None  # that pass the lock
 
     @property
-    def busy_s(self) -> float:
+    def step_s(self) -> float:
         """The part of a step that is not waiting and overlaps with loading."""
-        return max(self.total_s - self.wait_s - self.gap_s, _LEAST_S)
+        return max(self.total_s - self.wait_s - self.between_steps_s, _LEAST_S)
 
     @property
     def fetch_s(self) -> float:
@@ -100,21 +100,21 @@ class Pipeline:
 
     def limits(self) -> dict[str, float]:
         """Batches/s that each limit alone would allow while training runs; unknown limits are left out."""
-        limits = {"training": 1.0 / (self.busy_s + self.handover_s)}
+        limits = {"training": 1.0 / (self.step_s + self.handover_s)}
         if self.num_workers == 0:
-            return {"training": 1.0 / max(self.busy_s + self.wait_s, _LEAST_S)}
+            return {"training": 1.0 / max(self.step_s + self.wait_s, _LEAST_S)}
         limits["workers"] = self.efficiency * self.num_workers / self.fetch_s
         cpu_s = self.worker_cpu_s + self.main_cpu_s
         if self.cores is not None and cpu_s > 0:
             limits["cores"] = self.cores / cpu_s * min(self.efficiency, 1.0)
-        if self.serial_bps is not None:
-            limits["serial"] = self.serial_bps
+        if self.serial_batches_per_s is not None:
+            limits["serial"] = self.serial_batches_per_s
         return limits
 
     def rate_sps(self) -> float:
         """Throughput in samples/s over wall time."""
         step_s = 1.0 / min(self.limits().values())
-        return self.samples / (step_s + self.gap_s)
+        return self.samples / (step_s + self.between_steps_s)
 
     def calibrated(self) -> Pipeline:
         """Fit what formulas cannot know, so that the model reproduces the measured rate.
@@ -124,61 +124,114 @@ class Pipeline:
         """
         if self.num_workers == 0:
             return self
-        measured_bps = 1.0 / max(self.total_s - self.gap_s, _LEAST_S)
-        cpu_s = self.worker_cpu_s + self.main_cpu_s
-        obtained = measured_bps * cpu_s  # cores' worth of work that was demonstrably done
-        cores = self.cores
-        if cores is not None:
-            cores = max(cores, obtained)
-            # A fetch that is mostly blocked leaves its core idle, however long it queued for its few CPU moments.
-            queued_s = self.runqueue_part * self.fetch_cpu_s / max(1.0 - self.runqueue_part, _LEAST_S)
-            crowded = queued_s >= MATERIAL_SHARE * (self.fetch_s + queued_s)
-            if self.starved and crowded and self.runqueue_part >= SATURATED_RUNQUEUE:
-                cores = obtained
-        fitted = replace(self, cores=cores, serial_bps=measured_bps if self.locked and self.starved else None)
-        supply = min(rate for name, rate in fitted.limits().items() if name != "training")
-        reached = measured_bps / supply
-        # A training that does not wait shows only that the supply is at least the measured rate. A short wait beside
-        # ample supply is hand-over and unevenness: it does not measure the supply either.
-        ample = supply > fitted.limits()["training"] and self.wait_s < MATERIAL_SHARE * self.total_s
-        return replace(fitted, efficiency=reached if self.starved and not ample else max(reached, 1.0))
+        measured_batches_per_s = 1.0 / max(self.total_s - self.between_steps_s, _LEAST_S)
+        fitted = replace(
+            self,
+            cores=_cores_fitted(self, measured_batches_per_s),
+            serial_batches_per_s=measured_batches_per_s if self.locked and self.starved else None,
+        )
+        return replace(fitted, efficiency=_efficiency_fitted(fitted, measured_batches_per_s))
 
     def changed(self, change: Change) -> Pipeline:
         """The pipeline after a change; a calibration stays in force."""
         workers = self.num_workers if change.num_workers is None else change.num_workers
-        cpu_s = self.fetch_cpu_s * change.fetch_cpu_factor + change.fetch_cpu_added_s
-        blocked_s = self.fetch_blocked_s * change.fetch_blocked_factor
-        helper_s = 0.0 if change.worker_threads_removed else self.worker_cpu_s - self.fetch_cpu_s
-        helper_s *= change.fetch_cpu_factor if change.helper_cpu_factor is None else change.helper_cpu_factor
-        worker_cpu_s = cpu_s + helper_s
-        queue_s = self.queue_s * min(worker_cpu_s / self.worker_cpu_s, 1.0) if self.worker_cpu_s > 0 else 0.0
-        busier = worker_cpu_s / max(workers, 1) / (self.worker_cpu_s / max(self.num_workers, 1) or 1.0)
-        answer_s = self.answer_s * min(busier, 1.0)
-        active_s = self.busy_s + self.handover_s
-        quicker = 1.0 - min((self.queue_s - queue_s) / active_s, 1.0)
-        busy_s = max(self.busy_s - change.busy_removed_s, _LEAST_S) * quicker
-        gap_s = max(self.gap_s - change.gap_removed_s, 0.0)
-        wait_s = self.wait_s
-        if self.num_workers == 0:
-            saved_s = self.fetch_s - (cpu_s / self.core_share + blocked_s)
-            wait_s = 0.0 if workers else max(self.wait_s - saved_s, 0.0)
-        efficiency = self.efficiency
-        if efficiency < 1.0:
-            efficiency = min(efficiency * change.supply_factor, 1.0)
+        fetch_cpu_s = self.fetch_cpu_s * change.fetch_cpu_factor + change.fetch_cpu_added_s
+        fetch_blocked_s = self.fetch_blocked_s * change.fetch_blocked_factor
+        worker_cpu_s = fetch_cpu_s + _helper_cpu_after(self, change)
+        main_runqueue_s = _main_runqueue_after(self, worker_cpu_s)
+        kept = _kept_of_step(self, main_runqueue_s)
+        delay_s = _worker_busy_delay_after(self, workers, worker_cpu_s)
+        step_s = max(self.step_s - change.step_removed_s, _LEAST_S) * kept
+        wait_s = _wait_after(self, workers, fetch_cpu_s / self.core_share + fetch_blocked_s)
+        between_steps_s = max(self.between_steps_s - change.between_steps_removed_s, 0.0)
         return replace(
             self,
             num_workers=workers,
-            total_s=busy_s + wait_s + gap_s,
+            total_s=step_s + wait_s + between_steps_s,
             wait_s=wait_s,
-            gap_s=gap_s,
-            fetch_cpu_s=cpu_s,
-            fetch_blocked_s=blocked_s,
+            between_steps_s=between_steps_s,
+            fetch_cpu_s=fetch_cpu_s,
+            fetch_blocked_s=fetch_blocked_s,
             worker_cpu_s=worker_cpu_s,
-            main_cpu_s=max(self.main_cpu_s - change.busy_cpu_removed_s, 0.0),
-            queue_s=queue_s,
-            efficiency=efficiency,
-            handover_s=((self.handover_s - self.answer_s) * quicker + answer_s) * change.handover_factor,
-            answer_s=answer_s * change.handover_factor,
+            main_cpu_s=max(self.main_cpu_s - change.step_cpu_removed_s, 0.0),
+            main_runqueue_s=main_runqueue_s,
+            efficiency=_efficiency_after(self, change),
+            handover_s=((self.handover_s - self.worker_busy_delay_s) * kept + delay_s) * change.handover_factor,
+            worker_busy_delay_s=delay_s * change.handover_factor,
             locked=self.locked and not change.lock_removed,
-            serial_bps=None if change.lock_removed else self.serial_bps,
+            serial_batches_per_s=None if change.lock_removed else self.serial_batches_per_s,
         )
+
+
+# Calibration: one function a term.
+
+
+def _cores_fitted(now: Pipeline, batches_per_s: float) -> float | None:
+    """Cores that the run can use.
+
+    obtained = measured rate x CPU seconds of a batch, in worker and training process. The run has at least these
+    cores; where it is starved and its fetches queue for a core, it has no more.
+    """
+    if now.cores is None:
+        return None
+    obtained = batches_per_s * (now.worker_cpu_s + now.main_cpu_s)
+    # A fetch that is mostly blocked leaves its core idle, however long it queued for its few CPU moments.
+    queued_s = now.runqueue_part * now.fetch_cpu_s / max(1.0 - now.runqueue_part, _LEAST_S)
+    crowded = queued_s >= MATERIAL_SHARE * (now.fetch_s + queued_s) and now.runqueue_part >= SATURATED_RUNQUEUE
+    return obtained if now.starved and crowded else max(now.cores, obtained)
+
+
+def _efficiency_fitted(now: Pipeline, batches_per_s: float) -> float:
+    """Measured rate / modelled supply, in a starved run; otherwise at least 1.
+
+    A training that does not wait shows only that the supply is at least the measured rate. A short wait beside ample
+    supply is hand-over and unevenness: it does not measure the supply either.
+    """
+    limits = now.limits()
+    supply = min(rate for name, rate in limits.items() if name != "training")
+    ample = supply > limits["training"] and now.wait_s < MATERIAL_SHARE * now.total_s
+    reached = batches_per_s / supply
+    return reached if now.starved and not ample else max(reached, 1.0)
+
+
+# A change: one function a term.
+
+
+def _helper_cpu_after(now: Pipeline, change: Change) -> float:
+    """CPU seconds of a worker's other threads = (worker's - fetching thread's) x factor; 0 when they are removed."""
+    if change.worker_threads_removed:
+        return 0.0
+    factor = change.fetch_cpu_factor if change.helper_cpu_factor is None else change.helper_cpu_factor
+    return (now.worker_cpu_s - now.fetch_cpu_s) * factor
+
+
+def _main_runqueue_after(now: Pipeline, worker_cpu_s: float) -> float:
+    """Wait of the training thread for a core = the wait now x workers' CPU seconds after / now, and no longer."""
+    return now.main_runqueue_s * min(worker_cpu_s / now.worker_cpu_s, 1.0) if now.worker_cpu_s > 0 else 0.0
+
+
+def _kept_of_step(now: Pipeline, main_runqueue_s: float) -> float:
+    """Part of step and hand-over that is left = 1 - (wait for a core now - after) / (step + hand-over)."""
+    return 1.0 - min((now.main_runqueue_s - main_runqueue_s) / (now.step_s + now.handover_s), 1.0)
+
+
+def _worker_busy_delay_after(now: Pipeline, workers: int, worker_cpu_s: float) -> float:
+    """Delay by busy workers = the delay now x CPU seconds of one worker after / now, and no longer."""
+    after = worker_cpu_s / max(workers, 1)
+    before = now.worker_cpu_s / max(now.num_workers, 1)
+    return now.worker_busy_delay_s * min(after / (before or 1.0), 1.0)
+
+
+def _wait_after(now: Pipeline, workers: int, fetch_s: float) -> float:
+    """Wait for a batch: without workers the wait now - (fetch now - fetch after), 0 once workers fetch.
+
+    With workers the limits give the rate, and the wait stays as measured.
+    """
+    if now.num_workers > 0:
+        return now.wait_s
+    return 0.0 if workers else max(now.wait_s - (now.fetch_s - fetch_s), 0.0)
+
+
+def _efficiency_after(now: Pipeline, change: Change) -> float:
+    """Efficiency x throughput factor, at most 1; an efficiency of 1 or more cannot gain."""
+    return min(now.efficiency * change.throughput_factor, 1.0) if now.efficiency < 1.0 else now.efficiency

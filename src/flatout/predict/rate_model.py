@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.pipeline import Change, Pipeline
@@ -33,13 +34,13 @@ _UNSEEN_EFFICIENCY_ERROR = 0.25  # of how far the formulas missed the measured s
 # Use by other processes that changes what a run on few cores gets; the recording itself stays far below.
 _NEIGHBOURS_CORES = 0.25
 
-# Taking over two tensors from an idle worker through shared memory: mapping them copies nothing, whatever their size.
+# Receiving two tensors from an idle worker through shared memory: mapping them copies nothing, whatever their size.
 HANDED_OUT_S = 0.3e-3
 # What one core copies through a pipe and unpickles: arrays and lists that are no tensors.
-PIPE_BPS = 5e8
+PIPE_BYTES_PER_S = 5e8
 
-# What waits on something else than the training's own step and cannot be prepared ahead.
-GAP_ACCOUNTS = ("validation", "checkpoint", "epoch_boundary")
+# Accounts between steps: workers cannot prepare this time ahead.
+BETWEEN_STEPS_ACCOUNTS = ("validation", "checkpoint", "epoch_boundary")
 # Blocked groups in which one worker waits for another.
 LOCK_GROUPS = ("lock",)
 
@@ -54,6 +55,10 @@ class RateModel:
     batches: int
     assumptions: tuple[str, ...]
 
+    @cached_property
+    def _resampled_sps(self) -> tuple[float, ...]:
+        return tuple(pipeline.rate_sps() for pipeline in self.resampled)
+
     def factor(self, change: Change) -> float:
         """Predicted throughput after the change over throughput now."""
         return self.now.changed(change).rate_sps() / self.now.rate_sps()
@@ -66,8 +71,9 @@ class RateModel:
         """Predict a change; ``least`` and ``most`` bound a remedy whose own effect is not known exactly."""
         predicted = self.factor(change)
         low, high = predicted, predicted
-        for bound in (change, least or change, most or change):
-            factors = [pipeline.changed(bound).rate_sps() / pipeline.rate_sps() for pipeline in self.resampled]
+        for bound in dict.fromkeys((change, least or change, most or change)):
+            pairs = zip(self.resampled, self._resampled_sps, strict=True)
+            factors = [pipeline.changed(bound).rate_sps() / rate_sps for pipeline, rate_sps in pairs]
             centre = self.factor(bound)
             spread = self._spread(centre, bound)
             low = min(low, centre * math.exp(-spread), *_inner(factors))
@@ -96,134 +102,163 @@ def _inner(factors: list[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def fit(view: MeasuredRun) -> RateModel | None:
+def fit(run: MeasuredRun) -> RateModel | None:
     """Fit the model to a run; None when the window holds no step."""
-    batches = view.loading.batches if view.loading else view.ledger.steps.count
-    if batches < 1 or view.ledger.window_s <= 0:
+    batches = run.loading.delivery.batches if run.loading else run.ledger.steps.count
+    if batches < 1 or run.ledger.window_s <= 0:
         return None
-    means, assumptions = _pipeline(view, batches)
-    resampled = tuple(pipeline.calibrated() for pipeline in _resample(view, means))
+    means, assumptions = _pipeline(run, batches)
+    resampled = tuple(pipeline.calibrated() for pipeline in _resample(run, means))
     undisturbed = None
-    others = view.usage.other_cores
+    others = run.usage.other_cores
     if others is not None and others >= _NEIGHBOURS_CORES:
         assumptions = (*assumptions, f"other processes go on using {others:.2g} cores")
-        undisturbed = replace(means, cores=view.cores, core_share=1.0, runqueue_part=0.0).calibrated()
+        undisturbed = replace(means, cores=run.cores, core_share=1.0, runqueue_part=0.0).calibrated()
     return RateModel(means.calibrated(), resampled, undisturbed, batches, assumptions)
 
 
-def _pipeline(view: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
+def _pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
     """Mean costs of a batch, with the sentences that say what was assumed."""
-    loading, assumptions = view.loading, []
-    total_s = view.ledger.window_s / batches
-    gap_s = view.seconds(*GAP_ACCOUNTS) / batches
-    # Where samples could not be counted, every batch counts as one: gains are ratios.
-    samples = ((loading.samples if loading else view.ledger.steps.samples) or batches) / batches
-    if loading is None:
-        return Pipeline(num_workers=0, samples=samples, total_s=total_s, wait_s=0.0, gap_s=gap_s), ()
+    total_s = run.ledger.window_s / batches
+    between_steps_s = run.seconds(*BETWEEN_STEPS_ACCOUNTS) / batches
+    samples = _samples(run, batches)
+    loader = run.loading
+    if loader is None:
+        alone = Pipeline(num_workers=0, samples=samples, total_s=total_s, wait_s=0.0, between_steps_s=between_steps_s)
+        return alone, ()
     # What draws the order of a pass is done in its first wait, and no worker can do it meanwhile.
-    wait_s = view.seconds("batch_wait") / batches - loading.sampling_s / batches
-    gap_s += loading.sampling_s / batches
-    fetch_s = _mean(loading.fetch_s)
-    cpu_s, blocked_s = _mean(loading.fetch_cpu_s), _mean(loading.fetch_blocked_s)
-    runqueue_s = _mean(loading.fetch_runqueue_s)
-    runqueue_part = runqueue_s / (cpu_s + runqueue_s) if cpu_s + runqueue_s > 0 else 0.0
-    if loading.fetch_cpu_s is None:
-        # Calling the whole fetch CPU time is the assumption that promises least from more workers.
-        cpu_s, blocked_s = fetch_s, 0.0
-        assumptions.append("a fetch is taken to be all CPU time")
-    process_s = max(_mean(loading.fetch_process_cpu_s), cpu_s)
-    workers = loading.num_workers
-    main_s, assumed = _main_cpu_s(view, total_s - wait_s - gap_s, cpu_s, total_s)
-    if assumed:
-        assumptions.append(assumed)
-    cores, core_share = view.cores, 1.0
-    if cores is None:
-        assumptions.append("the usable cores are not known")
-    else:
-        cores = min(cores, _cores_beside(view, cores, 1 + max(workers, 1)))
-        if view.usage.other_cores is not None and workers < cores:
-            # Fewer threads than cores do not wait for each other: the delay is the neighbours', counted already.
-            core_share, runqueue_part = 1.0 - runqueue_part, 0.0
-    handover_s = min(_mean(loading.deserialize_s), wait_s) if workers else 0.0
-    lock_s = blocked_s * sum(loading.blocked_groups.get(group, 0.0) for group in LOCK_GROUPS)
+    sampling_s = loader.delivery.sampling_s / batches
+    wait_s = run.seconds("batch_wait") / batches - sampling_s
+    between_steps_s += sampling_s
+    workers = loader.settings.num_workers
+    cpu_s, blocked_s, assumed_fetch = _fetch_s(loader)
+    main_cpu_s, assumed_main = _main_cpu_s(run, total_s - wait_s - between_steps_s, cpu_s, total_s)
+    cores, core_share, runqueue_part = _share_of_cores(run, loader)
+    handover_s = min(mean_s(loader.delivery.deserialize_s), wait_s) if workers else 0.0
     pipeline = Pipeline(
         num_workers=workers,
         samples=samples,
         total_s=total_s,
         wait_s=wait_s,
-        gap_s=gap_s,
+        between_steps_s=between_steps_s,
         handover_s=handover_s,
-        answer_s=max(handover_s - own_handover_s(loading), 0.0),
+        worker_busy_delay_s=max(handover_s - own_handover_s(loader), 0.0),
         fetch_cpu_s=cpu_s,
         fetch_blocked_s=blocked_s,
         core_share=core_share,
         runqueue_part=runqueue_part,
-        worker_cpu_s=process_s + (_mean(loading.serialize_s) if workers else 0.0),
-        main_cpu_s=main_s,
-        queue_s=_queue_s(view, total_s) if workers else 0.0,
+        worker_cpu_s=_worker_cpu_s(loader, cpu_s),
+        main_cpu_s=main_cpu_s,
+        main_runqueue_s=_main_runqueue_s(run, total_s) if workers else 0.0,
         cores=cores,
-        locked=workers > 1 and lock_s > DOMINANT_SHARE * max(fetch_s, cpu_s + blocked_s),
+        locked=_is_locked(loader, cpu_s, blocked_s),
     )
-    return pipeline, tuple(assumptions)
+    assumed_cores = "the usable cores are not known" if cores is None else None
+    return pipeline, tuple(text for text in (assumed_fetch, assumed_main, assumed_cores) if text)
 
 
-def own_handover_s(loading: LoaderStats) -> float:
+def _samples(run: MeasuredRun, batches: int) -> float:
+    """Samples of a batch. Where they could not be counted, every batch counts as one: gains are ratios."""
+    counted = run.loading.delivery.samples if run.loading else run.ledger.steps.samples
+    return (counted or batches) / batches
+
+
+def _fetch_s(loader: LoaderStats) -> tuple[float, float, str | None]:
+    """Seconds of a fetch on a core and blocked; a sentence when they are assumed.
+
+    Without counters, calling the whole fetch CPU time is the assumption that promises least from more workers.
+    """
+    if loader.fetch.cpu_s is None:
+        return mean_s(loader.fetch.wall_s), 0.0, "a fetch is taken to be all CPU time"
+    return mean_s(loader.fetch.cpu_s), mean_s(loader.fetch.blocked_s), None
+
+
+def _worker_cpu_s(loader: LoaderStats, fetch_cpu_s: float) -> float:
+    """CPU seconds of a batch in its worker = max(all threads, fetching thread) + serializing."""
+    process_s = max(mean_s(loader.fetch.process_cpu_s), fetch_cpu_s)
+    return process_s + (mean_s(loader.delivery.serialize_s) if loader.settings.num_workers else 0.0)
+
+
+def _share_of_cores(run: MeasuredRun, loader: LoaderStats) -> tuple[float | None, float, float]:
+    """Cores that other processes leave, a ready fetch's share of one, and run-queue / (on-CPU + run-queue).
+
+    Fewer threads than cores do not wait for each other: then the delay is the neighbours', and makes the share.
+    """
+    cpu_s, runqueue_s = mean_s(loader.fetch.cpu_s), mean_s(loader.fetch.runqueue_s)
+    runqueue_part = runqueue_s / (cpu_s + runqueue_s) if cpu_s + runqueue_s > 0 else 0.0
+    if run.cores is None:
+        return None, 1.0, runqueue_part
+    workers = loader.settings.num_workers
+    cores = min(run.cores, _cores_beside(run, run.cores, 1 + max(workers, 1)))
+    if run.usage.other_cores is not None and workers < cores:
+        return cores, 1.0 - runqueue_part, 0.0
+    return cores, 1.0, runqueue_part
+
+
+def _is_locked(loader: LoaderStats, cpu_s: float, blocked_s: float) -> bool:
+    """Whether waiting for a lock is more than half of max(wall, CPU + blocked) of a fetch, beside other workers."""
+    lock_s = blocked_s * sum(loader.functions.blocked_groups.get(group, 0.0) for group in LOCK_GROUPS)
+    fetch_s = max(mean_s(loader.fetch.wall_s), cpu_s + blocked_s)
+    return loader.settings.num_workers > 1 and lock_s > DOMINANT_SHARE * fetch_s
+
+
+def own_handover_s(loader: LoaderStats) -> float:
     """Seconds that taking over a batch takes when its worker has nothing else to do."""
-    return HANDED_OUT_S + loading.pickled_bytes / PIPE_BPS
+    return HANDED_OUT_S + loader.delivery.pickled_bytes / PIPE_BYTES_PER_S
 
 
-def _cores_beside(view: MeasuredRun, cores: float, threads: int) -> float:
+def _cores_beside(run: MeasuredRun, cores: float, threads: int) -> float:
     """Cores that other processes leave to a run of so many threads: the idle ones, but at least a fair part."""
-    others, online = view.usage.other_cores, view.usage.online_cores
+    others, online = run.usage.other_cores, run.usage.online_cores
     if others is None or online is None:
         return cores
     return max(online - others, online * threads / (threads + others))
 
 
-def _main_cpu_s(view: MeasuredRun, busy_s: float, fetch_cpu_s: float, total_s: float) -> tuple[float, str | None]:
+def _main_cpu_s(run: MeasuredRun, step_s: float, fetch_cpu_s: float, total_s: float) -> tuple[float, str | None]:
     """CPU seconds of the training process for a batch, fetching left out; a sentence when it is assumed."""
-    loading = view.loading
-    fetching_s = fetch_cpu_s if loading and loading.num_workers == 0 else 0.0
-    if view.usage.main_cores is not None:
-        return max(view.usage.main_cores * total_s - fetching_s, 0.0), None
+    loader = run.loading
+    fetching_s = fetch_cpu_s if loader and loader.settings.num_workers == 0 else 0.0
+    if run.usage.main_cores is not None:
+        return max(run.usage.main_cores * total_s - fetching_s, 0.0), None
     threads = 1.0
-    if not view.uses_gpu:
-        threads = float(view.process.threads or 1)
-        if view.cores is not None:
-            threads = min(threads, max(view.cores, 1.0))
-    return threads * max(busy_s, 0.0), "the training process is taken to keep its threads busy while it computes"
+    if not run.uses_gpu:
+        threads = float(run.process.threads or 1)
+        if run.cores is not None:
+            threads = min(threads, max(run.cores, 1.0))
+    return threads * max(step_s, 0.0), "the training process is taken to keep its threads busy while it computes"
 
 
-def _queue_s(view: MeasuredRun, total_s: float) -> float:
+def _main_runqueue_s(run: MeasuredRun, total_s: float) -> float:
     """Seconds of a step in which its thread waits for a core that the workers have; other processes' part left out."""
-    share = view.usage.main_runqueue_share
-    if share is None or not view.cores:
+    share = run.usage.main_runqueue_share
+    if share is None or not run.cores:
         return 0.0
-    others = view.usage.other_cores or 0.0
-    return share * total_s * max(1.0 - others / view.cores, 0.0)
+    others = run.usage.other_cores or 0.0
+    return share * total_s * max(1.0 - others / run.cores, 0.0)
 
 
-def _resample(view: MeasuredRun, means: Pipeline) -> list[Pipeline]:
-    """Block-bootstrapped versions of ``means``: batches' costs and steps' times are drawn apart."""
-    loading = view.loading
-    if loading is None:
+def _resample(run: MeasuredRun, means: Pipeline) -> list[Pipeline]:
+    """Block-bootstrapped versions of ``means``: costs of batches and times of steps are drawn independently."""
+    loader = run.loading
+    if loader is None:
         return [means]
     random = np.random.default_rng(SEED)
-    fetch = [_blocks(array) for array in (loading.fetch_cpu_s, loading.fetch_blocked_s)]
-    step = [_blocks(array) for array in (loading.wait_s, loading.step_s)]
+    fetch = [_blocks(array) for array in (loader.fetch.cpu_s, loader.fetch.blocked_s)]
+    step = [_blocks(array) for array in (loader.delivery.wait_s, loader.delivery.whole_step_s)]
     drawn = []
     for _ in range(RESAMPLES):
         cpu, blocked = _draw(random, fetch)
         wait, total = _draw(random, step)
-        total_s = means.gap_s + (means.total_s - means.gap_s) * total
-        wait_s = min(means.wait_s * wait, total_s - means.gap_s)
+        total_s = means.between_steps_s + (means.total_s - means.between_steps_s) * total
+        wait_s = min(means.wait_s * wait, total_s - means.between_steps_s)
         drawn.append(
             replace(
                 means,
                 total_s=total_s,
                 wait_s=wait_s,
                 handover_s=min(means.handover_s, wait_s),
-                answer_s=min(means.answer_s, wait_s),
+                worker_busy_delay_s=min(means.worker_busy_delay_s, wait_s),
                 fetch_cpu_s=means.fetch_cpu_s * cpu,
                 fetch_blocked_s=means.fetch_blocked_s * blocked,
                 worker_cpu_s=means.worker_cpu_s * cpu,
@@ -251,7 +286,3 @@ def _draw(random: np.random.Generator, arrays: list[NDArray[np.float64] | None])
         index = draws.setdefault(len(array), random.integers(0, len(array), len(array)))
         means.append(float(array[index].mean()))
     return means
-
-
-def _mean(values: NDArray[np.float64] | None) -> float:
-    return float(np.mean(values)) if values is not None and len(values) else 0.0

@@ -26,21 +26,21 @@ _NEVER = float("inf")
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What was measured, in seconds. The arrays have one entry a batch, in the order of time, and equal lengths."""
+    """Measured seconds. The arrays have one entry a batch, in order of time, and equal lengths."""
 
     fetch_cpu_s: Seconds
     fetch_blocked_s: Seconds
     step_cpu_s: float  # the training thread on a core, a step
     step_other_s: float = 0.0  # and not on one: the device, or anything else that it waits for
     handover_s: float = 0.0  # taking over a batch from a worker that has nothing else to do
-    answer_s: float = 0.0  # and what is added while its worker computes
+    worker_busy_delay_s: float = 0.0  # added while its worker computes
     epoch_s: float = 0.0  # at the beginning of each epoch: sampling, building lists
     worker_start_s: float = 0.0  # until a new worker is ready
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the loader is set, and what it runs on."""
+    """Settings of the loader, and the cores that it runs on."""
 
     num_workers: int
     prefetch_factor: int = 2
@@ -53,7 +53,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulated run did."""
+    """Result of a simulation."""
 
     batches: int
     seconds: float
@@ -61,7 +61,7 @@ class Simulated:
     mean_ready: float  # batches that were made and not taken, when one was asked for
 
     @property
-    def rate_bps(self) -> float:
+    def batches_per_s(self) -> float:
         """Batches a second."""
         return self.batches / self.seconds if self.seconds > 0 else _NEVER
 
@@ -88,6 +88,21 @@ def simulate(costs: Costs, settings: Settings, steps: int, seed: int = 0) -> Sim
     return _Run(costs, settings, cpu.tolist(), blocked.tolist()).to_end()
 
 
+def least_seconds(costs: Costs, settings: Settings, steps: int, seed: int = 0) -> float:
+    """Lower bound of the simulated seconds: max(fetching / workers, steps x (hand-over + step)).
+
+    Args:
+        costs: as for ``simulate``.
+        settings: at least one worker.
+        steps: how many.
+        seed: draws the same batches.
+    """
+    rows = _draw(len(costs.fetch_cpu_s), steps, seed, settings.num_workers)
+    fetching_s = float(costs.fetch_cpu_s[rows].sum() + costs.fetch_blocked_s[rows].sum())
+    step_s = costs.handover_s + costs.step_cpu_s + costs.step_other_s
+    return max(fetching_s / settings.num_workers, steps * step_s)
+
+
 def _draw(count: int, steps: int, seed: int, workers: int) -> NDArray[np.int64]:
     """Rows of blocks of consecutive batches, each of which stays with the worker whose turn it was."""
     turn = workers if count >= workers else 1
@@ -111,10 +126,11 @@ class _Run:
 
     def __init__(self, costs: Costs, settings: Settings, cpu: list[float], blocked: list[float]) -> None:
         self.costs, self.settings, self.cpu, self.blocked = costs, settings, cpu, blocked
+        self.in_order, self.one_lock = settings.in_order, settings.one_lock
         self.now = self.virtual = self.lock_free = 0.0
-        self.ready = 0  # threads that want a core
-        self.on_core: list[tuple[float, int, int, int]] = []  # virtual end, order, kind, worker
-        self.timed: list[tuple[float, int, int, int]] = []  # end, order, kind, worker
+        # Threads that want a core, and threads that wait for a time: (virtual or real end, order, kind, worker).
+        self.on_core: list[tuple[float, int, int, int]] = []
+        self.timed: list[tuple[float, int, int, int]] = []
         self.order = 0
         self.given: list[deque[int]] = [deque() for _ in range(settings.num_workers)]
         self.fetching: list[int] = [-1] * settings.num_workers
@@ -128,41 +144,41 @@ class _Run:
     def to_end(self) -> Simulated:
         """Process events until every batch was trained with."""
         self._begin_epoch(first=True)
-        total = len(self.cpu)
+        # This loop takes most of a diagnosis of a starved run: names that it needs at each event are local.
+        on_core, timed, cores, total = self.on_core, self.timed, self.settings.cores, len(self.cpu)
+        step_other_s = self.costs.step_other_s
         while self.taken < total or not self.waiting:
-            on_core, timed = self.on_core, self.timed
-            speed = min(1.0, self.settings.cores / self.ready) if self.ready else 1.0
+            speed = 1.0 if len(on_core) <= cores else cores / len(on_core)
             core_end = self.now + (on_core[0][0] - self.virtual) / speed if on_core else _NEVER
-            timed_end = timed[0][0] if timed else _NEVER
-            if core_end <= timed_end:
-                self.virtual, self.now = on_core[0][0], core_end
-                _, _, kind, worker = heappop(on_core)
-                self.ready -= 1
+            if not timed or core_end <= timed[0][0]:
+                self.now = core_end
+                self.virtual, _, kind, worker = heappop(on_core)
             else:
-                self.virtual += (timed_end - self.now) * speed
-                self.now = timed_end
-                _, _, kind, worker = heappop(timed)
-            self._ended(kind, worker)
+                end, _, kind, worker = heappop(timed)
+                self.virtual += (end - self.now) * speed
+                self.now = end
+            if kind == _STEPPED and step_other_s > 0:
+                self._wait(step_other_s, _RETURNED, worker)
+            elif kind == _FETCHED:
+                self._fetched(worker)
+            elif kind == _WAITED:
+                self.computing[worker] = True
+                self._compute(self.cpu[self.fetching[worker]], _FETCHED, worker)
+            elif kind == _STARTED:
+                self._fetch(worker)
+            elif self.taken == self.epoch_end and self.taken < total:
+                self._begin_epoch(first=False)
+            else:
+                self._ask()
         return Simulated(total, self.now, self.waited, self.ready_seen / total)
 
-    def _ended(self, kind: int, worker: int) -> None:
-        if kind == _WAITED:
-            self.computing[worker] = True
-            self._compute(self.cpu[self.fetching[worker]], _FETCHED, worker)
-        elif kind == _FETCHED:
-            self.maker[self.fetching[worker]] = worker
-            self.fetching[worker], self.computing[worker] = -1, False
-            self._fetch(worker)
-            if self.waiting:
-                self._take()
-        elif kind == _STARTED:
-            self._fetch(worker)
-        elif kind == _STEPPED and self.costs.step_other_s > 0:
-            self._wait(self.costs.step_other_s, _RETURNED)
-        elif self.taken == self.epoch_end and self.taken < len(self.cpu):
-            self._begin_epoch(first=False)
-        else:
-            self._ask()
+    def _fetched(self, worker: int) -> None:
+        """A batch is made: its worker begins the next one, and the training may have waited for it."""
+        self.maker[self.fetching[worker]] = worker
+        self.fetching[worker], self.computing[worker] = -1, False
+        self._fetch(worker)
+        if self.waiting:
+            self._take()
 
     def _begin_epoch(self, first: bool) -> None:
         """Hand out the first batches; new workers are ready later."""
@@ -171,7 +187,8 @@ class _Run:
         self.epoch_end = min(self.next + (settings.epoch_batches or len(self.cpu)), len(self.cpu))
         new = not first and not settings.persistent_workers
         for number in range(min(settings.num_workers * settings.prefetch_factor, self.epoch_end - self.next)):
-            self._give(number % settings.num_workers)
+            self.given[number % settings.num_workers].append(self.next)
+            self.next += 1
         for worker in range(settings.num_workers):
             if new:
                 self._wait(self.costs.worker_start_s, _STARTED, worker)
@@ -179,18 +196,13 @@ class _Run:
                 self._fetch(worker)
         self._ask()
 
-    def _give(self, worker: int) -> None:
-        if self.next < self.epoch_end:
-            self.given[worker].append(self.next)
-            self.next += 1
-
     def _fetch(self, worker: int) -> None:
         """Begin the worker's next batch, if it has one and is free."""
         if self.fetching[worker] >= 0 or not self.given[worker]:
             return
         batch = self.fetching[worker] = self.given[worker].popleft()
         blocked = self.blocked[batch]
-        if self.settings.one_lock and blocked > 0:
+        if self.one_lock and blocked > 0:
             self.lock_free = max(self.lock_free, self.now) + blocked
             blocked = self.lock_free - self.now
         if blocked > 0:
@@ -207,8 +219,8 @@ class _Run:
             self._take()
 
     def _take(self) -> None:
-        """Take the batch that is wanted, if it is there, and compute."""
-        batch = self.taken if self.settings.in_order else next(iter(self.maker), -1)
+        """Take the next batch if it is ready, and compute."""
+        batch = self.taken if self.in_order else next(iter(self.maker), -1)
         worker = self.maker.pop(batch, None)
         if worker is None:
             return
@@ -216,17 +228,18 @@ class _Run:
         self.waited += self.now - self.asked_at
         self.taken += 1
         # In order the next worker in turn is given the next batch, else the one that is done.
-        self._give(worker)
-        self._fetch(worker)
-        handover_s = self.costs.handover_s + (self.costs.answer_s if self.computing[worker] else 0.0)
+        if self.next < self.epoch_end:
+            self.given[worker].append(self.next)
+            self.next += 1
+            self._fetch(worker)
+        handover_s = self.costs.handover_s + (self.costs.worker_busy_delay_s if self.computing[worker] else 0.0)
         self.waited += handover_s
         self._compute(handover_s + self.costs.step_cpu_s, _STEPPED, -1)
 
     def _compute(self, seconds: float, kind: int, worker: int) -> None:
         self.order += 1
-        self.ready += 1
         heappush(self.on_core, (self.virtual + seconds, self.order, kind, worker))
 
-    def _wait(self, seconds: float, kind: int, worker: int = -1) -> None:
+    def _wait(self, seconds: float, kind: int, worker: int) -> None:
         self.order += 1
         heappush(self.timed, (self.now + seconds, self.order, kind, worker))

@@ -46,7 +46,7 @@ class StepMemory:
         base_bytes: at batch size 0: weights, gradients, the optimizer's state.
         slope_bytes: for each sample.
         least_bytes: that the optimizer's step takes, whatever the batch.
-        measured: whether two batch sizes were tracked; with one, kinds tell what grows.
+        measured: whether two batch sizes were tracked; with one, the kinds of tensors show what grows.
     """
 
     base_bytes: float

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.rate_model import RateModel, own_handover_s
-from flatout.predict.simulation import Costs, Settings, simulate
+from flatout.predict.simulation import Costs, Settings, least_seconds, simulate
 from flatout.results import Gain
 
 STEPS = 1000
@@ -19,6 +19,7 @@ SEEDS = 8  # each draws the recorded batches anew, in blocks: a block bootstrap 
 # Of the logarithm of the gain, beside what the model of means has for assumptions and few batches.
 _MODEL_ERROR = 0.10
 _MISFIT_ERROR = 0.25  # of how far the simulation of the run as it is misses the measured rate
+_LEAST_S = 1e-9  # keeps divisions defined
 # Work on parameters costs the same at any batch size.
 _FIXED_ACCOUNTS = ("optimizer", "collective", "logging", "checkpoint")
 
@@ -48,23 +49,24 @@ class WhatIf:
     """Simulations of one measured run.
 
     Args:
-        view: the run; its loader's fetches have the kernel's counters.
+        run: the run; its loader's fetches have the kernel's counters.
         model: fitted to it.
 
     Raises:
         ValueError: there is no loader, or its fetches were not counted.
     """
 
-    def __init__(self, view: MeasuredRun, model: RateModel) -> None:
-        loading = view.loading
-        if loading is None or loading.fetch_cpu_s is None or loading.fetch_blocked_s is None:
+    def __init__(self, run: MeasuredRun, model: RateModel) -> None:
+        loader = run.loading
+        if loader is None or loader.fetch.cpu_s is None or loader.fetch.blocked_s is None:
             raise ValueError("the fetches of this run were not counted: nothing can be simulated")
-        self._model, self._loading, self._now = model, loading, model.now
+        self._model, self._loader, self._now = model, loader, model.now
         now = model.now
-        self._fixed_s = min(view.seconds(*_FIXED_ACCOUNTS) / model.batches, now.busy_s)
+        self._fixed_s = min(run.seconds(*_FIXED_ACCOUNTS) / model.batches, now.step_s)
         helpers_s = max(now.worker_cpu_s - now.fetch_cpu_s, 0.0) if now.num_workers else 0.0
-        self._cpu_s = loading.fetch_cpu_s + helpers_s
-        self._blocked_s = loading.fetch_blocked_s
+        self._cpu_s = loader.fetch.cpu_s + helpers_s
+        self._blocked_s = loader.fetch.blocked_s
+        self._simulated: dict[tuple[Wanted, int, bool], float] = {}
         self._as_it_is = self._rate(Wanted())
 
     @property
@@ -91,35 +93,60 @@ class WhatIf:
         """Predicted samples/s."""
         return self._now.rate_sps() * self._rate(wanted) / self._as_it_is
 
+    def bound(self, wanted: Wanted) -> float:
+        """Samples/s that ``rate`` cannot exceed, without a simulation.
+
+        Args:
+            wanted: with at least one worker.
+        """
+        costs, settings, factor = self._inputs(wanted, grows=True)
+        step_s = least_seconds(costs, settings, STEPS) / STEPS
+        return self._now.rate_sps() * self._with_gaps(step_s, factor) / self._as_it_is
+
     def _rate(self, wanted: Wanted, seed: int = 0, grows: bool = True) -> float:
-        """Simulated samples/s, what does not overlap with loading included."""
-        now, loading = self._now, self._loading
-        workers = loading.num_workers if wanted.num_workers is None else wanted.num_workers
-        factor = wanted.batch_size / loading.batch_size if wanted.batch_size and loading.batch_size else 1.0
-        busy_s = self._fixed_s + (now.busy_s - now.queue_s - self._fixed_s) * (factor if grows else 1.0)
-        main_cpu_s = min(now.main_cpu_s * busy_s / now.busy_s, busy_s)
-        own_s = min(own_handover_s(loading), now.handover_s) if now.num_workers else own_handover_s(loading)
+        """Simulated samples/s over wall time; each combination is simulated once."""
+        key = (wanted, seed, grows)
+        if key not in self._simulated:
+            self._simulated[key] = self._simulate(*key)
+        return self._simulated[key]
+
+    def _simulate(self, wanted: Wanted, seed: int, grows: bool) -> float:
+        costs, settings, factor = self._inputs(wanted, grows)
+        return self._with_gaps(1.0 / simulate(costs, settings, STEPS, seed).batches_per_s, factor)
+
+    def _with_gaps(self, step_s: float, factor: float) -> float:
+        """Samples/s of batches ``factor`` times as large, time between steps included."""
+        return self._now.samples * factor / max(step_s + self._now.between_steps_s * factor, _LEAST_S)
+
+    def _inputs(self, wanted: Wanted, grows: bool) -> tuple[Costs, Settings, float]:
+        """Costs and settings to simulate, and the factor on the batch size."""
+        now, loader = self._now, self._loader
+        workers = loader.settings.num_workers if wanted.num_workers is None else wanted.num_workers
+        size = loader.settings.batch_size
+        factor = wanted.batch_size / size if wanted.batch_size and size else 1.0
+        step_s = self._fixed_s + (now.step_s - now.main_runqueue_s - self._fixed_s) * (factor if grows else 1.0)
+        main_cpu_s = min(now.main_cpu_s * step_s / now.step_s, step_s)
+        own_s = min(own_handover_s(loader), now.handover_s) if now.num_workers else own_handover_s(loader)
         costs = Costs(
             fetch_cpu_s=_batched(self._cpu_s, factor),
             fetch_blocked_s=_batched(self._blocked_s, factor) * wanted.blocked_factor,
             step_cpu_s=main_cpu_s,
-            step_other_s=max(busy_s - main_cpu_s, 0.0),
+            step_other_s=max(step_s - main_cpu_s, 0.0),
             handover_s=own_s if workers else 0.0,
-            answer_s=now.answer_s if workers else 0.0,
+            worker_busy_delay_s=now.worker_busy_delay_s if workers else 0.0,
         )
         settings = Settings(
             num_workers=workers,
-            prefetch_factor=wanted.prefetch_factor or loading.prefetch_factor or 2,
-            in_order=loading.in_order if wanted.in_order is None else wanted.in_order,
+            prefetch_factor=wanted.prefetch_factor or loader.settings.prefetch_factor or 2,
+            in_order=loader.settings.in_order if wanted.in_order is None else wanted.in_order,
             cores=(wanted.cores or now.cores or float("inf")) * now.core_share,
             one_lock=now.locked,
         )
-        step_s = 1.0 / simulate(costs, settings, STEPS, seed).rate_bps
-        return now.samples * factor / (step_s + now.gap_s * factor)
+        return costs, settings, factor
 
 
 def _batched(values: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
-    """Costs of larger batches: sums of consecutive ones, so that what is uneven evens out as it would."""
+    """Costs of larger batches: sums of consecutive ones, so that unevenness averages out as in reality."""
     whole = round(factor)
     if whole > 1 and abs(factor - whole) < 1e-9 and len(values) >= 2 * whole:
         count = len(values) // whole

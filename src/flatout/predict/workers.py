@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from flatout.measure.measured_run import MeasuredRun
-from flatout.predict.pipeline import EVEN, Change
+from flatout.predict.pipeline import NO_UNEVENNESS, Change
 from flatout.predict.rate_model import RateModel
 
 # Storage latency is known only at the concurrency that was measured: further than this it is a guess.
@@ -16,42 +16,48 @@ _EXTRAPOLATION = 4
 _NEARLY = 0.98
 
 
-def most_workers(view: MeasuredRun) -> int:
+def most_workers(run: MeasuredRun) -> int:
     """Largest number considered: bounded by what was measured, the cores, host memory and /dev/shm."""
-    loading = view.loading
-    now = loading.num_workers if loading else 0
-    limit = max(_EXTRAPOLATION * now, math.ceil(2 * view.cores) if view.cores else 2)
-    usage = view.usage
+    loader = run.loading
+    now = loader.settings.num_workers if loader else 0
+    limit = max(_EXTRAPOLATION * now, math.ceil(2 * run.cores) if run.cores else 2)
+    usage = run.usage
     if usage.worker_bytes and usage.available_bytes is not None:
         # Half of the free memory stays free: the page cache that serves the files lives there.
         limit = min(limit, now + int(usage.available_bytes / 2 // usage.worker_bytes))
-    if loading and loading.batch_bytes and usage.shm_free_bytes is not None:
+    if loader and loader.delivery.batch_bytes and usage.shm_free_bytes is not None:
         # Batches wait for the training in /dev/shm: a full one ends the workers with a bus error.
-        limit = min(limit, now + usage.shm_free_bytes // (loading.batch_bytes * (loading.prefetch_factor or 2)))
+        limit = min(
+            limit,
+            now + usage.shm_free_bytes // (loader.delivery.batch_bytes * (loader.settings.prefetch_factor or 2)),
+        )
     return max(limit, now, 1)
 
 
-def enough_workers(view: MeasuredRun, model: RateModel) -> int:
+def enough_workers(run: MeasuredRun, model: RateModel) -> int:
     """Smallest ``num_workers`` that nearly reaches the best predicted rate.
 
     The model's workers' limit is Little's law: batches in flight = rate x time of a fetch.
     """
     rates = {
         workers: model.now.changed(Change(num_workers=workers)).rate_sps()
-        for workers in range(1, most_workers(view) + 1)
+        for workers in range(1, most_workers(run) + 1)
     }
     best = max(rates.values())
     return min(workers for workers, rate in rates.items() if rate >= _NEARLY * best)
 
 
-def enough_prefetch(view: MeasuredRun, model: RateModel, num_workers: int) -> int | None:
+def enough_prefetch(run: MeasuredRun, model: RateModel, num_workers: int) -> int | None:
     """Smallest ``prefetch_factor`` with W x prefetch >= ceil(p99(fetch) / step) + 1; None when not measured.
 
     The step is the one that even batches would allow: the queue has to carry a slow batch at that speed.
     """
-    loading = view.loading
-    if loading is None or num_workers < 1 or len(loading.fetch_s) == 0:
+    loader = run.loading
+    if loader is None or num_workers < 1 or len(loader.fetch.wall_s) == 0:
         return None
-    target_s = model.now.samples / model.now.changed(Change(num_workers=num_workers, supply_factor=EVEN)).rate_sps()
-    batches = math.ceil(float(np.quantile(loading.fetch_s, 0.99)) / target_s) + 1
+    target_s = (
+        model.now.samples
+        / model.now.changed(Change(num_workers=num_workers, throughput_factor=NO_UNEVENNESS)).rate_sps()
+    )
+    batches = math.ceil(float(np.quantile(loader.fetch.wall_s, 0.99)) / target_s) + 1
     return max(2, math.ceil(batches / num_workers))

@@ -4,137 +4,139 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.context import Context
 from flatout.predict.memory_costs import memory_costs
-from flatout.predict.rate_model import fit
-from flatout.remedies import (
-    batches_ahead,
-    bigger_batch,
-    cache_files,
+from flatout.remedies.batch import bigger_batch, gradient_accumulation
+from flatout.remedies.device import (
     channels_last,
-    cheaper_epoch_start,
-    cheaper_transform,
-    checkpoint_less,
-    chunked_reading,
     compile_model,
-    crop_first,
     cudnn_benchmark,
-    even_ranks,
-    faster_collate,
-    faster_decode,
     fewer_blocking_reads,
-    fewer_workers,
     fused_optimizer,
-    gradient_accumulation,
-    in_order,
-    local_copy,
-    log_less,
     mixed_precision,
-    more_quota,
-    num_workers,
+    tf32,
+)
+from flatout.remedies.host import (
+    batches_ahead,
+    cheaper_epoch_start,
+    checkpoint_less,
+    log_less,
+    validate_less,
+    work_to_workers,
+)
+from flatout.remedies.machine import even_ranks, more_quota, pin_memory, train_on_gpu
+from flatout.remedies.plans import bundle
+from flatout.remedies.preparation import cheaper_transform, crop_first, faster_decode
+from flatout.remedies.proposal import Proposal, RemedySpec
+from flatout.remedies.queue import (
+    faster_collate,
+    in_order,
     own_handles,
-    persistent_workers,
-    pin_memory,
     prefetch_factor,
     queue_settings,
     smaller_samples,
-    start_method,
-    tf32,
-    train_on_gpu,
-    validate_less,
-    work_to_workers,
-    worker_threads,
 )
-from flatout.remedies.plans import bundle
-from flatout.remedies.proposal import Context, Proposal, RemedySpec
-from flatout.results import Cause, Remedy, RemedyBundle
+from flatout.remedies.storage import cache_files, chunked_reading, local_copy
+from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
+from flatout.results import Cause, Gain, Remedy, RemedyBundle
 
 REMEDIES: tuple[RemedySpec, ...] = (
-    num_workers.ENTRY,
-    prefetch_factor.ENTRY,
-    queue_settings.ENTRY,
-    persistent_workers.ENTRY,
-    start_method.ENTRY,
-    fewer_workers.ENTRY,
-    worker_threads.ENTRY,
-    local_copy.ENTRY,
-    cache_files.ENTRY,
-    faster_decode.ENTRY,
-    crop_first.ENTRY,
-    cheaper_transform.ENTRY,
-    batches_ahead.ENTRY,
-    work_to_workers.ENTRY,
-    log_less.ENTRY,
-    checkpoint_less.ENTRY,
-    validate_less.ENTRY,
-    fewer_blocking_reads.ENTRY,
-    bigger_batch.ENTRY,
-    gradient_accumulation.ENTRY,
-    mixed_precision.ENTRY,
-    tf32.ENTRY,
-    channels_last.ENTRY,
-    compile_model.ENTRY,
-    fused_optimizer.ENTRY,
-    cudnn_benchmark.ENTRY,
-    in_order.ENTRY,
-    smaller_samples.ENTRY,
-    faster_collate.ENTRY,
-    own_handles.ENTRY,
-    chunked_reading.ENTRY,
-    pin_memory.ENTRY,
-    cheaper_epoch_start.ENTRY,
-    train_on_gpu.ENTRY,
-    more_quota.ENTRY,
-    even_ranks.ENTRY,
+    num_workers,
+    prefetch_factor,
+    queue_settings,
+    persistent_workers,
+    start_method,
+    fewer_workers,
+    worker_threads,
+    local_copy,
+    cache_files,
+    faster_decode,
+    crop_first,
+    cheaper_transform,
+    batches_ahead,
+    work_to_workers,
+    log_less,
+    checkpoint_less,
+    validate_less,
+    fewer_blocking_reads,
+    bigger_batch,
+    gradient_accumulation,
+    mixed_precision,
+    tf32,
+    channels_last,
+    compile_model,
+    fused_optimizer,
+    cudnn_benchmark,
+    in_order,
+    smaller_samples,
+    faster_collate,
+    own_handles,
+    chunked_reading,
+    pin_memory,
+    cheaper_epoch_start,
+    train_on_gpu,
+    more_quota,
+    even_ranks,
 )
 
-# A remedy whose whole interval stays below this gives nothing that a trial could tell from noise.
+# A remedy whose whole interval stays below this gives nothing that a trial could separate from noise.
 _WORTH_SHOWING = 1.0 + NOISE_SHARE
-# One that is predicted to slow the run down is no remedy; rounding may put "no change" just below 1.
+# A predicted slowdown is no remedy; rounding may put "no change" just below 1.
 _NO_HARM = 0.99
 
 
-def propose(view: MeasuredRun, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tuple[RemedyBundle, ...]]:
+def propose(context: Context, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tuple[RemedyBundle, ...]]:
     """Remedies for the causes found, largest predicted gain first, and the plans that they make.
 
     Args:
-        view: the measured run.
+        context: the measured run with its model.
         causes: in rank order. A remedy that answers several is given to the first of them.
     """
-    model = fit(view)
-    if model is None:
+    if context.fitted is None:
         return (), ()
     chosen: list[tuple[Remedy, Proposal]] = []
-    for entry in REMEDIES:
-        for cause in causes:
-            if cause.id not in entry.causes:
-                continue
-            proposal = entry.propose(Context(view, cause, model))
-            if proposal is None or (view.by_recipe and proposal.recipe is None):
-                continue
-            gain = proposal.gain or model.gain(proposal.change, proposal.least, proposal.most)
-            if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
-                assumed = "".join(f"; {assumption}" for assumption in model.assumptions)
-                costs = memory_costs(view, proposal.settings or {})
-                remedy = Remedy(
-                    id=entry.id,
-                    cause=cause.id,
-                    title=proposal.title,
-                    semantic_class=entry.semantic_class,
-                    risk=entry.risk,
-                    gain=gain,
-                    memory_bytes=proposal.memory_bytes,
-                    how=f"flatout train … --set {proposal.recipe}" if view.by_recipe else proposal.how,
-                    basis=proposal.basis + assumed,
-                    settings=dict(proposal.settings or {}),
-                    shm_bytes=costs.shm_bytes,
-                    device_bytes=costs.device_bytes,
-                )
-                chosen.append((remedy, proposal))
-            break
+    for spec in REMEDIES:
+        answer = _first_proposal(context, spec, causes)
+        if answer is None:
+            continue
+        cause, proposal = answer
+        gain = proposal.gain or context.fitted.gain(proposal.change, proposal.least, proposal.most)
+        if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
+            chosen.append((_remedy(context, spec, cause, proposal, gain), proposal))
     chosen.sort(key=lambda pair: -pair[0].gain.predicted)
-    return tuple(remedy for remedy, _ in chosen), bundle(model, chosen)
+    return tuple(remedy for remedy, _ in chosen), bundle(context.fitted, chosen)
 
 
-__all__ = ["REMEDIES", "Case", "Entry", "Proposal", "propose"]
+def _first_proposal(context: Context, spec: RemedySpec, causes: Sequence[Cause]) -> tuple[Cause, Proposal] | None:
+    """The first cause that the remedy answers with a proposal; in a training by recipe, with a key of the recipe."""
+    for cause in causes:
+        proposal = spec.propose(context, cause) if cause.id in spec.causes else None
+        if proposal is not None and (proposal.recipe is not None or not context.run.by_recipe):
+            return cause, proposal
+    return None
+
+
+def _remedy(context: Context, spec: RemedySpec, cause: Cause, proposal: Proposal, gain: Gain) -> Remedy:
+    costs = memory_costs(context.run, proposal.settings or {})
+    assumed = "".join(f"; {assumption}" for assumption in context.model.assumptions)
+    return Remedy(
+        id=spec.id,
+        cause=cause.id,
+        title=proposal.title,
+        semantic_class=spec.semantic_class,
+        risk=spec.risk,
+        gain=gain,
+        memory_bytes=proposal.memory_bytes,
+        how=f"flatout train … --set {proposal.recipe}" if context.run.by_recipe else proposal.how,
+        basis=proposal.basis + assumed,
+        settings=dict(proposal.settings or {}),
+        shm_bytes=costs.shm_bytes,
+        device_bytes=costs.device_bytes,
+        needs_copy=spec.needs_copy,
+        warmup_steps=spec.warmup_steps,
+        warmup_s=spec.warmup_s,
+    )
+
+
+__all__ = ["REMEDIES", "propose"]

@@ -19,7 +19,7 @@ _RISKS = ("low", "medium", "high")
 
 
 def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[RemedyBundle, ...]:
-    """The three plans, those that hold nothing new left out.
+    """The three plans, without those that add nothing to the one before.
 
     Only remedies that can be put into a training are bundled. Their changes are applied to the model together, so that
     two remedies for one cause are not counted twice.

@@ -1,4 +1,4 @@
-"""What a remedy of the catalogue is made of."""
+"""What a remedy of the catalogue is made of, and the decorator that makes one from a function."""
 
 from __future__ import annotations
 
@@ -6,21 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flatout.measure.measured_run import MeasuredRun
+from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import RateModel
 from flatout.results import Cause, Gain
 
 IDENTICAL, NUMERICS, OPTIMISATION, DATA = "identical", "numerics", "optimisation", "data"
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a remedy may look at: the run, the cause that it answers, and the fitted model."""
-
-    view: MeasuredRun
-    cause: Cause
-    model: RateModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +33,46 @@ class Proposal:
     recipe: str | None = None  # the same as ``--set`` of a recipe's key; None: recipes have none for it
 
 
+Propose = Callable[[Context, Cause], Proposal | None]  # None: it does not apply to this run
+
+
 @dataclass(frozen=True)
 class RemedySpec:
-    """One remedy of the catalogue."""
+    """One remedy of the catalogue.
+
+    Attributes:
+        id: fixed for good.
+        causes: ids that it answers.
+        semantic_class: what it changes beside the speed: nothing, numerics, optimisation or data.
+        risk: low, medium or high.
+        propose: a pure function of the context and of the cause to answer.
+        needs_copy: a trial needs a copy of the data set on a local disk.
+        warmup_steps: slow steps at the start of a trial, to be left out of its rate.
+        warmup_s: seconds that these may take.
+    """
 
     id: str
-    causes: tuple[str, ...]  # ids that it answers
+    causes: tuple[str, ...]
     semantic_class: str
-    risk: str  # low | medium | high
-    propose: Callable[[Context], Proposal | None]  # None: it does not apply to this run
+    risk: str
+    propose: Propose
+    needs_copy: bool = False
+    warmup_steps: int = 0
+    warmup_s: float = 0.0
+
+
+def remedy(
+    causes: tuple[str, ...],
+    semantic_class: str,
+    *,
+    risk: str,
+    needs_copy: bool = False,
+    warmup_steps: int = 0,
+    warmup_s: float = 0.0,
+) -> Callable[[Propose], RemedySpec]:
+    """Make a remedy from the function that proposes it; its id is the function's name."""
+
+    def decorate(propose: Propose) -> RemedySpec:
+        return RemedySpec(propose.__name__, causes, semantic_class, risk, propose, needs_copy, warmup_steps, warmup_s)
+
+    return decorate

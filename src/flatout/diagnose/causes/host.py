@@ -2,104 +2,143 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import hottest
+from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.diagnose.evidence import hottest
+from flatout.diagnose.sentences import where
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE
+from flatout.predict.context import Context
 from flatout.predict.fetch_changes import freeing_s
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import fit
-from flatout.results import Cause, Evidence, NotMeasured
+from flatout.results import Cause, Evidence
 from flatout.units import duration, percent
 
-_NO_STEP = "no training step was seen after the first one"
+
+def _works_between_phases(context: Context, found: Cause) -> str:
+    line = where(context.run, "host_other")
+    return f"Code of the training loop outside the model takes {percent(found.share)} of the time{line}."
 
 
-def main_process_work(view: MeasuredRun) -> Cause | NotMeasured | None:
+@cause("training", sentence=_works_between_phases)
+def main_process_work(context: Context) -> Found | Lacks | None:
     """The user's own code between the phases of a step."""
-    return _in_step(view, "main_process_work", "host_other", "other code in the training process", 0.8)
+    return _in_step(context, "host_other", "other code in the training process", 0.8)
 
 
-def own_input(view: MeasuredRun) -> Cause | NotMeasured | None:
-    """Batches that come from no DataLoader: the training makes them itself, or waits for what makes them."""
-    if view.loading is not None:
+def _waits_for_own_input(context: Context, found: Cause) -> str:
+    run = context.run
+    wait = percent(run.ledger.share("batch_wait"))
+    return f"The training waits {wait} of the time for input that comes from no DataLoader{where(run, 'batch_wait')}."
+
+
+@cause("data", sentence=_waits_for_own_input)
+def own_input(context: Context) -> Found | Lacks | None:
+    """Input without a DataLoader: the training prepares its batches itself, or waits for whatever does."""
+    if context.run.loading is not None:
         return None
-    return _in_step(view, "own_input", "batch_wait", "input that comes from no DataLoader", 0.8)
+    return _in_step(context, "batch_wait", "input that comes from no DataLoader", 0.8)
 
 
-def logging(view: MeasuredRun) -> Cause | NotMeasured | None:
+def _writes_logs(context: Context, found: Cause) -> str:
+    return f"Writing logs and metrics takes {percent(found.share)} of the time{where(context.run, 'logging')}."
+
+
+@cause(
+    "training",
+    id="logging",
+    sentence=_writes_logs,
+)
+def writing_logs(context: Context) -> Found | Lacks | None:
     """Writing logs and metrics from the training loop."""
-    return _in_step(view, "logging", "logging", "writing logs and metrics", 0.9)
+    return _in_step(context, "logging", "writing logs and metrics", 0.9)
 
 
-def checkpoint(view: MeasuredRun) -> Cause | NotMeasured | None:
+def _writes_checkpoints(context: Context, found: Cause) -> str:
+    return f"The training stands still {percent(found.share)} of the time while checkpoints are written."
+
+
+@cause("training", sentence=_writes_checkpoints)
+def checkpoint(context: Context) -> Found | Lacks | None:
     """Writing checkpoints while the training stands still."""
-    return _between_steps(view, "checkpoint", NOISE_SHARE, "writing checkpoints", view.checkpoints, "write")
+    run = context.run
+    return _between_steps(run, "checkpoint", NOISE_SHARE, "writing checkpoints", run.checkpoints, "write")
 
 
-def validation(view: MeasuredRun) -> Cause | NotMeasured | None:
+def _validates(context: Context, found: Cause) -> str:
+    return f"Validation takes {percent(found.share)} of the time."
+
+
+@cause(
+    "training",
+    id="validation",
+    sentence=_validates,
+)
+def validating(context: Context) -> Found | Lacks | None:
     """Validating more often than the training can afford.
 
     Validation is wanted work: it is called a fault only where removing all of it would be a material gain.
     """
-    return _between_steps(view, "validation", MATERIAL_SHARE, "validation", view.validations, "pass")
+    run = context.run
+    return _between_steps(run, "validation", MATERIAL_SHARE, "validation", run.validations, "pass")
 
 
-def epoch_start(view: MeasuredRun) -> Cause | NotMeasured | None:
+@cause("data")
+def epoch_start(context: Context) -> Found | Lacks | None:
     """Beginning an epoch takes long in the training process: building lists, shuffling, sampling.
 
     Starting workers and shutting them down is another cause, and another part of the account.
     """
-    if view.ledger.window_s <= 0:
+    run = context.run
+    if run.ledger.window_s <= 0:
         return None
-    seconds = view.seconds("epoch_boundary.start") + (view.loading.sampling_s if view.loading else 0.0)
-    share = seconds / view.ledger.window_s
+    seconds = run.seconds("epoch_boundary.start") + (run.loading.delivery.sampling_s if run.loading else 0.0)
+    share = seconds / run.ledger.window_s
     if share < NOISE_SHARE:
         return None
-    times = view.loading.epochs_started if view.loading else 0
+    times = run.loading.delivery.epochs_started if run.loading else 0
     each = f": {duration(seconds / times)} for each of {times}" if times else ""
-    return Cause(
-        id="epoch_start",
+    return Found(
         title="beginning an epoch takes long: sampling, shuffling, building lists",
         share=share,
-        confidence=view.confidence(0.8),
+        confidence=0.8,
         evidence=(
             Evidence(f"{duration(seconds)} at the beginning of epochs{each}", {"seconds": seconds, "epochs": times}),
-            *hottest(view.lines("epoch_boundary.start"), 2),
+            *hottest(run.lines("epoch_boundary.start"), 2),
         ),
     )
 
 
-def _in_step(view: MeasuredRun, id: str, account: str, what: str, confidence: float) -> Cause | NotMeasured | None:
-    """Work that overlaps with the workers: it counts only as far as batches would be there in time."""
-    model = fit(view)
+def _in_step(context: Context, account: str, what: str, confidence: float) -> Found | Lacks | None:
+    """Work that overlaps with the workers: it counts only as far as batches would arrive in time without it."""
+    run = context.run
+    model = context.fitted
     if model is None:
-        return NotMeasured(id, _NO_STEP)
+        return Lacks(NO_STEP)
     # Freeing large batches is no code of the loop's own, though the time passes there.
-    seconds = view.seconds(account) - (freeing_s(view) if account == "host_other" else 0.0)
+    seconds = run.seconds(account) - (freeing_s(run) if account == "host_other" else 0.0)
     each_s = seconds / model.batches
-    share = model.recovered(Change(busy_removed_s=each_s, busy_cpu_removed_s=each_s))
+    share = model.recovered(Change(step_removed_s=each_s, step_cpu_removed_s=each_s))
     if share < NOISE_SHARE:
         return None
-    text = f"{duration(each_s)} a step, {percent(seconds / view.ledger.window_s)} of the time"
-    return Cause(
-        id=id,
+    text = f"{duration(each_s)} a step, {percent(seconds / run.ledger.window_s)} of the time"
+    return Found(
         title=f"{what} holds up the steps",
         share=share,
         # A GPU works on while the host is busy: without its busy time, part of this may cost nothing.
-        confidence=view.confidence(
-            confidence if view.uses_gpu is False or view.usage.device_busy_share is not None else confidence - 0.3
+        confidence=(
+            confidence if run.uses_gpu is False or run.usage.device_busy_share is not None else confidence - 0.3
         ),
         evidence=(
-            Evidence(text, {"seconds_per_step": each_s, "account": view.ledger.share(account)}),
-            *_never_sampled(view, account),
-            *hottest(view.lines(account), 3),
+            Evidence(text, {"seconds_per_step": each_s, "account": run.ledger.share(account)}),
+            *_never_sampled(run, account),
+            *hottest(run.lines(account), 3),
         ),
     )
 
 
-def _never_sampled(view: MeasuredRun, account: str) -> tuple[Evidence, ...]:
-    """Where the code lies that the samples have not met, if that is a material part."""
-    found = view.ledger.account(account)
+def _never_sampled(run: MeasuredRun, account: str) -> tuple[Evidence, ...]:
+    """The position in a step of code that no stack sample hit, if it is a material part."""
+    found = run.ledger.account(account)
     parts = [child for child in found.children if child.id.startswith(f"{account}.between_")] if found else []
     largest = max(parts, key=lambda child: child.seconds, default=None)
     if largest is None or found is None or largest.seconds < MATERIAL_SHARE * found.seconds:
@@ -108,12 +147,12 @@ def _never_sampled(view: MeasuredRun, account: str) -> tuple[Evidence, ...]:
 
 
 def _between_steps(
-    view: MeasuredRun, id: str, least: float, what: str, times: int | None, noun: str
-) -> Cause | NotMeasured | None:
+    run: MeasuredRun, account: str, least: float, what: str, times: int | None, noun: str
+) -> Found | Lacks | None:
     """Work during which no step runs: all of it counts."""
-    if view.ledger.window_s <= 0:
-        return NotMeasured(id, _NO_STEP)
-    seconds, share = view.seconds(id), view.ledger.share(id)
+    if run.ledger.window_s <= 0:
+        return Lacks(NO_STEP)
+    seconds, share = run.seconds(account), run.ledger.share(account)
     if share < least:
         return None
     text = f"{duration(seconds)}, {percent(share)} of the time"
@@ -122,10 +161,9 @@ def _between_steps(
         plural = noun if times == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
         text += f": {times} {plural} of {duration(seconds / times)}"
         values["count"] = times
-    return Cause(
-        id=id,
+    return Found(
         title=f"{what} stops the training",
         share=share,
-        confidence=view.confidence(0.9),
-        evidence=(Evidence(text, values), *hottest(view.lines(id))),
+        confidence=0.9,
+        evidence=(Evidence(text, values), *hottest(run.lines(account))),
     )

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import hottest
+from flatout.diagnose.cause import Found, Lacks, cause
+from flatout.diagnose.evidence import hottest
 from flatout.measure.accounts import COMPUTE_ACCOUNTS
-from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
-from flatout.results import Cause, Evidence, NotMeasured
+from flatout.predict.context import Context
+from flatout.results import Evidence
 from flatout.units import duration, percent
 
 _IDLE_GPU = 0.05  # a GPU that runs kernels less than this is used by nobody
 
 
-def throttled(view: MeasuredRun) -> Cause | NotMeasured | None:
+@cause(
+    "training",
+    hides=("too_many_workers",),
+)
+def throttled(context: Context) -> Found | Lacks | None:
     """A quota takes the cores away, or the GPU lowers its clocks because of heat or power supply."""
-    usage = view.usage
+    run = context.run
+    usage = run.usage
     cpu, gpu = usage.throttled_share or 0.0, usage.gpu_throttled_share or 0.0
     share = max(cpu, gpu)
     if share < NOISE_SHARE:
@@ -27,39 +33,39 @@ def throttled(view: MeasuredRun) -> Cause | NotMeasured | None:
     else:
         text = f"the CPU quota stops the processes {percent(cpu)} of the time of its cores"
         title = "the CPU quota stops the processes"
-    cores = f"{view.cores:.3g} cores are usable" if view.cores is not None else "usable cores: not measured"
-    return Cause(
-        id="throttled",
+    cores = f"{run.cores:.3g} cores are usable" if run.cores is not None else "usable cores: not measured"
+    return Found(
         title=title,
         share=share,
-        confidence=view.confidence(0.8),
+        confidence=0.8,
         evidence=(Evidence(text, {"cpu": cpu, "gpu": gpu}), Evidence(cores)),
     )
 
 
-def cpu_training(view: MeasuredRun) -> Cause | NotMeasured | None:
+@cause("training")
+def cpu_training(context: Context) -> Found | Lacks | None:
     """The training computes on the CPU of a machine that has a GPU."""
-    gpus = view.machine.get("gpus")
-    if not isinstance(gpus, list | tuple) or not gpus or view.uses_gpu:
+    run = context.run
+    gpus = run.machine.get("gpus")
+    if not isinstance(gpus, list | tuple) or not gpus or run.uses_gpu:
         return None
-    busy = view.usage.device_busy_share
-    if view.uses_gpu is None and (busy is None or busy >= _IDLE_GPU):
+    busy = run.usage.device_busy_share
+    if run.uses_gpu is None and (busy is None or busy >= _IDLE_GPU):
         return None
-    share = min(view.seconds(*COMPUTE_ACCOUNTS) / view.ledger.window_s, 1.0) if view.ledger.window_s > 0 else 0.0
+    share = min(run.seconds(*COMPUTE_ACCOUNTS) / run.ledger.window_s, 1.0) if run.ledger.window_s > 0 else 0.0
     if share < DOMINANT_SHARE:
         return None
     name = gpus[0].get("name") if isinstance(gpus[0], dict) else None
-    if view.process.cuda is None:
-        why = f"torch {view.process.torch or ''} is built without CUDA".replace("  ", " ")
-    elif view.process.device_count == 0:
+    if run.process.cuda is None:
+        why = f"torch {run.process.torch or ''} is built without CUDA".replace("  ", " ")
+    elif run.process.device_count == 0:
         why = "torch sees no CUDA device: CUDA_VISIBLE_DEVICES or the driver hides it"
     else:
         why = "torch sees the GPU, and the model was not moved to it"
-    return Cause(
-        id="cpu_training",
+    return Found(
         title="the training runs on the CPU while a GPU stands idle",
         share=share,
-        confidence=view.confidence(0.9),
+        confidence=0.9,
         evidence=(
             Evidence(f"{name or 'a GPU'} is there; {why}", {"gpus": len(gpus)}),
             Evidence(
@@ -69,23 +75,24 @@ def cpu_training(view: MeasuredRun) -> Cause | NotMeasured | None:
     )
 
 
-def h2d(view: MeasuredRun) -> Cause | NotMeasured | None:
+@cause("training")
+def h2d(context: Context) -> Found | Lacks | None:
     """Copies of batches to the GPU hold up the training: from memory that is not pinned, or waited for."""
-    if view.uses_gpu is False:
+    run = context.run
+    if run.uses_gpu is False:
         return None
-    share = view.ledger.share("h2d")
+    share = run.ledger.share("h2d")
     if share < NOISE_SHARE:
         return None
-    pinned = view.loading.pin_memory if view.loading else None
+    pinned = run.loading.settings.pin_memory if run.loading else None
     how = {True: "the loader pins its memory", False: "the loader does not pin its memory", None: "there is no loader"}
-    each = view.seconds("h2d") / max(view.ledger.steps.count, 1)
-    return Cause(
-        id="h2d",
+    each = run.seconds("h2d") / max(run.ledger.steps.count, 1)
+    return Found(
         title="copying batches to the GPU holds up the steps",
         share=share,
-        confidence=view.confidence(0.8 if pinned is False else 0.6),
+        confidence=0.8 if pinned is False else 0.6,
         evidence=(
             Evidence(f"{duration(each)} a step, {percent(share)} of the time; {how[pinned]}", {"h2d_s": each}),
-            *hottest(view.lines("h2d"), 3),
+            *hottest(run.lines("h2d"), 3),
         ),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import data_of, hottest, split
+from flatout.diagnose.cause import Found, Lacks, cause
+from flatout.diagnose.evidence import hottest, split
+from flatout.diagnose.sentences import what_workers_do
 from flatout.measure.loader_stats import LoaderStats
-from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     DECODE_GROUPS,
     TRANSFORM_GROUPS,
@@ -15,7 +17,7 @@ from flatout.predict.fetch_changes import (
     without_groups,
 )
 from flatout.predict.pipeline import Change
-from flatout.results import Cause, Evidence, NotMeasured
+from flatout.results import Evidence
 from flatout.units import duration, percent
 
 _GROUP_WORDS = {
@@ -27,22 +29,32 @@ _GROUP_WORDS = {
 }
 
 
-def cpu_decode(view: MeasuredRun) -> Cause | NotMeasured | None:
+@cause(
+    "waiting",
+    needs_loader=True,
+    sentence=what_workers_do,
+)
+def cpu_decode(context: Context) -> Found | Lacks | None:
     """Decoding or decompressing files uses the time of the cores that fetch."""
-    return _preparation(view, "cpu_decode", DECODE_GROUPS, "decoding files uses up the time of the fetching cores")
+    return _preparation(context, DECODE_GROUPS, "decoding files uses up the time of the fetching cores")
 
 
-def cpu_transform(view: MeasuredRun) -> Cause | NotMeasured | None:
+@cause(
+    "waiting",
+    needs_loader=True,
+    sentence=what_workers_do,
+)
+def cpu_transform(context: Context) -> Found | Lacks | None:
     """Resizing, augmenting and the data set's own code use the time of the cores that fetch."""
-    return _preparation(view, "cpu_transform", TRANSFORM_GROUPS, "transforms use up the time of the fetching cores")
+    return _preparation(context, TRANSFORM_GROUPS, "transforms use up the time of the fetching cores")
 
 
-def _slowest_part(loading: LoaderStats, id: str) -> tuple[Evidence, ...]:
+def _slowest_transform(loader: LoaderStats) -> tuple[Evidence, ...]:
     """The transform that costs most, where the pipeline's parts were timed."""
-    if id != "cpu_transform" or not loading.transforms or not len(loading.item_s):
+    if not loader.fetch.transforms or not len(loader.fetch.item_s):
         return ()
-    part = max(loading.transforms, key=lambda transform: transform.calls * transform.mean_s)
-    share = min(part.calls * part.mean_s / float(loading.item_s.mean()), 1.0)
+    part = max(loader.fetch.transforms, key=lambda transform: transform.calls * transform.mean_s)
+    share = min(part.calls * part.mean_s / float(loader.fetch.item_s.mean()), 1.0)
     size = f" on {part.pixels_in:,.0f} pixels" if part.pixels_in else ""
     return (
         Evidence(
@@ -52,44 +64,40 @@ def _slowest_part(loading: LoaderStats, id: str) -> tuple[Evidence, ...]:
     )
 
 
-def _preparation(view: MeasuredRun, id: str, groups: tuple[str, ...], title: str) -> Cause | NotMeasured | None:
-    data = data_of(view, id)
-    if not isinstance(data, tuple):
-        return data
-    loading, model = data
-    wait = view.ledger.share("batch_wait")
+def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found | Lacks | None:
+    run, loader, model = context.run, context.loader, context.model
+    wait = run.ledger.share("batch_wait")
     if wait < NOISE_SHARE:
         return None
-    parts = split(loading)
+    parts = split(loader)
     if parts.cpu is None:
-        return NotMeasured(id, "CPU time of the fetching threads was not measured")
+        return Lacks("CPU time of the fetching threads was not measured")
     # All of the CPU time at once bounds what any group of functions can give back.
-    everything = Change(fetch_cpu_factor=0.0, fetch_blocked_factor=0.0 if helped(loading) else 1.0)
+    everything = Change(fetch_cpu_factor=0.0, fetch_blocked_factor=0.0 if helped(loader) else 1.0)
     if model.recovered(everything) < NOISE_SHARE:
         return None
-    if not loading.cpu_groups:
-        return NotMeasured(id, "no stack samples of the fetching threads: what they compute is not known")
-    group = group_share(loading.cpu_groups, groups) * (1.0 - collate_share(loading))
-    share = model.recovered(without_groups(loading, groups))
+    if not loader.functions.cpu_groups:
+        return Lacks("no stack samples of the fetching threads: what they compute is not known")
+    group = group_share(loader.functions.cpu_groups, groups) * (1.0 - collate_share(loader))
+    share = model.recovered(without_groups(loader, groups))
     if share < NOISE_SHARE:
         return None
-    named = max(groups, key=lambda name: loading.cpu_groups.get(name, 0.0))
-    return Cause(
-        id=id,
+    named = max(groups, key=lambda name: loader.functions.cpu_groups.get(name, 0.0))
+    return Found(
         title=title,
         share=share,
-        confidence=view.confidence(0.6 if named == "other" else 0.85),
+        confidence=0.6 if named == "other" else 0.85,
         evidence=(
             Evidence(
                 f"{percent(group)} of the CPU time of fetches, most of it {_GROUP_WORDS[named]}",
                 {"group_share": group, "group": named, "batch_wait": wait},
             ),
             parts.evidence(),
-            *_slowest_part(loading, id),
-            # Lines are not told apart by group: they speak for the largest one.
+            *(_slowest_transform(loader) if groups == TRANSFORM_GROUPS else ()),
+            # Lines carry no group: they speak for the largest one.
             *(
-                hottest(loading.cpu_lines)
-                if named == max(loading.cpu_groups, key=loading.cpu_groups.__getitem__)
+                hottest(loader.functions.cpu_lines)
+                if named == max(loader.functions.cpu_groups, key=loader.functions.cpu_groups.__getitem__)
                 else ()
             ),
         ),

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.causes.fetching import data_of, hottest, split
+from flatout.diagnose.cause import Found, Lacks, cause
+from flatout.diagnose.evidence import hottest, split
+from flatout.diagnose.sentences import what_workers_do
 from flatout.measure.loader_stats import LoaderStats
-from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.context import Context
 from flatout.predict.fetch_changes import storage_share, without_reading
 from flatout.predict.pipeline import Change
-from flatout.results import Cause, Evidence, NotMeasured
+from flatout.results import Evidence
 from flatout.units import duration, percent, size
 
 
-def source_evidence(loading: LoaderStats) -> tuple[Evidence, ...]:
-    """Who was read from, with what, and how long a file is waited for."""
+def source_evidence(loader: LoaderStats) -> tuple[Evidence, ...]:
+    """The peers and the client library that data came from, and the mean wait for a file."""
     evidence = []
-    by = f" with {loading.client}" if loading.client else ""
-    if loading.peers:
-        evidence.append(Evidence(f"connected to {', '.join(loading.peers[:3])}{by}", {"peers": len(loading.peers)}))
+    by = f" with {loader.storage.client}" if loader.storage.client else ""
+    if loader.storage.peers:
+        evidence.append(
+            Evidence(f"connected to {', '.join(loader.storage.peers[:3])}{by}", {"peers": len(loader.storage.peers)})
+        )
     elif by:
-        evidence.append(Evidence(f"read{by}", {"client": loading.client or ""}))
-    cold, warm = loading.file_cold_s, loading.file_warm_s
+        evidence.append(Evidence(f"read{by}", {"client": loader.storage.client or ""}))
+    cold, warm = loader.storage.file_cold_s, loader.storage.file_warm_s
     times = [f"{duration(value)} {word}" for value, word in ((cold, "cold"), (warm, "warm")) if value is not None]
     if times:
         values = {"cold_s": cold, "warm_s": warm}
@@ -29,46 +33,49 @@ def source_evidence(loading: LoaderStats) -> tuple[Evidence, ...]:
     return tuple(evidence)
 
 
-def storage_latency(view: MeasuredRun) -> Cause | NotMeasured | None:
+@cause(
+    "waiting",
+    needs_loader=True,
+    # Workers that wait for bytes have cores to spare, and more workers only overlap the latency.
+    hides=("cpu_decode", "cpu_transform", "too_few_workers", "shallow_prefetch"),
+    sentence=what_workers_do,
+)
+def storage_latency(context: Context) -> Found | Lacks | None:
     """Fetches are blocked in reads of a disk or a network, and the training waits for them."""
-    data = data_of(view, "storage_latency")
-    if not isinstance(data, tuple):
-        return data
-    loading, model = data
-    if view.ledger.share("batch_wait") < NOISE_SHARE:
+    run, loader, model = context.run, context.loader, context.model
+    if run.ledger.share("batch_wait") < NOISE_SHARE:
         return None
-    parts = split(loading)
+    parts = split(loader)
     if parts.blocked is None:
-        return NotMeasured("storage_latency", "blocked time of the fetching threads was not measured")
-    # A lock or a sleep blocks as well: only stacks tell what a blocked thread waits for.
+        return Lacks("blocked time of the fetching threads was not measured")
+    # A lock or a sleep blocks as well: only stacks show what a blocked thread waits for.
     if model.recovered(Change(fetch_blocked_factor=0.0)) < NOISE_SHARE:
         return None
-    if not loading.blocked_groups:
-        because = "fetches are blocked, but there are no stack samples to tell reads from locks"
-        return NotMeasured("storage_latency", because)
-    reading = storage_share(loading)
-    share = model.recovered(without_reading(loading))
+    if not loader.functions.blocked_groups:
+        because = "fetches are blocked, but there are no stack samples to separate reads from locks"
+        return Lacks(because)
+    reading = storage_share(loader)
+    share = model.recovered(without_reading(loader))
     if share < NOISE_SHARE:
         return None
     evidence = [
         parts.evidence(),
         Evidence(f"{percent(reading)} of the blocked time is in reads", {"reading": reading}),
     ]
-    if loading.storage_bytes_per_sample:
+    if loader.storage.uncached_bytes_per_sample:
         evidence.append(
             Evidence(
-                f"{size(loading.storage_bytes_per_sample)} of a sample come from storage, not from memory",
-                {"storage_bytes_per_sample": loading.storage_bytes_per_sample},
+                f"{size(loader.storage.uncached_bytes_per_sample)} of a sample come from storage, not from memory",
+                {"storage_bytes_per_sample": loader.storage.uncached_bytes_per_sample},
             )
         )
-    if loading.mounts:
-        mount = max(loading.mounts, key=lambda name: loading.mounts[name])
-        evidence.append(Evidence(f"most files are on {mount}", {"mount": mount, "share": loading.mounts[mount]}))
-    evidence += source_evidence(loading)
-    return Cause(
-        id="storage_latency",
+    if loader.storage.mounts:
+        mount = max(loader.storage.mounts, key=lambda name: loader.storage.mounts[name])
+        evidence.append(Evidence(f"most files are on {mount}", {"mount": mount, "share": loader.storage.mounts[mount]}))
+    evidence += source_evidence(loader)
+    return Found(
         title="fetches wait for storage",
         share=share,
-        confidence=view.confidence(0.9),
-        evidence=(*evidence, *hottest(loading.blocked_lines)),
+        confidence=0.9,
+        evidence=(*evidence, *hottest(loader.functions.blocked_lines)),
     )

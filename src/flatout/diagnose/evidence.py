@@ -9,11 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.measure.loader_stats import LoaderStats
-from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import NOISE_SHARE
-from flatout.predict.rate_model import RateModel, fit
-from flatout.results import Evidence, Line, NotMeasured
+from flatout.measure.loader_stats import LoaderStats, mean_s
+from flatout.results import Evidence, Line
 from flatout.units import duration, percent
 
 
@@ -44,31 +41,14 @@ class Split:
         return Evidence(text, values)
 
 
-def data_of(view: MeasuredRun, id: str) -> tuple[LoaderStats, RateModel] | NotMeasured | None:
-    """The loader and the fitted model, or why a cause in the data path cannot be judged.
-
-    None: it cannot apply, because input that comes from no DataLoader holds nothing up.
-    """
-    if view.loading is None:
-        if view.ledger.share("batch_wait") < NOISE_SHARE:
-            return None
-        return NotMeasured(id, "no DataLoader was iterated between the first and the last training step")
-    model = fit(view)
-    if model is None:
-        return NotMeasured(id, "no training step was seen after the first one")
-    if len(view.loading.fetch_s) == 0:
-        return NotMeasured(id, "no fetch of a batch was recorded between the first and the last training step")
-    return view.loading, model
-
-
-def split(loading: LoaderStats) -> Split:
+def split(loader: LoaderStats) -> Split:
     """Divide the mean fetch."""
-    fetch_s = _mean(loading.fetch_s)
+    fetch_s = mean_s(loader.fetch.wall_s)
 
     def part(values: NDArray[np.float64] | None) -> float | None:
-        return None if values is None else (_mean(values) / fetch_s if fetch_s > 0 else 0.0)
+        return None if values is None else (mean_s(values) / fetch_s if fetch_s > 0 else 0.0)
 
-    return Split(fetch_s, part(loading.fetch_cpu_s), part(loading.fetch_runqueue_s), part(loading.fetch_blocked_s))
+    return Split(fetch_s, part(loader.fetch.cpu_s), part(loader.fetch.runqueue_s), part(loader.fetch.blocked_s))
 
 
 def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:
@@ -83,9 +63,5 @@ def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:
 
 
 def place(line: Line) -> str:
-    """``file:line``; of an installed package without the folder that all of them lie in."""
+    """``file:line``; for an installed package, relative to site-packages."""
     return f"{re.split(r'/(?:site|dist)-packages/', line.file)[-1]}:{line.line}"
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(np.mean(values)) if len(values) else 0.0

@@ -1,0 +1,78 @@
+"""The fixed cost of a step, shared among more samples."""
+
+from __future__ import annotations
+
+from flatout.predict.context import Context
+from flatout.predict.device_memory import DeviceMemory, device_memory
+from flatout.predict.pipeline import Change
+from flatout.remedies.proposal import OPTIMISATION, Proposal, remedy
+from flatout.results import Cause
+
+_FACTORS = (2.0, 1.5, 1.25)
+
+
+@remedy(("small_batch",), OPTIMISATION, risk="medium")
+def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
+    """Share the fixed cost of a step among more samples."""
+    loader = context.run.loading
+    if loader is None or loader.settings.batch_size is None:
+        return None
+    size = loader.settings.batch_size
+    memory = device_memory(context.run)
+    # Sizes that fit: without a GPU, or without its memory known, the double is taken.
+    bigger = next((int(size * factor) for factor in _FACTORS if _fits(memory, int(size * factor), size)), None)
+    if bigger is None:
+        return None
+    # Demand b / (a b + c): a larger batch shares the fixed cost c among more samples.
+    saved_s = (1.0 - size / bigger) * cause.share * context.model.now.total_s
+    depth_bytes = None
+    if loader.settings.num_workers == 0:
+        depth_bytes = (
+            round((bigger / size - 1.0) * loader.delivery.batch_bytes)
+            if loader.delivery.batch_bytes is not None
+            else None
+        )
+    elif loader.delivery.batch_bytes is not None:
+        # Each batch in flight grows.
+        depth = loader.settings.num_workers * (loader.settings.prefetch_factor or 2)
+        depth_bytes = round((bigger / size - 1.0) * depth * loader.delivery.batch_bytes)
+    return Proposal(
+        title=f"raise the batch size from {size} to {bigger}",
+        change=Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s),
+        least=Change(),
+        how=f"DataLoader(..., batch_size={bigger}); adapt the learning rate; device memory grows with the batch",
+        settings={"batch_size": bigger, "lr_factor": bigger / size},
+        recipe=f"training.batch_size={bigger}",
+        basis=f"measured cost that each step has once; {_told(memory, bigger)}",
+        memory_bytes=depth_bytes,
+    )
+
+
+def _fits(memory: DeviceMemory | None, bigger: int, size: int) -> bool:
+    return bigger > size and (memory is None or memory.fits(bigger))
+
+
+def _told(memory: DeviceMemory | None, size: int) -> str:
+    if memory is None:
+        return "device memory was not predicted"
+    low, high = memory.at(size)
+    gib = 1 << 30
+    return f"device memory {low / gib:.1f} to {high / gib:.1f} of {memory.total_bytes / gib:.1f} GiB, predicted"
+
+
+@remedy(("small_batch",), OPTIMISATION, risk="medium")
+def gradient_accumulation(context: Context, cause: Cause) -> Proposal | None:
+    """Step the optimizer after every second backward pass."""
+    each_s = context.run.seconds("optimizer", "collective") / context.model.batches
+    if each_s <= 0:
+        return None
+    saved_s = 0.5 * each_s
+    return Proposal(
+        title="step the optimizer after every second batch",
+        change=Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s),
+        least=Change(step_removed_s=0.3 * saved_s, step_cpu_removed_s=0.3 * saved_s),
+        how="if (step + 1) % 2 == 0: optimizer.step(); optimizer.zero_grad()  # and loss / 2",
+        settings={"accumulate": 2},
+        basis="measured time of the optimizer and of exchanging gradients; it learns as with twice the batch",
+        memory_bytes=0,
+    )

@@ -1,0 +1,158 @@
+"""Between the workers and the training: depth, order, size and locks."""
+
+from __future__ import annotations
+
+from flatout.predict.context import Context
+from flatout.predict.fetch_changes import collate_share, fewer_bytes, group_share
+from flatout.predict.host_memory import added_bytes
+from flatout.predict.pipeline import Change
+from flatout.predict.rate_model import LOCK_GROUPS
+from flatout.predict.whatif import Wanted, WhatIf
+from flatout.predict.workers import enough_prefetch, most_workers
+from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, Proposal, remedy
+from flatout.results import Cause
+
+_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_DEPTHS = (2, 4, 8)
+# Settings that come this close to the best cost memory for nothing measurable.
+_NEARLY = 0.98
+
+
+@remedy(("too_few_workers", "storage_latency", "shallow_prefetch", "sample_skew"), IDENTICAL, risk="low")
+def prefetch_factor(context: Context, cause: Cause) -> Proposal | None:
+    """Deepen the queue so that a slow batch does not stop the training."""
+    loader = context.run.loading
+    if loader is None or loader.settings.num_workers == 0:
+        return None
+    depth = enough_prefetch(context.run, context.model, loader.settings.num_workers)
+    # PyTorch's own default is 2.
+    now = loader.settings.prefetch_factor or 2
+    if depth is None or depth <= now or context.whatif is None:
+        return None
+    gain = context.whatif.gain(Wanted(prefetch_factor=depth))
+    return Proposal(
+        title=f"raise prefetch_factor from {now} to {depth}",
+        change=Change(throughput_factor=gain.predicted),
+        gain=gain,
+        how=f"DataLoader(..., prefetch_factor={depth})",
+        settings={"prefetch_factor": depth},
+        recipe=f"images.prefetch_batches={depth * max(loader.settings.num_workers, 1)}",
+        basis="the recorded batches, simulated with both depths; a deeper queue cannot raise the mean supply",
+        memory_bytes=added_bytes(context.run, loader.settings.num_workers, depth),
+    )
+
+
+@remedy(("too_few_workers", "storage_latency", "sample_skew", "shallow_prefetch", "small_files"), IDENTICAL, risk="low")
+def queue_settings(context: Context, cause: Cause) -> Proposal | None:
+    """Workers and the depth of their queue together, where neither alone gives as much."""
+    loader, whatif = context.run.loading, context.whatif
+    if loader is None or whatif is None:
+        return None
+    depth_now = loader.settings.prefetch_factor or 2
+    workers, depth = best_queue(whatif, most_workers(context.run), depth_now)
+    if workers == loader.settings.num_workers or depth == depth_now:
+        return None  # one of the two is enough, and has a remedy of its own
+    gain = whatif.gain(Wanted(num_workers=workers, prefetch_factor=depth))
+    return Proposal(
+        title=f"set num_workers={workers} and prefetch_factor={depth}",
+        change=Change(),
+        gain=gain,
+        how=f"DataLoader(..., num_workers={workers}, prefetch_factor={depth}, persistent_workers=True)",
+        settings={"num_workers": workers, "prefetch_factor": depth, "persistent_workers": True},
+        basis="the recorded batches, simulated as the queue is and as it would be",
+        memory_bytes=added_bytes(context.run, workers, depth),
+    )
+
+
+def best_queue(whatif: WhatIf, most: int, depth_now: int) -> tuple[int, int]:
+    """(num_workers, prefetch_factor): fewest workers, then shallowest queue, that nearly give the best rate.
+
+    Pairs whose bound rules them out beside the best rate so far are not simulated.
+    """
+    depths = sorted(depth for depth in {depth_now, *_DEPTHS} if depth >= depth_now)
+    pairs = [(workers, depth) for workers in _WORKERS if workers <= most for depth in depths]
+    wanted = {pair: Wanted(num_workers=pair[0], prefetch_factor=pair[1]) for pair in pairs}
+    bounds = {pair: whatif.bound(wanted[pair]) for pair in pairs}
+    rates: dict[tuple[int, int], float] = {}
+    first = pairs[-1]
+    best = whatif.rate(wanted[first])
+    for pair in pairs:
+        if bounds[pair] < _NEARLY * best:
+            continue
+        rates[pair] = whatif.rate(wanted[pair])
+        best = max(best, rates[pair])
+        first = next((found for found, rate in rates.items() if rate >= _NEARLY * best), pairs[-1])
+        if rates.get(first, 0.0) >= _NEARLY * max(bounds.values()):
+            break  # whatever the others give, it stays the first
+    return first
+
+
+@remedy(("sample_skew",), DATA, risk="low")
+def in_order(context: Context, cause: Cause) -> Proposal | None:
+    """Deliver batches as they are made, not in their order."""
+    loader = context.run.loading
+    if loader is None or loader.settings.num_workers < 2 or not loader.settings.in_order or context.whatif is None:
+        return None
+    gain = context.whatif.gain(Wanted(in_order=False))
+    return Proposal(
+        title="let fast batches pass slow ones",
+        change=Change(throughput_factor=gain.predicted),
+        gain=gain,
+        how="DataLoader(..., in_order=False)  # torch 2.6 or newer; or a deeper prefetch_factor",
+        settings={"in_order": False},
+        basis="the recorded batches, simulated in order and as they come; the order of the batches changes",
+        memory_bytes=0,
+    )
+
+
+@remedy(("large_batches",), NUMERICS, risk="low")
+def smaller_samples(context: Context, cause: Cause) -> Proposal | None:
+    """Hand over fewer bytes: the data type of the files."""
+    loader = context.run.loading
+    if loader is None or loader.settings.num_workers == 0:
+        return None
+    # float32 to uint8 is a quarter; other types save less.
+    return Proposal(
+        title="hand over small types (uint8), convert on the device",
+        change=fewer_bytes(context.run, context.model, 0.25),
+        least=Change(),
+        most=fewer_bytes(context.run, context.model, 0.0),
+        how="return torch.from_numpy(image_uint8) from the Dataset; images.to(device).float().div_(255) in the loop",
+        basis="measured time of copying and freeing batches; assumes that they are float32 and were 8 bits",
+        memory_bytes=0,
+    )
+
+
+@remedy(("slow_collate",), IDENTICAL, risk="low")
+def faster_collate(context: Context, cause: Cause) -> Proposal | None:
+    """Put batches together with one copy."""
+    loader = context.run.loading
+    if loader is None:
+        return None
+    part = collate_share(loader)
+    return Proposal(
+        title="make collate_fn copy each sample once",
+        change=Change(fetch_cpu_factor=1.0 - 0.7 * part),
+        least=Change(fetch_cpu_factor=1.0 - 0.2 * part),
+        most=Change(fetch_cpu_factor=1.0 - part),
+        how="collate_fn: torch.stack(samples) of tensors of one shape; pad or tokenize in Dataset.__getitem__",
+        basis="measured time of collating; how much of it is needed depends on the data",
+        memory_bytes=0,
+    )
+
+
+@remedy(("lock_contention",), IDENTICAL, risk="medium")
+def own_handles(context: Context, cause: Cause) -> Proposal | None:
+    """Give each worker its own handle of what it shares under a lock."""
+    loader = context.run.loading
+    if loader is None or loader.settings.num_workers < 2:
+        return None
+    lock = group_share(loader.functions.blocked_groups, LOCK_GROUPS)
+    return Proposal(
+        title="open files and connections in each worker, without a shared lock",
+        change=Change(lock_removed=True, fetch_blocked_factor=1.0 - lock),
+        least=Change(),
+        how="open in worker_init_fn, or at the first __getitem__ of a worker: self.file = None in __init__",
+        basis="measured waiting for a lock; what the lock protects may be slow by itself",
+        memory_bytes=None,
+    )

@@ -1,0 +1,141 @@
+"""The number and the life of workers."""
+
+from __future__ import annotations
+
+import math
+
+from flatout.predict.context import Context
+from flatout.predict.fetch_changes import computing_threads, storage_share
+from flatout.predict.host_memory import added_bytes
+from flatout.predict.pipeline import NO_UNEVENNESS, Change
+from flatout.predict.workers import enough_workers
+from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
+from flatout.results import Cause
+
+
+@remedy(("no_workers", "too_few_workers", "storage_latency", "storage_bandwidth", "small_files"), IDENTICAL, risk="low")
+def num_workers(context: Context, cause: Cause) -> Proposal | None:
+    """Raise num_workers to the smallest number that meets the demand."""
+    loader = context.run.loading
+    if loader is None:
+        return None
+    workers = enough_workers(context.run, context.model)
+    if workers <= loader.settings.num_workers:
+        return None
+    restarts = "" if loader.settings.persistent_workers else ", persistent_workers=True"
+    change = Change(num_workers=workers)
+    bound = min(context.model.now.changed(change).limits().items(), key=lambda limit: limit[1])[0]
+    after = {
+        "training": "the training step itself",
+        "workers": "the time of a fetch",
+        "cores": "the usable cores",
+        "serial": "a lock",
+    }
+    upper = "; memory of a worker by RSS, an upper bound" if context.run.usage.worker_bytes_source == "RSS" else ""
+    return Proposal(
+        title=f"raise num_workers from {loader.settings.num_workers} to {workers}",
+        change=change,
+        how=f"DataLoader(..., num_workers={workers}{restarts})",
+        settings={"num_workers": workers, "persistent_workers": True},
+        recipe=f"images.workers={workers}",
+        basis=f"measured fetch and step times; the next limit is {after[bound]}{upper}",
+        memory_bytes=added_bytes(context.run, workers, None),
+    )
+
+
+@remedy(("too_many_workers",), IDENTICAL, risk="low")
+def fewer_workers(context: Context, cause: Cause) -> Proposal | None:
+    """Lower num_workers to what the cores can run."""
+    loader = context.run.loading
+    if loader is None:
+        return None
+    workers = enough_workers(context.run, context.model)
+    if workers >= loader.settings.num_workers:
+        return None
+    return Proposal(
+        title=f"lower num_workers from {loader.settings.num_workers} to {workers}",
+        change=Change(num_workers=workers),
+        most=Change(num_workers=workers, throughput_factor=NO_UNEVENNESS),
+        how=f"DataLoader(..., num_workers={workers})",
+        settings={"num_workers": workers},
+        recipe=f"images.workers={workers}",
+        basis="the cores are full: fewer workers take turns less often and leave memory free",
+        memory_bytes=added_bytes(context.run, workers, None),
+    )
+
+
+@remedy(("too_many_workers",), IDENTICAL, risk="low")
+def worker_threads(context: Context, cause: Cause) -> Proposal | None:
+    """One computing thread in each worker."""
+    loader, now = context.run.loading, context.model.now
+    if loader is None or now.fetch_cpu_s <= 0:
+        return None
+    threads = computing_threads(context.run, loader)
+    if threads <= 1.0:
+        return None
+    # What the other threads did is partly work that the one thread has to do, partly spinning at barriers:
+    # between none and all of it is left, and the middle (of the logarithms) is predicted.
+    storage = storage_share(loader)
+    left = max(now.worker_cpu_s / now.fetch_cpu_s, 1.0)
+    middle = Change(worker_threads_removed=True, fetch_cpu_factor=math.sqrt(left), fetch_blocked_factor=storage)
+    most = Change(worker_threads_removed=True, fetch_blocked_factor=storage)
+    return Proposal(
+        title=f"compute with 1 thread in each worker instead of {threads:.0f}",
+        change=middle,
+        least=Change(),
+        most=most,
+        how="in worker_init_fn: torch.set_num_threads(1); with OpenCV also cv2.setNumThreads(0)",
+        settings={"worker_threads": 1},
+        basis="CPU time of the workers' other threads: how much of it is real work is not known",
+        memory_bytes=0,
+    )
+
+
+@remedy(("worker_restart",), IDENTICAL, risk="low")
+def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
+    """Keep workers alive between epochs."""
+    loader = context.run.loading
+    if loader is None or loader.settings.num_workers == 0 or loader.settings.persistent_workers:
+        return None
+    lost_s = cause.share * context.run.ledger.window_s / context.model.batches
+    in_gap_s = min(lost_s, context.model.now.between_steps_s)
+    # The first batch of an epoch is still fetched while the training waits for it.
+    first_s = float(loader.fetch.wall_s.mean()) if len(loader.fetch.wall_s) else 0.0
+    left_s = min(first_s * loader.delivery.epochs_started / context.model.batches, in_gap_s / 2)
+    # A loader that is built anew has no workers to keep: the line that builds it has to move, and only a person can.
+    once = loader.settings.rebuilt
+    return Proposal(
+        title="build the DataLoader once, with persistent_workers=True" if once else "set persistent_workers=True",
+        change=Change(between_steps_removed_s=in_gap_s - left_s),
+        least=Change(between_steps_removed_s=0.5 * in_gap_s),
+        most=Change(between_steps_removed_s=in_gap_s),
+        how="loader = DataLoader(..., persistent_workers=True) before the loop over epochs, not in it"
+        if once
+        else "DataLoader(..., persistent_workers=True)",
+        settings=None if once else {"persistent_workers": True},
+        basis="measured time at epoch boundaries; one fetch of it is left in each epoch",
+        memory_bytes=0,
+    )
+
+
+@remedy(("worker_restart",), IDENTICAL, risk="medium")
+def start_method(context: Context, cause: Cause) -> Proposal | None:
+    """Fork workers instead of starting interpreters, where they are started again and again."""
+    loader = context.run.loading
+    # A process that uses a GPU has threads and a context that do not survive a fork well.
+    if loader is None or context.run.uses_gpu is not False or loader.settings.num_workers == 0:
+        return None
+    if loader.settings.start_method not in ("spawn", "forkserver") or loader.settings.persistent_workers:
+        return None
+    lost_s = cause.share * context.run.ledger.window_s / context.model.batches
+    in_gap_s = min(lost_s, context.model.now.between_steps_s)
+    return Proposal(
+        title=f"start workers by fork instead of {loader.settings.start_method}",
+        change=Change(between_steps_removed_s=0.8 * in_gap_s),
+        least=Change(between_steps_removed_s=0.4 * in_gap_s),
+        most=Change(between_steps_removed_s=in_gap_s),
+        how="DataLoader(..., multiprocessing_context='fork')",
+        settings={"start_method": "fork"},
+        basis="measured time of starting workers; a fork costs a fraction of it",
+        memory_bytes=0,
+    )
