@@ -10,17 +10,13 @@ from flatout.diagnose.verdict import next_command, verdict
 from flatout.machine.snapshot import Machine
 from flatout.measure.build import build_view
 from flatout.measure.measured_run import MeasuredRun
+from flatout.probe.settings import SETTINGS
 from flatout.record import Run
 from flatout.remedies import propose
 from flatout.results import Diagnosis
 
 _LOADER = (
-    "num_workers",
-    "batch_size",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory",
-    "start_method",
+    *(name for name, setting in SETTINGS.items() if setting.recorded),
     "site",
     "data_folder",
     "dataset_len",

@@ -156,6 +156,7 @@ class Remedy:
     settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout run --set`` takes them; empty: by hand only
     shm_bytes: int | None = 0  # added in /dev/shm; None: not known
     device_bytes: int | None = 0  # added on the GPU; None: not known
+    mechanics: str = ""  # what a trial prepares beside the settings, by name; empty: nothing
 
 
 @dataclass(frozen=True)

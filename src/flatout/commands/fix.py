@@ -87,14 +87,14 @@ def fix(
         stage_to=stage_to,
     )
     words = tuple(command or ())
-    places = find_locations(words, config, knobs or [])
+    locations = find_locations(words, config, knobs or [])
     journal = go_on(folder, words) if resume else begin(folder, words)
     plan = TrialSetup(
-        words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), places=places
+        words, journal.folder, journal.folder / "runs", Bounds(), find_isolation(journal.folder), locations=locations
     )
     try:
         fixed = Fixing(plan, options, journal, ProgressLog(quiet)).run()
-        keep, plans = write_kept(fixed, places, journal.folder), write_plans(fixed, places, journal.folder)
+        keep, plans = write_kept(fixed, locations, journal.folder), write_plans(fixed, locations, journal.folder)
     finally:
         clean(journal.folder)
     typer.echo(

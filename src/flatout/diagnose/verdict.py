@@ -90,8 +90,8 @@ def next_command(run_id: str, command: Sequence[str], causes: Sequence[Cause], r
         causes: in rank order.
         remedies: those that can be put into the command are tried by ``flatout fix``.
     """
-    # A copy near the GPU has no setting before it is made: fix makes it.
-    if any((r.settings or r.id == "local_copy") and r.semantic_class == "identical" for r in remedies):
+    # What has to be prepared first, such as a copy of the data, has no settings yet: fix prepares it.
+    if any((r.settings or r.mechanics) and r.semantic_class == "identical" for r in remedies):
         return f"flatout fix -- {shlex.join(command)}"
     if causes and causes[0].id == HEALTHY:
         return f"flatout report {run_id} --markdown"

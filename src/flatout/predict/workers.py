@@ -9,6 +9,7 @@ import numpy as np
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.pipeline import EVEN, Change
 from flatout.predict.rate_model import RateModel
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 
 # Storage latency is known only at the concurrency that was measured: further than this it is a guess.
 _EXTRAPOLATION = 4
@@ -27,7 +28,10 @@ def most_workers(view: MeasuredRun) -> int:
         limit = min(limit, now + int(usage.available_bytes / 2 // usage.worker_bytes))
     if loading and loading.batch_bytes and usage.shm_free_bytes is not None:
         # Batches wait for the training in /dev/shm: a full one ends the workers with a bus error.
-        limit = min(limit, now + usage.shm_free_bytes // (loading.batch_bytes * (loading.prefetch_factor or 2)))
+        limit = min(
+            limit,
+            now + usage.shm_free_bytes // (loading.batch_bytes * (loading.prefetch_factor or DEFAULT_PREFETCH_FACTOR)),
+        )
     return max(limit, now, 1)
 
 

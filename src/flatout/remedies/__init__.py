@@ -130,6 +130,7 @@ def propose(view: MeasuredRun, causes: Sequence[Cause]) -> tuple[tuple[Remedy, .
                     settings=dict(proposal.settings or {}),
                     shm_bytes=costs.shm_bytes,
                     device_bytes=costs.device_bytes,
+                    mechanics=entry.mechanics,
                 )
                 chosen.append((remedy, proposal))
             break

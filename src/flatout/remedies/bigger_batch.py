@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flatout.predict.device_memory import DeviceMemory, device_memory
 from flatout.predict.pipeline import Change
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import OPTIMISATION, Context, Proposal, RemedySpec
 
 _FACTORS = (2.0, 1.5, 1.25)
@@ -26,7 +27,7 @@ def _propose(case: Context) -> Proposal | None:
         depth_bytes = round((bigger / size - 1.0) * loading.batch_bytes) if loading.batch_bytes is not None else None
     elif loading.batch_bytes is not None:
         # Each batch in flight grows.
-        depth = loading.num_workers * (loading.prefetch_factor or 2)
+        depth = loading.num_workers * (loading.prefetch_factor or DEFAULT_PREFETCH_FACTOR)
         depth_bytes = round((bigger / size - 1.0) * depth * loading.batch_bytes)
     return Proposal(
         title=f"raise the batch size from {size} to {bigger}",

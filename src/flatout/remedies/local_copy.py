@@ -82,5 +82,10 @@ def _basis(loading: LoaderStats) -> str:
 
 
 ENTRY = RemedySpec(
-    "local_copy", ("storage_latency", "storage_bandwidth", "small_files", "cold_cache"), IDENTICAL, "low", _propose
+    "local_copy",
+    ("storage_latency", "storage_bandwidth", "small_files", "cold_cache"),
+    IDENTICAL,
+    "low",
+    _propose,
+    mechanics="local_copy",
 )

@@ -6,6 +6,7 @@ from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import Change
 from flatout.predict.whatif import Wanted, WhatIf
 from flatout.predict.workers import enough_prefetch
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 
@@ -14,8 +15,7 @@ def _propose(case: Context) -> Proposal | None:
     if loading is None or loading.num_workers == 0:
         return None
     depth = enough_prefetch(case.view, case.model, loading.num_workers)
-    # PyTorch's own default is 2.
-    now = loading.prefetch_factor or 2
+    now = loading.prefetch_factor or DEFAULT_PREFETCH_FACTOR
     if depth is None or depth <= now:
         return None
     try:

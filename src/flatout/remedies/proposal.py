@@ -52,3 +52,4 @@ class RemedySpec:
     semantic_class: str
     risk: str  # low | medium | high
     propose: Callable[[Context], Proposal | None]  # None: it does not apply to this run
+    mechanics: str = ""  # what a trial prepares beside its settings, by name: see trials/mechanics.py

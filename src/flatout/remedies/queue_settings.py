@@ -6,6 +6,7 @@ from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import Change
 from flatout.predict.whatif import Wanted, WhatIf
 from flatout.predict.workers import most_workers
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import IDENTICAL, Context, Proposal, RemedySpec
 
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -34,7 +35,7 @@ def _propose(case: Context) -> Proposal | None:
     except ValueError:
         return None
     assert loading is not None, "without one nothing is simulated"
-    depth_now = loading.prefetch_factor or 2
+    depth_now = loading.prefetch_factor or DEFAULT_PREFETCH_FACTOR
     workers, depth = best_queue(whatif, most_workers(case.view), depth_now)
     if workers == loading.num_workers or depth == depth_now:
         return None  # one of the two is enough, and has a remedy of its own

@@ -31,7 +31,7 @@ class Isolation:
     kind: str
     because: str = ""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """One sentence for the report."""
         if self.kind == NAMESPACE:
             return "Trials saw a private copy-on-write view of the disks: what they wrote is gone with them."

@@ -54,7 +54,7 @@ class Trial:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Trial:
-        """The same again."""
+        """Read what ``to_dict`` gave."""
         ratio = fields.get("ratio")
         return cls(
             **{

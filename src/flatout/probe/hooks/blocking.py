@@ -6,6 +6,7 @@ import sys
 import torch
 
 from .. import events
+from ..contract import DEVICE_HOOKS_VARIABLE
 from ..recorder import REC, now, report_fault
 from ..sites import user_site
 from ..unbound import unseen
@@ -18,7 +19,7 @@ _depth = [0]
 
 def device_present():
     """Whether an accelerator may be in use, told without touching its driver."""
-    if os.environ.get("FLATOUT_DEVICE_HOOKS") == "1":
+    if os.environ.get(DEVICE_HOOKS_VARIABLE) == "1":
         return True
     return sys.platform == "darwin" or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128")))
 

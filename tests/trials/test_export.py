@@ -51,8 +51,8 @@ def test_a_changed_config_is_written_beside_and_shown(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text("data:\n  workers: 1  # few\n")
     command = ("python", "train.py", str(config))
-    places = find_locations(command, config, [])
-    kept = write_kept(fixed(command, {"num_workers": 4, "tf32": True}), places, tmp_path / "fix")
+    locations = find_locations(command, config, [])
+    kept = write_kept(fixed(command, {"num_workers": 4, "tf32": True}), locations, tmp_path / "fix")
     assert kept is not None and kept.config == str(tmp_path / "fix/proved/c.yaml")
     assert Path(kept.config).read_text() == "data:\n  workers: 4  # few\n" and "+  workers: 4" in kept.diff
     assert kept.command == f"flatout run --set tf32=true -- python train.py {kept.config}"
@@ -66,10 +66,10 @@ def test_without_anything_kept_there_is_nothing_to_take_away(tmp_path: Path) -> 
 
 def test_options_are_changed_in_the_command_and_plans_have_one_each(tmp_path: Path) -> None:
     command = ("python", "train.py", "--workers", "1")
-    places = find_locations(command, None, [])
+    locations = find_locations(command, None, [])
     plan = RemedyBundle("moderate", {"num_workers": 8, "autocast": "bf16"}, ("a", "b"), GAIN, None, "medium")
     found = fixed(command, {"num_workers": 4}, plans=(plan,))
-    kept = write_kept(found, places, tmp_path / "fix")
+    kept = write_kept(found, locations, tmp_path / "fix")
     assert kept is not None and kept.command == "python train.py --workers 4"
-    ways = write_plans(found, places, tmp_path / "fix")
+    ways = write_plans(found, locations, tmp_path / "fix")
     assert ways["moderate"].command == "flatout run --set autocast=bf16 -- python train.py --workers 8"
