@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from flatout import extras
 from flatout.compare.ratio import Ratio
+from flatout.report.fix import lines
 from flatout.results import Gain, RemedyBundle
 from flatout.trials.export import write_kept, write_plans
 from flatout.trials.locations import find_locations
@@ -73,3 +77,16 @@ def test_options_are_changed_in_the_command_and_plans_have_one_each(tmp_path: Pa
     assert kept is not None and kept.command == "python train.py --workers 4"
     ways = write_plans(found, locations, tmp_path / "fix")
     assert ways["moderate"].command == "flatout run --set autocast=bf16 -- python train.py --workers 8"
+
+
+def test_where_packages_for_a_patch_are_missing_the_way_to_get_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(extras.EXTRAS, "config", ("no_such_package",))
+    script = tmp_path / "train.py"
+    script.write_text("loader = DataLoader(data, 8)\n")
+    command = ("python", str(script))
+    found = fixed(command, {"num_workers": 4}, f"{script}:1")
+    kept = write_kept(found, find_locations(command, None, []), tmp_path / "fix")
+    assert kept is not None and kept.diff == "" and "pip install 'flatout[config]'" in kept.note
+    assert "pip install 'flatout[config]'" in " ".join(" ".join(lines(found, kept)).split())

@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from flatout import extras
+from flatout.errors import UsageError
 from flatout.trials.source_patch import patched
 
 SETTINGS = {"num_workers": 4, "persistent_workers": True, "autocast": "bf16"}
@@ -74,6 +75,7 @@ def test_without_settings_of_a_loader_there_is_no_patch() -> None:
     assert patched("a = DataLoader(x)\n", {"autocast": "bf16"}) is None
 
 
-def test_without_the_extra_there_is_no_patch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(extras.EXTRAS, "config", ("no_such_package",))
-    assert patched("a = DataLoader(x)\n", SETTINGS) is None
+    with pytest.raises(UsageError, match="pip install 'flatout\\[config\\]'"):
+        patched("a = DataLoader(x)\n", SETTINGS)

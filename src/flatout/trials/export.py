@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flatout.errors import UsageError
 from flatout.probe.settings import SETTINGS
 from flatout.trials.locations import SettingLocations
 from flatout.trials.result import FixResult
@@ -23,12 +24,14 @@ class Export:
     Attributes:
         command: that trains with it.
         config: the changed config file; None: none was named.
-        diff: of the config or of the script, unified; empty: neither can be told.
+        diff: of the config or of the script, unified; empty: of neither.
+        note: why there is no diff of the script, if packages are missing.
     """
 
     command: str
     config: str | None = None
     diff: str = ""
+    note: str = ""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], locations: SettingLocations, folder: Path) -> Export:
@@ -56,7 +59,10 @@ def write_kept(fixed: FixResult, locations: SettingLocations, folder: Path) -> E
     if kept.diff:
         return kept
     injected = {name: value for name, value in settings.items() if name not in locations.located(settings)}
-    return replace(kept, diff=_source_diff(fixed, injected))
+    try:
+        return replace(kept, diff=_source_diff(fixed, injected))
+    except UsageError as error:
+        return replace(kept, note=f"A patch of the script: {error}")
 
 
 def write_plans(fixed: FixResult, locations: SettingLocations, folder: Path) -> dict[str, Export]:
@@ -65,7 +71,11 @@ def write_plans(fixed: FixResult, locations: SettingLocations, folder: Path) -> 
 
 
 def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> str:
-    """A patch of the script's DataLoader; empty where it is not clear which call is meant."""
+    """A patch of the script's DataLoader; empty where it is not clear which call is meant.
+
+    Raises:
+        UsageError: packages are missing.
+    """
     path = Path(str(fixed.loader.get("site") or "").rpartition(":")[0])
     try:
         source = path.read_text()

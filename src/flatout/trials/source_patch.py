@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flatout.errors import UsageError
 from flatout.extras import require
 from flatout.probe.settings import SETTINGS
 from flatout.trials.locations import NOT_TRAINING
@@ -39,16 +38,16 @@ def patched(source: str, settings: Mapping[str, Any]) -> str | None:
         settings: those that are keywords of DataLoader are written; the others are ignored.
 
     Returns:
-        None when there is no such setting, when it is not clear which call makes the training's loader or what its
-        arguments are, or when the ``config`` extra is not installed.
+        None when there is no such setting, or when it is not clear which call makes the training's loader, or what its
+        arguments are.
+
+    Raises:
+        UsageError: the packages of the ``config`` extra are missing.
     """
     keywords = {name: value for name, value in settings.items() if SETTINGS[name].keyword}
     if not keywords:
         return None
-    try:
-        require("config")
-    except UsageError:
-        return None
+    require("config")
     import libcst as cst
 
     try:
