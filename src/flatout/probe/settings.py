@@ -102,6 +102,7 @@ SETTINGS: "dict[str, Setting]" = {
         keyword=True,
         recorded=True,
         aliases=("batch_size", "train_batch_size", "per_device_train_batch_size", "batchsize"),
+        default=1,
         halved=True,
         in_queue=True,
         in_step=True,
