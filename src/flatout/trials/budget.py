@@ -1,4 +1,4 @@
-"""The time that a fix may take, and what still fits into it."""
+"""The time budget of a fix."""
 
 from __future__ import annotations
 

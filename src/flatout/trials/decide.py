@@ -1,4 +1,4 @@
-"""What a trial's pairs of runs say about a remedy."""
+"""Decides from a trial's pairs of runs whether to keep the remedy."""
 
 from __future__ import annotations
 

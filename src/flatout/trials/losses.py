@@ -1,4 +1,4 @@
-"""Whether a trial trains the same: its losses beside those of the run without the remedy. It fails closed."""
+"""Loss check: does a trial train as the run without the remedy does? Without enough losses, it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a remedy needs for its trial beside settings: something prepared before, and cleaned up after the fix."""
+"""Mechanics of remedies that need more than settings: something prepared before the trial, removed after the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of a trial came to: whether it counts, and if not, why."""
+"""The outcome of one run of a trial: whether it counts, and if not, why."""
 
 from __future__ import annotations
 

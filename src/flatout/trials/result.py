@@ -1,4 +1,4 @@
-"""What trials came to: plain objects that the terminal, JSON and the journal write alike."""
+"""Results of trials: plain objects for the terminal, JSON and the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which remedy is tried next, and why others are not."""
+"""Selects the remedy to try next, and notes why others are not tried."""
 
 from __future__ import annotations
 
