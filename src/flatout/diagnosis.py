@@ -11,19 +11,12 @@ from flatout.machine.snapshot import Machine
 from flatout.measure.build import build_view
 from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
+from flatout.probe.settings import SETTINGS
 from flatout.record import Run
 from flatout.remedies import propose
 from flatout.results import Diagnosis
 
-_SETTINGS = (
-    "num_workers",
-    "batch_size",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory",
-    "start_method",
-    "site",
-)
+_RECORDED = (*(name for name, setting in SETTINGS.items() if setting.recorded), "site")
 
 
 def diagnose(run: Run) -> Diagnosis:
@@ -54,7 +47,7 @@ def diagnose(run: Run) -> Diagnosis:
 
 
 def _loader(loader: LoaderStats) -> dict[str, Any]:
-    settings = {name: getattr(loader.settings, name) for name in _SETTINGS}
+    settings = {name: getattr(loader.settings, name) for name in _RECORDED}
     return settings | {"data_folder": loader.storage.data_folder, "dataset_len": loader.settings.dataset_len}
 
 

@@ -9,7 +9,7 @@ from flatout.errors import UsageError
 # What tells that an extra is there: its packages, by the name they are imported with.
 EXTRAS = {
     "train": ("torch", "torchvision", "timm", "pydantic", "pytorch_lightning", "ruamel.yaml"),
-    "config": ("ruamel.yaml", "tomlkit"),
+    "config": ("libcst", "ruamel.yaml", "tomlkit"),
     "cluster": ("ray",),
     "stage": ("awscrt", "botocore", "obstore", "pyarrow", "PIL", "urllib3"),
 }

@@ -156,9 +156,7 @@ class Remedy:
     settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout apply --set`` takes them; empty: by hand only
     shm_bytes: int | None = 0  # added in /dev/shm; None: not known
     device_bytes: int | None = 0  # added on the GPU; None: not known
-    needs_copy: bool = False  # of the data set on a local disk, made before it can be tried
-    warmup_steps: int = 0  # slow ones at the start of a trial, such as those that compile
-    warmup_s: float = 0.0  # that these may take
+    mechanics: str = ""  # what a trial prepares beside the settings, by name; empty: nothing
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import flatout.probe
+from flatout.probe.contract import RUN_VARIABLE
 from flatout.runner.bounds import Bounds
 from flatout.runner.command import probed_environment
 from flatout.runner.folder import exclusive, new_run, trim, write_run_json
@@ -38,7 +39,7 @@ def watch(runs_dir: Path | str = Path(".flatout/runs"), name: str | None = None)
         UsageError: the folder cannot be written, another recording is on, or this process has been
             watched before (torch is patched once in the life of a process).
     """
-    if os.environ.get("FLATOUT_RUN"):
+    if os.environ.get(RUN_VARIABLE):
         yield None
         return
     folder = Path(runs_dir).absolute()
@@ -48,14 +49,14 @@ def watch(runs_dir: Path | str = Path(".flatout/runs"), name: str | None = None)
         info = run_info(run, command, Bounds(full=True))
         write_run_json(run, info)
         write_machine(run)
-        before = {name: os.environ.get(name) for name in ("PYTHONPATH", "FLATOUT_RUN")}
+        before = {name: os.environ.get(name) for name in ("PYTHONPATH", RUN_VARIABLE)}
         environment = probed_environment(run)
         # Workers that are spawned rather than forked find the probe through the environment.
         os.environ.update({name: environment[name] for name in before})
         sampler = subprocess.Popen(
             [sys.executable, "-m", "flatout.machine.sampling", str(run / "system.jsonl"), str(os.getpid())],
             stdin=subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if name != "FLATOUT_RUN"},
+            env={name: value for name, value in os.environ.items() if name != RUN_VARIABLE},
         )
         _attach(run)
         stop, code = "finished", 0

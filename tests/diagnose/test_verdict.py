@@ -113,8 +113,8 @@ def test_the_next_command_measures_again_after_a_fault_and_reports_a_healthy_run
     assert "--full" in next_command("r1", command, ())
 
 
-@pytest.mark.parametrize("needs_copy", [True, False])
-def test_a_remedy_by_a_copy_is_tried_without_a_setting(needs_copy: bool) -> None:
+@pytest.mark.parametrize("mechanics", ["local_copy", ""])
+def test_a_remedy_by_a_copy_is_tried_without_a_setting(mechanics: str) -> None:
     remedy = Remedy(
         "local_copy",
         "storage_latency",
@@ -125,7 +125,7 @@ def test_a_remedy_by_a_copy_is_tried_without_a_setting(needs_copy: bool) -> None
         0,
         "",
         "",
-        needs_copy=needs_copy,
+        mechanics=mechanics,
     )
     said = next_command("r1", ("python", "train.py"), judge(Context.of(remote()))[0], (remedy,))
-    assert said == ("flatout fix -- python train.py" if needs_copy else "flatout profile -- python train.py")
+    assert said == ("flatout fix -- python train.py" if mechanics else "flatout profile -- python train.py")

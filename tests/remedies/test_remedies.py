@@ -148,9 +148,8 @@ def test_each_remedy_answers_known_causes_and_has_a_known_class_and_risk() -> No
 
 
 def test_what_a_trial_needs_is_declared_with_the_remedy() -> None:
-    assert [spec.id for spec in REMEDIES if spec.needs_copy] == ["local_copy"]
-    assert [spec.id for spec in REMEDIES if spec.warmup_steps and spec.warmup_s] == ["compile_model"]
-    assert offered(remote())["local_copy"].needs_copy
+    assert [spec.id for spec in REMEDIES if spec.mechanics] == ["local_copy"]
+    assert offered(remote())["local_copy"].mechanics == "local_copy"
 
 
 def test_each_cause_has_a_remedy() -> None:

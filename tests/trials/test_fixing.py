@@ -21,11 +21,12 @@ from flatout.trials.export import Export
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin, resume
+from flatout.trials.outcome import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, TrialRun
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import FixResult
-from flatout.trials.trial_run import FAILED, INTERRUPTED, LOG, OUT_OF_MEMORY, REFUSED, TrialRun, TrialSetup
+from flatout.trials.trial_run import TrialSetup
 from flatout.units import parse_duration
-from tests.trials.sides import ledger, side
+from tests.trials.made_runs import ledger, trial_run
 
 COMMAND = ("python", "train.py")
 
@@ -39,18 +40,16 @@ def remedy(id: str, gain: float, semantic_class: str = "identical", **settings: 
 class Machine:
     """Runs no command: rates follow from the settings."""
 
-    def __init__(self, remedies: list[Remedy], factors: dict[str, Any]) -> None:
+    def __init__(self, remedies: list[Remedy], factors: dict[Any, Any]) -> None:
         self.remedies, self.factors = remedies, factors
         self.calls: list[dict[str, Any]] = []
-        self.deadlines: list[float] = []
-        self.clock = 0.0
+        self.now_s = 0.0
         self.look = Path("nowhere")
         self.plans: tuple[Bundle, ...] = ()
 
-    def run(self, plan: TrialSetup, settings: Mapping[str, Any], deadline_s: float) -> TrialRun:
+    def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
         self.calls.append(dict(settings))
-        self.deadlines.append(deadline_s)
-        self.clock += 5.0
+        self.now_s += 5.0
         rate = 100.0 + 0.1 * (len(self.calls) % 3)
         losses = [1.0] * 40
         for name, value in settings.items():
@@ -63,7 +62,7 @@ class Machine:
             if made is KeyboardInterrupt:
                 raise KeyboardInterrupt
             rate *= made
-        found = side(rate, losses)
+        found = trial_run(rate, losses)
         run = SimpleNamespace(path=self.look)
         return TrialRun(found.outcome, "", 5.0, found.speed, found.losses, run=run)  # type: ignore[arg-type]
 
@@ -73,21 +72,31 @@ class Machine:
             plans=self.plans, loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
         )  # fmt: skip
 
-    def fix(
-        self, folder: Path, options: Options | None = None, going_on: bool = False, quiet: bool = True
-    ) -> FixResult:
-        journal = resume(folder, COMMAND) if going_on else begin(folder, COMMAND)
-        plan = TrialSetup(COMMAND, journal.folder, folder / "runs", Bounds(), Isolation(NAMESPACE))
-        return Fixing(
-            plan, options or Options(), journal, ProgressLog(quiet),
-            run=self.run, diagnose=self.diagnose, clock=lambda: self.clock,
-        ).run()  # fmt: skip
+
+def fixing(
+    tmp_path: Path, machine: Machine, options: Options | None = None, going_on: bool = False, quiet: bool = True
+) -> Fixing:
+    journal = resume(tmp_path, COMMAND) if going_on else begin(tmp_path, COMMAND)
+    setup = TrialSetup(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    return Fixing(
+        setup,
+        options or Options(),
+        journal,
+        ProgressLog(quiet),
+        run_once=machine.run,
+        diagnose=machine.diagnose,
+        clock=lambda: machine.now_s,
+    )
+
+
+def fixed(tmp_path: Path, machine: Machine, options: Options | None = None, going_on: bool = False) -> FixResult:
+    return fixing(tmp_path, machine, options, going_on).run()
 
 
 def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path) -> None:
     remedies = [remedy("workers", 2.0, num_workers=4), remedy("prefetch", 1.2, prefetch_factor=4)]
     machine = Machine(remedies, {"num_workers": 1.8, "prefetch_factor": 1.0})
-    found = machine.fix(tmp_path)
+    found = fixed(tmp_path, machine)
     assert [(trial.remedy, trial.outcome) for trial in found.tried] == [("workers", "kept"), ("prefetch", "dropped")]
     assert found.settings == {"num_workers": 4}
     assert found.proof is not None and found.proof.ratio.low > 1.6 and found.proof.loss_passed
@@ -96,7 +105,6 @@ def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path) -> None:
     workers = {"num_workers": 4}
     assert machine.calls[:9] == [{}, {}, workers, workers, {}, workers, both, both, workers]
     assert machine.calls[-4:] == [{}, workers, workers, {}]
-    assert found.seconds == machine.clock
     text = "\n".join(lines(found))
     assert "Proved: 1.80x" in text and "flatout apply --set num_workers=4 -- python train.py" in text
     assert max(map(len, text.splitlines())) <= 80
@@ -107,15 +115,17 @@ def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path) -> None:
 def test_a_change_of_the_training_needs_leave(tmp_path: Path) -> None:
     remedies = [remedy("half", 2.0, "numerics", autocast="bf16"), remedy("by_hand", 1.5)]
     machine = Machine(remedies, {"autocast": 1.5})
-    found = machine.fix(tmp_path)
+    found = fixed(tmp_path, machine)
     assert not found.tried and len(found.untried) == 2
     assert "--allow numerics" in "\n".join(lines(found))
-    assert machine.fix(tmp_path / "2", Options(allowed=frozenset({"identical", "numerics"}))).kept[0].remedy == "half"
+    assert (
+        fixed(tmp_path / "2", machine, Options(allowed=frozenset({"identical", "numerics"}))).kept[0].remedy == "half"
+    )
 
 
 def test_faster_with_other_losses_is_not_kept(tmp_path: Path) -> None:
     machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": "diverges"})
-    found = machine.fix(tmp_path)
+    found = fixed(tmp_path, machine)
     assert found.tried[0].outcome == "dropped" and "faster, but the losses" in found.tried[0].why
     assert found.proof is None
 
@@ -124,16 +134,16 @@ def test_out_of_memory_tries_the_next_smaller_value(tmp_path: Path) -> None:
     full = TrialRun(OUT_OF_MEMORY, "CUDA out of memory", 3.0)
     batch = remedy("batch", 2.0, "optimisation", batch_size=16, lr_factor=2.0)
     machine = Machine([batch], {("batch_size", 16): full, ("batch_size", 12): 1.3})
-    found = machine.fix(tmp_path, Options(allowed=frozenset({"identical", "optimisation"})))
+    found = fixed(tmp_path, machine, Options(allowed=frozenset({"identical", "optimisation"})))
     assert found.tried[0].outcome == "kept" and found.settings == {"batch_size": 12, "lr_factor": 1.5}
     assert "CUDA out of memory" in found.tried[0].why
 
 
 @pytest.mark.parametrize(("outcome", "word"), [(FAILED, "ended"), (REFUSED, "was not changed")])
-def test_a_side_that_fails_is_told_and_the_next_remedy_tried(tmp_path: Path, outcome: str, word: str) -> None:
+def test_a_run_that_fails_is_told_and_the_next_remedy_tried(tmp_path: Path, outcome: str, word: str) -> None:
     remedies = [remedy("first", 3.0, num_workers=4), remedy("second", 2.0, prefetch_factor=4)]
     machine = Machine(remedies, {"num_workers": TrialRun(outcome, "a reason", 3.0), "prefetch_factor": 1.5})
-    found = machine.fix(tmp_path)
+    found = fixed(tmp_path, machine)
     assert [trial.outcome for trial in found.tried] == [outcome, "kept"]
     assert f"{word}: a reason" in found.tried[0].why
 
@@ -143,9 +153,8 @@ def test_the_budget_is_kept_and_a_proof_fits_in_it(tmp_path: Path) -> None:
         remedy(f"r{number}", 2.0, **{name: 4}) for number, name in enumerate(("num_workers", "prefetch_factor"))
     ]
     machine = Machine(remedies, {"num_workers": 2.0, "prefetch_factor": 2.0})
-    found = machine.fix(tmp_path, Options(budget_s=45.0))
-    assert machine.clock <= 46.0 and found.proof is not None and "budget" in found.ended
-    assert set(machine.deadlines[1:]) == {45.0}, "a run of a trial ends with the budget"
+    found = fixed(tmp_path, machine, Options(budget_s=45.0))
+    assert machine.now_s <= 46.0 and found.proof is not None and "budget" in found.ended
 
 
 def test_a_budget_too_small_for_one_pair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +163,7 @@ def test_a_budget_too_small_for_one_pair_is_refused(tmp_path: Path, monkeypatch:
     machine.look.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"--budget 6.0 s is too small for one pair of runs.*give at least 40s") as no:
-        machine.fix(tmp_path, Options(budget_s=6.0))
+        fixed(tmp_path, machine, Options(budget_s=6.0))
     # What the look found was measured all the same.
     assert "`flatout report 20261122-1` shows what the look found" in str(no.value)
     assert (tmp_path / ".flatout" / "runs" / "20261122-1").is_dir()
@@ -162,7 +171,7 @@ def test_a_budget_too_small_for_one_pair_is_refused(tmp_path: Path, monkeypatch:
 
 def test_one_pair_that_clears_the_threshold_is_promising_and_the_budget_for_a_second_is_said(tmp_path: Path) -> None:
     machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": 3.0})
-    found = machine.fix(tmp_path, Options(budget_s=22.0))
+    found = fixed(tmp_path, machine, Options(budget_s=22.0))
     (trial,) = found.tried
     assert trial.outcome == "unconfirmed" and found.promising == (trial,) and found.proof is None
     assert trial.why.startswith("not confirmed: one pair only (measured 3.0x (")
@@ -172,18 +181,18 @@ def test_one_pair_that_clears_the_threshold_is_promising_and_the_budget_for_a_se
     # The budget that is named is enough.
     named = parse_duration(trial.why.partition("--budget ")[2].partition(" ")[0])
     machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": 3.0})
-    again = machine.fix(tmp_path / "2", Options(budget_s=named))
+    again = fixed(tmp_path / "2", machine, Options(budget_s=named))
     assert again.settings == {"num_workers": 4} and again.proof is not None
 
 
 def test_one_pair_within_noise_is_dropped(tmp_path: Path) -> None:
     machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": 1.02})
-    assert [trial.outcome for trial in machine.fix(tmp_path, Options(budget_s=22.0)).tried] == ["dropped"]
+    assert [trial.outcome for trial in fixed(tmp_path, machine, Options(budget_s=22.0)).tried] == ["dropped"]
 
 
 def wide(rate: float) -> TrialRun:
     """A run whose steps vary so much that one of it says little."""
-    found = side(rate)
+    found = trial_run(rate)
     assert found.speed is not None
     speed = replace(found.speed, resampled=rate * np.linspace(0.6, 1.4, 1000))
     return replace(found, speed=speed, run=SimpleNamespace(path=Path("nowhere")))  # type: ignore[arg-type]
@@ -192,7 +201,7 @@ def wide(rate: float) -> TrialRun:
 def test_a_wide_interval_around_a_gain_of_one_pair_is_not_decided(tmp_path: Path) -> None:
     machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": wide(125.0)})
     machine.plans = (bundle("do workers"),)
-    found = machine.fix(tmp_path, Options(budget_s=22.0))
+    found = fixed(tmp_path, machine, Options(budget_s=22.0))
     (trial,) = found.tried
     assert trial.outcome == "unconfirmed"
     assert trial.why.startswith("not decided: one pair only, measured 1.25x (0.") and "--budget " in trial.why
@@ -209,57 +218,56 @@ def bundle(*titles: str) -> Bundle:
 def test_a_plan_of_dropped_remedies_is_left_out_and_one_with_some_says_so(tmp_path: Path) -> None:
     machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": 0.9})
     machine.plans = (bundle("do workers"), replace(bundle("do workers", "do more"), name="moderate"))
-    found = machine.fix(tmp_path)
+    found = fixed(tmp_path, machine)
     assert [plan.name for plan in found.plans] == ["moderate"]
-    text = "\n".join(lines(found, plans={"moderate": Export("flatout apply")}))
+    text = "\n".join(lines(found, plans={"moderate": Export("flatout run")}))
     assert 'But its trial, above, ended with "dropped": do workers' in text
     assert to_dict(found)["plans"][0]["dropped"] == ["do workers"]
 
 
 def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
-    class Failing(Machine):
-        def run(self, plan: TrialSetup, settings: Mapping[str, Any], deadline_s: float) -> TrialRun:
-            (plan.folder / LOG).write_text("starting\nValueError: no data\n")
-            return TrialRun(FAILED, "exit code 3", 1.0)
-
+    machine = Machine([], {})
+    machine.run = lambda setup, settings, deadline_s=0.0: TrialRun(FAILED, "exit code 3", 1.0)  # type: ignore[method-assign]
+    fix = fixing(tmp_path, machine)
+    (fix.setup.folder / "output.log").write_text("starting\nValueError: no data\n")
     with pytest.raises(CommandError, match="exit code 3; it printed: ValueError: no data"):
-        Failing([], {}).fix(tmp_path)
+        fix.run()
 
 
 def test_ctrl_c_shows_what_there_is_and_resume_goes_on(tmp_path: Path) -> None:
     remedies = [remedy("workers", 3.0, num_workers=4), remedy("prefetch", 2.0, prefetch_factor=4)]
     machine = Machine(remedies, {"num_workers": 1.8, "prefetch_factor": KeyboardInterrupt})
-    found = machine.fix(tmp_path)
+    found = fixed(tmp_path, machine)
     assert found.interrupted and [trial.remedy for trial in found.kept] == ["workers"]
     machine.factors["prefetch_factor"] = 1.5
     machine.calls.clear()
-    again = machine.fix(tmp_path, going_on=True)
+    again = fixed(tmp_path, machine, going_on=True)
     assert [trial.remedy for trial in again.kept] == ["workers", "prefetch"] and again.proof is not None
     assert machine.calls[0] == {"num_workers": 4}  # the look is at what was kept
     assert again.before == found.before
 
 
-def test_interrupted_sides_end_it(tmp_path: Path) -> None:
+def test_an_interrupted_run_ends_it(tmp_path: Path) -> None:
     machine = Machine([remedy("w", 2.0, num_workers=4)], {"num_workers": TrialRun(INTERRUPTED, "", 1.0)})
-    assert machine.fix(tmp_path).interrupted
+    assert fixed(tmp_path, machine).interrupted
 
 
 def test_a_copy_of_the_data_that_is_there_is_tried(tmp_path: Path) -> None:
-    machine = Machine([remedy("local_copy", 3.0)], {"read_from": 2.0})
-    assert not machine.fix(tmp_path).tried
-    found = machine.fix(tmp_path / "2", Options(staged="/real=/copy"))
+    machine = Machine([replace(remedy("local_copy", 3.0), mechanics="local_copy")], {"read_from": 2.0})
+    assert not fixed(tmp_path, machine).tried
+    found = fixed(tmp_path / "2", machine, Options(staged="/real=/copy"))
     assert found.settings == {"read_from": "/real=/copy"} and found.proof is not None
 
 
 def test_what_only_the_user_has_a_setting_for_is_not_tried_without_one(tmp_path: Path) -> None:
     machine = Machine([remedy("validate_less", 2.0, "optimisation", validation_factor=2.0)], {})
-    found = machine.fix(tmp_path, Options(allowed=frozenset({"identical", "optimisation"})))
+    found = fixed(tmp_path, machine, Options(allowed=frozenset({"identical", "optimisation"})))
     assert not found.tried and "by hand" in found.untried[0][1]
 
 
 def test_progress_is_told_in_sentences_of_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine([remedy("workers" * 12, 3.0, num_workers=4)], {"num_workers": 3.0})
-    machine.fix(tmp_path, Options(budget_s=22.0), quiet=False)
+    fixing(tmp_path, machine, Options(budget_s=22.0), quiet=False).run()
     said = capsys.readouterr().err
     assert "samples/s. It waits." in said and "samples/s; " not in said
     assert max(len(line) for line in said.splitlines() if "workersworkers" not in line) <= 80

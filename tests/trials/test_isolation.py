@@ -47,4 +47,4 @@ def test_without_namespaces_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(isolation, "wrapped", lambda *_: refusing)
     found = find_isolation(tmp_path)
     assert found.kind == REDIRECTED
-    assert "C libraries" in found.told() and "Operation not permitted" in found.told()
+    assert "C libraries" in found.describe() and "Operation not permitted" in found.describe()

@@ -8,9 +8,15 @@ import pytest
 
 from flatout.errors import FlatoutError
 from flatout.machine.mounts import Mount
+from flatout.results import Gain, Remedy
 from flatout.stage.destination.safe_paths import state_folder
 from flatout.trials import local_copy
 from flatout.trials.local_copy import Cost, LocalCopy
+from flatout.trials.result import Trial
+
+GAIN = Gain(2.0, 1.8, 2.2)
+REMEDY = Remedy("local_copy", "storage_latency", "copy it", "identical", "low", GAIN, 0, "", "", mechanics="local_copy")
+TRIAL = Trial("local_copy", "copy it", "identical", {}, GAIN, "kept", "measured")
 
 
 @pytest.fixture
@@ -32,18 +38,20 @@ def make(tmp_path: Path, left_s: float = 600.0, to: Path | None = None, given: s
 
 def test_it_is_staged_read_and_removed_when_it_was_not_kept(slow: Path, tmp_path: Path) -> None:
     copy = make(tmp_path)
-    settings = copy.settings({"data_folder": str(slow)})
+    settings = copy.settings(REMEDY, {"data_folder": str(slow)})
     assert settings == {"read_from": f"{slow}={tmp_path / 'fix/staged'}"}
     assert not (tmp_path / "fix/staged").exists()  # it is only looked at so far
-    copy.make(settings)
+    copy.prepare(settings)
     assert copy.cost is not None and (copy.cost.files, copy.cost.bytes) == (30, 60_000)
     assert len(list((tmp_path / "fix/staged").rglob("*.jpg"))) == 30
-    told = copy.told(100.0, 200.0, 30)
-    assert "30 files" in told and "it pays for itself after" in told and "passes over the data" in told
-    assert "pays" not in copy.told(100.0, 90.0, 30)
-    copy.remove(settings)  # it was kept
+    why = copy.with_cost(TRIAL, 100.0, 200.0, {"dataset_len": 30}).why
+    assert why.startswith("measured; staging took ") and "30 files" in why
+    assert "it pays for itself after" in why and "passes over the data" in why
+    slower = copy.with_cost(TRIAL, 100.0, 90.0, {"dataset_len": 30})
+    assert "pays" not in slower.why and slower.cost["files"] == 30
+    copy.clean_up(settings)  # it was kept
     assert (tmp_path / "fix/staged").exists()
-    copy.remove({})
+    copy.clean_up({})
     assert not (tmp_path / "fix/staged").exists() and not state_folder(tmp_path / "fix/staged").exists()
 
 
@@ -51,12 +59,12 @@ def test_what_lies_where_the_user_lets_copies_be_made_is_never_removed(slow: Pat
     (tmp_path / "fast").mkdir()
     (tmp_path / "fast/precious.txt").write_text("not ours")
     copy = make(tmp_path, to=tmp_path / "fast")
-    settings = copy.settings({"data_folder": str(slow)})
+    settings = copy.settings(REMEDY, {"data_folder": str(slow)})
     assert isinstance(settings, dict)
-    copy.make(settings)
+    copy.prepare(settings)
     assert len(list((tmp_path / "fast").rglob("*.jpg"))) == 30
-    assert "another folder" in str(copy.settings({"data_folder": str(slow / "c1")}))
-    copy.remove({})
+    assert "another folder" in str(copy.settings(REMEDY, {"data_folder": str(slow / "c1")}))
+    copy.clean_up({})
     assert [path.name for path in (tmp_path / "fast").iterdir()] == ["precious.txt"]
 
 
@@ -68,22 +76,22 @@ def test_when_it_is_earned() -> None:
 
 def test_where_none_is_made_the_reason_is_told(slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = {"data_folder": str(slow)}
-    assert "was not seen" in str(make(tmp_path).settings({}))
-    assert "on the same disk" in str(make(tmp_path, to=slow / "copy").settings(loader))
-    assert "takes about" in str(make(tmp_path, left_s=1e-9).settings(loader)) or "listing" in str(
-        make(tmp_path, left_s=1e-9).settings(loader)
+    assert "was not seen" in str(make(tmp_path).settings(REMEDY, {}))
+    assert "on the same disk" in str(make(tmp_path, to=slow / "copy").settings(REMEDY, loader))
+    assert "takes about" in str(make(tmp_path, left_s=1e-9).settings(REMEDY, loader)) or "listing" in str(
+        make(tmp_path, left_s=1e-9).settings(REMEDY, loader)
     )
     monkeypatch.setattr("flatout.stage.outlook.free_bytes", lambda folder, keep=None: 1_000)
-    assert "does not fit" in str(make(tmp_path).settings(loader))
+    assert "does not fit" in str(make(tmp_path).settings(REMEDY, loader))
 
 
 def test_a_copy_that_is_given_is_used_and_never_removed(slow: Path, tmp_path: Path) -> None:
     copy = make(tmp_path, given=f"{slow}={tmp_path}")
-    settings = copy.settings({})
+    settings = copy.settings(REMEDY, {})
     assert settings == {"read_from": f"{slow}={tmp_path}"}
-    copy.make(settings)
-    copy.remove({})
-    assert tmp_path.exists() and copy.told(1.0, 2.0, None) == ""
+    copy.prepare(settings)
+    copy.clean_up({})
+    assert tmp_path.exists() and copy.with_cost(TRIAL, 1.0, 2.0, {}) == TRIAL
 
 
 def test_files_that_cannot_be_read_end_it(slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +99,7 @@ def test_files_that_cannot_be_read_end_it(slow: Path, tmp_path: Path, monkeypatc
     from flatout.stage.sources.folder import FolderSource
 
     copy = make(tmp_path)
-    settings = copy.settings({"data_folder": str(slow)})
+    settings = copy.settings(REMEDY, {"data_folder": str(slow)})
     assert isinstance(settings, dict)
 
     def gone(*_: object, **__: object) -> bytes:
@@ -99,6 +107,6 @@ def test_files_that_cannot_be_read_end_it(slow: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(FolderSource, "stream", gone)
     with pytest.raises(FlatoutError, match="30 files could not be staged, such as slow: gone"):
-        copy.make(settings)
-    copy.remove({})
+        copy.prepare(settings)
+    copy.clean_up({})
     assert not (tmp_path / "fix/staged").exists()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from flatout.compare.ratio import Ratio
+from flatout.trials.outcome import OUT_OF_MEMORY, TrialRun
 from flatout.trials.pairs import Pairs, gains, measure_pairs
-from flatout.trials.trial_run import OUT_OF_MEMORY, TrialRun
-from tests.trials.sides import STEPS, side
+from tests.trials.made_runs import STEPS, trial_run
 
 A: dict[str, Any] = {}
 B: dict[str, Any] = {"num_workers": 4}
@@ -19,7 +19,7 @@ def runs(rates_a: list[float], rates_b: list[float]) -> tuple[Any, list[str]]:
     def run(settings: Mapping[str, Any]) -> TrialRun:
         name = "b" if settings else "a"
         order.append(name)
-        return side(next(left[name]))
+        return trial_run(next(left[name]))
 
     return run, order
 
@@ -60,12 +60,14 @@ def test_a_single_pair_never_keeps_anything() -> None:
 
 def test_a_stalled_pair_is_measured_again() -> None:
     still = [0.08] * (STEPS - 1) + [10.0]
-    sides = iter([side(100), side(50, steps_s=still), side(100), side(100), side(100), side(100)])
+    sides = iter(
+        [trial_run(100), trial_run(50, steps_s=still), trial_run(100), trial_run(100), trial_run(100), trial_run(100)]
+    )
     found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
     assert found.stalled == 1 and len(found.a) == 2
 
 
 def test_a_side_that_fails_ends_the_trial() -> None:
-    sides = iter([side(100), TrialRun(OUT_OF_MEMORY, "CUDA out of memory", 3.0)])
+    sides = iter([trial_run(100), TrialRun(OUT_OF_MEMORY, "CUDA out of memory", 3.0)])
     found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
     assert found.failed is not None and not found.failed_without and found.ratio() is None

@@ -4,6 +4,8 @@ import ast
 
 import pytest
 
+from flatout import extras
+from flatout.errors import UsageError
 from flatout.trials.source_patch import patched
 
 SETTINGS = {"num_workers": 4, "persistent_workers": True, "autocast": "bf16"}
@@ -25,6 +27,28 @@ SETTINGS = {"num_workers": 4, "persistent_workers": True, "autocast": "bf16"}
             "for x in DataLoader(a, num_workers=int(os.cpu_count() / 2), persistent_workers=False): pass\n",
             "for x in DataLoader(a, num_workers=4, persistent_workers=True): pass\n",
         ),
+        (
+            "loader = DataLoader(\n    data,\n    8,\n)\n",
+            "loader = DataLoader(\n    data,\n    8,\n    num_workers=4,\n    persistent_workers=True,\n)\n",
+        ),
+        (
+            "loader = DataLoader(\n    data,  # all of it\n    num_workers=(1 +\n        1)  # two\n)\n",
+            "loader = DataLoader(\n    data,  # all of it\n    num_workers=4,\n    persistent_workers=True  # two\n)\n",
+        ),
+        (
+            "loader = DataLoader(data, \\\n    8)\n",
+            "loader = DataLoader(data, \\\n    8, num_workers=4, persistent_workers=True)\n",
+        ),
+        (
+            "loader = DataLoader( (data) )  # as it is\n",
+            "loader = DataLoader( (data), num_workers=4, persistent_workers=True )  # as it is\n",
+        ),
+        (
+            "self.val_loader: Any = DataLoader(b)\nself.loader = DataLoader(a, 8, True, None, None, 2)\n",
+            "self.val_loader: Any = DataLoader(b)\n"
+            "self.loader = DataLoader(a, 8, True, None, None, 4, persistent_workers=True)\n",
+        ),
+        ("f(DataLoader(data))\r\n", "f(DataLoader(data, num_workers=4, persistent_workers=True))\r\n"),
     ],
 )
 def test_keywords_are_set_or_added(before: str, after: str) -> None:
@@ -38,6 +62,7 @@ def test_keywords_are_set_or_added(before: str, after: str) -> None:
     [
         "a = DataLoader(x)\nb = DataLoader(y)\n",  # which one?
         "a = DataLoader(x, **options)\n",  # what do the options hold?
+        "a = DataLoader(*parts)\n",
         "a = make_loader(x)\n",
         "a = DataLoader(\n",
     ],
@@ -48,3 +73,9 @@ def test_where_it_is_not_clear_there_is_no_patch(source: str) -> None:
 
 def test_without_settings_of_a_loader_there_is_no_patch() -> None:
     assert patched("a = DataLoader(x)\n", {"autocast": "bf16"}) is None
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(extras.EXTRAS, "config", ("no_such_package",))
+    with pytest.raises(UsageError, match="pip install 'flatout\\[config\\]'"):
+        patched("a = DataLoader(x)\n", SETTINGS)

@@ -11,12 +11,17 @@ from pathlib import Path
 from flatout.compare.speed import measure, speed_of
 from flatout.errors import CommandError, UsageError
 from flatout.measure.training import find_training
+from flatout.probe.contract import (
+    CEILING_DEVICE,
+    CEILING_SECONDS_VARIABLE,
+    CEILING_SUPPLY,
+    CEILING_VARIABLE,
+    SUPPLY_COLD_METRIC,
+    SUPPLY_WARM_METRIC,
+)
 from flatout.record import load_run
 from flatout.runner import Bounds, Outcome, record
 from flatout.runner.failure import explain
-
-# As in flatout/probe/ceilings.py, which cannot be imported without torch.
-_COLD, _WARM = "flatout/supply_cold", "flatout/supply_warm"
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
         quiet=True,
         stdout_to_stderr=True,
         trace=False,
-        environment={"FLATOUT_CEILING": "device"},
+        environment={CEILING_VARIABLE: CEILING_DEVICE},
     )
     device = measure(_trained(replayed))
     _say("run 3 of 3: the data path alone", quiet)
@@ -94,7 +99,7 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
         quiet=True,
         stdout_to_stderr=True,
         trace=False,
-        environment={"FLATOUT_CEILING": "supply", "FLATOUT_CEILING_SECONDS": str(seconds / 2)},
+        environment={CEILING_VARIABLE: CEILING_SUPPLY, CEILING_SECONDS_VARIABLE: str(seconds / 2)},
     )
     if alone.stop in ("interrupted", "terminated"):
         raise KeyboardInterrupt
@@ -102,7 +107,7 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
     # Among the runs, these would be taken for the training as it is.
     shutil.rmtree(alone.run, ignore_errors=True)
     shutil.rmtree(replayed.run, ignore_errors=True)
-    return Ceilings(live.rate, device.rate, rates.get(_COLD), rates.get(_WARM))
+    return Ceilings(live.rate, device.rate, rates.get(SUPPLY_COLD_METRIC), rates.get(SUPPLY_WARM_METRIC))
 
 
 def _trained(outcome: Outcome) -> Path:

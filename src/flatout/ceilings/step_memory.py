@@ -9,11 +9,17 @@ from pathlib import Path
 
 from flatout.errors import CommandError
 from flatout.predict.step_memory import Tracked
+from flatout.probe.contract import (
+    MEMORY_METRICS,
+    MEMORY_SAMPLES_METRIC,
+    MEMORY_STEP_METRIC,
+    MEMORY_VARIABLE,
+    SETTINGS_VARIABLE,
+)
 from flatout.record import load_run
 from flatout.runner import Bounds, record
 from flatout.runner.failure import explain
 
-_PREFIX = "flatout/memory/"  # as in flatout/probe/hooks/memory.py, which cannot be imported without torch
 WITHIN_S = 600.0
 
 
@@ -42,7 +48,7 @@ def _track(command: Sequence[str], runs_dir: Path, settings: dict[str, int]) -> 
         quiet=True,
         stdout_to_stderr=True,
         trace=False,
-        environment={"FLATOUT_MEMORY": "1", "FLATOUT_SETTINGS": json.dumps(settings)},
+        environment={MEMORY_VARIABLE: "1", SETTINGS_VARIABLE: json.dumps(settings)},
     )
     if outcome.stop in ("interrupted", "terminated"):
         shutil.rmtree(outcome.run, ignore_errors=True)
@@ -53,10 +59,11 @@ def _track(command: Sequence[str], runs_dir: Path, settings: dict[str, int]) -> 
         raise CommandError(message, code)
     noted = _noted(outcome.run)
     shutil.rmtree(outcome.run, ignore_errors=True)
-    samples, whole = int(noted.pop("samples", 0)), int(noted.pop("whole step", 0))
-    return Tracked(samples, {name: int(held) for name, held in noted.items()}, whole) if noted else None
+    samples, whole = int(noted.pop(MEMORY_SAMPLES_METRIC, 0)), int(noted.pop(MEMORY_STEP_METRIC, 0))
+    by_kind = {name.removeprefix(MEMORY_METRICS): int(held) for name, held in noted.items()}
+    return Tracked(samples, by_kind, whole) if by_kind else None
 
 
 def _noted(path: Path) -> dict[str, float]:
     metrics = (metric for process in load_run(path).processes for metric in process.metrics())
-    return {name.removeprefix(_PREFIX): value for name, value in metrics if name.startswith(_PREFIX)}
+    return {name: value for name, value in metrics if name.startswith(MEMORY_METRICS)}

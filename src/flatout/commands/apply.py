@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -28,13 +27,13 @@ def apply(
     """
     from flatout.errors import CommandError
     from flatout.runner.command import check_command, injecting_environment
-    from flatout.trials.settings import SETTINGS, read_settings
+    from flatout.trials.settings import list_settings, read_settings
 
     if names:
-        typer.echo("\n".join(f"{name:20}{kind.__name__:7}{meaning}" for name, (kind, meaning) in SETTINGS.items()))
+        typer.echo("\n".join(list_settings()))
         return
     words = check_command(command, "flatout apply")
-    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(read_settings(settings or []))}
+    environment = injecting_environment(read_settings(settings or []))
     try:
         os.execvpe(words[0], words, environment)
     except OSError as error:

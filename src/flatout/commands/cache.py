@@ -35,6 +35,7 @@ def cache(
     Example: flatout cache --from /mnt/s3/imagenet --at /nvme/cache --budget 50GiB -- python train.py
     """
     from flatout.errors import UsageError
+    from flatout.probe.contract import CACHE_RUN_VARIABLE
     from flatout.probe.file_cache.folder import NAME as CACHE_NAME
     from flatout.probe.file_cache.folder import OWN_FILES
     from flatout.probe.file_cache.read_cache import COUNTS, ReadCache
@@ -75,8 +76,8 @@ def cache(
         _remove(made)
         raise
     settings = {"read_through": f"{folder.absolute()}={at.absolute()}:{bytes_}"}
-    variables = {"FLATOUT_SETTINGS": json_format.dumps(settings), "FLATOUT_CACHE_RUN": str(kept.token)}
-    code = _wait(_started(command, injecting_environment() | variables))
+    environment = injecting_environment(settings) | {CACHE_RUN_VARIABLE: str(kept.token)}
+    code = _wait(_started(command, environment))
     counts = kept.counts() | {"budget": bytes_, "exit_code": code}
     kept.end()
     if json:

@@ -88,13 +88,13 @@ def fix(
         staged=_staged(staged),
         stage_to=stage_to,
     )
-    places = find_locations(words, config, locations or [])
+    found = find_locations(words, config, locations or [])
     journal = go_on(fixes_dir, words) if resume else begin(fixes_dir, words)
     isolation = find_isolation(journal.folder)
-    setup = TrialSetup(words, journal.folder, journal.folder / "runs", Bounds(), isolation, places=places)
+    setup = TrialSetup(words, journal.folder, journal.folder / "runs", Bounds(), isolation, locations=found)
     try:
         fixed = Fixing(setup, options, journal, ProgressLog(quiet)).run()
-        keep, plans = write_kept(fixed, places, journal.folder), write_plans(fixed, places, journal.folder)
+        keep, plans = write_kept(fixed, found, journal.folder), write_plans(fixed, found, journal.folder)
     finally:
         clean(journal.folder)
     typer.echo(json.dumps(to_dict(fixed, keep, plans), indent=2) if as_json else "\n".join(lines(fixed, keep, plans)))

@@ -47,7 +47,8 @@ def next_command(run_id: str, command: Sequence[str], causes: Sequence[Cause], r
         causes: in rank order.
         remedies: ``flatout fix`` tries those that it can put into the command.
     """
-    if any((remedy.settings or remedy.needs_copy) and remedy.semantic_class == "identical" for remedy in remedies):
+    # What has to be prepared first, such as a copy of the data, has no settings yet: fix prepares it.
+    if any((r.settings or r.mechanics) and r.semantic_class == "identical" for r in remedies):
         return f"flatout fix -- {shlex.join(command)}"
     if causes and causes[0].id == HEALTHY:
         return f"flatout report {run_id} --markdown"

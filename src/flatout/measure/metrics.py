@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from flatout.probe.contract import METRIC_PREFIX
 from flatout.record import ProcessRecord
 
 _VALIDATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval|test|dev)($|[^a-z])")
@@ -31,7 +32,7 @@ class Metrics:
 def read_metrics(process: ProcessRecord) -> Metrics:
     """What the training process logged."""
     # Names of flatout are what the probe itself measured.
-    last = {name.lower(): value for name, value in process.metrics() if not name.startswith("flatout/")}
+    last = {name.lower(): value for name, value in process.metrics() if not name.startswith(METRIC_PREFIX)}
     validated = {name: value for name, value in last.items() if _VALIDATION.search(name)}
     trained = {name: value for name, value in last.items() if name not in validated}
     accuracy = _first(validated, _ACCURACY)

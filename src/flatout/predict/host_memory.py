@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flatout.measure.measured_run import MeasuredRun
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 
 
 def added_bytes(run: MeasuredRun, num_workers: int, prefetch_factor: int | None) -> int | None:
@@ -19,9 +20,8 @@ def added_bytes(run: MeasuredRun, num_workers: int, prefetch_factor: int | None)
         if run.usage.worker_bytes is None:
             return None
         added += more_workers * run.usage.worker_bytes
-    # PyTorch's own default for a loader with workers is 2.
-    depth_now = loader.settings.num_workers * (loader.settings.prefetch_factor or 2)
-    depth = num_workers * (prefetch_factor or loader.settings.prefetch_factor or 2)
+    depth_now = loader.settings.num_workers * (loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR)
+    depth = num_workers * (prefetch_factor or loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR)
     if depth != depth_now:
         if loader.delivery.batch_bytes is None:
             return None

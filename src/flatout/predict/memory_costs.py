@@ -8,9 +8,7 @@ from typing import Any
 
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.device_memory import device_memory
-
-# They change what lies in GPU memory by an amount that one run does not show.
-_UNKNOWN_ON_DEVICE = ("autocast", "compile", "channels_last", "optimizer_form", "cudnn_benchmark")
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR, SETTINGS
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,11 @@ def memory_costs(run: MeasuredRun, settings: Mapping[str, Any]) -> MemoryCosts:
 def _shm(run: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
     """Workers x prefetch x bytes of a batch, after less before."""
     loader = run.loading
-    if loader is None or not {"num_workers", "prefetch_factor", "batch_size"} & settings.keys():
+    if loader is None or not any(SETTINGS[name].in_queue for name in settings):
         return 0
     if loader.delivery.batch_bytes is None:
         return None
-    depth = loader.settings.prefetch_factor or 2  # PyTorch's own default
+    depth = loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR
     before = loader.settings.num_workers * depth * loader.delivery.batch_bytes
     larger: float = settings.get("batch_size", loader.settings.batch_size or 1) / (loader.settings.batch_size or 1)
     workers: int = settings.get("num_workers", loader.settings.num_workers)
@@ -54,9 +52,9 @@ def _shm(run: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
 def _device(run: MeasuredRun, settings: Mapping[str, Any]) -> int | None:
     if run.uses_gpu is False:
         return 0
-    if any(name in settings for name in _UNKNOWN_ON_DEVICE):
+    if not all(SETTINGS[name].device_memory_known for name in settings):
         return None
-    if "batch_size" not in settings:
+    if not any(SETTINGS[name].in_step for name in settings):
         return 0
     memory = device_memory(run)
     # The upper bound: a remedy reported to fit should fit.

@@ -18,6 +18,8 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
+
 Seconds = NDArray[np.float64]
 BLOCK = 60  # batches that are drawn together, so that slow spells stay together
 _FETCHED, _WAITED, _STEPPED, _RETURNED, _STARTED = range(5)
@@ -43,7 +45,7 @@ class Settings:
     """Settings of the loader, and the cores that it runs on."""
 
     num_workers: int
-    prefetch_factor: int = 2
+    prefetch_factor: int = DEFAULT_PREFETCH_FACTOR
     in_order: bool = True
     persistent_workers: bool = True
     cores: float = _NEVER

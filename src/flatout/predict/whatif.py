@@ -12,6 +12,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.rate_model import RateModel, own_handover_s
 from flatout.predict.simulation import Costs, Settings, least_seconds, simulate
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.results import Gain
 
 STEPS = 1000
@@ -137,7 +138,7 @@ class WhatIf:
         )
         settings = Settings(
             num_workers=workers,
-            prefetch_factor=wanted.prefetch_factor or loader.settings.prefetch_factor or 2,
+            prefetch_factor=wanted.prefetch_factor or loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR,
             in_order=loader.settings.in_order if wanted.in_order is None else wanted.in_order,
             cores=(wanted.cores or now.cores or float("inf")) * now.core_share,
             one_lock=now.locked,

@@ -9,6 +9,7 @@ import numpy as np
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.pipeline import NO_UNEVENNESS, Change
 from flatout.predict.rate_model import RateModel
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 
 # Storage latency is known only at the concurrency that was measured: further than this it is a guess.
 _EXTRAPOLATION = 4
@@ -29,7 +30,9 @@ def most_workers(run: MeasuredRun) -> int:
         # Batches wait for the training in /dev/shm: a full one ends the workers with a bus error.
         limit = min(
             limit,
-            now + usage.shm_free_bytes // (loader.delivery.batch_bytes * (loader.settings.prefetch_factor or 2)),
+            now
+            + usage.shm_free_bytes
+            // (loader.delivery.batch_bytes * (loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR)),
         )
     return max(limit, now, 1)
 

@@ -9,6 +9,7 @@ import traceback
 
 from . import events, in_place, injections, open_files, redirect, scheduling, stacks
 from .after_import import AfterImport
+from .contract import REDIRECT_VARIABLE
 from .control import Control
 from .recorder import REC, now, quietly, report_fault
 from .unbound import Unbound, unseen
@@ -43,10 +44,10 @@ def start(run, since_process_start=True):
     if REC.run is not None:
         raise RuntimeError("this process is recorded already: %s" % REC.run)
     REC.attach(run, Control(os.path.join(run, "control")))
-    if os.environ.get("FLATOUT_REDIRECT"):
+    if os.environ.get(REDIRECT_VARIABLE):
         # Other programs, compilers among them, share temporary files with this one: they see the real ones.
         kept = (run, os.environ.get("TORCHINDUCTOR_CACHE_DIR", run), tempfile.gettempdir())
-        redirect.install(os.environ["FLATOUT_REDIRECT"], kept)
+        redirect.install(os.environ[REDIRECT_VARIABLE], kept)
     if not since_process_start:
         REC.save_process(start_ns=now())
     watcher = AfterImport(_import_timed, _not_patched)
@@ -165,14 +166,21 @@ def stop():
     REC.close()
 
 
-_sampling = [False]
+class _State:
+    __slots__ = ("sampling",)
+
+    def __init__(self):
+        self.sampling = False  # stacks were sampled when the process forked
+
+
+_state = _State()
 
 
 def _before_fork():
     # A thread that holds a lock while the process forks leaves it locked in the child.
     try:
-        _sampling[0] = stacks.running()
-        if _sampling[0]:
+        _state.sampling = stacks.running()
+        if _state.sampling:
             stacks.stop()
     except Exception:
         report_fault("fork")
@@ -180,7 +188,7 @@ def _before_fork():
 
 def _after_fork():
     try:
-        if _sampling[0]:
+        if _state.sampling:
             stacks.start()
     except Exception:
         report_fault("fork")

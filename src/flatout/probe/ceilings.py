@@ -13,19 +13,34 @@ from torch import is_grad_enabled
 from torch.utils.data import DataLoader
 
 from . import events
+from .contract import (
+    CEILING_DEVICE,
+    CEILING_SECONDS_VARIABLE,
+    CEILING_SUPPLY,
+    CEILING_VARIABLE,
+    SUPPLY_COLD_METRIC,
+    SUPPLY_WARM_METRIC,
+)
 from .identity import ByIdentity
 from .metrics import note
 from .recorder import REC, now
 
-# "device": batches are there at once. "supply": batches are made, and nobody computes. None: nothing is changed.
-MODE = os.environ.get("FLATOUT_CEILING")
-SECONDS = float(os.environ.get("FLATOUT_CEILING_SECONDS", "10"))
+MODE = os.environ.get(CEILING_VARIABLE)  # None: nothing is changed
+SECONDS = float(os.environ.get(CEILING_SECONDS_VARIABLE, "10"))
 KEPT = 8  # batches that are replayed in turn
 NOTE_EVERY_NS = 250_000_000
-COLD, WARM = "flatout/supply_cold", "flatout/supply_warm"  # metrics: samples a second
 
 _kept: Any = ByIdentity()  # DataLoader -> its first batches
-_busy = [False]  # the loaders that are made here are not changed
+
+
+class _State:
+    __slots__ = ("busy",)
+
+    def __init__(self):
+        self.busy = False  # the loaders that are made here are not changed
+
+
+_state = _State()
 
 
 def iterate(loader, original, samples_in, number_of):
@@ -37,11 +52,11 @@ def iterate(loader, original, samples_in, number_of):
         samples_in: counts the samples of a batch.
         number_of: the name id of a loader that was iterated before.
     """
-    if MODE not in ("device", "supply") or _busy[0] or not is_grad_enabled():
+    if MODE not in (CEILING_DEVICE, CEILING_SUPPLY) or _state.busy or not is_grad_enabled():
         return original(loader)
-    if MODE == "device":
+    if MODE == CEILING_DEVICE:
         return _Replay(loader, original, samples_in, number_of)
-    _busy[0] = True
+    _state.busy = True
     _run_alone(loader, samples_in)
     # There is nothing more to measure, and the script is not to train with what is left.
     raise SystemExit(0)
@@ -97,10 +112,10 @@ def _run_alone(loader, samples_in):
     taken: Any = collections.deque()
     batches = getattr(loader, "batch_sampler", None)
     again = batches is not None and getattr(loader, "_dataset_kind", 1) == 0
-    count = _rate(_like(loader, _noting(batches, taken)) if again else loader, samples_in, COLD)
+    count = _rate(_like(loader, _noting(batches, taken)) if again else loader, samples_in, SUPPLY_COLD_METRIC)
     if again and count:
         same = list(taken)[:count]
-        _rate(_like(loader, itertools.chain.from_iterable(itertools.repeat(same))), samples_in, WARM)
+        _rate(_like(loader, itertools.chain.from_iterable(itertools.repeat(same))), samples_in, SUPPLY_WARM_METRIC)
 
 
 def _noting(batches, taken):

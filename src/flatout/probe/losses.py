@@ -6,11 +6,11 @@ import os
 
 import torch
 
+from .contract import LOSS_METRIC, LOSSES_VARIABLE
 from .metrics import note
 from .recorder import REC, report_fault
 
-NAME = "flatout/loss"
-wanted = os.environ.get("FLATOUT_LOSSES") == "1"
+wanted = os.environ.get(LOSSES_VARIABLE) == "1"
 MOST_PENDING = 256
 
 _pending: collections.deque[tuple["torch.cuda.Event", torch.Tensor]] = collections.deque()  # the copy is pinned
@@ -43,7 +43,7 @@ def seen(tensors):
             return
         loss = loss.detach()
         if loss.device.type == "cpu":
-            note(NAME, loss.reshape(()))
+            note(LOSS_METRIC, loss.reshape(()))
         else:
             _read_later(loss)
     except Exception:
@@ -59,6 +59,6 @@ def _read_later(loss):
     while _pending and (_pending[0][0].query() or len(_pending) > MOST_PENDING):
         event, copy = _pending.popleft()
         event.synchronize()
-        note(NAME, copy[0])
+        note(LOSS_METRIC, copy[0])
     if not REC.on:
         _pending.clear()

@@ -7,18 +7,27 @@ from . import events
 from .recorder import REC, now, quietly
 
 MOST = 20_000  # of one process: a training that logs everything every step is not to fill the disk
-_count = [0]
+
+
+class _State:
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0  # metrics noted by this process
+
+
+_state = _State()
 _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 
 
 @quietly
 def note(name, value):
     """Emit one metric, if it is a number that is there already."""
-    if _count[0] >= MOST or not REC.on or not isinstance(name, str):
+    if _state.count >= MOST or not REC.on or not isinstance(name, str):
         return
     number = _number(value)
     if number is not None:
-        _count[0] += 1
+        _state.count += 1
         time = now()
         REC.emit(events.METRIC, time, time, REC.names.text(name), _BITS.unpack(_DOUBLE.pack(number))[0])
 

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from . import events
+from .contract import DEBUG_VARIABLE
 from .writer import EventFile, NamesFile, write_json
 
 now = time.monotonic_ns
@@ -195,7 +196,7 @@ def report_fault(where):
         import traceback
 
         text = traceback.format_exc(limit=-3)
-        if os.environ.get("FLATOUT_DEBUG"):
+        if os.environ.get(DEBUG_VARIABLE):
             sys.stderr.write(text)
         REC.save_process(fault="%s: %s" % (where, text[-800:]))
     except Exception:

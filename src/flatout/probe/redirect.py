@@ -16,7 +16,7 @@ from typing import Any
 from .unbound import Unbound
 
 _REAL = ("/dev/", "/proc/", "/sys/")
-_state: Any = {"scratch": None, "keep": (), "gone": set()}
+_state: Any = {"scratch": None, "keep": (), "gone": set(), "busy": False}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -97,21 +97,18 @@ def _isdir(path):
     return os.path.isdir(path)
 
 
-_busy = [False]
-
-
 def _outermost(function):
     """Our own use of the patched functions is theirs unpatched."""
 
     @functools.wraps(function)
     def wrapper(original, path, args, kwargs):
-        if _busy[0] or not _path(path):
+        if _state["busy"] or not _path(path):
             return original(path, *args, **kwargs)
-        _busy[0] = True
+        _state["busy"] = True
         try:
             path, call = function(original, path, args, kwargs)
         finally:
-            _busy[0] = False
+            _state["busy"] = False
         return call(path, *args, **kwargs)
 
     return wrapper
@@ -176,13 +173,13 @@ def _changing(original, removes):
 def _moving(original):
     @functools.wraps(original)
     def move(source, target, **kwargs):
-        if _busy[0] or not _path(source) or kwargs:
+        if _state["busy"] or not _path(source) or kwargs:
             return original(source, target, **kwargs)
-        _busy[0] = True
+        _state["busy"] = True
         try:
             source, target = writable(source, keep_content=True), writable(target)
         finally:
-            _busy[0] = False
+            _state["busy"] = False
         return original(source, target)
 
     return Unbound(move)

@@ -133,9 +133,7 @@ def _remedy(context: Context, spec: RemedySpec, cause: Cause, proposal: Proposal
         settings=dict(proposal.settings or {}),
         shm_bytes=costs.shm_bytes,
         device_bytes=costs.device_bytes,
-        needs_copy=spec.needs_copy,
-        warmup_steps=spec.warmup_steps,
-        warmup_s=spec.warmup_s,
+        mechanics=spec.mechanics,
     )
 
 

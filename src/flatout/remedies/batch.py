@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from flatout import units
 from flatout.predict.context import Context
 from flatout.predict.device_memory import DeviceMemory, device_memory
 from flatout.predict.pipeline import Change
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 
@@ -34,7 +36,7 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
         )
     elif loader.delivery.batch_bytes is not None:
         # Each batch in flight grows.
-        depth = loader.settings.num_workers * (loader.settings.prefetch_factor or 2)
+        depth = loader.settings.num_workers * (loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR)
         depth_bytes = round((bigger / size - 1.0) * depth * loader.delivery.batch_bytes)
     return Proposal(
         title=f"raise the batch size from {size} to {bigger}",
@@ -56,8 +58,7 @@ def _told(memory: DeviceMemory | None, size: int) -> str:
     if memory is None:
         return "device memory was not predicted"
     low, high = memory.at(size)
-    gib = 1 << 30
-    return f"device memory {low / gib:.1f} to {high / gib:.1f} of {memory.total_bytes / gib:.1f} GiB, predicted"
+    return f"device memory {units.size(low)} to {units.size(high)} of {units.size(memory.total_bytes)}, predicted"
 
 
 @remedy(("small_batch",), OPTIMISATION, risk="medium")

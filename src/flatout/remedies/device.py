@@ -94,7 +94,7 @@ def channels_last(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-@remedy(("compute_bound", "small_batch"), NUMERICS, risk="medium", warmup_steps=10, warmup_s=120.0)
+@remedy(("compute_bound", "small_batch"), NUMERICS, risk="medium")
 def compile_model(context: Context, cause: Cause) -> Proposal | None:
     """Compile the model."""
     if context.run.process.compiled is not False:

@@ -46,9 +46,6 @@ class RemedySpec:
         semantic_class: what it changes beside the speed: nothing, numerics, optimisation or data.
         risk: low, medium or high.
         propose: a pure function of the context and of the cause to answer.
-        needs_copy: a trial needs a copy of the data set on a local disk.
-        warmup_steps: slow steps at the start of a trial, to be left out of its rate.
-        warmup_s: seconds that these may take.
     """
 
     id: str
@@ -56,9 +53,7 @@ class RemedySpec:
     semantic_class: str
     risk: str
     propose: Propose
-    needs_copy: bool = False
-    warmup_steps: int = 0
-    warmup_s: float = 0.0
+    mechanics: str = ""  # what a trial prepares beside its settings, by name: see trials/mechanics.py
 
 
 def remedy(
@@ -66,13 +61,11 @@ def remedy(
     semantic_class: str,
     *,
     risk: str,
-    needs_copy: bool = False,
-    warmup_steps: int = 0,
-    warmup_s: float = 0.0,
+    mechanics: str = "",
 ) -> Callable[[Propose], RemedySpec]:
     """Make a remedy from the function that proposes it; its id is the function's name."""
 
     def decorate(propose: Propose) -> RemedySpec:
-        return RemedySpec(propose.__name__, causes, semantic_class, risk, propose, needs_copy, warmup_steps, warmup_s)
+        return RemedySpec(propose.__name__, causes, semantic_class, risk, propose, mechanics)
 
     return decorate

@@ -9,6 +9,7 @@ from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.predict.whatif import Wanted, WhatIf
 from flatout.predict.workers import enough_prefetch, most_workers
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
 
@@ -25,8 +26,7 @@ def prefetch_factor(context: Context, cause: Cause) -> Proposal | None:
     if loader is None or loader.settings.num_workers == 0:
         return None
     depth = enough_prefetch(context.run, context.model, loader.settings.num_workers)
-    # PyTorch's own default is 2.
-    now = loader.settings.prefetch_factor or 2
+    now = loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR
     if depth is None or depth <= now or context.whatif is None:
         return None
     gain = context.whatif.gain(Wanted(prefetch_factor=depth))
@@ -48,7 +48,7 @@ def queue_settings(context: Context, cause: Cause) -> Proposal | None:
     loader, whatif = context.run.loading, context.whatif
     if loader is None or whatif is None:
         return None
-    depth_now = loader.settings.prefetch_factor or 2
+    depth_now = loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR
     workers, depth = best_queue(whatif, most_workers(context.run), depth_now)
     if workers == loader.settings.num_workers or depth == depth_now:
         return None  # one of the two is enough, and has a remedy of its own

@@ -22,6 +22,7 @@ from flatout.predict.fetch_changes import (
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause
+from flatout.units import size
 
 # What a local disk takes to open a file, and for each byte of it. The data sheets of NVMe disks say 0.1 ms and less,
 # and 2 GB/s and more; a network disk of a cloud's machine answers in up to 1 ms and gives 100 MB/s and more.
@@ -35,7 +36,9 @@ UNKNOWN_SHARE = 0.05  # of the wait that stays, where files and bytes were not c
 _SHARE = 0.5
 
 
-@remedy(("storage_latency", "storage_bandwidth", "small_files", "cold_cache"), IDENTICAL, risk="low", needs_copy=True)
+@remedy(
+    ("storage_latency", "storage_bandwidth", "small_files", "cold_cache"), IDENTICAL, risk="low", mechanics="local_copy"
+)
 def local_copy(context: Context, cause: Cause) -> Proposal | None:
     """Read from a disk of this machine."""
     loader = context.run.loading
@@ -121,7 +124,7 @@ def cache_files(context: Context, cause: Cause) -> Proposal | None:
     held = min(budget * processes / passes, 1.0) if passes > 0 else 0.0
     # A worker has what it read itself: in the second pass, one file in as many as there are workers.
     return Proposal(
-        title=f"keep up to {budget / (1 << 30):.1f} GiB of picture files in each process",
+        title=f"keep up to {size(budget)} of picture files in each process",
         change=without_reading(loader, held / processes),
         least=Change(),
         most=without_reading(loader, held),

@@ -44,6 +44,8 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
         text += ["", "To keep it, run", "", f"  {keep.command}", ""]
         if keep.diff:
             text += ["or apply", "", *(f"  {line}" for line in keep.diff.splitlines()), ""]
+        if keep.note:
+            text += [*_wrapped(keep.note, 2), ""]
         text += ["or write", ""]
         for how in {trial.remedy: trial.how for trial in fixed.kept}.values():  # the last value of each remedy
             text += _wrapped(how, 2)

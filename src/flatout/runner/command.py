@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import flatout.probe
 from flatout.errors import CommandError, UsageError
+from flatout.probe.contract import RUN_VARIABLE, SETTINGS_VARIABLE
 
 
 def check_command(command: Sequence[str] | None, invocation: str = "flatout profile") -> tuple[str, ...]:
@@ -47,16 +50,22 @@ def check_command(command: Sequence[str] | None, invocation: str = "flatout prof
 def probed_environment(run: Path) -> dict[str, str]:
     """The environment that brings the probe into every Python process of the command."""
     environment = injecting_environment()
-    environment["FLATOUT_RUN"] = str(run)
+    environment[RUN_VARIABLE] = str(run)
     return environment
 
 
-def injecting_environment() -> dict[str, str]:
-    """The environment in which every Python process of the command finds the probe's start file."""
+def injecting_environment(settings: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """The environment in which every Python process of the command finds the probe's start file.
+
+    Args:
+        settings: name -> value, put into the training; None: those of the present environment, usually none.
+    """
     inject = str(Path(flatout.probe.__file__).parent / "on_pythonpath")
     environment = dict(os.environ)
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = inject + (os.pathsep + before if before else "")
+    if settings is not None:
+        environment[SETTINGS_VARIABLE] = json.dumps(dict(settings))
     return environment
 
 

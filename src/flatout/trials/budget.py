@@ -1,4 +1,4 @@
-"""The time that a fix may take, and what still fits into it."""
+"""The time budget of a fix."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ class OutOfTime(Exception):
 
 
 class Budget:
-    """Counts from its making, on a clock in seconds.
+    """Time left, counted from the construction.
 
     Attributes:
         total_s: what the user allows.
-        side_s: what a run of a trial takes, start and end included; learned from each run.
+        run_s: what a run of a trial takes, start and end included; learned from each run.
     """
 
     def __init__(self, total_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.total_s, self._clock = total_s, clock
         self.begin_s = clock()
         self.deadline_s = self.begin_s + total_s
-        self.side_s = 0.0
-        self.full_side_s = 0.0  # the same if the budget does not shorten the runs
+        self.run_s = 0.0
+        self.full_run_s = 0.0  # the same if the budget does not shorten the runs
 
     @property
     def spent_s(self) -> float:
-        """Since it was made."""
+        """Seconds since the construction."""
         return self._clock() - self.begin_s
 
     @property
     def left_s(self) -> float:
-        """Until it is used up; below 0 after that."""
+        """Seconds until it is used up; below 0 after that."""
         return self.deadline_s - self._clock()
 
     def plan_runs(self, look_s: float, measured_s: float, step_s: float, fixed_s: float | None) -> float:
@@ -60,24 +60,24 @@ class Budget:
         """
         least_s = max(LEAST_S, LEAST_STEPS * step_s)
         window_s = fixed_s or max(min(STEPS * step_s, MOST_S), least_s)
-        self.side_s = self.full_side_s = max(look_s - measured_s, 0.0) + window_s
-        spare_s = self.left_s - (LEAST_RUNS - 1) * self.side_s
+        self.run_s = self.full_run_s = max(look_s - measured_s, 0.0) + window_s
+        spare_s = self.left_s - (LEAST_RUNS - 1) * self.run_s
         if spare_s < 0 and not fixed_s:
             shorter = max(window_s + spare_s / (LEAST_RUNS - 1), least_s)
-            self.side_s += shorter - window_s
+            self.run_s += shorter - window_s
             window_s = shorter
         return window_s
 
     def check(self, look_s: float) -> None:
-        """See that one pair fits.
+        """Check that one pair fits.
 
         Raises:
             UsageError: it does not.
         """
-        if self.left_s < 2 * self.side_s:
+        if self.left_s < 2 * self.run_s:
             raise UsageError(
                 f"--budget {duration(self.total_s)} is too small for one pair of runs: the look took "
-                f"{duration(look_s)}, and a pair takes {duration(2 * self.side_s)} more; give at least "
+                f"{duration(look_s)}, and a pair takes {duration(2 * self.run_s)} more; give at least "
                 f"{self.for_two_pairs(look_s)}"
             )
 
@@ -87,24 +87,24 @@ class Budget:
         Args:
             before_s: what was spent before the trial.
         """
-        return _option(before_s + 2 * (1.0 + _MARGIN) * max(self.side_s, self.full_side_s))
+        return _option(before_s + 2 * (1.0 + _MARGIN) * max(self.run_s, self.full_run_s))
 
     def learn(self, wall_s: float) -> None:
-        """A run took so long."""
-        self.side_s = 0.5 * (self.side_s + wall_s)
+        """Update ``run_s`` with the duration of a run."""
+        self.run_s = 0.5 * (self.run_s + wall_s)
 
     def room(self, runs: int) -> bool:
-        """Whether so many runs fit."""
-        return self.left_s >= _MARGIN * runs * self.side_s
+        """Whether this many runs fit."""
+        return self.left_s >= _MARGIN * runs * self.run_s
 
     def room_for_trial(self, runs: int, kept: bool) -> bool:
-        """Whether so many runs of a trial fit, and the proof after them: of two pairs, or of one in a small budget.
+        """Whether this many runs of a trial fit, and the proof after them: of two pairs, or of one in a small budget.
 
         Args:
             runs: of the trial.
             kept: something was kept before; the trial of the only remedy that is kept is a proof itself.
         """
-        proof = (4 if self.total_s > AMPLE_RUNS * self.side_s else 2) if kept else 0
+        proof = (4 if self.total_s > AMPLE_RUNS * self.run_s else 2) if kept else 0
         return self.room(runs + proof)
 
 

@@ -1,4 +1,4 @@
-"""How good the predictions were: each trial's prediction beside what it measured, over all fixes of a folder."""
+"""Accuracy of the predictions: each trial's prediction beside its measurement, over all fixes of a folder."""
 
 from __future__ import annotations
 

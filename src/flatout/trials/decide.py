@@ -1,4 +1,4 @@
-"""What a trial's pairs of runs say about a remedy."""
+"""Decides from a trial's pairs of runs whether to keep the remedy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from flatout.compare.ratio import Ratio
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.results import Remedy
+from flatout.trials.outcome import REFUSED
 from flatout.trials.pairs import Pairs, gains
 from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, Proof, Trial
-from flatout.trials.trial_run import REFUSED
 from flatout.units import factor
 
 _PROMISING = 1.25
@@ -37,9 +37,9 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
     if settings is None:
         outcome, why = found.failed.outcome if found.failed else DROPPED, history.strip()
     elif found.failed is not None:
-        side = "without it, the run" if found.failed_without else "with it, the run"
+        which = "without it, the run" if found.failed_without else "with it, the run"
         verb = "was not changed" if found.failed.outcome == REFUSED else "ended"
-        outcome, why = found.failed.outcome, f"{history}{side} {verb}: {found.failed.detail}"
+        outcome, why = found.failed.outcome, f"{history}{which} {verb}: {found.failed.detail}"
     else:
         ratio = found.ratio()
         assert ratio is not None, "without a failure there is a pair"

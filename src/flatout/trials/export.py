@@ -1,4 +1,4 @@
-"""What a person takes away: the command, the changed config file, and a patch of the script."""
+"""How to keep what a fix proved: the command, the changed config file, and a patch of the script."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flatout.errors import UsageError
+from flatout.probe.settings import SETTINGS
 from flatout.trials.locations import SettingLocations
 from flatout.trials.result import FixResult
-from flatout.trials.settings import PLACED_ONLY, keep_command
+from flatout.trials.settings import keep_command
 from flatout.trials.source_patch import patched
 
 
@@ -22,49 +24,58 @@ class Export:
     Attributes:
         command: that trains with it.
         config: the changed config file; None: none was named.
-        diff: of the config or of the script, unified; empty: neither can be told.
+        diff: of the config or of the script, unified; empty: of neither.
+        note: why there is no diff of the script, if packages are missing.
     """
 
     command: str
     config: str | None = None
     diff: str = ""
+    note: str = ""
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], places: SettingLocations, folder: Path) -> Export:
+    def of(cls, settings: Mapping[str, Any], locations: SettingLocations, folder: Path) -> Export:
         """The command with these settings, and the changed config, which is written into ``folder``."""
-        words = places.command_with(settings, folder.absolute())
-        elsewhere = places.placed(settings) | PLACED_ONLY.keys()
-        injected = {name: value for name, value in settings.items() if name not in elsewhere}
+        words = locations.command_with(settings, folder.absolute())
+        located = locations.located(settings)
+        injected = {name: value for name, value in settings.items() if name not in located and SETTINGS[name].injector}
         command = keep_command(words, injected) if injected else " ".join(shlex.quote(word) for word in words)
-        if places.config is None or not any(name in places.keys for name in settings):
+        if locations.config is None or not any(name in locations.keys for name in settings):
             return cls(command)
-        config = folder.absolute() / places.config.path.name
-        return cls(command, str(config), _diff(places.config.text, config.read_text(), str(places.config.path)))
+        config = folder.absolute() / locations.config.path.name
+        return cls(command, str(config), _diff(locations.config.text, config.read_text(), str(locations.config.path)))
 
     def to_dict(self) -> dict[str, Any]:
         """For ``--json``."""
         return asdict(self)
 
 
-def write_kept(fixed: FixResult, places: SettingLocations, folder: Path) -> Export | None:
+def write_kept(fixed: FixResult, locations: SettingLocations, folder: Path) -> Export | None:
     """Write the changed config into ``folder``; None when nothing was kept."""
     settings = fixed.settings
     if not settings:
         return None
-    kept = Export.of(settings, places, folder / "proved")
+    kept = Export.of(settings, locations, folder / "proved")
     if kept.diff:
         return kept
-    injected = {name: value for name, value in settings.items() if name not in places.placed(settings)}
-    return replace(kept, diff=_source_diff(fixed, injected))
+    injected = {name: value for name, value in settings.items() if name not in locations.located(settings)}
+    try:
+        return replace(kept, diff=_source_diff(fixed, injected))
+    except UsageError as error:
+        return replace(kept, note=f"A patch of the script: {error}")
 
 
-def write_plans(fixed: FixResult, places: SettingLocations, folder: Path) -> dict[str, Export]:
+def write_plans(fixed: FixResult, locations: SettingLocations, folder: Path) -> dict[str, Export]:
     """The plans of the first diagnosis as commands, with config files of their own where one was named."""
-    return {plan.name: Export.of(plan.settings, places, folder / plan.name) for plan in fixed.plans}
+    return {plan.name: Export.of(plan.settings, locations, folder / plan.name) for plan in fixed.plans}
 
 
 def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> str:
-    """A patch of the script's DataLoader; empty where it is not clear which call is meant."""
+    """A patch of the script's DataLoader; empty where it is not clear which call is meant.
+
+    Raises:
+        UsageError: packages are missing.
+    """
     path = Path(str(fixed.loader.get("site") or "").rpartition(":")[0])
     try:
         source = path.read_text()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from flatout.diagnosis import diagnose
 from flatout.errors import CommandError, FlatoutError, UsageError
@@ -17,28 +16,19 @@ from flatout.remedies.proposal import IDENTICAL
 from flatout.results import Diagnosis, Remedy
 from flatout.runner import Bounds
 from flatout.runner.folder import keep_run
-from flatout.trials import local_copy
 from flatout.trials.backoff import smaller
 from flatout.trials.budget import LEAST_RUNS, STEPS, Budget, OutOfTime
 from flatout.trials.decide import decided, judge, prove, titled
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
 from flatout.trials.local_copy import LocalCopy
+from flatout.trials.mechanics import Mechanics
+from flatout.trials.outcome import FAILED, GUARDED, INTERRUPTED, OK, OUT_OF_MEMORY, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import KEPT, UNCONFIRMED, FixResult, Proof, Trial, dropped_from
 from flatout.trials.select import Choice
-from flatout.trials.trial_run import (
-    FAILED,
-    GUARDED,
-    INTERRUPTED,
-    LOG,
-    OK,
-    OUT_OF_MEMORY,
-    TrialRun,
-    TrialSetup,
-    run_once,
-)
+from flatout.trials.trial_run import LOG, TrialSetup, run_once
 from flatout.units import duration, interval
 
 LOOK_S = 20.0  # of the first run, which is diagnosed
@@ -64,37 +54,48 @@ class Options:
     stage_to: Path | None = None
 
 
-class Fixing:
-    """One fix, from the first look to the proof.
+class Runner(Protocol):
+    """Makes one run of a trial; see ``run_once``."""
 
-    Args:
-        plan: how the command is run.
-        options: what the user allows.
-        journal: where trials are written down, and those of an interrupted fix are found.
-        tell: where progress is shown.
-        run: runs the command with settings and a deadline on ``clock``.
-        diagnose: of a run that was recorded.
-        clock: in seconds.
-    """
+    def __call__(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = ...) -> TrialRun: ...
+
+
+class Fixing:
+    """One fix, from the first look to the proof."""
 
     def __init__(
         self,
-        plan: TrialSetup,
+        setup: TrialSetup,
         options: Options,
         journal: Journal,
-        tell: ProgressLog,
+        log: ProgressLog,
         *,
-        run: Callable[[TrialSetup, Mapping[str, Any], float], TrialRun] = run_once,
+        run_once: Runner = run_once,
         diagnose: Callable[[Run], Diagnosis] = diagnose,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.plan, self.options, self.journal, self.tell = plan, options, journal, tell
-        self._run_side, self._diagnose, self._clock = run, diagnose, clock
+        """Nothing is run yet.
+
+        Args:
+            setup: how runs are made.
+            options: what the user allows.
+            journal: of this fix.
+            log: of its progress.
+            run_once: makes a run.
+            diagnose: diagnoses a run's record.
+            clock: seconds; the one by which ``run_once`` takes its deadline.
+        """
+        self.setup, self.options, self.journal, self.log = setup, options, journal, log
+        self._run_once, self._diagnose, self._clock = run_once, diagnose, clock
         self.budget = Budget(options.budget_s, clock)
-        self.copy = LocalCopy(
-            plan.folder, lambda: self.budget.left_s, tell.say, given=options.staged, to=options.stage_to
-        )
-        self.choice = Choice(options.allowed, self.copy, plan.places)
+        # By the name that remedies give it.
+        self.mechanics: dict[str, Mechanics] = {
+            "": Mechanics(),
+            "local_copy": LocalCopy(
+                setup.folder, lambda: self.budget.left_s, log.say, given=options.staged, to=options.stage_to
+            ),
+        }
+        self.choice = Choice(options.allowed, self.mechanics, setup.locations)
         self.progress = journal.progress()
         self.ended = ""
         self.first: Diagnosis | None = None
@@ -102,11 +103,11 @@ class Fixing:
         self.proof: Proof | None = None
         self.first_kept: Proof | None = None  # what the trial of the only remedy that was kept proves by itself
         self.interrupted = False
-        for left in plan.folder.glob("scratch-*"):  # of one that was killed
+        for left in setup.folder.glob("scratch-*"):  # of one that was killed
             remove(left)
 
     def run(self) -> FixResult:
-        """Do it all.
+        """Measure, try remedies, and prove what was kept.
 
         Raises:
             CommandError: the command fails, or trains no step.
@@ -122,7 +123,8 @@ class Fixing:
         except OutOfTime:
             self.ended = f"The budget of {duration(self.options.budget_s)} is used up."
         finally:
-            self.copy.remove(self.progress.settings)
+            for mechanics in self.mechanics.values():
+                mechanics.clean_up(self.progress.settings)
         if self.proof is None and self.first_kept is not None and len(self._kept()) == 1:
             self.proof = self.first_kept
             self.ended += " The trial that was kept is the proof: there was no time for another one."
@@ -131,7 +133,7 @@ class Fixing:
         if not self.interrupted:
             self.journal.write("end", why=self.ended, proof=self.proof.to_dict() if self.proof else None)
         return FixResult(
-            command=self.plan.command,
+            command=self.setup.command,
             before=self.before,
             unit=self.unit,
             verdict=self.first.verdict,
@@ -139,8 +141,8 @@ class Fixing:
             untried=tuple(self.choice.untried.values()),
             proof=self.proof,
             ended=self.ended,
-            isolation=self.plan.isolation.told(),
-            folder=str(self.plan.folder.absolute()),
+            isolation=self.setup.isolation.describe(),
+            folder=str(self.setup.folder.absolute()),
             seconds=self.budget.spent_s,
             interrupted=self.interrupted,
             loader=self.first.loader,
@@ -152,41 +154,41 @@ class Fixing:
     def _look(self) -> Diagnosis:
         """Measure the training as it is, or with what a killed fix had kept."""
         looked = next((line for line in self.journal.read() if line["kind"] == "look"), None)
-        self.tell.say("the training as it is" if looked is None else "going on after the trials that were made")
+        self.log.say("the training as it is" if looked is None else "going on after the trials that were made")
         seconds = min(LOOK_S, self.options.budget_s / LEAST_RUNS)
         # Slow steps need longer for a distribution, but no longer than the budget has for them.
         bounds = Bounds(seconds=seconds, first_step_within_s=max(self.options.budget_s / 3, 30.0))
-        side = self._run_side(replace(self.plan, bounds=bounds), self.progress.settings, math.inf)
-        if side.outcome == INTERRUPTED:
+        look = self._run_once(replace(self.setup, bounds=bounds), self.progress.settings)
+        if look.outcome == INTERRUPTED:
             raise KeyboardInterrupt
-        if side.outcome != OK or side.speed is None or side.run is None:
+        if look.outcome != OK or look.speed is None or look.run is None:
             raise CommandError(
-                f"the training as it is cannot be measured: {side.detail}; it printed: {self._printed()}"
+                f"the training as it is cannot be measured: {look.detail}; it printed: {self._printed()}"
             )
-        found = self._diagnose(side.run)
+        found = self._diagnose(look.run)
         ledger = found.ledger
         assert ledger is not None, "a run whose speed is known has a ledger"
         self.first = found
         if looked is None:
-            self.before, self.unit = side.speed.rate, side.speed.unit
+            self.before, self.unit = look.speed.rate, look.speed.unit
             self.journal.write("look", rate=self.before, unit=self.unit, verdict=found.verdict)
         else:
             self.before, self.unit = looked["rate"], looked["unit"]
             self.first = replace(found, verdict=looked["verdict"])
         step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
-        window_s = self.budget.plan_runs(side.wall_s, ledger.window_s, step_s, self.options.seconds)
-        self.tell.say(f"{side.speed.rate:,.1f} {side.speed.unit}. {found.verdict}")
+        window_s = self.budget.plan_runs(look.wall_s, ledger.window_s, step_s, self.options.seconds)
+        self.log.say(f"{look.speed.rate:,.1f} {look.speed.unit}. {found.verdict}")
         if not self.progress.tried:
-            self._check_budget(side)
-        self.plan = replace(
-            self.plan,
+            self._check_budget(look)
+        self.setup = replace(
+            self.setup,
             bounds=replace(bounds, seconds=window_s),
             steps=max(int(window_s / step_s), 10) if step_s > 0 else STEPS,
         )
         return found
 
     def _check_budget(self, look: TrialRun) -> None:
-        """See that one pair fits.
+        """Check that one pair fits.
 
         Raises:
             UsageError: it does not; what the look has found can be shown all the same.
@@ -213,63 +215,60 @@ class Fixing:
                 self.choice.no_time(remedy)
                 self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another trial."
                 return
-            tried, last = self._trial(remedy)
-            self.progress.tried.append(tried)
-            self.journal.write("trial", trial=tried.to_dict())
-            self.tell.trial(tried)
-            if tried.outcome == KEPT and last is not None and last.run is not None:
+            trial, last = self._trial(remedy)
+            self.progress.tried.append(trial)
+            self.journal.write("trial", trial=trial.to_dict())
+            self.log.trial(trial)
+            if trial.outcome == KEPT and last is not None and last.run is not None:
                 diagnosis = self._diagnose(last.run)
 
     def _trial(self, remedy: Remedy) -> tuple[Trial, TrialRun | None]:
         """Try a remedy; where memory does not suffice, the next smaller value. Also the last run with it."""
         begin_s, before_s = self._clock(), self.budget.spent_s
-        settings: Mapping[str, Any] | None = remedy.settings
+        mechanics = self.mechanics[remedy.mechanics]
+        try:
+            mechanics.prepare(remedy.settings)
+        except FlatoutError as error:
+            wall_s = self._clock() - begin_s
+            found = Pairs(failed=TrialRun(FAILED, str(error), wall_s))
+            return judge(remedy, remedy.settings, found, "", wall_s), None
+        found, settings, history = self._pairs(remedy)
+        trial = judge(remedy, settings, found, history, self._clock() - begin_s)
+        if trial.ratio is not None:
+            trial = mechanics.with_cost(trial, *found.rates(), self.first.loader if self.first else {})
+        if trial.outcome == UNCONFIRMED:
+            more = f"--budget {self.budget.for_two_pairs(before_s)} has room for a second one"
+            trial = replace(trial, why=f"{trial.why}; {more}")
+        if trial.outcome == KEPT and not self._kept():
+            self.first_kept = prove(found, self.unit, [trial])
+        return trial, found.b[-1] if found.b else None
+
+    def _pairs(self, remedy: Remedy) -> tuple[Pairs, Mapping[str, Any] | None, str]:
+        """Pairs of runs at the largest value that fits into memory, that value (None: none fits), and what did not."""
         kept = self.progress.settings
+        settings: Mapping[str, Any] | None = remedy.settings
         history = ""
-        if remedy.id == local_copy.REMEDY:
-            try:
-                self.copy.make(remedy.settings)
-            except FlatoutError as error:
-                found = Pairs(failed=TrialRun(FAILED, str(error), self._clock() - begin_s))
-                return judge(remedy, remedy.settings, found, "", self._clock() - begin_s), None
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
-            self.tell.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
-            found = measure_pairs(self._side, kept, {**kept, **settings}, room=self._room, decided=decided)
+            self.log.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
+            found = measure_pairs(self._run, kept, {**kept, **settings}, room=self._room, decided=decided)
             if found.failed is None or found.failed.outcome not in (OUT_OF_MEMORY, GUARDED) or found.failed_without:
-                break
+                return found, settings, history
             history += f"{titled(remedy, settings)}: {found.failed.detail}. "
             settings = smaller(settings, kept, self.first)
             if settings is None or not self._room(TRIAL_RUNS):
-                settings = None
-                break
-        tried = judge(remedy, settings, found, history, self._clock() - begin_s)
-        if remedy.id == local_copy.REMEDY and tried.ratio is not None:
-            tried = self._with_cost(tried, found)
-        if tried.outcome == UNCONFIRMED:
-            more = f"--budget {self.budget.for_two_pairs(before_s)} has room for a second one"
-            tried = replace(tried, why=f"{tried.why}; {more}")
-        if tried.outcome == KEPT and not self._kept():
-            self.first_kept = prove(found, self.unit, [tried])
-        return tried, found.b[-1] if found.b else None
+                return found, None, history
 
     def _room(self, runs: int) -> bool:
         return self.budget.room_for_trial(runs, bool(self._kept()))
-
-    def _with_cost(self, tried: Trial, found: Pairs) -> Trial:
-        """With what the copy cost, and when that is earned."""
-        before, after = found.rates()
-        told = self.copy.told(before, after, self.first.loader.get("dataset_len") if self.first else None)
-        cost = asdict(self.copy.cost) if self.copy.cost is not None else {}
-        return replace(tried, why=f"{tried.why}; {told}" if told else tried.why, cost=cost)
 
     def _prove(self) -> None:
         """The training as it was against all that was kept, in pairs of their own."""
         if self.first_kept is not None and len(self._kept()) == 1 and not self.budget.room(TRIAL_RUNS):
             return  # the pairs of its trial say more than one more pair would
-        self.tell.say("proof: the training as it was against all that was kept")
+        self.log.say("proof: the training as it was against all that was kept")
         found = measure_pairs(
-            self._side, {}, self.progress.settings, room=self.budget.room, decided=lambda ratio: ratio.pairs >= 2
+            self._run, {}, self.progress.settings, room=self.budget.room, decided=lambda ratio: ratio.pairs >= 2
         )
         self.proof = prove(found, self.unit, self._kept())
         if self.proof is None:
@@ -278,24 +277,24 @@ class Fixing:
     def _kept(self) -> list[Trial]:
         return [trial for trial in self.progress.tried if trial.outcome == KEPT]
 
-    def _side(self, settings: Mapping[str, Any]) -> TrialRun:
+    def _run(self, settings: Mapping[str, Any]) -> TrialRun:
         """One run; Ctrl-C and the end of the budget end the whole fix."""
         left_s = self.budget.left_s
         if left_s <= 1.0:
             raise OutOfTime
-        bounds = replace(self.plan.bounds, first_step_within_s=min(self.plan.bounds.first_step_within_s, left_s + 1))
-        side = self._run_side(replace(self.plan, bounds=bounds), settings, self.budget.deadline_s)
-        if side.outcome == INTERRUPTED:
+        bounds = replace(self.setup.bounds, first_step_within_s=min(self.setup.bounds.first_step_within_s, left_s + 1))
+        run = self._run_once(replace(self.setup, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
+        if run.outcome == INTERRUPTED:
             raise KeyboardInterrupt
-        if side.outcome == GUARDED and self.budget.left_s <= 0:
+        if run.outcome == GUARDED and self.budget.left_s <= 0:
             raise OutOfTime
-        if side.outcome == OK:
-            self.budget.learn(side.wall_s)
-        return side
+        if run.outcome == OK:
+            self.budget.learn(run.wall_s)
+        return run
 
     def _printed(self) -> str:
         """The last line of the command's own output."""
-        lines = (self.plan.folder / LOG).read_text(errors="replace").split("\n")
+        lines = (self.setup.folder / LOG).read_text(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
 
 

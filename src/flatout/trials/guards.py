@@ -1,4 +1,4 @@
-"""Guards: what ends a trial before it harms the machine or somebody else's work on it."""
+"""Guards end a trial before it harms the machine or other people's work on it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Room:
 
 
 class Guard:
-    """Looks at the machine again and again; the first reason to end a trial stays."""
+    """Watches the machine during a trial; call ``look`` often."""
 
     def __init__(
         self, scratch: Path, read: Callable[[Path], Room] | None = None, clock: Callable[[], float] = time.monotonic

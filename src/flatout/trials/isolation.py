@@ -1,4 +1,4 @@
-"""Which way keeps a trial's writes off the user's files on this machine, and the command that takes it."""
+"""Isolation: keeps a trial's writes off the user's files, in the best way that this machine allows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REDIRECTED = "redirected writes"  # Python's own writes go to the scratch folder
 
 @dataclass(frozen=True)
 class Isolation:
-    """How trials are kept apart.
+    """How the writes of trials are isolated.
 
     Attributes:
         kind: NAMESPACE or REDIRECTED.
@@ -31,7 +31,7 @@ class Isolation:
     kind: str
     because: str = ""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """One sentence for the report."""
         if self.kind == NAMESPACE:
             return "Trials saw a private copy-on-write view of the disks: what they wrote is gone with them."

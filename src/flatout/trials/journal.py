@@ -32,7 +32,7 @@ class Journal:
             file.write(b"\n" * cut + json.dumps({"kind": kind, **fields}).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """All lines; a last one that was cut off is left out."""
+        """All lines, without a last one that was cut off."""
         return read_lines(self._path)
 
     def progress(self) -> TrialLog:
@@ -54,7 +54,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def begin(fixes: Path, command: Sequence[str]) -> Journal:
-    """A new folder with a journal that names the command."""
+    """Make a new folder with a journal that names the command."""
     name = time.strftime("%Y%m%d-%H%M%S")
     folder, suffix = fixes / name, 2
     while folder.exists():

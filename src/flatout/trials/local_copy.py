@@ -5,15 +5,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flatout.errors import FlatoutError, UsageError
 from flatout.machine.mounts import NOWHERE, mount_of, read_mounts
+from flatout.results import Remedy
+from flatout.trials.mechanics import Mechanics
+from flatout.trials.result import Trial
 from flatout.units import duration, size
 
-REMEDY = "local_copy"
 BUDGET_SHARE = 0.5  # of the time left that staging may take
 LISTING_SHARE = 0.1  # of it that listing may take
 _FOLDER = "staged"
@@ -40,7 +42,7 @@ class Cost:
         return self.seconds / (1 / before - 1 / after) if after > before else float("inf")
 
 
-class LocalCopy:
+class LocalCopy(Mechanics):
     """At most one copy in a fix.
 
     Attributes:
@@ -60,7 +62,7 @@ class LocalCopy:
         Args:
             folder: of the fix.
             left_s: of its budget.
-            say: told what goes on.
+            say: called with each progress message.
             given: "REAL=COPY", made by the user.
             to: folder in which copies may be made; None: that of the fix, or the temporary folder where that is remote.
         """
@@ -70,7 +72,7 @@ class LocalCopy:
         self._looked: dict[str, dict[str, Any] | str] = {}
         self.cost: Cost | None = None
 
-    def settings(self, loader: Mapping[str, Any]) -> dict[str, Any] | str:
+    def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> dict[str, Any] | str:
         """The settings that read from the copy; where none can be made in time, why."""
         if self._given is not None:
             return {"read_from": self._given}
@@ -111,7 +113,7 @@ class LocalCopy:
             room = size(outlook.free_bytes)
             return (
                 f"{root} ({what}) does not fit on {place}, where {room} may be written: "
-                f"flatout cache --from {root} --at {place} keeps a part of it there"
+                f"flatout cache {root} {place} keeps a part of it there"
             )
         if outlook.predicted_s is None or outlook.predicted_s > BUDGET_SHARE * left_s:
             took = "an unknown time" if outlook.predicted_s is None else f"about {duration(outlook.predicted_s)}"
@@ -127,8 +129,8 @@ class LocalCopy:
         parent = Path(tempfile.gettempdir()) if self._to is None else self._to.absolute()
         return parent / f"flatout-{here.name}-{_FOLDER}"
 
-    def make(self, settings: Mapping[str, Any]) -> None:
-        """Stage, unless it was made already.
+    def prepare(self, settings: Mapping[str, Any]) -> None:
+        """Stage the data, unless that was done already.
 
         Raises:
             FlatoutError: it failed.
@@ -151,23 +153,28 @@ class LocalCopy:
         self.cost = Cost(summary.total_files, summary.total_bytes, summary.seconds, self._predicted_s)
         self._say(f"staged {self.cost.files:,} files, {size(self.cost.bytes)} in {duration(self.cost.seconds)}")
 
-    def told(self, before: float, after: float, samples_of_pass: int | None) -> str:
-        """One sentence on what it cost, and when that is earned; empty when nothing was made."""
+    def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:
+        """The trial with what staging cost, and after how many samples that is earned."""
         if self.cost is None:
-            return ""
+            return trial
+        note = self._cost_note(self.cost, before, after, loader.get("dataset_len"))
+        return replace(trial, why=f"{trial.why}; {note}", cost=asdict(self.cost))
+
+    @staticmethod
+    def _cost_note(cost: Cost, before: float, after: float, samples_of_pass: int | None) -> str:
         text = (
-            f"staging took {duration(self.cost.seconds)} (predicted {duration(self.cost.predicted_s)}) for "
-            f"{self.cost.files:,} files, {size(self.cost.bytes)}"
+            f"staging took {duration(cost.seconds)} (predicted {duration(cost.predicted_s)}) for "
+            f"{cost.files:,} files, {size(cost.bytes)}"
         )
-        samples = self.cost.pays_after(before, after)
+        samples = cost.pays_after(before, after)
         if after <= before:
             return text
         passes = f", {samples / samples_of_pass:.1f} passes over the data" if samples_of_pass else ""
         return f"{text}; it pays for itself after {samples:,.0f} samples{passes}"
 
-    def remove(self, settings: Mapping[str, Any]) -> None:
-        """Remove what was made, unless these settings, which were kept, read from it."""
-        if not self._made or self._made == settings.get("read_from"):
+    def clean_up(self, kept: Mapping[str, Any]) -> None:
+        """Remove the copy, unless the settings that were kept read from it."""
+        if not self._made or self._made == kept.get("read_from"):
             return
         from flatout.stage.destination.safe_paths import state_folder
 

@@ -8,41 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from flatout.errors import UsageError
+from flatout.probe.settings import SETTINGS
 from flatout.trials.configs import Config, read_config
-from flatout.trials.settings import PLACED_ONLY, SETTINGS
 
-# Names that trainings give to settings; compared without case, "-" is "_".
-ALIASES: dict[str, tuple[str, ...]] = {
-    "num_workers": ("num_workers", "workers", "n_workers", "nworkers", "dataloader_num_workers", "loader_workers", "j"),
-    "prefetch_factor": ("prefetch_factor", "prefetch", "dataloader_prefetch_factor"),
-    "persistent_workers": ("persistent_workers", "dataloader_persistent_workers"),
-    "pin_memory": ("pin_memory", "pin_mem", "dataloader_pin_memory"),
-    "batch_size": ("batch_size", "train_batch_size", "per_device_train_batch_size", "batchsize"),
-    "lr_factor": ("lr", "learning_rate", "base_lr"),
-    "accumulate": ("accumulate_steps", "accumulate", "accumulate_grad_batches", "gradient_accumulation_steps"),
-    "validation_factor": (
-        "check_val_every_n_epoch",
-        "eval_every",
-        "val_every",
-        "validate_every",
-        "eval_interval",
-        "val_interval",
-        "eval_steps",
-    ),
-    "log_every": ("log_every_n_steps", "logging_steps", "log_every", "log_interval", "print_freq"),
-}
-# What these ask for is so many times what is there.
-_TIMES = ("accumulate", "log_every", "validation_factor")
-# Keys of what is no training are no candidates while another one is there.
-_OTHERS = ("val", "valid", "validation", "eval", "test", "predict")
+# Words in the names of loaders and settings that are not the training's.
+NOT_TRAINING = frozenset({"val", "valid", "validation", "eval", "test", "dev", "predict"})
 
 
 @dataclass(frozen=True)
 class SettingLocations:
-    """Where each setting is found.
+    """Where the user keeps each setting.
 
     Attributes:
-        command: the user's command.
+        command: the user's.
         config: its config file; None: none was named.
         keys: setting -> key of the config, as "training.workers".
         options: setting -> option of the command, as "--num-workers".
@@ -53,18 +31,18 @@ class SettingLocations:
     keys: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def placed(self, settings: Mapping[str, Any]) -> set[str]:
-        """Those that have a place of their own; the others are injected."""
+    def located(self, settings: Mapping[str, Any]) -> set[str]:
+        """Names of the settings that have a location; the others are injected."""
         return {name for name in settings if name in self.keys or name in self.options}
 
     def command_with(self, settings: Mapping[str, Any], folder: Path) -> list[str]:
         """The command that trains with these settings; a changed config is written into ``folder``."""
         words = list(self.command)
-        for name in sorted(self.placed(settings)):
+        for name in sorted(self.located(settings)):
             if name in self.options:
-                words = _replaced(words, self.options[name], _value(name, settings[name], self._now(name)))
+                words = _replaced(words, self.options[name], _value(name, settings[name], self._present(name)))
         changed = {
-            self.keys[name]: _value(name, value, self._now(name))
+            self.keys[name]: _value(name, value, self._present(name))
             for name, value in settings.items()
             if name in self.keys
         }
@@ -75,57 +53,58 @@ class SettingLocations:
         copy.write_text(self.config.edited(changed))
         return [_renamed(word, self.config.path, copy) for word in words]
 
-    def _now(self, name: str) -> Any:
+    def _present(self, name: str) -> Any:
         if name in self.options:
             return _option(self.command, self.options[name])
         assert self.config is not None, "a key belongs to a config"
         return self.config.values[self.keys[name]]
 
 
-def find_locations(command: Sequence[str], config: Path | None, knobs: Sequence[str]) -> SettingLocations:
-    """Look for settings by their names.
+def find_locations(command: Sequence[str], config: Path | None, given: Sequence[str]) -> SettingLocations:
+    """Find the settings by their names.
 
     Args:
         command: the user's.
         config: a YAML, JSON or TOML file that the command names.
-        knobs: "num_workers=training.workers" or "num_workers=--jobs", which need no looking.
+        given: locations by the user, "num_workers=training.workers" or "num_workers=--jobs".
 
     Raises:
-        UsageError: the config is not in the command or cannot be read, a knob names nothing, or a name fits two keys.
+        UsageError: the config is not in the command or cannot be read, a given location does not exist, or a name fits
+            two keys.
     """
     read = read_config(config) if config is not None else None
     if read is not None and not any(_same(word, read.path) for word in command):
         raise UsageError(f"--config {config}: the command does not name this file, so a changed copy would not be read")
     keys: dict[str, str] = {}
     options: dict[str, str] = {}
-    for knob in knobs:
-        name, _, place = knob.partition("=")
-        if name not in {**SETTINGS, **PLACED_ONLY} or not place:
+    for text in given:
+        name, _, location = text.partition("=")
+        if name not in SETTINGS or not location:
             raise UsageError(
-                f"--setting {knob!r}: write SETTING=KEY or SETTING=--option, with SETTING from `flatout apply --list`"
+                f"--setting {text!r}: write SETTING=KEY or SETTING=--option, with SETTING from `flatout apply --list`"
             )
-        if place.startswith("-"):
-            _option(command, place)
-            options[name] = place
-        elif read is None or place not in read.values:
+        if location.startswith("-"):
+            _option(command, location)
+            options[name] = location
+        elif read is None or location not in read.values:
             known = ", ".join(list(read.values)[:12]) if read else "none: --config names no file"
-            raise UsageError(f"--setting {knob!r}: there is no such key; there are {known}")
+            raise UsageError(f"--setting {text!r}: there is no such key; there are {known}")
         else:
-            keys[name] = place
-    for name, aliases in ALIASES.items():
+            keys[name] = location
+    for name, setting in SETTINGS.items():
         if name in keys or name in options:
             continue
-        option = next((word.partition("=")[0] for word in command if _is_option(word, aliases)), None)
+        option = next((word.partition("=")[0] for word in command if _is_option(word, setting.aliases)), None)
         if option is not None:
             options[name] = option
-        elif read is not None and (key := _key(name, aliases, read)):
+        elif read is not None and (key := _key(name, setting.aliases, read)):
             keys[name] = key
     return SettingLocations(tuple(command), read, keys, options)
 
 
 def _key(name: str, aliases: Sequence[str], config: Config) -> str | None:
     found = [key for key in config.values if _plain(key.rpartition(".")[2]) in aliases]
-    of_training = [key for key in found if not set(_plain(key).replace(".", "_").split("_")) & set(_OTHERS)]
+    of_training = [key for key in found if not set(_plain(key).replace(".", "_").split("_")) & NOT_TRAINING]
     found = of_training or found
     if len(found) > 1:
         raise UsageError(
@@ -163,11 +142,12 @@ def _replaced(words: Sequence[str], option: str, value: Any) -> list[str]:
     return made
 
 
-def _value(name: str, wanted: Any, now: Any) -> Any:
-    """A factor on what is there; any other value as it is."""
-    if name in _TIMES:
-        return round(float(now) * wanted)
-    return float(now) * wanted if name == "lr_factor" else wanted
+def _value(name: str, wanted: Any, present: Any) -> Any:
+    """The wanted value, or that many times the present one."""
+    number = SETTINGS[name].multiplies
+    if number is None:
+        return wanted
+    return round(float(present) * wanted) if number is int else float(present) * wanted
 
 
 def _same(word: str, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a trial trains the same: its losses beside those of the run without the remedy. It fails closed."""
+"""Loss check: does a trial train as the run without the remedy does? Without enough losses, it fails."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flatout.probe.contract import LOSS_METRIC
 from flatout.record import Run
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 
-NAME = "flatout/loss"  # as in flatout/probe/losses.py, which cannot be imported without torch
 LEAST = 10  # losses: fewer say nothing
 # By how much the mean of the later half may differ, beside what two runs without the remedy differ by.
 ALLOWED = {IDENTICAL: 0.05, NUMERICS: 0.05, DATA: 0.10, OPTIMISATION: 0.25}
@@ -33,7 +33,7 @@ class LossCheck:
 
 def losses_of(run: Run) -> list[float]:
     """The losses of a run's backward passes, in order; of the process that saw most."""
-    found = ([value for name, value in process.metrics() if name == NAME] for process in run.processes)
+    found = ([value for name, value in process.metrics() if name == LOSS_METRIC] for process in run.processes)
     return max(found, key=len, default=[])
 
 

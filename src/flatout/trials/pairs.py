@@ -14,7 +14,7 @@ from flatout.compare.ratio import Ratio, of_pairs, of_two
 from flatout.compare.speed import Speed
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.trials.losses import LossCheck, check
-from flatout.trials.trial_run import OK, TrialRun
+from flatout.trials.outcome import OK, TrialRun
 
 MOST_PAIRS = 4
 # A remedy that loses this much in its first pair is not worth a second one.
@@ -32,8 +32,9 @@ class Pairs:
     Attributes:
         a: without the remedy.
         b: with it.
-        failed: the side that did not count; None: all did.
+        failed: the run that did not count; None: all did.
         stalled: pairs that were left out.
+        failed_without: ``failed`` ran without the remedy.
     """
 
     a: list[TrialRun] = field(default_factory=list)
@@ -53,12 +54,12 @@ class Pairs:
 
     def rates(self) -> tuple[float, float]:
         """Medians of A's and of B's rates; there is a complete pair."""
-        before, after = (statistics.median(speed.rate for speed in _speeds(sides)) for sides in (self.a, self.b))
+        before, after = (statistics.median(speed.rate for speed in _speeds(runs)) for runs in (self.a, self.b))
         return before, after
 
     def check(self, semantic_class: str) -> LossCheck:
         """Compare the losses."""
-        return check([side.losses for side in self.a], [side.losses for side in self.b], semantic_class)
+        return check([run.losses for run in self.a], [run.losses for run in self.b], semantic_class)
 
 
 def measure_pairs(
@@ -70,10 +71,10 @@ def measure_pairs(
     decided: Callable[[Ratio], bool],
     least: int = 2,
 ) -> Pairs:
-    """Run pairs until the answer is clear, a side fails, or there is no time for another pair.
+    """Run pairs until the answer is clear, a run fails, or there is no time for another pair.
 
     Args:
-        run: runs one side with these settings.
+        run: makes one run with these settings.
         a: settings without the remedy.
         b: settings with it.
         room: whether there is time for so many more runs.
@@ -83,19 +84,18 @@ def measure_pairs(
     pairs = Pairs()
     number = 0
     while number < MOST_PAIRS + pairs.stalled and (number == 0 or room(2)):
-        sides = {}
+        pair = {}
         for name in turn(number):
-            side = run(a if name == "a" else b)
-            if side.outcome != OK:
-                pairs.failed, pairs.failed_without = side, name == "a"
+            pair[name] = run(a if name == "a" else b)
+            if pair[name].outcome != OK:
+                pairs.failed, pairs.failed_without = pair[name], name == "a"
                 return pairs
-            sides[name] = side
         number += 1
-        if _stalled(sides["a"], sides["b"]) and not pairs.stalled and room(2):
+        if _stalled(pair["a"], pair["b"]) and not pairs.stalled and room(2):
             pairs.stalled += 1
             continue
-        pairs.a.append(sides["a"])
-        pairs.b.append(sides["b"])
+        pairs.a.append(pair["a"])
+        pairs.b.append(pair["b"])
         ratio = pairs.ratio()
         assert ratio is not None, "a pair was added just now"
         if ratio.pairs == 1 and ratio.factor < HOPELESS:
@@ -110,18 +110,17 @@ def gains(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:
     return ratio.pairs >= 2 and ratio.low > 1.0 + threshold
 
 
-def _speeds(sides: Sequence[TrialRun]) -> list[Speed]:
-    return [side.speed for side in sides if side.speed is not None]
+def _speeds(runs: Sequence[TrialRun]) -> list[Speed]:
+    return [run.speed for run in runs if run.speed is not None]
 
 
 def _stalled(a: TrialRun, b: TrialRun) -> bool:
-    """Whether one side stood still once for long, and the other did not."""
-    pauses = [_longest(side) for side in (a, b)]
-    return abs(pauses[0] - pauses[1]) > _STALL_SHARE
+    """Whether one run stood still once for long, and the other did not."""
+    return abs(_longest_share(a) - _longest_share(b)) > _STALL_SHARE
 
 
-def _longest(side: TrialRun) -> float:
-    """Share of the window that the longest step took, less what a mean step takes."""
-    assert side.speed is not None, "only sides that count are asked"
-    steps = side.speed.steps_s
+def _longest_share(run: TrialRun) -> float:
+    """Share of the window that the longest step took, less the median step."""
+    assert run.speed is not None, "only runs that count are compared"
+    steps = run.speed.steps_s
     return float((steps.max() - np.median(steps)) / steps.sum()) if len(steps) > 1 else 0.0

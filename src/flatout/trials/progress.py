@@ -11,20 +11,20 @@ from flatout.units import duration, factor
 
 
 class ProgressLog:
-    """Writes lines, or nothing."""
+    """Prints progress lines; none if quiet."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
 
     def say(self, text: str) -> None:
-        """One sentence."""
+        """Print one sentence, folded."""
         if not self._quiet:
             # The reader of the lines may be gone: that is no reason to lose the trials.
             with contextlib.suppress(OSError, ValueError):
                 print("\n".join(progress_lines(text)), file=sys.stderr, flush=True)
 
     def trial(self, tried: Trial) -> None:
-        """What came of a trial."""
+        """Print the outcome of a trial."""
         measured = f" {factor(tried.ratio.factor)}" if tried.ratio else ""
         word = {KEPT: "kept", UNCONFIRMED: "not confirmed"}.get(tried.outcome, tried.outcome)
         self.say(f"{word}:{measured} {tried.title} ({duration(tried.wall_s)})")

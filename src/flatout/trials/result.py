@@ -1,4 +1,4 @@
-"""What trials came to: plain objects that the terminal, JSON and the journal write alike."""
+"""Results of trials: plain objects for the terminal, JSON and the journal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Trial:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Trial:
-        """The same again."""
+        """Read what ``to_dict`` gave."""
         ratio = fields.get("ratio")
         return cls(
             **{

@@ -1,4 +1,4 @@
-"""Which remedy is tried next, and why others are not."""
+"""Selects the remedy to try next, and notes why others are not tried."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flatout.measure.thresholds import NOISE_SHARE
+from flatout.probe.settings import SETTINGS
 from flatout.results import Diagnosis, Remedy
-from flatout.trials import local_copy
-from flatout.trials.local_copy import LocalCopy
 from flatout.trials.locations import SettingLocations
+from flatout.trials.mechanics import Mechanics
 from flatout.trials.result import Trial
-from flatout.trials.settings import PLACED_ONLY
 from flatout.units import interval
 
 
 @dataclass
 class Choice:
-    """Chooses by what the user allows.
+    """Chooses among the remedies of a diagnosis.
 
     Attributes:
         allowed: semantic classes of remedies.
-        copy: of the data, which a trial may read from.
-        places: where settings of the user's own are; None: nowhere.
-        untried: by title: what was not tried, and why.
+        mechanics: by name, as remedies name them.
+        locations: where the user keeps settings; None: not known.
+        untried: title -> remedies that were not tried, and why.
     """
 
     allowed: frozenset[str]
-    copy: LocalCopy
-    places: SettingLocations | None
+    mechanics: Mapping[str, Mechanics]
+    locations: SettingLocations | None
     untried: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def next(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> Remedy | None:
@@ -41,11 +40,15 @@ class Choice:
             kept: settings, by name.
         """
         done = {_key(trial.remedy, trial.settings) for trial in tried}
-        for found in diagnosis.remedies:
-            if found.gain.high < 1.0 + 2 * NOISE_SHARE:
+        for proposed in diagnosis.remedies:
+            if proposed.gain.high < 1.0 + 2 * NOISE_SHARE:
                 continue
-            remedy, why = self._with_copy(found, diagnosis.loader)
-            why = why or self._barred(remedy)
+            settings = self.mechanics[proposed.mechanics].settings(proposed, diagnosis.loader)
+            if isinstance(settings, str):
+                remedy, why = proposed, settings
+            else:
+                remedy = replace(proposed, settings=dict(settings))
+                why = self._barred(remedy)
             if why:
                 self.untried[remedy.title] = (f"{remedy.title}, predicted {interval(remedy.gain)}", why)
             elif _key(remedy.id, remedy.settings) not in done and _changes(remedy, kept):
@@ -57,25 +60,16 @@ class Choice:
         self.untried[remedy.title] = (remedy.title, "no time left in the budget")
 
     def _barred(self, remedy: Remedy) -> str:
-        if not remedy.settings or self._has_no_place(remedy):
+        if not remedy.settings or self._has_no_location(remedy):
             return f"has to be done by hand: {remedy.how}"
         if remedy.semantic_class not in self.allowed:
             return f"changes what is trained ({remedy.semantic_class}): --allow {remedy.semantic_class} tries it"
         return ""
 
-    def _with_copy(self, remedy: Remedy, loader: Mapping[str, Any]) -> tuple[Remedy, str]:
-        """With what reads from a copy; or why none can be made."""
-        if remedy.id != local_copy.REMEDY:
-            return remedy, ""
-        settings = self.copy.settings(loader)
-        if isinstance(settings, str):
-            return remedy, settings
-        return replace(remedy, settings=settings), ""
-
-    def _has_no_place(self, remedy: Remedy) -> bool:
-        """Whether it needs a setting of the user's own that was not found."""
-        places = self.places.placed(remedy.settings) if self.places is not None else set()
-        return any(name in PLACED_ONLY and name not in places for name in remedy.settings)
+    def _has_no_location(self, remedy: Remedy) -> bool:
+        """Whether it changes a setting that cannot be injected, and that the user does not have."""
+        located = self.locations.located(remedy.settings) if self.locations is not None else set()
+        return any(SETTINGS[name].injector is None and name not in located for name in remedy.settings)
 
 
 def _changes(remedy: Remedy, kept: Mapping[str, Any]) -> bool:

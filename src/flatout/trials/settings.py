@@ -1,4 +1,4 @@
-"""How to keep what was proved: a one-line command with the same settings."""
+"""Settings as text: those of ``--set``, and the command line that reproduces what was proved."""
 
 from __future__ import annotations
 
@@ -8,38 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flatout.errors import UsageError
+from flatout.probe.settings import SETTINGS
 
-# name -> (kind of value, what it does); as flatout/probe/injections takes them, which cannot be imported without torch.
-SETTINGS: dict[str, tuple[type, str]] = {
-    "num_workers": (int, "worker processes of the training's DataLoader"),
-    "prefetch_factor": (int, "batches that each worker prepares ahead"),
-    "persistent_workers": (bool, "keep workers from pass to pass"),
-    "pin_memory": (bool, "batches in pinned memory"),
-    "non_blocking": (bool, "copies from pinned memory to the GPU do not wait"),
-    "in_order": (bool, "batches in the order of their indices"),
-    "worker_threads": (int, "threads that libraries use in each worker"),
-    "start_method": (str, "of workers: fork, spawn or forkserver"),
-    "batch_size": (int, "samples in a batch"),
-    "lr_factor": (float, "factor on the learning rates"),
-    "accumulate": (int, "backward passes for each step of the optimizer"),
-    "autocast": (str, "precision of the forward pass: bf16 or fp16"),
-    "tf32": (bool, "TF32 in float32 matrix products"),
-    "channels_last": (bool, "memory format of models and batches"),
-    "compile": (str, "torch.compile: default, reduce-overhead or max-autotune"),
-    "optimizer_form": (str, "fused or foreach"),
-    "cudnn_benchmark": (bool, "cuDNN tries its algorithms"),
-    "jpeg_short_side": (int, "decode JPEGs at a scale that leaves this short side"),
-    "file_cache_bytes": (int, "bytes of picture files that each process keeps in memory"),
-    "read_from": (str, "REAL=COPY: read below one folder from a copy of it"),
-    "read_through": (str, "REAL=CACHE:BYTES: keep what is read below one folder on another disk"),
-    "checkpoint_beside": (bool, "write checkpoints in a thread"),
-    "checkpoint_every": (int, "write every n-th checkpoint"),
-    "log_every": (int, "write every n-th metric"),
-    "lazy_scalars": (bool, "read .item() from the GPU only when it is looked at"),
-}
-# Changed only where the user has a setting for them: nothing can be injected.
-PLACED_ONLY = {"validation_factor": (float, "factor on the steps or epochs between validations")}
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_INJECTED = {name: setting for name, setting in SETTINGS.items() if setting.injector}
+
+
+def list_settings() -> list[str]:
+    """One line for each setting that ``--set`` takes: name, type and help."""
+    return [f"{name:20}{setting.type.__name__:7}{setting.help}" for name, setting in _INJECTED.items()]
 
 
 def keep_command(command: Sequence[str], settings: Mapping[str, Any]) -> str:
@@ -61,22 +38,22 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
-        if not separator or name not in SETTINGS:
-            raise UsageError(f"--set {text!r}: write NAME=VALUE, with NAME one of {', '.join(SETTINGS)}")
+        if not separator or name not in _INJECTED:
+            raise UsageError(f"--set {text!r}: write NAME=VALUE, with NAME one of {', '.join(_INJECTED)}")
         found[name] = _value(name, value)
     return found
 
 
 def _value(name: str, text: str) -> Any:
-    kind, meaning = SETTINGS[name]
-    if kind is bool:
+    setting = _INJECTED[name]
+    if setting.type is bool:
         if text.lower() not in _WORDS:
-            raise UsageError(f"--set {name}={text}: {meaning} is true or false")
+            raise UsageError(f"--set {name}={text}: {setting.help} is true or false")
         return _WORDS[text.lower()]
     try:
-        value = kind(text)
+        value = setting.type(text)
     except ValueError:
-        raise UsageError(f"--set {name}={text}: {meaning} is a number, such as 4") from None
-    if kind in (int, float) and value < (0 if name == "num_workers" else 1 if kind is int else 1e-9):
-        raise UsageError(f"--set {name}={text}: {meaning} cannot be {text}")
+        raise UsageError(f"--set {name}={text}: {setting.help} is a number, such as 4") from None
+    if (setting.type is int and value < setting.least) or (setting.type is float and not value > 0):
+        raise UsageError(f"--set {name}={text}: {setting.help} cannot be {text}")
     return value

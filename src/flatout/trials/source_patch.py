@@ -1,13 +1,33 @@
-"""A patch of a script's DataLoader call: keywords set or added, everything else as it is."""
+"""A patch of a script's DataLoader call: keyword arguments set or added, everything else as it was."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-KEYWORDS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "in_order", "batch_size")
-_OTHERS = ("val", "valid", "eval", "test", "dev", "predict")
+from flatout.extras import require
+from flatout.probe.settings import SETTINGS
+from flatout.trials.locations import NOT_TRAINING
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+# What may be given to DataLoader by position, in order.
+_POSITIONAL = (
+    "dataset",
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "drop_last",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+)
 
 
 def patched(source: str, settings: Mapping[str, Any]) -> str | None:
@@ -15,71 +35,88 @@ def patched(source: str, settings: Mapping[str, Any]) -> str | None:
 
     Args:
         source: of a Python file.
-        settings: those that are keywords of DataLoader are written; others are left to other means.
+        settings: those that are keywords of DataLoader are written; the others are ignored.
 
     Returns:
-        None when no such setting is there, or it is not clear which call makes the training's loader.
+        None when there is no such setting, or when it is not clear which call makes the training's loader, or what its
+        arguments are.
+
+    Raises:
+        UsageError: the packages of the ``config`` extra are missing.
     """
-    keywords = {name: value for name, value in settings.items() if name in KEYWORDS}
+    keywords = {name: value for name, value in settings.items() if SETTINGS[name].keyword}
+    if not keywords:
+        return None
+    require("config")
+    import libcst as cst
+
     try:
-        tree = ast.parse(source)
-    except SyntaxError:
+        module = cst.parse_module(source)
+    except cst.ParserSyntaxError:
         return None
-    calls = _training_calls(tree)
-    if not keywords or len(calls) != 1 or any(word.arg is None for word in calls[0].keywords):
+    calls = _training_calls(module)
+    if len(calls) != 1 or any(argument.star for argument in calls[0].args):
         return None
-    return _edited(source, calls[0], keywords)
+    changed = module.deep_replace(calls[0], _with_keywords(calls[0], keywords))
+    assert isinstance(changed, cst.Module), "only a call in it was replaced"
+    return changed.code
 
 
-def _training_calls(tree: ast.Module) -> list[ast.Call]:
-    """DataLoader calls, but for those that are assigned to a name of validation."""
-    others = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            names = {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
-            if any(set(name.lower().split("_")) & set(_OTHERS) for name in names):
-                others |= {id(part) for part in ast.walk(node.value)}
-    return [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and id(node) not in others and _name(node.func) == "DataLoader"
-    ]
+def _training_calls(module: cst.Module) -> list[cst.Call]:
+    """DataLoader calls, but for those that are assigned to a name such as ``val_loader``."""
+    import libcst as cst
+    import libcst.matchers as m
 
+    def names(node: cst.CSTNode) -> set[str]:
+        found = m.findall(node, m.Name())
+        return {word for name in found if isinstance(name, cst.Name) for word in name.value.lower().split("_")}
 
-def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
-def _edited(source: str, call: ast.Call, keywords: Mapping[str, Any]) -> str:
-    lines = source.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line.encode()))
-    data = source.encode()
-
-    def position(line: int, column: int) -> int:
-        return starts[line - 1] + column
-
-    edits: list[tuple[int, int, bytes]] = []
-    present = {word.arg: word.value for word in call.keywords}
-    for name, value in keywords.items():
-        if name in present:
-            node = present[name]
-            end = position(node.end_lineno or 0, node.end_col_offset or 0)
-            edits.append((position(node.lineno, node.col_offset), end, repr(value).encode()))
-    new = ", ".join(f"{name}={value!r}" for name, value in keywords.items() if name not in present)
-    if new:
-        arguments = [*call.args, *(word.value for word in call.keywords)]
-        last = max(arguments, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0), default=None)
-        if last is None:
-            end = position(call.end_lineno or 0, call.end_col_offset or 0) - 1
-            edits.append((end, end, new.encode()))
+    is_loader = m.Call(func=m.Name("DataLoader") | m.Attribute(attr=m.Name("DataLoader")))
+    others: list[cst.CSTNode] = []
+    for assignment in m.findall(module, m.Assign() | m.AnnAssign()):
+        if isinstance(assignment, cst.Assign):
+            targets = [target.target for target in assignment.targets]
         else:
-            end = position(last.end_lineno or 0, last.end_col_offset or 0)
-            # A value in brackets ends before them.
-            while data[end : end + 1] in (b")",) and end < position(call.end_lineno or 0, call.end_col_offset or 0) - 1:
-                end += 1
-            edits.append((end, end, f", {new}".encode()))
-    for begin, end, text in sorted(edits, reverse=True):
-        data = data[:begin] + text + data[end:]
-    return data.decode()
+            assert isinstance(assignment, cst.AnnAssign)
+            targets = [assignment.target]
+        if any(names(target) & NOT_TRAINING for target in targets) and assignment.value is not None:
+            others += m.findall(assignment.value, is_loader)
+    calls = [call for call in m.findall(module, is_loader) if isinstance(call, cst.Call)]
+    return [call for call in calls if not any(call is other for other in others)]
+
+
+def _with_keywords(call: cst.Call, keywords: Mapping[str, Any]) -> cst.Call:
+    import libcst as cst
+
+    written = {key: cst.parse_expression(repr(value)) for key, value in keywords.items()}
+    arguments = []
+    for place, argument in enumerate(call.args):
+        key = argument.keyword.value if argument.keyword else _POSITIONAL[place]
+        value = written.pop(key, None)
+        arguments.append(argument if value is None else argument.with_changes(value=value))
+    tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    added = [cst.Arg(value, keyword=cst.Name(key), equal=tight) for key, value in written.items()]
+    return call.with_changes(args=_joined(call, arguments, added))
+
+
+def _joined(call: cst.Call, arguments: Sequence[cst.Arg], added: Sequence[cst.Arg]) -> list[cst.Arg]:
+    """All arguments, the added ones separated as the others are; what followed the last one follows the new last."""
+    import libcst as cst
+
+    if not arguments or not added:
+        return [*arguments, *added]
+    last = arguments[-1]
+    # Where each argument has a line of its own, so has each added one.
+    space = (
+        arguments[-2].comma.whitespace_after
+        if len(arguments) > 1 and isinstance(arguments[-2].comma, cst.Comma)
+        else call.whitespace_before_args
+    )
+    if isinstance(space, cst.ParenthesizedWhitespace):
+        space = space.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=[])
+    else:
+        space = cst.SimpleWhitespace(" ")
+    comma = cst.Comma(whitespace_after=space)
+    before = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
+    end = added[-1].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
+    return [*arguments[:-1], before, *(one.with_changes(comma=comma) for one in added[:-1]), end]

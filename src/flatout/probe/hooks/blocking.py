@@ -6,6 +6,7 @@ import sys
 import torch
 
 from .. import events
+from ..contract import DEVICE_HOOKS_VARIABLE
 from ..recorder import REC, now, report_fault
 from ..sites import user_site
 from ..unbound import unseen
@@ -13,12 +14,21 @@ from ..wrap import is_compiling
 
 READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__repr__", "nonzero")
 COPIES = ("to", "cuda")
-_depth = [0]
+
+
+class _State:
+    __slots__ = ("reading",)
+
+    def __init__(self):
+        self.reading = False
+
+
+_state = _State()
 
 
 def device_present():
     """Whether an accelerator may be in use, told without touching its driver."""
-    if os.environ.get("FLATOUT_DEVICE_HOOKS") == "1":
+    if os.environ.get(DEVICE_HOOKS_VARIABLE) == "1":
         return True
     return sys.platform == "darwin" or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128")))
 
@@ -64,7 +74,7 @@ def _timed_copy(original, name):
             return original(self, *args, **kwargs)
         start = now()
         result = original(self, *args, **kwargs)
-        if result is not self and result.is_cpu != self.is_cpu and not _depth[0]:
+        if result is not self and result.is_cpu != self.is_cpu and not _state.reading:
             if result.is_cpu:
                 _emit_read(start, name)
             else:
@@ -84,14 +94,14 @@ def _timed_copy(original, name):
 def _timed_read(original, name):
     @unseen(original)
     def read(self, *args, **kwargs):
-        if is_compiling() or not REC.on or self.is_cpu or _depth[0]:
+        if is_compiling() or not REC.on or self.is_cpu or _state.reading:
             return original(self, *args, **kwargs)
-        _depth[0] = 1  # printing a tensor reads it many times; one event tells it
+        _state.reading = True  # printing a tensor reads it many times; one event tells it
         start = now()
         try:
             return original(self, *args, **kwargs)
         finally:
-            _depth[0] = 0
+            _state.reading = False
             _emit_read(start, name)
 
     return read

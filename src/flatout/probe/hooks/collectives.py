@@ -28,7 +28,16 @@ NAMES = (
     "reduce_scatter_tensor",
     "scatter",
 )
-_inside = [False]
+
+
+class _State:
+    __slots__ = ("inside",)
+
+    def __init__(self):
+        self.inside = False
+
+
+_state = _State()
 
 
 def install():
@@ -44,15 +53,15 @@ def install():
 
 def _begins(name, *args, **kwargs):
     # One that others are made of counts once, and in a backward pass it is part of that.
-    if is_compiling() or not REC.on or _inside[0] or training.in_backward():
+    if is_compiling() or not REC.on or _state.inside or training.in_backward():
         return None
-    _inside[0] = True
+    _state.inside = True
     return now(), name
 
 
 def _ended(call, result):
     end = now()
-    _inside[0] = False
+    _state.inside = False
     start, name = call
     try:
         REC.emit(events.COLLECTIVE, start, end, REC.names.text(name))

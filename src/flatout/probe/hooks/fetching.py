@@ -13,6 +13,18 @@ CLOSELY_BUDGET = 0.003  # share of the fetches' own time that looking closely ma
 LONG_NS = 10_000_000  # from here on what one fetch did is noted even where it was not looked at closely
 
 
+class _State:
+    __slots__ = ("current_batch", "sample_cost_ns", "timing_samples")
+
+    def __init__(self):
+        self.timing_samples = False  # whether the samples of the batch that is being fetched are timed
+        self.sample_cost_ns = ITEM_COST_NS  # grows with the parts that a sample is timed in
+        self.current_batch = -1  # index of the batch that the worker loop is working on
+
+
+STATE = _State()
+
+
 class _TimedIndices:
     """The indices of one fetch. A sample is made between two of them: nothing stands before the data set."""
 
@@ -63,7 +75,7 @@ def _begins(fetcher, indices):
         fetch.before = _counters()
         if _one_by_one(fetcher):
             fetch.indices = _TimedIndices(indices)
-        timing_samples[0] = True
+        STATE.timing_samples = True
     else:
         fetcher._flatout_left -= 1
         fetch.before = _times() if "_flatout_long" in fetcher.__dict__ else None
@@ -92,10 +104,10 @@ def _ended(fetch, result):
                 _sample_made(fetch.start, fetch.indices, fetch.collate_start)
             REC.emit(events.COLLATE, fetch.collate_start, end)
         if fetch.closely:
-            timing_samples[0] = False
+            STATE.timing_samples = False
             _fetched(fetch.fetcher, fetch.samples, fetch.start, end, fetch.before)
             return
-        REC.emit(events.FETCH, fetch.start, end, 0, current_batch[0], fetch.samples)
+        REC.emit(events.FETCH, fetch.start, end, 0, STATE.current_batch, fetch.samples)
         if end - fetch.start >= LONG_NS:
             _long_fetch(fetch.fetcher, fetch.start, end, fetch.before)
     except Exception:
@@ -139,18 +151,13 @@ def _counters():
         return None
 
 
-timing_samples = [False]  # whether the samples of the batch that is being fetched are timed
-sample_cost_ns = [ITEM_COST_NS]  # grows with the parts that a sample is timed in
-current_batch = [-1]  # index of the batch that the worker loop is working on
-
-
 @quietly
 def _fetched(fetcher, samples, start, end, before):
-    cost = CLOSELY_COST_NS + sample_cost_ns[0] * samples
+    cost = CLOSELY_COST_NS + STATE.sample_cost_ns * samples
     fetcher._flatout_left = round(cost / (CLOSELY_BUDGET * max(end - start, 1))) - 1
     if before is None:
         return
-    REC.emit(events.FETCH, start, end, 0, current_batch[0], samples)
+    REC.emit(events.FETCH, start, end, 0, STATE.current_batch, samples)
     times, cpu, io, faults = before
     times_after, cpu_after, io_after, faults_after = _counters()
     if times and times_after:

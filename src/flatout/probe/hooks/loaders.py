@@ -11,6 +11,7 @@ from .. import ceilings, events, in_place
 from ..batches import samples_in, weigh
 from ..identity import ByIdentity
 from ..recorder import REC, now, quietly, report_fault
+from ..settings import SETTINGS
 from ..sites import user_line
 from ..wrap import is_compiling
 from . import modules
@@ -20,16 +21,7 @@ _loader_of: Any = ByIdentity()  # iterator -> weak reference to the loader that 
 _built_before: Any = {}  # what describes a loader -> (its entry, weak reference to the last one)
 _STATE = "_flatout_state"  # of an iterator: [names id of its loader, worker pids, batches delivered]
 MEASURE_BYTES_EVERY = 256
-_SETTINGS = (
-    "num_workers",
-    "batch_size",
-    "prefetch_factor",
-    "pin_memory",
-    "persistent_workers",
-    "in_order",
-    "drop_last",
-    "timeout",
-)
+_ATTRIBUTES = (*(name for name, setting in SETTINGS.items() if setting.keyword), "drop_last", "timeout")
 
 
 def install(dataloader):
@@ -117,7 +109,7 @@ def _iteration_started(loader, iterator, start, end):
 def _known_again(loader):
     """The entry of a loader seen for the first time: that of its predecessor when it is one built anew each epoch."""
     fields = _describe(loader)
-    key = tuple(str(fields[name]) for name in ("site", "dataset", "dataset_len", "sampler", *_SETTINGS))
+    key = tuple(str(fields[name]) for name in ("site", "dataset", "dataset_len", "sampler", *_ATTRIBUTES))
     entry, before = _built_before.get(key, (None, None))
     # Two loaders that live at the same time (training and validation through one function) stay two.
     if entry is None or before() is not None:
@@ -130,7 +122,7 @@ def _known_again(loader):
 
 def _describe(loader):
     dataset = loader.dataset
-    fields = {name: getattr(loader, name, None) for name in _SETTINGS}
+    fields = {name: getattr(loader, name, None) for name in _ATTRIBUTES}
     fields["iterable"] = getattr(loader, "_dataset_kind", 0) == 1
     fields["dataset"] = _class(dataset)
     try:

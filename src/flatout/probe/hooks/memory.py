@@ -11,11 +11,11 @@ from typing import Any
 from torch import is_grad_enabled
 from torch.nn import Module
 
+from ..contract import MEMORY_METRICS, MEMORY_SAMPLES_METRIC, MEMORY_STEP_METRIC, MEMORY_VARIABLE
 from ..identity import ByIdentity
 from ..metrics import note
 
-wanted = os.environ.get("FLATOUT_MEMORY") == "1"
-PREFIX = "flatout/memory/"
+wanted = os.environ.get(MEMORY_VARIABLE) == "1"
 
 _optimizers: Any = ByIdentity()
 _state: Any = {"steps": 0, "tracker": None, "samples": 0}
@@ -51,8 +51,8 @@ def _before_step(optimizer, args, kwargs):
     """The peak of forward and backward pass, by kind: what the optimizer needs comes on top, whatever the batch."""
     if _state["tracker"] is not None:
         for name, held in _peak(_state["tracker"]).items():
-            note(PREFIX + name, held)
-        note(PREFIX + "samples", _state["samples"])
+            note(MEMORY_METRICS + name, held)
+        note(MEMORY_SAMPLES_METRIC, _state["samples"])
 
 
 def _stepped(optimizer, args, kwargs):
@@ -62,7 +62,7 @@ def _stepped(optimizer, args, kwargs):
     if tracker is None:
         return
     tracker.__exit__(None, None, None)
-    note(PREFIX + "whole step", sum(_peak(tracker).values()))
+    note(MEMORY_STEP_METRIC, sum(_peak(tracker).values()))
     raise SystemExit(0)
 
 

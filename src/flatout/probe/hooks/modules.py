@@ -18,7 +18,17 @@ from . import device, settings
 MAX_KINDS = 8
 
 _kinds: Any = {}  # class -> None, in order of discovery: a loop over loose layers must not fill the record
-_inside = [False]  # whether an outermost call is running
+
+
+class _State:
+    __slots__ = ("inside",)
+
+    def __init__(self):
+        self.inside = False  # an outermost call is running
+
+
+_state = _State()
+
 _call: Any = None  # torch's function
 _plain: Any = None  # its code as torch wrote it
 _timed: Any = None
@@ -34,9 +44,9 @@ def install():
 
 def hold(inside):
     """Ignore module calls meanwhile: what fetches a batch is no forward pass. Gives back what was before."""
-    before = _inside[0]
+    before = _state.inside
     if inside != before:
-        _inside[0] = inside
+        _state.inside = inside
         if _call is not None:
             _call.__code__ = _plain if inside or not REC.on else _timed
     return before

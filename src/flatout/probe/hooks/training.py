@@ -14,8 +14,17 @@ from . import device, settings
 
 PUBLISH_EVERY_NS = 20_000_000
 
-_depth = [0]
-_published = [0]
+
+class _State:
+    __slots__ = ("in_backward", "published_ns")
+
+    def __init__(self):
+        self.in_backward = False
+        self.published_ns = 0  # when the counters were written last
+
+
+_state = _State()
+
 # What every optimizer's step runs in, whose name says so: its class and its hooks are pickled with the user's own.
 STEP = "Optimizer.step#"
 MOST_STEPS = 16
@@ -40,7 +49,7 @@ def install():
 
 def in_backward():
     """Whether a backward pass is running."""
-    return bool(_depth[0])
+    return _state.in_backward
 
 
 def _clip_name(name, *args, **kwargs):
@@ -48,9 +57,9 @@ def _clip_name(name, *args, **kwargs):
 
 
 def _backward_begins(tensors):
-    if is_compiling() or _depth[0] or not (REC.on or trace.running()):
+    if is_compiling() or _state.in_backward or not (REC.on or trace.running()):
         return None
-    _depth[0] = 1  # re-entrant autograd (checkpointing) calls backward inside backward
+    _state.in_backward = True  # re-entrant autograd (checkpointing) calls backward inside backward
     if not REC.on:
         return None, None, None
     mark = device.mark() if device.present else None
@@ -59,7 +68,7 @@ def _backward_begins(tensors):
 
 def _backward_left(call, result):
     end = now()
-    _depth[0] = 0
+    _state.in_backward = False
     start, mark, tensors = call
     if start is None:  # the recording is over, and the trace runs
         trace.backward_ended()
@@ -85,8 +94,8 @@ def _backward_ended(start, end):
     if device.present:
         device.resolve()
     # The counters are for people to look at, and the command may be obeyed this much later.
-    if end - _published[0] > PUBLISH_EVERY_NS:
-        _published[0] = end
+    if end - _state.published_ns > PUBLISH_EVERY_NS:
+        _state.published_ns = end
         if REC.publish() == COMMAND_TRACE:
             trace.start()
 

@@ -57,12 +57,12 @@ def _patch(compose, method):
 
     @unseen(original)
     def timed(self, *args, **kwargs):
-        if is_compiling() or not fetching.timing_samples[0] or not REC.on:
+        if is_compiling() or not fetching.STATE.timing_samples or not REC.on:
             return original(self, *args, **kwargs)
         real = self.transforms
         if not isinstance(real, (list, tuple)) or any(isinstance(part, _TimedPart) for part in real):
             return original(self, *args, **kwargs)
-        fetching.sample_cost_ns[0] = fetching.ITEM_COST_NS + PART_COST_NS * len(real)
+        fetching.STATE.sample_cost_ns = fetching.ITEM_COST_NS + PART_COST_NS * len(real)
         self.transforms = [_TimedPart(part, place) for place, part in enumerate(real)]
         try:
             return original(self, *args, **kwargs)

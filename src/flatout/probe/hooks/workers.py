@@ -98,7 +98,7 @@ class _IndexQueue:
             except Exception:
                 report_fault("index queue")
         if isinstance(item, tuple) and item and isinstance(item[0], int):
-            fetching.current_batch[0] = item[0]
+            fetching.STATE.current_batch = item[0]
         if not self._flatout_settled:
             self._flatout_settled = True  # the worker's own set-up and the user's worker_init_fn are over
             _note_settings()

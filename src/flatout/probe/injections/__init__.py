@@ -4,10 +4,12 @@ Nothing in the user's files changes; with the process, the setting is gone. What
 reason, and never stops the training.
 """
 
+import importlib
 import json
 import os
 
-VARIABLE = "FLATOUT_SETTINGS"
+from ..contract import SETTINGS_VARIABLE
+from ..settings import SETTINGS
 
 
 class Injected:
@@ -47,15 +49,12 @@ class Injected:
             self.changed()
 
 
-INJECTED = Injected(os.environ.get(VARIABLE))
+INJECTED = Injected(os.environ.get(SETTINGS_VARIABLE))
 
 
 def install_at_start(watch):
     """Patch what the wanted settings need in any program, whether it imports torch or not; see ``install``."""
-    if INJECTED.get("read_through") is not None:
-        from . import cached
-
-        _install((cached,), watch)
+    _install([name for name in _wanted() if SETTINGS[name].at_start], watch)
 
 
 def install(watch):
@@ -64,18 +63,18 @@ def install(watch):
     Args:
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.
     """
-    from . import backends, copies, files, loader, model, optimizer, scalars, staged, writing
-
-    _install((backends, copies, files, loader, model, optimizer, scalars, staged, writing), watch)
+    _install([name for name in _wanted() if not SETTINGS[name].at_start], watch)
 
 
-def _install(parts, watch):
-    for part in parts:
-        names = [name for name in part.SETTINGS if INJECTED.get(name) is not None]
-        if not names:
-            continue
+def _wanted():
+    return [name for name in SETTINGS if SETTINGS[name].injector and INJECTED.get(name) is not None]
+
+
+def _install(names, watch):
+    for module in sorted({SETTINGS[name].injector or "" for name in names}):
         try:
-            part.install(INJECTED, watch)
+            importlib.import_module("%s.%s" % (__name__, module)).install(INJECTED, watch)
         except Exception as error:
             for name in names:
-                INJECTED.refuse(name, "%s: %s" % (type(error).__name__, error))
+                if SETTINGS[name].injector == module:
+                    INJECTED.refuse(name, "%s: %s" % (type(error).__name__, error))

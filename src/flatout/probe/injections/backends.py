@@ -2,8 +2,6 @@
 
 import torch
 
-SETTINGS = ("tf32", "cudnn_benchmark")
-
 
 def install(injected, watch):
     """Set them at once; a script that sets them itself has the last word."""

@@ -5,12 +5,11 @@ import functools
 import io
 import os
 
+from ..contract import CACHE_RUN_VARIABLE
 from ..file_cache.read_cache import ReadCache
 from ..unbound import Unbound
 from . import c_readers
 
-SETTINGS = ("read_through",)
-TOKEN = "FLATOUT_CACHE_RUN"  # names the training in all its processes
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -22,11 +21,11 @@ def install(injected, watch):
         injected.refuse("read_through", "%r is not REAL=CACHE:BYTES" % injected.get("read_through"))
         return
     try:
-        token = os.environ.get(TOKEN)
+        token = os.environ.get(CACHE_RUN_VARIABLE)
         cache = ReadCache(os.path.abspath(folder), int(budget), int(token) if token else None)
         if not token:  # the first process of a command that flatout cache did not start
             cache.begin()
-            os.environ[TOKEN] = str(cache.token)
+            os.environ[CACHE_RUN_VARIABLE] = str(cache.token)
     except (OSError, ValueError) as error:
         injected.refuse("read_through", "%s: %s" % (folder, error))
         return

@@ -4,8 +4,6 @@ import functools
 
 from torch import Tensor
 
-SETTINGS = ("non_blocking",)
-
 
 def install(injected, watch):
     """Patch ``Tensor.to`` and ``Tensor.cuda``; copies in any other direction stay as they are."""

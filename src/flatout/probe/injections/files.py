@@ -4,8 +4,6 @@ import functools
 import io
 import os
 
-SETTINGS = ("jpeg_short_side", "file_cache_bytes")
-
 
 def install(injected, watch):
     """Patch ``PIL.Image.open`` once Pillow is imported."""
@@ -14,14 +12,13 @@ def install(injected, watch):
 
 def _patch(injected, module):
     original = module.open
-    side, budget = injected.get("jpeg_short_side"), injected.get("file_cache_bytes")
-    kept: dict[str, bytes] = {}
-    room = [int(budget or 0)]
+    side = injected.get("jpeg_short_side")
+    cache = _FileCache(int(injected.get("file_cache_bytes") or 0), injected)
 
     @functools.wraps(original)
     def opened(fp, mode="r", formats=None):
-        if room[0] > 0 or kept:
-            fp = _from_memory(fp, kept, room, injected)
+        if cache.room > 0 or cache.kept:
+            fp = cache.opened(fp)
         image = original(fp, mode, formats)
         if side and image.format == "JPEG":
             width, height = image.size
@@ -35,24 +32,33 @@ def _patch(injected, module):
     module.open = opened
 
 
-def _from_memory(file, kept, room, injected):
-    """The bytes of a file from memory, once they were read and as long as there is room."""
-    path = None
-    if isinstance(file, (str, os.PathLike)):
-        path = os.fspath(file)
-    elif isinstance(getattr(file, "name", None), str) and hasattr(file, "fileno") and file.tell() == 0:
-        path = file.name
-    if path is None:
-        return file
-    path = os.path.abspath(path)
-    data = kept.get(path)
-    if data is None:
-        size = os.path.getsize(path)
-        if size > room[0]:
+class _FileCache:
+    """Bytes of files in memory: once read, and as long as there is room, which is in bytes."""
+
+    __slots__ = ("injected", "kept", "room")
+
+    def __init__(self, room, injected):
+        self.room, self.injected = room, injected
+        self.kept: dict[str, bytes] = {}
+
+    def opened(self, file):
+        """What Pillow opens in place of a path or an open file: its bytes, or itself where it cannot be kept."""
+        path = None
+        if isinstance(file, (str, os.PathLike)):
+            path = os.fspath(file)
+        elif isinstance(getattr(file, "name", None), str) and hasattr(file, "fileno") and file.tell() == 0:
+            path = file.name
+        if path is None:
             return file
-        with open(path, "rb") as source:
-            data = source.read()
-        room[0] -= len(data)
-        kept[path] = data
-    injected.done("file_cache_bytes")
-    return io.BytesIO(data)
+        path = os.path.abspath(path)
+        data = self.kept.get(path)
+        if data is None:
+            size = os.path.getsize(path)
+            if size > self.room:
+                return file
+            with open(path, "rb") as source:
+                data = source.read()
+            self.room -= len(data)
+            self.kept[path] = data
+        self.injected.done("file_cache_bytes")
+        return io.BytesIO(data)

@@ -9,16 +9,8 @@ from torch import is_grad_enabled, set_num_threads
 from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import DataLoader
 
-SETTINGS = (
-    "num_workers",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory",
-    "in_order",
-    "worker_threads",
-    "start_method",
-    "batch_size",
-)
+from ..settings import DEFAULT_PREFETCH_FACTOR, injected_by
+
 _MARK = "_flatout_set"  # on a loader that was changed
 
 
@@ -38,12 +30,12 @@ def install(injected, watch):
 
 
 def _set_all(loader, injected):
-    for name in ("batch_size", "num_workers", "worker_threads", *SETTINGS):
+    for name in injected_by("loader"):
         value = injected.get(name)
         if value is None:
             continue
         try:
-            why = _SETTERS[name](loader, value)
+            why = _SETTERS.get(name, functools.partial(_set_attribute, name))(loader, value)
         except Exception as error:
             why = "%s: %s" % (type(error).__name__, error)
         if why:
@@ -61,11 +53,15 @@ def _set_workers(loader, count):
         state.update(prefetch_factor=None, persistent_workers=False)
         state["_DataLoader__multiprocessing_context"] = None
     elif not loader.num_workers:
-        state.update(prefetch_factor=2)
+        state.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR)
         # New workers for each pass cost a start each; none were there to keep before.
         state.update(persistent_workers=True)
     state["num_workers"] = count
     return None
+
+
+def _set_attribute(name, loader, value):
+    loader.__dict__[name] = value
 
 
 def _set_with_workers(name, loader, value):
@@ -132,6 +128,7 @@ class _Threads:
             self._then(worker)
 
 
+# What takes more than the attribute of that name. A setter returns why it refuses.
 _SETTERS: Any = {
     "num_workers": _set_workers,
     "prefetch_factor": functools.partial(_set_with_workers, "prefetch_factor"),

@@ -10,8 +10,15 @@ from torch.nn import Module
 from ..wrap import is_compiling
 from . import gradient_scaling
 
-SETTINGS = ("autocast", "channels_last", "compile")
-_inside = [False]
+
+class _State:
+    __slots__ = ("inside",)
+
+    def __init__(self):
+        self.inside = False  # the outermost module is being called
+
+
+_state = _State()
 _changed: dict[int, bool] = {}  # id of a root module
 
 
@@ -25,12 +32,12 @@ def install(injected, watch):
 
     @functools.wraps(original)
     def __call__(self, *args, **kwargs):
-        if _inside[0] or is_compiling():
+        if _state.inside or is_compiling():
             return original(self, *args, **kwargs)
         weight = next(self.parameters(), None)
         if weight is None:  # a loss function, or a transform
             return original(self, *args, **kwargs)
-        _inside[0] = True
+        _state.inside = True
         try:
             if id(self) not in _changed and is_grad_enabled():
                 _changed[id(self)] = True
@@ -46,7 +53,7 @@ def install(injected, watch):
             # The loss is computed in float32, as autocast would itself compute most losses.
             return _float32(result)
         finally:
-            _inside[0] = False
+            _state.inside = False
 
     Module.__call__ = __call__
     if precision == "fp16":

@@ -6,12 +6,10 @@ import inspect
 from torch import optim, zeros_like
 from torch.optim import Optimizer
 
-SETTINGS = ("optimizer_form", "lr_factor", "accumulate")
-
 
 def install(injected, watch):
     """Patch the optimizers that torch brings."""
-    form, factor, passes = (injected.get(name) for name in SETTINGS)
+    form, factor, passes = injected.get("optimizer_form"), injected.get("lr_factor"), injected.get("accumulate")
     if form is not None and form not in ("fused", "foreach"):
         injected.refuse("optimizer_form", "%r is neither fused nor foreach" % (form,))
     elif form is not None:
@@ -24,19 +22,26 @@ def install(injected, watch):
         _gather(int(passes), injected)
 
 
-_inside = [False]  # an optimizer's own __init__ may be built on another one's
+class _State:
+    __slots__ = ("inside",)
+
+    def __init__(self):
+        self.inside = False  # an optimizer's own __init__ may be built on another one's
+
+
+_state = _State()
 
 
 def _formed(original, form, injected):
     @functools.wraps(original)
     def __init__(self, *args, **kwargs):
-        if _inside[0]:
+        if _state.inside:
             return original(self, *args, **kwargs)
-        _inside[0] = True
+        _state.inside = True
         try:
             return formed(self, *args, **kwargs)
         finally:
-            _inside[0] = False
+            _state.inside = False
 
     def formed(self, *args, **kwargs):
         if args:  # a generator of weights is empty the second time

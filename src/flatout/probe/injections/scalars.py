@@ -6,8 +6,6 @@ import numbers
 
 import torch
 
-SETTINGS = ("lazy_scalars",)
-
 
 def install(injected, watch):
     """Patch ``Tensor.item`` for tensors that lie on a GPU."""

@@ -12,8 +12,6 @@ import os
 from ..unbound import Unbound
 from . import c_readers
 
-SETTINGS = ("read_from",)
-
 
 def install(injected, watch):
     """Patch the functions that open, list and look at files."""

@@ -10,8 +10,6 @@ import torch
 
 from ..hooks.sinks import METRIC_WRITERS
 
-SETTINGS = ("checkpoint_beside", "checkpoint_every", "log_every")
-
 
 def install(injected, watch):
     """Patch ``torch.save`` and the metric writers."""
@@ -39,13 +37,14 @@ def _thin(targets, injected, module):
 
 def _every(original, count, used):
     """Let the first of each ``count`` calls through."""
-    calls = [0]
+    calls = 0
 
     @functools.wraps(original)
     def sometimes(*args, **kwargs):
+        nonlocal calls
         used()
-        calls[0] += 1
-        return original(*args, **kwargs) if calls[0] % count == 1 or count == 1 else None
+        calls += 1
+        return original(*args, **kwargs) if calls % count == 1 or count == 1 else None
 
     return sometimes
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from flatout import extras
 from flatout.compare.ratio import Ratio
+from flatout.report.fix import lines
 from flatout.results import Gain, RemedyBundle
 from flatout.trials.export import write_kept, write_plans
 from flatout.trials.locations import find_locations
@@ -51,8 +55,8 @@ def test_a_changed_config_is_written_beside_and_shown(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text("data:\n  workers: 1  # few\n")
     command = ("python", "train.py", str(config))
-    places = find_locations(command, config, [])
-    kept = write_kept(fixed(command, {"num_workers": 4, "tf32": True}), places, tmp_path / "fix")
+    locations = find_locations(command, config, [])
+    kept = write_kept(fixed(command, {"num_workers": 4, "tf32": True}), locations, tmp_path / "fix")
     assert kept is not None and kept.config == str(tmp_path / "fix/proved/c.yaml")
     assert Path(kept.config).read_text() == "data:\n  workers: 4  # few\n" and "+  workers: 4" in kept.diff
     assert kept.command == f"flatout apply --set tf32=true -- python train.py {kept.config}"
@@ -66,10 +70,23 @@ def test_without_anything_kept_there_is_nothing_to_take_away(tmp_path: Path) -> 
 
 def test_options_are_changed_in_the_command_and_plans_have_one_each(tmp_path: Path) -> None:
     command = ("python", "train.py", "--workers", "1")
-    places = find_locations(command, None, [])
+    locations = find_locations(command, None, [])
     plan = RemedyBundle("moderate", {"num_workers": 8, "autocast": "bf16"}, ("a", "b"), GAIN, None, "medium")
     found = fixed(command, {"num_workers": 4}, plans=(plan,))
-    kept = write_kept(found, places, tmp_path / "fix")
+    kept = write_kept(found, locations, tmp_path / "fix")
     assert kept is not None and kept.command == "python train.py --workers 4"
-    ways = write_plans(found, places, tmp_path / "fix")
+    ways = write_plans(found, locations, tmp_path / "fix")
     assert ways["moderate"].command == "flatout apply --set autocast=bf16 -- python train.py --workers 8"
+
+
+def test_where_packages_for_a_patch_are_missing_the_way_to_get_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(extras.EXTRAS, "config", ("no_such_package",))
+    script = tmp_path / "train.py"
+    script.write_text("loader = DataLoader(data, 8)\n")
+    command = ("python", str(script))
+    found = fixed(command, {"num_workers": 4}, f"{script}:1")
+    kept = write_kept(found, find_locations(command, None, []), tmp_path / "fix")
+    assert kept is not None and kept.diff == "" and "pip install 'flatout[config]'" in kept.note
+    assert "pip install 'flatout[config]'" in " ".join(" ".join(lines(found, kept)).split())

@@ -1,4 +1,4 @@
-"""Sides of trials made by hand."""
+"""Runs of trials made by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from flatout.compare.speed import Speed
 from flatout.results import Ledger, Steps
-from flatout.trials.trial_run import OK, TrialRun
+from flatout.trials.outcome import OK, TrialRun
 
 STEPS = 80
 
@@ -35,6 +35,6 @@ def speed(rate: float, steps_s: Sequence[float] | None = None) -> Speed:
     return Speed("run", ("python", "train.py"), rate, "samples/s", resampled, 8.0, ledger(), steps)
 
 
-def side(rate: float, losses: Sequence[float] | None = None, steps_s: Sequence[float] | None = None) -> TrialRun:
+def trial_run(rate: float, losses: Sequence[float] | None = None, steps_s: Sequence[float] | None = None) -> TrialRun:
     """A run that counts."""
     return TrialRun(OK, "", 5.0, speed(rate, steps_s), tuple(losses or [1.0] * 40))

@@ -31,16 +31,16 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_keys_are_found_by_name_and_comments_stay(config: Path, tmp_path: Path) -> None:
-    places = find_locations(["python", "train.py", "--config", str(config)], config, [])
-    assert places.keys["num_workers"] == "training.workers"
-    words = places.command_with(
+    locations = find_locations(["python", "train.py", "--config", str(config)], config, [])
+    assert locations.keys["num_workers"] == "training.workers"
+    words = locations.command_with(
         {"num_workers": 4, "batch_size": 2, "lr_factor": 2.0, "autocast": "bf16"}, tmp_path / "."
     )
     assert words[:3] == ["python", "train.py", "--config"]
     changed = (tmp_path / "cfg.yaml").read_text() if words[3] == str(config) else Path(words[3]).read_text()
     expected = YAML.replace("  workers: 1", "  workers: 4").replace("size: 1 ", "size: 2 ").replace("0.01", "0.02")
     assert changed == expected
-    assert places.placed({"num_workers": 4, "autocast": "bf16"}) == {"num_workers"}
+    assert locations.located({"num_workers": 4, "autocast": "bf16"}) == {"num_workers"}
 
 
 def test_json_and_toml(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_json_and_toml(tmp_path: Path) -> None:
 
 def test_options_of_the_command_come_first(config: Path, tmp_path: Path) -> None:
     command = ["python", "train.py", f"--cfg={config}", "--num-workers", "2", "--batch-size=8"]
-    places = find_locations(command, config, [])
-    words = places.command_with({"num_workers": 6, "batch_size": 16}, tmp_path)
+    locations = find_locations(command, config, [])
+    words = locations.command_with({"num_workers": 6, "batch_size": 16}, tmp_path)
     assert words == ["python", "train.py", f"--cfg={config}", "--num-workers", "6", "--batch-size=16"]
 
 
@@ -97,7 +97,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, config: Path) -> None:
 def test_what_is_done_less_often_is_so_many_times_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"check_val_every_n_epoch": 2, "log_every_n_steps": 50, "accumulate_grad_batches": 4}))
-    places = find_locations(["python", "train.py", str(path)], path, [])
-    words = places.command_with({"validation_factor": 2.0, "log_every": 10, "accumulate": 2}, tmp_path / ".")
+    locations = find_locations(["python", "train.py", str(path)], path, [])
+    words = locations.command_with({"validation_factor": 2.0, "log_every": 10, "accumulate": 2}, tmp_path / ".")
     changed = json.loads(Path(words[-1]).read_text())
     assert changed == {"check_val_every_n_epoch": 4, "log_every_n_steps": 500, "accumulate_grad_batches": 8}

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from flatout.runner import Bounds
-from flatout.trials import trial_run as sides
+from flatout.trials import trial_run
 from flatout.trials.isolation import REDIRECTED, Isolation, find_isolation
-from flatout.trials.trial_run import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, TrialRun, TrialSetup, run_once
+from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, TrialRun
+from flatout.trials.trial_run import TrialSetup, run_once
 from tests.end_to_end.profiling import script
 
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
@@ -36,7 +37,7 @@ TRAIN = """
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrialSetup]:
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrialSetup]:
     monkeypatch.chdir(tmp_path)
     path = script(tmp_path, TRAIN)
 
@@ -48,8 +49,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trial
     return make
 
 
-def test_it_counts_with_speed_and_the_same_losses_each_time(plan: Callable[..., TrialSetup], tmp_path: Path) -> None:
-    first, second = run_once(plan(), {}), run_once(plan(), {"tf32": False})
+def test_it_counts_with_speed_and_the_same_losses_each_time(setup: Callable[..., TrialSetup], tmp_path: Path) -> None:
+    first, second = run_once(setup(), {}), run_once(setup(), {"tf32": False})
     assert first.outcome == second.outcome == OK, (first.detail, second.detail)
     count = min(len(first.losses), len(second.losses))
     assert count > 100 and first.losses[:count] == second.losses[:count]
@@ -59,10 +60,10 @@ def test_it_counts_with_speed_and_the_same_losses_each_time(plan: Callable[..., 
 
 
 def test_redirected_writes_keep_the_folder_as_it_was(
-    plan: Callable[..., TrialSetup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setup: Callable[..., TrialSetup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "fix"))  # the real temporary folder stays real, and this one is in it
-    found = run_once(plan(isolation=Isolation(REDIRECTED, "a test")), {})
+    found = run_once(setup(isolation=Isolation(REDIRECTED, "a test")), {})
     assert found.outcome == OK, found.detail
     assert not (tmp_path / "note.txt").exists()
 
@@ -76,15 +77,15 @@ def test_redirected_writes_keep_the_folder_as_it_was(
         ((), {"jpeg_short_side": 256}, REFUSED, "nothing in this training takes it"),
     ],
 )
-def test_a_side_that_does_not_count_says_why(
-    plan: Callable[..., TrialSetup], words: tuple[str, ...], settings: dict[str, int], outcome: str, told: str
+def test_a_run_that_does_not_count_says_why(
+    setup: Callable[..., TrialSetup], words: tuple[str, ...], settings: dict[str, int], outcome: str, told: str
 ) -> None:
-    found: TrialRun = run_once(plan(*words), settings)
+    found: TrialRun = run_once(setup(*words), settings)
     assert found.outcome == outcome, found.detail
     assert told in found.detail and found.speed is None
 
 
-def test_a_guard_ends_the_run(plan: Callable[..., TrialSetup], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sides.Guard, "look", lambda self: "out of memory ahead: a test")
-    found = run_once(plan(), {})
+def test_a_guard_ends_the_run(setup: Callable[..., TrialSetup], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_run.Guard, "look", lambda self: "out of memory ahead: a test")
+    found = run_once(setup(), {})
     assert found.outcome == GUARDED and found.detail == "out of memory ahead: a test" and found.wall_s < 10

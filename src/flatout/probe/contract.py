@@ -1,0 +1,29 @@
+"""What flatout and its probe agree on, beside the events: environment variables, and names of metrics.
+
+The variables are how a command that flatout starts tells the probe, in every Python process below it, what to do.
+``on_pythonpath/sitecustomize.py``, which stands alone, spells those that it reads a second time.
+"""
+
+# --- environment variables ---
+RUN_VARIABLE = "FLATOUT_RUN"  # the run folder to record into; nothing is recorded without it
+SETTINGS_VARIABLE = "FLATOUT_SETTINGS"  # a JSON object: name of an injected setting -> value
+LOSSES_VARIABLE = "FLATOUT_LOSSES"  # "1": note the loss of each backward pass
+REDIRECT_VARIABLE = "FLATOUT_REDIRECT"  # a folder that takes the files which Python code writes
+CACHE_RUN_VARIABLE = "FLATOUT_CACHE_RUN"  # a number that names one training to the read cache, in all its processes
+CEILING_VARIABLE = "FLATOUT_CEILING"  # CEILING_DEVICE or CEILING_SUPPLY
+CEILING_SECONDS_VARIABLE = "FLATOUT_CEILING_SECONDS"  # how long the loader runs alone, twice; 10 if not set
+MEMORY_VARIABLE = "FLATOUT_MEMORY"  # "1": track the memory of the second step, then end
+DEVICE_HOOKS_VARIABLE = "FLATOUT_DEVICE_HOOKS"  # "1": time copies and reads though no device is seen
+DEBUG_VARIABLE = "FLATOUT_DEBUG"  # anything: print the probe's own faults on standard error
+
+CEILING_DEVICE = "device"  # replay batches: how fast the model and the loop are
+CEILING_SUPPLY = "supply"  # run the loader alone: how fast batches are made
+
+# --- metrics: those of the user's own loggers never begin with the prefix ---
+METRIC_PREFIX = "flatout/"
+LOSS_METRIC = METRIC_PREFIX + "loss"
+SUPPLY_COLD_METRIC = METRIC_PREFIX + "supply_cold"  # samples/s of batches that were not read before
+SUPPLY_WARM_METRIC = METRIC_PREFIX + "supply_warm"  # samples/s of the same batches again
+MEMORY_METRICS = METRIC_PREFIX + "memory/"  # followed by a kind of memory: bytes
+MEMORY_SAMPLES_METRIC = MEMORY_METRICS + "samples"  # of the tracked step's batch
+MEMORY_STEP_METRIC = MEMORY_METRICS + "whole step"  # bytes at the peak, the optimizer's step included

@@ -1,0 +1,174 @@
+"""The settings that can be put into an unchanged training: each is declared here, once, and read by everybody else.
+
+The command line takes their names, types and help from here; trials, where users keep them and what to try after a run
+out of memory; predictions, what they cost; the probe, which module of ``injections`` sets them.
+"""
+
+from typing import Any, NamedTuple, Optional
+
+DEFAULT_PREFETCH_FACTOR = 2  # torch's own, for a DataLoader with workers that names none
+
+
+class Setting(NamedTuple):
+    """One setting.
+
+    Attributes:
+        type: of its value: int, float, bool or str.
+        help: a line for ``--list`` and for messages.
+        injector: the module of ``injections`` that sets it; None: it can only be changed where the user has it.
+        at_start: set in every Python process, also in those that never import torch.
+        keyword: a keyword argument of DataLoader has this name.
+        recorded: the record has its value under this name, so that a changed config can be checked.
+        aliases: names that users give it, in lower case with ``_``.
+        multiplies: it is a factor on the user's own value, which has this type; None: it replaces it.
+        least: smallest int that makes sense.
+        default: what counts for a training that does not say.
+        halved: after a run out of memory, the value half way to the present one is tried.
+        follows: when that setting is halved, this one is scaled with it.
+        in_queue: the DataLoader's queue, in host memory and /dev/shm, grows with it.
+        in_step: what a step holds in GPU memory grows with it.
+        warm_up_s: that the first steps may take longer, once in a run.
+        warm_up_steps: that are slow for it.
+        device_memory_known: False: it changes what lies in GPU memory by an amount that one run does not show.
+    """
+
+    type: Any
+    help: str
+    injector: Optional[str]
+    at_start: bool = False
+    keyword: bool = False
+    recorded: bool = False
+    aliases: "tuple[str, ...]" = ()
+    multiplies: Any = None
+    least: int = 1
+    default: int = 0
+    halved: bool = False
+    follows: Optional[str] = None
+    in_queue: bool = False
+    in_step: bool = False
+    warm_up_s: float = 0.0
+    warm_up_steps: int = 0
+    device_memory_known: bool = True
+
+
+# In the order in which they are set: the number of workers comes before what only workers have.
+SETTINGS: "dict[str, Setting]" = {
+    "num_workers": Setting(
+        int,
+        "worker processes of the training's DataLoader",
+        "loader",
+        keyword=True,
+        recorded=True,
+        aliases=("num_workers", "workers", "n_workers", "nworkers", "dataloader_num_workers", "loader_workers", "j"),
+        least=0,
+        halved=True,
+        in_queue=True,
+    ),
+    "prefetch_factor": Setting(
+        int,
+        "batches that each worker prepares ahead",
+        "loader",
+        keyword=True,
+        recorded=True,
+        aliases=("prefetch_factor", "prefetch", "dataloader_prefetch_factor"),
+        default=DEFAULT_PREFETCH_FACTOR,
+        halved=True,
+        in_queue=True,
+    ),
+    "persistent_workers": Setting(
+        bool,
+        "keep workers from pass to pass",
+        "loader",
+        keyword=True,
+        recorded=True,
+        aliases=("persistent_workers", "dataloader_persistent_workers"),
+    ),
+    "pin_memory": Setting(
+        bool,
+        "batches in pinned memory",
+        "loader",
+        keyword=True,
+        recorded=True,
+        aliases=("pin_memory", "pin_mem", "dataloader_pin_memory"),
+    ),
+    "non_blocking": Setting(bool, "copies from pinned memory to the GPU do not wait", "copies"),
+    "in_order": Setting(bool, "batches in the order of their indices", "loader", keyword=True, recorded=True),
+    "worker_threads": Setting(int, "threads that libraries use in each worker", "loader"),
+    "start_method": Setting(str, "of workers: fork, spawn or forkserver", "loader", recorded=True),
+    "batch_size": Setting(
+        int,
+        "samples in a batch",
+        "loader",
+        keyword=True,
+        recorded=True,
+        aliases=("batch_size", "train_batch_size", "per_device_train_batch_size", "batchsize"),
+        default=1,
+        halved=True,
+        in_queue=True,
+        in_step=True,
+    ),
+    "lr_factor": Setting(
+        float,
+        "factor on the learning rates",
+        "optimizer",
+        aliases=("lr", "learning_rate", "base_lr"),
+        multiplies=float,
+        follows="batch_size",
+    ),
+    "accumulate": Setting(
+        int,
+        "backward passes for each step of the optimizer",
+        "optimizer",
+        aliases=("accumulate_steps", "accumulate", "accumulate_grad_batches", "gradient_accumulation_steps"),
+        multiplies=int,
+    ),
+    "autocast": Setting(str, "precision of the forward pass: bf16 or fp16", "model", device_memory_known=False),
+    "tf32": Setting(bool, "TF32 in float32 matrix products", "backends"),
+    "channels_last": Setting(bool, "memory format of models and batches", "model", device_memory_known=False),
+    "compile": Setting(
+        str,
+        "torch.compile: default, reduce-overhead or max-autotune",
+        "model",
+        warm_up_s=120.0,
+        warm_up_steps=10,
+        device_memory_known=False,
+    ),
+    "optimizer_form": Setting(str, "fused or foreach", "optimizer", device_memory_known=False),
+    "cudnn_benchmark": Setting(bool, "cuDNN tries its algorithms", "backends", device_memory_known=False),
+    "jpeg_short_side": Setting(int, "decode JPEGs at a scale that leaves this short side", "files"),
+    "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
+    "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged"),
+    "read_through": Setting(
+        str, "REAL=CACHE:BYTES: keep what is read below one folder on another disk", "cached", at_start=True
+    ),
+    "checkpoint_beside": Setting(bool, "write checkpoints in a thread", "writing"),
+    "checkpoint_every": Setting(int, "write every n-th checkpoint", "writing"),
+    "log_every": Setting(
+        int,
+        "write every n-th metric",
+        "writing",
+        aliases=("log_every_n_steps", "logging_steps", "log_every", "log_interval", "print_freq"),
+        multiplies=int,
+    ),
+    "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars"),
+    "validation_factor": Setting(
+        float,
+        "factor on the steps or epochs between validations",
+        None,
+        aliases=(
+            "check_val_every_n_epoch",
+            "eval_every",
+            "val_every",
+            "validate_every",
+            "eval_interval",
+            "val_interval",
+            "eval_steps",
+        ),
+        multiplies=int,
+    ),
+}
+
+
+def injected_by(module: str) -> "tuple[str, ...]":
+    """Names of the settings that a module of ``injections`` sets, in order."""
+    return tuple(name for name, setting in SETTINGS.items() if setting.injector == module)

@@ -1,0 +1,39 @@
+"""Mechanics of remedies that need more than settings: something prepared before the trial, removed after the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flatout.results import Remedy
+from flatout.trials.result import Trial
+
+
+class Mechanics:
+    """Of a remedy that needs nothing but its settings; others override what differs.
+
+    A remedy names its mechanics in ``RemedySpec.mechanics``.
+    """
+
+    def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        """The settings of its trial; or one sentence: why it cannot be tried here.
+
+        Args:
+            remedy: as the diagnosis proposes it.
+            loader: how the training's DataLoader is set, as in ``Diagnosis.loader``.
+        """
+        return remedy.settings
+
+    def prepare(self, settings: Mapping[str, Any]) -> None:
+        """Make what the trial with these settings needs.
+
+        Raises:
+            FlatoutError: it cannot be made; the trial has failed.
+        """
+
+    def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:
+        """The trial with the cost of the preparation; rates are in samples/s."""
+        return trial
+
+    def clean_up(self, kept: Mapping[str, Any]) -> None:
+        """Remove what was prepared, unless the settings that the fix kept need it."""

@@ -1,0 +1,78 @@
+"""A run of a trial is judged by its facts alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flatout.trials.outcome import (
+    FAILED,
+    GUARDED,
+    INTERRUPTED,
+    OK,
+    OUT_OF_MEMORY,
+    REFUSED,
+    Execution,
+    classify,
+)
+from tests.trials.made_runs import speed
+
+
+@pytest.mark.parametrize(
+    ("facts", "outcome", "detail"),
+    [
+        ({"stop": "interrupted"}, INTERRUPTED, "ended by Ctrl-C"),
+        ({"stop": "terminated", "guarded": "disk"}, INTERRUPTED, "ended by Ctrl-C"),
+        ({"stop": "guarded", "guarded": "disk: full"}, GUARDED, "disk: full"),
+        ({"stop": "failed", "trained": False, "explanation": "exit code 3"}, FAILED, "exit code 3"),
+        ({"stop": "finished", "trained": False, "explanation": "no step"}, FAILED, "no step"),
+        (
+            {"stop": "failed", "explanation": "exit code 1", "exceptions": ("torch.OutOfMemoryError: CUDA",)},
+            OUT_OF_MEMORY,
+            "exit code 1",
+        ),
+        ({"stop": "failed", "exit_code": 137, "explanation": "signal 9"}, OUT_OF_MEMORY, "signal 9"),
+        ({"stop": "failed", "exit_code": 135, "explanation": "Bus error"}, OUT_OF_MEMORY, "Bus error"),
+        ({"injected": {"tf32": True}}, REFUSED, "tf32: nothing in this training takes it"),
+        (
+            {"injected": {"tf32": True, "accumulate": 2}, "applied": {"tf32": True}, "refused": {"accumulate": "why"}},
+            REFUSED,
+            "accumulate: why",
+        ),
+        (
+            {"located": {"num_workers": 4}, "loader": {"num_workers": 1}},
+            REFUSED,
+            "num_workers is 1 in the DataLoader, though 4 was written where it is set",
+        ),
+        (
+            {"located": {"batch_size": 8}, "loader": {"batch_size": None}},
+            REFUSED,
+            "batch_size is None in the DataLoader",
+        ),
+        ({"speed": None, "no_speed": "too few steps"}, FAILED, "too few steps"),
+        # A failure counts before a setting that did not take effect: it may be why.
+        ({"stop": "failed", "explanation": "exit code 1", "injected": {"tf32": True}}, FAILED, "exit code 1"),
+    ],
+)
+def test_what_does_not_count_says_why(facts: dict[str, Any], outcome: str, detail: str) -> None:
+    execution = Execution(**{"stop": "steps", "wall_s": 3.0, "speed": speed(100.0), "losses": (1.0,), **facts})
+    found = classify(execution)
+    assert found.outcome == outcome and found.detail.startswith(detail)
+    assert found.wall_s == 3.0 and found.speed is None and found.losses == () and found.changed == {}
+
+
+def test_a_run_with_all_settings_in_effect_counts() -> None:
+    execution = Execution(
+        stop="seconds",
+        wall_s=3.0,
+        injected={"tf32": True},
+        applied={"tf32": True},
+        located={"num_workers": 4, "lr_factor": 2.0},
+        loader={"num_workers": 4},
+        speed=speed(100.0),
+        losses=(1.0, 0.5),
+    )
+    found = classify(execution)
+    assert (found.outcome, found.detail, found.losses, found.changed) == (OK, "", (1.0, 0.5), {"tf32": True})
+    assert found.speed is not None and found.speed.rate == 100.0
