@@ -229,7 +229,7 @@ def test_a_state_that_was_copied_from_another_destination_is_not_trusted(source:
     wrong.write_bytes(b"x" * there.st_size)
     os.utime(wrong, ns=(there.st_atime_ns, there.st_mtime_ns))
     summary = stage(FolderSource(source), tmp_path / "other", Selection())
-    assert (summary.kept, summary.failed) == (5, 1) and "c0/0.bin: was changed here" in summary.failures[0]
+    assert (summary.kept, summary.n_failed) == (5, 1) and "c0/0.bin: was changed here" in summary.failed_examples[0]
     (source / "c1/1.bin").unlink()
     assert stage(FolderSource(source), tmp_path / "other", Selection(), Options(prune=True)).pruned == 1
 

@@ -1,21 +1,19 @@
-"""``flatout storage``: how fast a place gives files, and what training that can feed."""
+"""``flatout storage``: how fast storage delivers files, and what training that can feed."""
 
 from __future__ import annotations
 
-import json as json_format
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flatout.commands import stage_options as option
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
     from flatout.machine.mounts import Mount
-    from flatout.storage.rates import Storage
-
-BAR = 24  # columns
 
 
 def storage(
@@ -25,17 +23,17 @@ def storage(
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="With 120 MB of files of its own, removed again.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the order in which files are read.")] = 0,
-    endpoint: Annotated[str | None, typer.Option("--endpoint", metavar="URL", help="An S3-compatible server.")] = None,
-    region: Annotated[str | None, typer.Option("--region", help="Region of the bucket.")] = None,
-    profile: Annotated[str | None, typer.Option("--profile", help="Profile in the AWS configuration files.")] = None,
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="A public bucket: sign nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    endpoint: option.Endpoint = None,
+    region: option.Region = None,
+    profile: option.Profile = None,
+    anonymous: option.Anonymous = False,
+    as_json: option.AsJson = False,
+    quiet: option.Quiet = False,
 ) -> None:
-    """Measure how fast a place gives files.
+    """Measure how fast a folder, a mount or a bucket delivers files.
 
-    Reads files that were not read before, taken out of the page cache, for about 15 seconds: how long one takes to
-    open, how many come in a second with 1 to 64 at once, and how many images/s a training could read.
+    Reads files that are not in the page cache for about 15 seconds: the time to open one, files/s at a concurrency of
+    1 to 64, and how many images/s a training could read.
 
     Example: flatout storage /mnt/imagenet
     """
@@ -43,6 +41,7 @@ def storage(
 
     from flatout.errors import UsageError
     from flatout.extras import require
+    from flatout.report.storage import storage_lines
     from flatout.stage.sources.base import Source, StoreOptions
     from flatout.stage.sources.folder import FolderSource
     from flatout.stage.sources.open import open_source
@@ -50,7 +49,7 @@ def storage(
     from flatout.storage.rates import measure
     from flatout.units import parse_size
 
-    sample = parse_size(image_size, option="--image-size") if image_size else None
+    image_bytes = parse_size(image_size, option="--image-size") if image_size else None
     if write and "://" in place:
         raise UsageError("--write writes into a folder, and an address is none")
     if "://" in place:
@@ -60,54 +59,16 @@ def storage(
     if not place:
         raise UsageError("the place is empty: give a folder (. for this one), or s3://…")
     with written_files(Path(place)) if write else nullcontext() as own:
-        origin: Source = (
+        source: Source = (
             FolderSource(own) if own else open_source(place, StoreOptions(endpoint, region, profile, anonymous))
         )
         found = measure(
-            origin, seed, lambda text: None if quiet else print(f"flatout: {one_line(text)}", file=sys.stderr)
+            source, seed, lambda text: None if quiet else print(f"flatout: {one_line(text)}", file=sys.stderr)
         )
-    if json:
-        typer.echo(json_format.dumps(found.as_json()))
+    if as_json:
+        typer.echo(json.dumps(found.as_json()))
     else:
-        typer.echo("\n".join(_lines(found, place, sample)))
-
-
-def _lines(found: Storage, place: str, sample: int | None) -> list[str]:
-    from flatout.report.layout import shorten_middle
-    from flatout.units import duration, size
-
-    kind = _kind(place)
-    name = shorten_middle(one_line(found.place if "://" in place else place), 60, "…")
-    lines = [
-        f"{name}{kind}",
-        f"  {found.files:,} files listed; the small ones have {size(found.mean_bytes)} in the mean",
-        "",
-        f"  first 4 KiB of a file   cold {duration(found.cold_s or 0)}, again {duration(found.warm_s or 0)} (medians)",
-        "",
-        "  at once     files/s        /s",
-    ]
-    best = max(entry.files_per_s for entry in found.small)
-    knee = found.knee
-    for entry in found.small:
-        bar = "█" * max(round(BAR * entry.files_per_s / best), 1)
-        mark = "  <- more gives little" if entry is knee else ""
-        lines.append(f"  {entry.at_once:>7}  {entry.files_per_s:10,.0f}  {size(entry.bytes_per_s):>9}  {bar}{mark}")
-    if found.large:
-        lines += ["", "  one large file, in pieces of 8 MiB"]
-        lines += [f"  {entry.at_once:>7}  {'':10}  {size(entry.bytes_per_s):>9}" for entry in found.large]
-    assert knee is not None, "small files were read"
-    image = found.mean_bytes if sample is None else sample
-    lines += ["", f"What that feeds, computed, at {size(image)} an image:"]
-    for entry in (found.small[0], knee):
-        lines.append(f"  {found.files_per_s(entry, image):9,.0f} images/s with {entry.at_once} reading at once")
-    packed = max((entry.bytes_per_s for entry in found.large), default=0.0)
-    if packed:
-        lines.append(f"  {packed / image:9,.0f} images/s packed into large files")
-    if not found.dropped:
-        lines.append("The files could not be taken out of a page cache: cold may mean warm.")
-    if found.repeated:
-        lines.append("There are few files: some were read again, and may have been cached on the way.")
-    return lines
+        typer.echo("\n".join(storage_lines(found, f"{place}{_kind(place)}", image_bytes)))
 
 
 def _kind(place: str) -> str:

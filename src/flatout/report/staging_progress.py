@@ -66,14 +66,14 @@ class Show:
 def state_line(progress: Progress) -> str:
     """One line of at most 80 columns: done of listed, rates, time left once the listing is complete."""
     done = progress.copied + progress.kept
-    seconds = max(progress.seconds, 1e-9)
+    seconds = max(progress.duration_s, 1e-9)
     more = "" if progress.listing_done else "+"
     text = (
         f"{done:,} of {progress.listed:,}{more} files  {progress.copied / seconds:,.0f} files/s  "
-        f"{size(progress.copied_bytes / seconds)}/s  {progress.width} at once"
+        f"{size(progress.copied_bytes / seconds)}/s  {progress.concurrency} at once"
     )
-    if progress.failures:
-        text += f"  {progress.failures:,} failed"
+    if progress.n_failed:
+        text += f"  {progress.n_failed:,} failed"
     left = progress.listed_bytes - progress.copied_bytes - progress.kept_bytes
     if progress.listing_done and progress.copied_bytes >= LEAST_SHARE * (left + progress.copied_bytes) > 0:
         text += f"  {duration(left * seconds / progress.copied_bytes)} left"

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 from flatout.stage.checksums import running
 from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
-from flatout.stage.sources.object_file import ObjectFile
+from flatout.stage.sources.object_files import ObjectFile
 from flatout.stage.sources.store_facts import KINDS
 from flatout.stage.verifying import md5_in, same_version
 
@@ -28,10 +28,10 @@ _COMPRESSED: tuple[tuple[bytes, Callable[[IO[bytes]], Any], str], ...] = (
 class HashedFile(io.RawIOBase):
     """An object read once from its beginning to its end."""
 
-    def __init__(self, raw: ObjectFile, entry: ObjectInfo, origin: Source) -> None:
+    def __init__(self, raw: ObjectFile, obj: ObjectInfo, source: Source) -> None:
         """Nothing is read yet but what the store says of it; raises Failure where it has another version by now."""
-        self._raw, self._entry = raw, entry
-        self._expected = _expected(entry, origin)
+        self._raw, self._obj = raw, obj
+        self._expected = _expected(obj, source)
         self._digest = running(self._expected.kind) if self._expected else None
         self._received = 0
 
@@ -56,7 +56,7 @@ class HashedFile(io.RawIOBase):
         buffer = bytearray(READ_BYTES)
         while self.readinto(buffer):
             pass
-        key, size = self._entry.key, self._entry.size
+        key, size = self._obj.key, self._obj.size
         if self._received != size:
             raise Failure("changed", f"{key}: {self._received} bytes came where {size} were listed")
         if self._expected is None or self._digest is None:
@@ -74,14 +74,14 @@ class _Expected(NamedTuple):
     is_certain: bool  # else it may be something else than a checksum of the bytes
 
 
-def _expected(entry: ObjectInfo, origin: Source) -> _Expected | None:
+def _expected(obj: ObjectInfo, source: Source) -> _Expected | None:
     """The checksum that the store gives of an object; None: it gives none of all bytes."""
-    facts = same_version(entry, origin)
+    facts = same_version(obj, source)
     if facts is not None and not facts.of_parts:
         for kind in KINDS:
             if kind in facts.checksums:
                 return _Expected(kind, facts.checksums[kind], True)
-    md5 = md5_in(entry)
+    md5 = md5_in(obj)
     return _Expected("md5", md5, facts is None or facts.has_md5) if md5 else None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.stage.checksums import CRC_OF_PARTS, PART_BYTES, Checksum, checksum_of
-from flatout.stage.destination.large_files import Attend, LargeFiles, Stream, nobody, write_all
+from flatout.stage.destination.large_files import BeforeRequest, LargeFiles, Stream, no_check, write_all
 from flatout.stage.destination.own_folder import PARTIAL, open_folder
 from flatout.stage.destination.state import Complete, Identity, State, identity, identity_of, is_untouched
 from flatout.stage.sources.base import Attributes
@@ -131,7 +131,7 @@ class Target:
         stream: Stream,
         version: str,
         size: int,
-        attend: Attend = nobody,
+        before_request: BeforeRequest = no_check,
         attributes: Attributes | None = None,
         checksum: Checksum = CRC_OF_PARTS,
         ended: Callable[[int, str], None] = lambda fd, checksum: None,
@@ -143,7 +143,7 @@ class Target:
             stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
             version: of the object it is made from.
             size: in bytes.
-            attend: called in them before each part with None, and with each failure that another try follows.
+            before_request: called in them before each part with None, and with each failure that another try follows.
             attributes: what the file gets besides; None: the time of now.
             checksum: to compute and note.
             ended: called with the descriptor and the checksum when all is written; what it raises leaves no file.
@@ -154,7 +154,7 @@ class Target:
         """
         with self._file(key, attributes) as new:
             _see_room(new.fd, key, size)
-            new.checksum = self._large.write(new.fd, key, size, stream, attend, checksum)
+            new.checksum = self._large.write(new.fd, key, size, stream, before_request, checksum)
             ended(new.fd, new.checksum)
         return Complete(key, size, version, new.checksum, new.mtime_ns, adopted=new.adopted)
 

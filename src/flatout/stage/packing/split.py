@@ -16,7 +16,7 @@ from flatout.stage.packing.journal import Line, PackingJournal
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.sources.base import ObjectInfo, Source
-from flatout.stage.sources.retries import read_patiently
+from flatout.stage.sources.retries import read_with_retries
 
 WATCH_EVERY_S = 0.2
 LAST = (NAME, TAR_NAME)  # files that say that a set is whole
@@ -28,13 +28,13 @@ Writer = PackedWriter | TarWriter
 class Image(NamedTuple):
     """One image of a split."""
 
-    entry: ObjectInfo
-    key: str  # in the split
+    obj: ObjectInfo
+    key: str  # within the split
     label: str | None
 
 
 def write_split(
-    origin: Source,
+    source: Source,
     images: list[Image],
     folder: Path,
     plan: str,
@@ -46,7 +46,7 @@ def write_split(
     """Write the images in their order; those that lie in whole parts already are not read again.
 
     Args:
-        origin: where they are.
+        source: where they are.
         images: in the order in which they are to lie.
         folder: where the set is made; an interruption leaves it for the next time.
         plan: names what is packed, and how: a folder made to another one is emptied.
@@ -71,9 +71,9 @@ def write_split(
                 progress.drop(line)
             else:
                 writer.count(image.key, image.label, line)
-                progress.keep(image.entry.size)
+                progress.keep(image.obj.size)
         told = progress.began
-        for image, made in _read(origin, images[len(journal.lines) :], progress.width, change):
+        for image, made in _read(source, images[len(journal.lines) :], progress.concurrency, change):
             part = writer.part
             if isinstance(made, Corrupt):
                 progress.drop(str(made))
@@ -84,7 +84,7 @@ def write_split(
             if writer.part != part:
                 journal.flush()
             progress.copy(len(made))
-            if len(made) != image.entry.size:
+            if len(made) != image.obj.size:
                 progress.change()
             if time.monotonic() - told > WATCH_EVERY_S:
                 told = time.monotonic()
@@ -104,16 +104,16 @@ def _in_whole_parts(images: list[Image], lines: list[Line], writer: Writer) -> i
 
 
 def _read(
-    origin: Source, images: Iterable[Image], at_once: int, change: PictureChange
+    source: Source, images: Iterable[Image], concurrency: int, change: PictureChange
 ) -> Iterator[tuple[Image, bytes | Corrupt]]:
     """Images with their bytes, in order, several read ahead."""
     coming = iter(images)
     waiting: deque[tuple[Image, Future[bytes | Corrupt]]] = deque()
-    with ThreadPoolExecutor(at_once, "flatout-pack") as pool:
+    with ThreadPoolExecutor(concurrency, "flatout-pack") as pool:
         try:
             while True:
-                while len(waiting) < READ_AHEAD * at_once and (image := next(coming, None)) is not None:
-                    waiting.append((image, pool.submit(_made, origin, image.entry, change)))
+                while len(waiting) < READ_AHEAD * concurrency and (image := next(coming, None)) is not None:
+                    waiting.append((image, pool.submit(_made, source, image.obj, change)))
                 if not waiting:
                     return
                 image, made = waiting.popleft()
@@ -122,12 +122,12 @@ def _read(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _made(origin: Source, entry: ObjectInfo, change: PictureChange) -> bytes | Corrupt:
-    data = read_patiently(origin, entry)
-    if not change.applies(entry.key):
+def _made(source: Source, obj: ObjectInfo, change: PictureChange) -> bytes | Corrupt:
+    data = read_with_retries(source, obj)
+    if not change.applies(obj.key):
         return data
     try:
-        return change.apply(entry.key, data)
+        return change.apply(obj.key, data)
     except Corrupt as error:
         if change.drop_corrupt:
             return error

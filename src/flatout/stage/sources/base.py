@@ -24,9 +24,9 @@ class Attributes(NamedTuple):
 
 
 class ObjectInfo(NamedTuple):
-    """One object of an origin."""
+    """One object of a source."""
 
-    key: str  # below the origin's root, with forward slashes
+    key: str  # below the source's root, with forward slashes
     size: int
     version: str  # changes when the content does: ETag, or size and time of the last change
 
@@ -68,7 +68,7 @@ class Source(ABC):
         self.tell(f"{failure}: trying again")
 
     @abstractmethod
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """All objects below ``prefix``, a page at a time."""
 
     @abstractmethod
@@ -77,12 +77,12 @@ class Source(ABC):
 
     @abstractmethod
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of an object in pieces, each valid until the next is asked for.
 
         Args:
-            entry: the object.
+            obj: the object.
             buffer: pieces may lie in it; those that do begin where it begins, and all but the last fill it.
             start: of the range.
             length: of the range, which is of the version that was listed; None: the whole object.
@@ -91,29 +91,29 @@ class Source(ABC):
             Failure: it cannot be read.
         """
 
-    def has_ranges(self, entry: ObjectInfo) -> bool:
+    def has_ranges(self, obj: ObjectInfo) -> bool:
         """Whether a part of an object can be had without all of it."""
         return True
 
-    def attributes(self, entry: ObjectInfo) -> Attributes | None:
+    def attributes(self, obj: ObjectInfo) -> Attributes | None:
         """What a copy gets of an object besides its bytes; None: nothing."""
         return None
 
-    def facts(self, entry: ObjectInfo, part: int | None = None) -> Facts | None:
+    def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
         """What a server says of an object now, or of one of the parts it was stored in; None: it cannot be asked."""
         return None
 
-    def look_again(self, entry: ObjectInfo) -> ObjectInfo:
+    def look_again(self, obj: ObjectInfo) -> ObjectInfo:
         """The object as it is now, where that can be asked for; raises Failure where it is gone."""
-        facts = self.facts(entry)
-        if facts is None or facts.size is None or not (is_etag(entry.version) and facts.etag):
-            return entry
-        return ObjectInfo(entry.key, facts.size, facts.etag)
+        facts = self.facts(obj)
+        if facts is None or facts.size is None or not (is_etag(obj.version) and facts.etag):
+            return obj
+        return ObjectInfo(obj.key, facts.size, facts.etag)
 
-    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         """Bytes of an object, or of a range of it; raises Failure."""
         # Each piece is copied before the next takes its place: join would first collect them all.
-        return b"".join(map(bytes, self.stream(entry, thread_buffer(), start, length)))
+        return b"".join(map(bytes, self.stream(obj, thread_buffer(), start, length)))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from flatout.stage.sources.failures import Failure, failure_of
-from flatout.stage.sources.retries import retry
+from flatout.stage.sources.retries import with_retries
 from flatout.stage.sources.skipped import Skipped
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -91,7 +91,7 @@ class FolderWalk:
             except OSError as error:
                 raise failure_of(error, path) from error
 
-        return retry(listed, stopped=self._stopped)
+        return with_retries(listed, stopped=self._stopped)
 
     def _look(self, folder: str, name: str) -> os.stat_result | str | None:
         """What an item is; a reason to pass over it; None: it is there no more. Raises Failure."""
@@ -121,7 +121,7 @@ class FolderWalk:
             except OSError as error:
                 raise failure_of(error, path) from error
 
-        return retry(again, stopped=self._stopped)
+        return with_retries(again, stopped=self._stopped)
 
     def _is_around(self, folder: str, target: os.stat_result) -> bool:
         """Whether a folder is one of those that lead to ``folder``: following it would never end."""

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 from flatout.errors import UsageError
 from flatout.stage.sources.base import ObjectInfo, Source, StoreOptions
 from flatout.stage.sources.failures import Failure, Kind, kind_of_status, short
-from flatout.stage.sources.retries import retry
+from flatout.stage.sources.retries import with_retries
 from flatout.stage.sources.s3.address import checked_endpoint
 
 PAGE = 1_000  # objects a listing request gives at most, on every store
@@ -22,7 +22,7 @@ _STATUS = re.compile(r" - Server returned (?:non-2xx status code|error response)
 class StoreSource(Source):
     """An object store that obstore reaches."""
 
-    def __init__(self, source: str, options: StoreOptions) -> None:
+    def __init__(self, address: str, options: StoreOptions) -> None:
         """Open the store; nothing is asked of it yet.
 
         Raises:
@@ -30,14 +30,14 @@ class StoreSource(Source):
         """
         import obstore
 
-        parts = urlsplit(source)
+        parts = urlsplit(address)
         if parts.username or parts.password:
             raise UsageError(f"{parts.scheme}://…: credentials do not belong into an address: use the environment")
-        self.address = source.rstrip("/")
+        self.address = address.rstrip("/")
         self._obstore = obstore
-        self._store = _open_store(source, parts.scheme, options)
+        self._store = _open_store(address, parts.scheme, options)
 
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """All objects below ``prefix``; markers of folders are left out.
 
         Raises:
@@ -45,15 +45,15 @@ class StoreSource(Source):
         """
         waiting: ObjectInfo | None = None
         for meta in self._metas(prefix):
-            entry = ObjectInfo(meta["path"], meta["size"], _version(meta))
+            obj = ObjectInfo(meta["path"], meta["size"], _version(meta))
             # The library takes the slash from the end of a marker: what lies below it comes next.
-            if waiting is not None and not entry.key.startswith(f"{waiting.key}/"):
+            if waiting is not None and not obj.key.startswith(f"{waiting.key}/"):
                 yield waiting
             waiting = None
-            if entry.size:
-                yield entry
+            if obj.size:
+                yield obj
             else:
-                waiting = entry
+                waiting = obj
         if waiting is not None:
             yield waiting
 
@@ -71,12 +71,12 @@ class StoreSource(Source):
                 pages = None  # the next try goes on behind what was given
                 raise _failure(error, f"{self.address}: listing") from error
 
-        while found := retry(page, self.tell_failure, self.stopped):
+        while found := with_retries(page, self.tell_failure, self.stopped):
             last = found[-1]["path"]
             yield from found
 
     def folders(self, prefix: str = "") -> list[str]:
-        """Names of the folders directly below ``prefix``, sorted; raises as :meth:`entries` does."""
+        """Names of the folders directly below ``prefix``, sorted; raises as :meth:`objects` does."""
 
         def listed() -> Any:
             try:
@@ -84,27 +84,27 @@ class StoreSource(Source):
             except Exception as error:
                 raise _failure(error, f"{self.address}: listing") from error
 
-        found = retry(listed, self.tell_failure, self.stopped)
+        found = with_retries(listed, self.tell_failure, self.stopped)
         return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of an object, or of a range of the version that was listed, in pieces."""
         options: Any = {}
         if length is not None:
             options["range"] = (start, start + length)
-            if entry.version.startswith('"'):
-                options["if_match"] = entry.version
+            if obj.version.startswith('"'):
+                options["if_match"] = obj.version
         try:
-            answer = self._obstore.get(self._store, entry.key, options=options)
-            if length is None and entry.size > LIBRARY_BYTES:
+            answer = self._obstore.get(self._store, obj.key, options=options)
+            if length is None and obj.size > LIBRARY_BYTES:
                 for piece in answer.stream(min_chunk_size=LIBRARY_BYTES):
                     yield memoryview(piece)
             else:
                 yield memoryview(answer.bytes())
         except Exception as error:
-            raise _failure(error, f"{self.address}/{entry.key}") from error
+            raise _failure(error, f"{self.address}/{obj.key}") from error
 
 
 def _version(meta: Any) -> str:
@@ -131,7 +131,7 @@ def _failure(error: Exception, where: str) -> Failure:
     return Failure(kind, f"{where}: {text}", status=code)
 
 
-def _open_store(source: str, scheme: str, options: StoreOptions) -> Any:
+def _open_store(address: str, scheme: str, options: StoreOptions) -> Any:
     from obstore.store import from_url
 
     if scheme == "memory":
@@ -145,9 +145,9 @@ def _open_store(source: str, scheme: str, options: StoreOptions) -> Any:
     if options.endpoint:
         config["endpoint"] = checked_endpoint(options.endpoint)
         client["allow_http"] = options.endpoint.startswith("http://")
-    beginning, slash, path = source.partition("://")[2].partition("/")
+    beginning, slash, path = address.partition("://")[2].partition("/")
     address = f"{scheme}://{beginning}{slash}{quote(path)}"  # '#', '?' and '%' belong to the key
     try:
         return from_url(address, config=config or None, client_options=client, retry_config=retries)
     except Exception as error:
-        raise UsageError(f"{source}: {short(str(error).partition(chr(10))[0]) or type(error).__name__}") from None
+        raise UsageError(f"{address}: {short(str(error).partition(chr(10))[0]) or type(error).__name__}") from None
