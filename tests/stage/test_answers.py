@@ -34,13 +34,13 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield made
 
 
-def origin_of(bucket: FakeS3) -> Source:
+def source_of(bucket: FakeS3) -> Source:
     return open_source(f"s3://{BUCKET}", StoreOptions(endpoint=bucket.endpoint, anonymous=True))
 
 
 def answering(bucket: FakeS3, status: int, headers: dict[str, str], body: bytes) -> Source:
     bucket.answer = lambda method, path, query: (status, headers, body) if path.endswith("/one") else None
-    return origin_of(bucket)
+    return source_of(bucket)
 
 
 WANTED = DATA[START : START + LENGTH]
@@ -135,7 +135,7 @@ def lying(bucket: FakeS3, answer: object) -> Source:
         return status, {**sent, "ETag": f'"{UNKNOWN}"'}, body
 
     bucket.usual = all_answers  # type: ignore[method-assign]
-    return origin_of(bucket)
+    return source_of(bucket)
 
 
 @pytest.mark.parametrize("named", [True, False])

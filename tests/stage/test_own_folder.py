@@ -56,7 +56,7 @@ def test_a_planted_link_is_refused(source: Path, victim: Path, tmp_path: Path, n
 
 def test_a_link_in_place_of_the_manifest_is_replaced(source: Path, victim: Path, tmp_path: Path) -> None:
     stage(FolderSource(source), tmp_path / "dest", Selection())
-    manifest = state_folder(tmp_path / "dest") / "manifest.parquet"
+    manifest = state_folder(tmp_path / "dest") / "manifest.csv"
     manifest.unlink()
     manifest.symlink_to(victim / "1-1")
     (manifest.parent / "manifest.tmp").symlink_to(victim / "1-1")

@@ -183,9 +183,9 @@ KILLS = 50  # of each kind of source
 KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
-import obstore.store, pyarrow.parquet
+import obstore.store
 from flatout.stage.transfer import Options
-from flatout.stage.sources.open import open_origin
+from flatout.stage.sources.open import open_source
 from flatout.stage.sources.base import StoreOptions
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
@@ -198,7 +198,7 @@ def begin(where):
     child = os.fork()
     if not child:
         options = Options(concurrency=int(jobs))
-        stage(open_origin(source, StoreOptions(endpoint=endpoint)), Path(where), Selection(), options)
+        stage(open_source(source, StoreOptions(endpoint=endpoint)), Path(where), Selection(), options)
         os._exit(0)
     return child
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import os
 import random
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow.parquet as parquet
 import pytest
 
 from flatout.stage.checksums import PART_BYTES, Checksum, checksum_of
@@ -120,7 +120,8 @@ def test_bytes_are_compared_with_what_the_store_offers(by: str, tmp_path: Path) 
     summary = staged(store, tmp_path)
     assert (summary.n_failed, summary.verified) == (0, {by: 1})
     assert (tmp_path / "dest/one.bin").read_bytes() == store.data
-    assert parquet.read_table(summary.manifest)["verified"].to_pylist() == [by]
+    with open(summary.manifest, newline="", encoding="utf-8") as file:
+        assert [row["verified"] for row in csv.DictReader(file)] == [by]
     found = check(tmp_path / "dest")
     assert (found.changed, found.verified) == ((), {by: 1})
     file = tmp_path / "dest/one.bin"
