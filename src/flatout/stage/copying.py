@@ -1,4 +1,4 @@
-"""Copy one object to its file: read, compare with what the store says of it, and only then give it its name."""
+"""Copies one object to a file: read, verify against the store, then name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flatout.stage.sources.buffers import thread_buffer
 from flatout.stage.sources.retries import read_with_retries
 from flatout.stage.verifying import Verification, judge_parts, parts_in, plan_for, same_version
 
-PIECE_BYTES = 1 << 20  # of the thread's buffer: many threads copy at once
+PIECE_BYTES = 1 << 20  # of the thread's buffer: many threads copy concurrently
 IN_ORDER_BYTES = 4 << 20  # of a large object, asked for at once: those on their way are in memory
 STREAMED_BYTES = 128 << 20  # up to which an object whose bytes are needed in order comes over one connection
 AHEAD = 4  # parts of a larger one on their way

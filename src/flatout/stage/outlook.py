@@ -1,4 +1,4 @@
-"""Before anything is copied: how much it is, whether it fits, and how long it would take."""
+"""Predicts a staging: size, free space, time. Copies nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRY_BYTES = 32 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """What a staging would do."""
+    """The prediction of a staging."""
 
     files: int
     bytes: int
@@ -44,7 +44,7 @@ class Outlook:
     predicted_s: float | None  # of reading what is missing, at the rate of those; None where none could be read
 
     def as_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Plain values for ``--json``."""
         return asdict(self)
 
 
@@ -67,9 +67,9 @@ def look_ahead(
         source: where it is.
         destination: need not exist.
         selection: what of it.
-        min_free: bytes of the disk to leave to others.
+        min_free: bytes of the disk to leave free; None: a default.
         change: what would be done to pictures on the way.
-        watch: called now and then with the files and bytes listed so far.
+        watch: called regularly with the files and bytes listed so far.
         listing_s: seconds that listing may take.
         unpack: archives would become folders: those that were unpacked are there.
 

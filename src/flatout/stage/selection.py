@@ -1,4 +1,4 @@
-"""Which objects to stage: splits, classes, patterns, a sample."""
+"""Selects the objects to stage: by splits, classes, patterns, and samples."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def with_splits(source: Source, selection: Selection, report: Callable[[str], No
     Args:
         source: where the set is.
         selection: what of it.
-        report: told what the folders were taken for.
+        report: called with a line that says what the folders were taken for.
     """
     if selection.splits:
         return selection

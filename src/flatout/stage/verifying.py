@@ -1,4 +1,4 @@
-"""Are these the bytes that the store has? By what it offers to compare; where it offers nothing, that is said."""
+"""Compares transferred bytes with whatever checksum the store offers, and records which one that was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mount a bucket as a folder with whatever program is there, see that it can be read, and unmount it again."""
+"""Mounts a bucket as a folder with an installed program, checks that it can be read, and unmounts it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FUSE_MISSING = "fusermount3 was not found: install the package fuse3 (Debian, Ub
 
 @dataclass(frozen=True, kw_only=True)
 class Mounted:
-    """A bucket that is a folder now.
+    """A mounted bucket.
 
     Attributes:
         source: address of what is mounted.
@@ -45,7 +45,7 @@ class Mounted:
     refused: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Plain values for ``--json``."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""Files out of the page cache, so that the next read shows what the storage does."""
+"""Drops files from the page cache, so that the next read measures the storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a place with files can give: how long a file takes to open, and how many come in a second, by concurrency."""
+"""Measures storage: the latency of a file, and files/s and bytes/s by concurrency."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEAST_FILES = 8  # for each that reads at once
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Reading with so many threads at once."""
+    """Throughput at one concurrency."""
 
     concurrency: int
     files_per_s: float
@@ -45,20 +45,20 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What was measured of a place.
+    """The measurement of a folder, mount or bucket.
 
     Attributes:
         place: its address.
         files: that were listed; at most LISTED.
         mean_bytes: of the small files among them.
-        cold_s: median time until the first 4 KiB of a file that was not in memory are there; None: not measured.
-        warm_s: the same of files read a moment ago.
-        fixed_s: of reading a whole file, one at a time: what does not grow with its size (least squares),
-        per_byte_s: and what does.
-        small: whole small files, by concurrency; none read twice as long as there are enough.
-        large: 8 MiB pieces of a large file, by concurrency; empty: there is none of 64 MiB.
-        dropped: the page cache could be emptied of the files before; else cold may mean warm.
-        repeated: some files had to be read again, because there are too few.
+        cold_s: median time to the first 4 KiB of a file that is not in the page cache; None: not measured.
+        warm_s: the same of files read just before.
+        fixed_s: size-independent part of the time to read one file at concurrency 1 (least-squares fit).
+        per_byte_s: part proportional to the size.
+        small: throughput of whole small files, by concurrency; files are read once while there are enough.
+        large: throughput of 8 MiB pieces of a large file, by concurrency; empty: there is no file of 64 MiB.
+        dropped: the files could be dropped from the page cache beforehand; else cold may mean warm.
+        repeated: there were too few files, so some were read again.
     """
 
     place: str
@@ -75,12 +75,12 @@ class Storage:
 
     @property
     def knee(self) -> Rate | None:
-        """The least concurrency that reaches KNEE of the best rate: more gives little. None: nothing was read."""
+        """The lowest concurrency that reaches KNEE of the best rate; None: nothing was read."""
         best = max((rate.files_per_s for rate in self.small), default=0.0)
         return next((rate for rate in self.small if rate.files_per_s >= KNEE * best), None)
 
     def files_per_s(self, rate: Rate, size: float) -> float:
-        """Files of another size in a second (computed): as many more or fewer as one of them takes less or longer.
+        """Predicted files/s at another file size, scaled by the fitted time of one file.
 
         Args:
             rate: measured.
@@ -91,17 +91,17 @@ class Storage:
         return rate.files_per_s * one / other if other else rate.files_per_s
 
     def as_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Plain values for ``--json``."""
         return {**asdict(self), "knee": asdict(self.knee) if self.knee else None}
 
 
 def measure(source: Source, seed: int = 0, tell: Callable[[str], None] = lambda text: None) -> Storage:
-    """Read files of a place, in an order drawn by ``seed``.
+    """Read files in an order drawn by ``seed``.
 
     Args:
-        source: the place.
+        source: the storage.
         seed: of the order.
-        tell: told what is measured.
+        tell: called with what is being measured.
 
     Raises:
         UsageError: there are no small files.
@@ -148,7 +148,7 @@ def measure(source: Source, seed: int = 0, tell: Callable[[str], None] = lambda 
 
 
 class _SmallFiles:
-    """Small files in a drawn order; each is read once, as long as there are others."""
+    """Small files in a drawn order; each is read once while there are others."""
 
     def __init__(self, source: Source, objects: list[ObjectInfo]) -> None:
         self.source, self.objects = source, objects

@@ -1,4 +1,4 @@
-"""Whose a file of the destination is, where archives are unpacked: objects that meet on one name are told apart."""
+"""Which object or archive a file name belongs to, where archives are unpacked: detects name collisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def archive_of(version: str) -> str | None:
 
 
 class Claims:
-    """What this listing has given to whom.
+    """The names that this listing has assigned.
 
     Attributes:
         lock: held from asking who has a name until it is noted.

@@ -1,4 +1,4 @@
-"""The files in a tar or zip archive, one by one; what is wrong with an archive is said, and never passed over."""
+"""Iterates the files of a tar or zip archive; every defect of an archive is an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Member(NamedTuple):
 
 
 class Members:
-    """Gone through once, in the order of the archive; each is to be read before the next.
+    """Iterated once, in the order of the archive; each is read before the next.
 
     Attributes:
         verified: what the bytes were compared with, once all were gone through; empty: with nothing.

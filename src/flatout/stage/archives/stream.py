@@ -1,4 +1,4 @@
-"""The bytes of an archive in order: compared with the store's checksum, decompressed, and read to their end."""
+"""The byte stream of an archive: compared with the store's checksum, and decompressed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPRESSED: tuple[tuple[bytes, Callable[[IO[bytes]], Any], str], ...] = (
 
 
 class HashedFile(io.RawIOBase):
-    """An object read once from its beginning to its end."""
+    """An object read once, in order, and hashed."""
 
     def __init__(self, raw: ObjectFile, obj: ObjectInfo, source: Source) -> None:
         """Nothing is read yet but what the store says of it; raises Failure where it has another version by now."""

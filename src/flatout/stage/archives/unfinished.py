@@ -1,4 +1,4 @@
-"""The files of an archive until all of it was read and is right: only then they get their names."""
+"""Files of an archive that is still being read: they get their names once all of it is verified."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Waiting(NamedTuple):
 
 
 class Unfinished:
-    """The files of one archive. Their names lie on the disk, not in memory: archives may hold millions.
+    """The files of one archive. Their names are on disk, not in memory: archives may hold millions.
 
     Attributes:
         bytes: that were written.

@@ -1,4 +1,4 @@
-"""Archives unpacked while they are read: their files appear at the destination, and no copy of the archive."""
+"""Unpacks archives while reading them; no copy of an archive is stored."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Unpacker:
         claims: says which names are taken.
         min_free: bytes of the disk to leave to others; None: a default.
         stopped: True ends it; nothing of an archive is there then.
-        refused: told what is left out.
-        failed: told of files that another object's are in the way of.
+        refused: called with each item that is left out.
+        failed: called with each file whose name another object has.
     """
 
     source: Source

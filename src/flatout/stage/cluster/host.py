@@ -1,4 +1,4 @@
-"""One host of a cluster that stages: brings objects to its own disk, and gives them to others from there."""
+"""One host of a cluster: stages objects to its own disk, and sends them to other hosts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ClusterHost:
         self.taken = self.taken_bytes = 0
 
     def fetch(self, objects: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-        """Stage objects from the source; gives those that are complete here now.
+        """Transfer objects from the source; returns those that are complete here now.
 
         Raises:
             DiskFull: there is no room.
@@ -146,10 +146,6 @@ class ClusterHost:
             right.append(done.key)
         check_room(self.folder, 1, self.transfer.options.min_free)
         return right
-
-    def fail(self, text: str) -> None:
-        """Count a file that did not arrive from another host."""
-        self.progress.fail(text)
 
     def finish(self) -> HostCounts:
         """Write the manifest and close the destination; returns what this host did."""

@@ -1,4 +1,4 @@
-"""One staging at a time to one destination."""
+"""A lock that allows one staging at a time to a destination."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def destination_lock(destination: Path, wait: bool, report: Callable[[str], None
     Args:
         destination: the folder, which exists.
         wait: wait for another staging to end instead of refusing.
-        report: told once that it waits.
+        report: called once, if it waits.
 
     Raises:
         UsageError: another staging goes on there, and ``wait`` is off; or the lock cannot be made.

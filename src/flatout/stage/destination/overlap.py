@@ -1,4 +1,4 @@
-"""Is a destination part of its source, or the other way round: also by links, and by mounts of the same disk."""
+"""Detects a destination inside its source or the reverse, also through links and mounts of the same disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that the source no longer has: removed where staging made them, still knows them, and is sure."""
+"""Removes files that the source no longer has, if staging wrote them and they are unchanged."""
 
 from __future__ import annotations
 

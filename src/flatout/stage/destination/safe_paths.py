@@ -1,4 +1,4 @@
-"""From keys, which may hold anything, to file names below one folder and nowhere else."""
+"""Maps keys, which may hold anything, to paths that cannot leave the destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is complete at the destination: a small database that survives ``kill -9``."""
+"""The record of complete files at a destination: a small database that survives ``kill -9``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a destination: each gets its name when it is whole, with a checksum of what was written."""
+"""Writes files at a destination: each gets its name only when it is whole."""
 
 from __future__ import annotations
 

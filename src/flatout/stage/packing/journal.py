@@ -1,4 +1,4 @@
-"""What a packing has written, so that the next one goes on where a killed one stopped.
+"""The journal of a packing, from which an interrupted one resumes.
 
 Images are packed in an order that the seed draws from the listing, so a line for each, in that order, says it all: its
 size as it was written, or why it was left out. Those in parts that are whole are not read again; the part that was

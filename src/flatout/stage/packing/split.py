@@ -1,4 +1,4 @@
-"""One split's images written into a packed set or into tar shards, from where an earlier packing of them ended."""
+"""Writes the images of one split into a packed set or tar shards, resuming an earlier packing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flatout.stage.sources.retries import read_with_retries
 
 WATCH_EVERY_S = 0.2
 LAST = (NAME, TAR_NAME)  # files that say that a set is whole
-READ_AHEAD = 4  # times the reads at once: bounds the memory
+READ_AHEAD = 4  # times the concurrency: bounds the memory
 
 Writer = PackedWriter | TarWriter
 
@@ -53,7 +53,7 @@ def write_split(
         open_writer: opens the writer of the folder.
         change: what is done to each image.
         progress: is counted in.
-        watch: told the progress now and then.
+        watch: called a few times per second.
 
     Raises:
         Failure: an image could not be read.

@@ -1,4 +1,4 @@
-"""A folder as a source: local, or any mounted file system."""
+"""A folder as a source, local or on any mounted file system."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FolderSource(Source):
             raise UsageError(f"{root}: not readable")
 
     def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All files below ``prefix``; links are followed. What is no file, or cannot be listed, is in ``skipped``."""
+        """Yield all files below ``prefix``; links are followed. Other items are in ``skipped``."""
         for key, found in self._walk().files(prefix):
             yield ObjectInfo(key, found.st_size, f"{found.st_size}:{found.st_mtime_ns}")
 
@@ -45,7 +45,7 @@ class FolderSource(Source):
     def stream(
         self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
-        """The bytes of a file, or of a range of it, in pieces; the file stays what was listed until the last."""
+        """Yield the bytes of a file, or of a range of it; fails if the file changes before the last piece."""
         left = obj.size - start if length is None else length
         try:
             with open(self.root / obj.key, "rb", buffering=0) as file:
@@ -58,13 +58,13 @@ class FolderSource(Source):
                         _see_unchanged(file.fileno(), obj)
                     yield buffer[:have]
                     if have < wanted:
-                        return  # it became shorter: who asked sees that
+                        return  # it became shorter, which the caller detects
                     start, left = start + have, left - have
         except OSError as error:
             raise failure_of(error, str(self.root / obj.key)) from error
 
     def attributes(self, obj: ObjectInfo) -> Attributes | None:
-        """Time of the last change, and permissions, of which the owner's to read stays."""
+        """Modification time and permissions; the owner may always read the copy."""
         try:
             found = os.stat(self.root / obj.key)
         except OSError as error:
@@ -85,6 +85,6 @@ def _version(found: os.stat_result) -> str:
 
 
 def _see_unchanged(fd: int, obj: ObjectInfo) -> None:
-    """Raises Failure where a file is no longer the one that was listed: what was read of it may be of two versions."""
+    """Raise Failure where a file is no longer as listed: bytes read from it may mix two versions."""
     if obj.version != _version(os.fstat(fd)):
         raise Failure("changed", f"{obj.key}: changed at the source while it was copied")

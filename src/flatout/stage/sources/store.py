@@ -1,4 +1,4 @@
-"""Object stores of Google and Azure, by obstore's synchronous interface."""
+"""Object stores of Google and Azure, through obstore's synchronous interface."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from flatout.stage.sources.s3.address import checked_endpoint
 
 PAGE = 1_000  # objects a listing request gives at most, on every store
 LIBRARY_BYTES = 4 << 20  # of a large object, given by the library
-# obstore gives the status of an answer in its text alone; before it stands the address, which holds no blanks.
+# obstore reports the HTTP status only in the text of its exceptions, after the address, which holds no blanks.
 _STATUS = re.compile(r" - Server returned (?:non-2xx status code|error response): (\d{3})\b")
 
 
 class StoreSource(Source):
-    """An object store that obstore reaches."""
+    """An object store accessed through obstore."""
 
     def __init__(self, address: str, options: StoreOptions) -> None:
-        """Open the store; nothing is asked of it yet.
+        """Open the store; no request is made yet.
 
         Raises:
-            UsageError: an address that cannot be used.
+            UsageError: the address cannot be used.
         """
         import obstore
 
@@ -38,15 +38,15 @@ class StoreSource(Source):
         self._store = _open_store(address, parts.scheme, options)
 
     def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects below ``prefix``; markers of folders are left out.
+        """Yield all objects below ``prefix`` but folder markers.
 
         Raises:
-            Failure: a page could not be had, though it was asked for again.
+            Failure: a page failed, also when retried.
         """
         waiting: ObjectInfo | None = None
         for meta in self._metas(prefix):
             obj = ObjectInfo(meta["path"], meta["size"], _version(meta))
-            # The library takes the slash from the end of a marker: what lies below it comes next.
+            # The library strips the slash from a marker; objects below it follow.
             if waiting is not None and not obj.key.startswith(f"{waiting.key}/"):
                 yield waiting
             waiting = None
@@ -68,7 +68,7 @@ class StoreSource(Source):
                     pages = iter(self._obstore.list(self._store, prefix or None, offset=last, chunk_size=PAGE))
                 return next(pages, None)
             except Exception as error:
-                pages = None  # the next try goes on behind what was given
+                pages = None  # the next try resumes after the last object
                 raise _failure(error, f"{self.address}: listing") from error
 
         while found := with_retries(page, self.tell_failure, self.stopped):
@@ -112,7 +112,7 @@ def _version(meta: Any) -> str:
 
 
 def _failure(error: Exception, where: str) -> Failure:
-    """Sort an exception of obstore by its type."""
+    """Classify an exception of obstore by its type."""
     from obstore import exceptions as known
 
     text = short(str(error)) or type(error).__name__
@@ -138,7 +138,7 @@ def _open_store(address: str, scheme: str, options: StoreOptions) -> Any:
         return from_url("memory:///")
     config: Any = {}
     client: Any = {"timeout": "60s", "connect_timeout": "10s", "pool_max_idle_per_host": "256"}
-    # flatout retries by itself: it has to see every "slow down" to go slower.
+    # flatout retries itself: it lowers the concurrency at every "slow down".
     retries: Any = {"max_retries": 0}
     if options.anonymous:
         config["skip_signature"] = True

@@ -1,4 +1,4 @@
-"""Files of web servers: those that a list names, one address a line, or a single one."""
+"""Files on web servers: the addresses of a list, or a single one."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from flatout.stage.sources.store_facts import Facts, facts_of, size_in
 HEAD_CONCURRENCY = 32  # for sizes
 LIST_BYTES = 1 << 30
 UNREADABLE = "unreadable"  # version of a file whose size could not be had: reading it says why
-# What a HEAD is answered with where a GET may be answered all the same: a signature of GET, servers without HEAD.
+# Responses to HEAD where a GET may still succeed: addresses signed for GET, servers without HEAD.
 _NO_HEAD = (400, 401, 403, 404, 405, 406, 501)
 _RANGE_SIZE = re.compile(r"bytes (?:0-0|\*)/([0-9]+)")
 
 
 class WebSource(Source):
-    """Addresses by HTTP(S). Sizes and versions come from HEAD requests, made while copying goes on.
+    """Addresses by HTTP(S). Sizes and versions come from HEAD requests, made during the transfer.
 
-    Keys are the paths below the list's own folder; those of other servers begin with the server's name. What follows a
-    ``?`` is asked for, but is in no key, message or manifest: it may be a signature.
+    Keys are the paths below the list's own folder; those of other servers begin with the server's name. Query
+    strings may hold signatures, so they are sent with the request but never stored or printed.
     """
 
     def __init__(self, address: str) -> None:
@@ -71,7 +71,7 @@ class WebSource(Source):
             raise UsageError(f"{self.address}: no addresses in it: write one a line")
 
     def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All files below ``prefix``, in the list's order; one that cannot be had fails when it is read."""
+        """Yield all files below ``prefix`` in the list's order; one without a size fails when it is read."""
         keys = iter([key for key in self._urls if key.startswith(f"{prefix}/" if prefix else "")])
         waiting: deque[Future[ObjectInfo]] = deque()
         ended = threading.Event()
@@ -146,7 +146,7 @@ class WebSource(Source):
             raise UsageError(f"{where}: two addresses give the same name: {key}")
 
     def _described(self, key: str, ended: threading.Event) -> ObjectInfo:
-        """A file with its size and version, however many tries that takes."""
+        """A file with its size and version."""
         url = self._urls[key]
         try:
             return with_retries(
@@ -163,7 +163,7 @@ class WebSource(Source):
         answer = self._requests.request("HEAD", url, shown(url))
         size = answer.headers.get("Content-Length", "")
         if answer.status in _NO_HEAD or answer.status == 206 or (answer.status == 200 and size_in(size) is None):
-            # The first byte alone is asked for; of a server without ranges, the head of the whole.
+            # Request the first byte only; a server without ranges sends the headers of the whole file.
             answer = self._requests.request("GET", url, shown(url), range_headers("", 0, 1))
             answer.close()
             whole = _RANGE_SIZE.fullmatch(answer.headers.get("Content-Range", ""))
@@ -176,7 +176,7 @@ class WebSource(Source):
         if whole_size is None:
             raise Failure("never", f"{shown(url)}: the server does not say how large it is")
         tag = answer.headers.get("ETag", "")
-        # A weak tag names no bytes, and cannot be asked for.
+        # A weak ETag identifies no bytes, and If-Match does not take it.
         changed = answer.headers.get("Last-Modified", "")
         return ObjectInfo(key, whole_size, tag if tag.startswith('"') else f"{size}:{changed}")
 
@@ -198,12 +198,12 @@ class WebSource(Source):
 
 
 def shown(url: str) -> str:
-    """An address without what may be secret in it."""
+    """An address without its possible secrets."""
     return re.sub(r"//[^/]*@", "//…@", url.partition("?")[0])
 
 
 def _why_not(url: str) -> str | None:
-    """Why an address cannot be asked for; None: it can."""
+    """Why an address cannot be requested; None: it can."""
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -1,4 +1,4 @@
-"""Where a bucket is: its name, the prefix, the server, the region; without anything that is secret."""
+"""The address of a bucket: name, prefix, server and region; never holds secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S3 and what speaks it: addresses signed here, listings and objects over connections that are kept."""
+"""S3 and compatible stores: requests signed here, over kept-alive connections."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from flatout.stage.sources.s3.xml import error_text
 from flatout.stage.sources.store_facts import Facts, facts_of, size_in
 
 PAGE = 1_000  # objects a listing request gives at most, on every store
-SIGNED_FOR_S = 900  # asked for at once; but clocks differ, and S3 lets them by so much
+SIGNED_FOR_S = 900  # used at once, but S3 tolerates clocks that differ by this much
 ERROR_BYTES = 64 << 10
 _REGION = "x-amz-bucket-region"
 
 
 class S3Source(Source):
-    """A bucket, or what lies below a prefix of it, or one object of it."""
+    """A bucket, a prefix of it, or one object."""
 
     def __init__(self, address: str, options: StoreOptions) -> None:
-        """Find server and keys; the bucket is not asked for anything yet.
+        """Resolve server and keys; no request is made yet.
 
         Raises:
             UsageError: an address or an endpoint that cannot be used, or no credentials.
@@ -41,17 +41,17 @@ class S3Source(Source):
         self._region = self._place.region
         self._credentials = None if options.anonymous else Credentials(options.profile)
         self._gets = PlainGets()
-        self._requests = HttpRequests(follow=False)  # another server must not see a session token, nor give bytes
+        self._requests = HttpRequests(follow=False)  # another server must not see a session token, nor send data
 
     def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects below ``prefix``, keys as the store has them; markers of folders are left out.
+        """Yield all objects below ``prefix`` but folder markers, with keys as stored.
 
-        A key that a page or the one before it gave already is passed over; one without a size is in ``skipped``.
-        An address that nothing lies below may be that of one object.
+        Keys repeated on the same or the next page are dropped; keys without a size are in ``skipped``. An address with
+        nothing below it may be that of one object.
 
         Raises:
-            Failure: a page could not be had, though it was asked for again.
-            UsageError: keys ended, and cannot be replaced.
+            Failure: a page failed, also when retried.
+            UsageError: credentials expired, and cannot be renewed.
         """
         below = f"{self._base}{prefix}/" if prefix else self._base
         found = False
@@ -89,7 +89,7 @@ class S3Source(Source):
         yield from self._gets.stream(self.url(obj.key), buffer, read, where, start, length, obj.version)
 
     def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
-        """What the store says of an object, its checksums included, or of a part that it was stored in."""
+        """What the store reports about an object, with checksums, or about a part that it was stored in."""
         asked = {"x-amz-checksum-mode": "ENABLED"}
         if part is not None:
             asked["partNumber"] = str(part)
@@ -98,18 +98,18 @@ class S3Source(Source):
         except Failure as failure:
             if failure.kind == "gone":
                 raise
-            return None  # what is asked for next says why
+            return None  # the next request fails with the reason
         return facts_of({"x-amz-request-id": "", **answer.headers})
 
     def url(self, key: str, parameters: Mapping[str, str] | None = None) -> str:
-        """Address of an object that anybody can ask for during a quarter of an hour.
+        """Presigned address of an object, valid for a quarter of an hour.
 
         Args:
             key: below the source's root.
             parameters: of the query, signed with it.
 
         Raises:
-            UsageError: keys ended, and cannot be replaced.
+            UsageError: credentials expired, and cannot be renewed.
         """
         return self._signed("GET", f"{self._base}{key}", parameters or {})
 
@@ -169,7 +169,7 @@ class S3Source(Source):
         where: str,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """An answer with the wanted content; raises Failure for every other."""
+        """A successful response; raises Failure for any other."""
         answer = self._requests.request(method, self._signed(method, key, parameters), where, headers)
         region = answer.headers.get(_REGION)
         if answer.status in (301, 307, 400, 403) and region and region != self._region and not self._place.endpoint:
