@@ -92,3 +92,20 @@ def test_what_goes_wrong_anywhere_ends_it_and_is_raised(where: str, monkeypatch:
     with pytest.raises(OSError, match=where.partition(" ")[0]):
         TransferPool(transfer, ConcurrencyLimit(4, fixed=True)).run(listing(), watch)
     assert threading.active_count() == before
+
+
+def test_no_thread_is_started_once_the_end_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    class Counted(threading.Thread):
+        def start(self) -> None:
+            started.append(self.name)
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Counted)
+    monkeypatch.setattr(transfer_pool, "UPDATE_S", 0.01)
+    # One transfer goes on long after the other threads have found the end.
+    TransferPool(lambda obj: time.sleep(0.3 if obj.key == "0" else 0), ConcurrencyLimit(4, fixed=True)).run(
+        objects(20), lambda: 0
+    )
+    assert len(started) == len(set(started)) == 1 + 4

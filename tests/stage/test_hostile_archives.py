@@ -124,10 +124,10 @@ class Objects(Source):
     address = "objects:"
 
     def __init__(self, **objects: tuple[bytes, str]) -> None:
-        self.objects = {name.replace("_", "."): found for name, found in objects.items()}
+        self.stored = {name.replace("_", "."): found for name, found in objects.items()}
 
     def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        yield from (ObjectInfo(key, len(data), version) for key, (data, version) in self.objects.items())
+        yield from (ObjectInfo(key, len(data), version) for key, (data, version) in self.stored.items())
 
     def folders(self, prefix: str = "") -> list[str]:
         return []
@@ -135,7 +135,7 @@ class Objects(Source):
     def stream(
         self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
-        yield memoryview(self.objects[obj.key][0])[start : None if length is None else start + length]
+        yield memoryview(self.stored[obj.key][0])[start : None if length is None else start + length]
 
 
 def etag(data: bytes) -> str:

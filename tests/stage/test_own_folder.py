@@ -212,7 +212,7 @@ def test_a_new_folder_does_not_get_the_state_of_one_that_is_gone_though_it_has_i
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("own_folder", "state"):
-        monkeypatch.setattr(f"flatout.stage.{module}.inode", lambda folder: "7")
+        monkeypatch.setattr(f"flatout.stage.destination.{module}.inode", lambda folder: "7")
     stage(FolderSource(source), tmp_path / "old", Selection())
     shutil.rmtree(tmp_path / "old")
     (tmp_path / "new").mkdir()

@@ -57,7 +57,7 @@ def test_split_folders_are_packed_as_splits_where_none_are_named(
     done = pack(FolderSource(root), tmp_path / "packed", Selection(), report=said.append, shard_bytes=shard_bytes)
     assert (done.packed, done.classes, done.splits) == (4 * 8, 4, ("train", "val"))
     assert said[0].startswith("train, val: taken as splits")
-    assert said[1] == "1 that are no images left out, such as val/labels.csv"
+    assert said[1] == "1 other than images left out, such as val/labels.csv"
     assert {path.name for path in (tmp_path / "packed").iterdir()} == {"train", "val"}
     drawn = pack(FolderSource(root), tmp_path / "two", Selection(classes=2, seed=1), shard_bytes=shard_bytes)
     assert (drawn.classes, drawn.splits) == (2, ("train", "val"))
@@ -148,7 +148,7 @@ def test_killed_in_the_move_the_set_is_moved_whole(root: Path, tmp_path: Path, m
                 raise KeyboardInterrupt
         os.rename(source, target)
 
-    monkeypatch.setattr("flatout.stage.packing.pack.os.replace", replace)
+    monkeypatch.setattr("flatout.stage.packing.split_packer.os.replace", replace)
     with pytest.raises(KeyboardInterrupt):
         pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)))
     monkeypatch.undo()
@@ -171,11 +171,11 @@ def test_a_packed_set_is_not_overwritten_and_nothing_selected_is_said(root: Path
 def test_the_command_packs_and_says_how_to_train_on_it(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flatout", "stage", str(root), str(tmp_path / "packed"), "--pack", "--json"]
     done = subprocess.run([*command, "--splits", "train,val"], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["images"] == 32
+    assert json.loads(done.stdout)["packed"] == 32
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode == 0  # without splits it is another set
     once_more = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(once_more.stdout)["images"] == 0 and "packed already" in once_more.stderr
+    assert json.loads(once_more.stdout)["packed"] == 0 and "packed already" in once_more.stderr
     other = subprocess.run([*command, "--seed", "7"], capture_output=True, text=True)
     assert other.returncode == 2 and "another packed set is there" in other.stderr
 
@@ -191,7 +191,7 @@ def test_files_that_a_packing_did_not_make_are_kept(
     (tmp_path / "packed/train").mkdir(parents=True)
     (tmp_path / "packed/train" / name).write_text("theirs")
     (tmp_path / "packed/train/notes.txt").write_text("theirs")
-    with pytest.raises(UsageError, match=rf"{name}: is there already"):
+    with pytest.raises(UsageError, match=rf"{name}: exists already"):
         pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
     (tmp_path / "packed/train" / name).rename(tmp_path / "packed/train/other")
     pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)

@@ -32,6 +32,7 @@ class TransferPool:
         self._transfer, self._limit = transfer, limit
         # None is its end. A thread that takes it puts it back for the others.
         self._queue: SimpleQueue[ObjectInfo | None] = SimpleQueue()
+        self._ended = False  # a thread has taken the end: no more are started
         self.stopped: BaseException | None = None
 
     def run(self, objects: Iterable[ObjectInfo], watch: Callable[[], int]) -> None:
@@ -68,6 +69,8 @@ class TransferPool:
     def _start(self, workers: list[threading.Thread]) -> None:
         """Start a thread in each place below the limit that has none; those above it end by themselves."""
         for place in range(self._limit.current):
+            if self._ended:
+                return
             if place < len(workers) and workers[place].is_alive():
                 continue
             thread = threading.Thread(target=self._work, args=(place,), name=f"flatout-stage-{place}", daemon=True)
@@ -91,6 +94,7 @@ class TransferPool:
         while place < self._limit.current:
             obj = self._queue.get()
             if obj is None or self.stopped is not None:
+                self._ended = True
                 self._queue.put(None)
                 return
             try:
@@ -100,4 +104,5 @@ class TransferPool:
 
     def _stop(self, error: BaseException) -> None:
         self.stopped = self.stopped or error
+        self._ended = True
         self._queue.put(None)

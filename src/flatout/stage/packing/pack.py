@@ -144,7 +144,7 @@ def _list_images(
     if source.skipped.count:
         report(f"{source.skipped.count:,} left out, such as {source.skipped.names[0]}")
     if others:
-        report(f"{len(others):,} files that are no images left out, such as {others[0]}")
+        report(f"{len(others):,} other than images left out, such as {others[0]}")
     splits = chosen_splits or tuple(_with_images(selection.splits, images))
     return images, splits or ("",), names
 
