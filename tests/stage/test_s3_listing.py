@@ -340,7 +340,7 @@ def test_an_endpoint_that_is_none_or_holds_credentials_is_refused_and_not_shown(
 
 
 def test_a_server_that_is_not_there_is_given_up_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flatout.stage.sources.s3.source.NEVER_ANSWERED_S", 0.2)
+    monkeypatch.setattr("flatout.stage.sources.retries.NEVER_ANSWERED_S", 0.2)
     opened = open_source(f"s3://{BUCKET}", StoreOptions(endpoint="http://127.0.0.1:9"))
     with pytest.raises(Failure, match=r"refused \(tried \d+ times\)"):
         list(opened.objects())

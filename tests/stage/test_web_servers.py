@@ -12,7 +12,7 @@ import pytest
 
 from flatout import cli
 from flatout.stage.selection import Selection
-from flatout.stage.sources import retries, web
+from flatout.stage.sources import retries
 from flatout.stage.sources.base import Source
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.http_requests import HttpRequests, _redirected
@@ -82,7 +82,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "GIVE_UP_S", 0.5)
     monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(retries, "LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr(web, "NEVER_ANSWERED_S", 0.1)
+    monkeypatch.setattr(retries, "NEVER_ANSWERED_S", 0.1)
 
 
 def listed(tmp_path: Path, *addresses: str) -> Source:

@@ -75,6 +75,11 @@ def with_retries(
             time.sleep(min(left, CHECK_STOPPED_S))
 
 
+def retry_budget_s(has_answered: bool) -> float:
+    """Seconds of retries, given whether the server has answered once."""
+    return GIVE_UP_S if has_answered else NEVER_ANSWERED_S
+
+
 def _pause_s(tries: int, failure: Failure) -> float:
     pause = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(tries, 16)))
     asked = min(failure.retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)

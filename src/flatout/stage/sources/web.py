@@ -17,7 +17,7 @@ from flatout.stage.sources.base import LIST_SUFFIXES, ObjectInfo, Source
 from flatout.stage.sources.failures import Failure, status_failure
 from flatout.stage.sources.http_get import PlainGets
 from flatout.stage.sources.http_requests import HttpRequests, range_headers, wanted_pieces
-from flatout.stage.sources.retries import GIVE_UP_S, NEVER_ANSWERED_S, with_retries
+from flatout.stage.sources.retries import retry_budget_s, with_retries
 from flatout.stage.sources.store_facts import Facts, facts_of, size_in
 
 HEAD_CONCURRENCY = 32  # for sizes
@@ -187,7 +187,7 @@ class WebSource(Source):
         return with_retries(read, give_up_s=lambda: self._give_up_s(address)).decode("utf-8")
 
     def _give_up_s(self, url: str) -> float:
-        return GIVE_UP_S if urlsplit(url).netloc in self._requests.answered else NEVER_ANSWERED_S
+        return retry_budget_s(urlsplit(url).netloc in self._requests.answered)
 
     def _get(self, url: str, headers: dict[str, str]) -> Any:
         answer = self._requests.request("GET", url, shown(url), headers)

@@ -11,7 +11,7 @@ from flatout.stage.sources.base import ObjectInfo, Source, StoreOptions
 from flatout.stage.sources.failures import Failure, status_failure
 from flatout.stage.sources.http_get import PlainGets
 from flatout.stage.sources.http_requests import REDIRECTS, HttpRequests, range_headers, wanted_pieces
-from flatout.stage.sources.retries import GIVE_UP_S, NEVER_ANSWERED_S, with_retries
+from flatout.stage.sources.retries import retry_budget_s, with_retries
 from flatout.stage.sources.s3.address import S3Address
 from flatout.stage.sources.s3.credentials import Credentials
 from flatout.stage.sources.s3.listing import Advance, Page, page_of
@@ -188,4 +188,4 @@ class S3Source(Source):
         raise status_failure(answer.status, where, said, answer.headers.get("Retry-After"))
 
     def _give_up_s(self) -> float:
-        return GIVE_UP_S if self._requests.answered else NEVER_ANSWERED_S
+        return retry_budget_s(bool(self._requests.answered))
