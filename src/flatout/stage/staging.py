@@ -30,16 +30,16 @@ from flatout.stage.transfer import ObjectTransfer, Options
 from flatout.stage.transfer_pool import TransferPool
 
 MAX_CONCURRENCY = 128
-# Of a listing that fails in a way that trying again does not cure.
+# For listings that fail in a way that retries do not cure.
 _ADVICE: dict[str, str] = {
-    "gone": "see that the bucket or folder is spelled right, and --endpoint and --region are those it is at",
-    "denied": "see that the credentials (--profile, or --anonymous) may list and read it",
-    "never": "see that the address and --endpoint are right",
+    "gone": "check the name of the bucket or folder, --endpoint and --region",
+    "denied": "check that the credentials (--profile, or --anonymous) may list and read it",
+    "never": "check the address and --endpoint",
 }
 
 
 class StagingFailed(FlatoutError):
-    """The staging ended without everything that was wanted; what is complete is kept."""
+    """The staging is incomplete; complete files are kept."""
 
     exit_code = 1
 
@@ -52,15 +52,15 @@ def stage(
     watch: Callable[[Progress], None] = lambda progress: None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
-    """Bring what is selected to ``destination``.
+    """Stage the selected objects to ``destination``.
 
     Args:
-        source: where it is.
+        source: where they are read.
         destination: folder; made if it does not exist.
-        selection: what of it.
+        selection: which objects.
         options: how.
-        watch: called some times a second with the progress.
-        report: called with lines worth reading.
+        watch: called a few times per second with the progress.
+        report: called with each progress message.
 
     Raises:
         UsageError: the source is not there; the destination cannot be used, holds another source, or is too small.
@@ -79,7 +79,7 @@ def stage(
 
 
 def _remove_empty(destination: Path, noted: bool) -> None:
-    """Remove a folder that was made for a staging that brought nothing, and what was not noted of it before."""
+    """Remove the folder of a staging that transferred nothing, and its record unless that existed before."""
     own = state_folder(destination)
     if {path.name for path in destination.iterdir()} <= {own.name, CLASSES_FILE}:
         if not noted:
@@ -109,7 +109,7 @@ def _stage_locked(
 
 
 def begin_destination(destination: Path, source: Source | None = None) -> Path:
-    """Make the folder if it is not there; gives it without links: two names of a folder are one destination.
+    """Make the folder if necessary; returns its path without links, so that two names of a folder are one destination.
 
     Raises:
         UsageError: it cannot be made, or written to, or shares files with the source.
@@ -147,11 +147,11 @@ class _Staging:
             holds = any(item.name != STATE_FOLDER for item in found)
         self.transfer.check_existing = holds or not state.is_new
         if holds and state.is_new:
-            report(f"{destination}: holds files that are not noted as staged: right ones are taken over")
+            report(f"{destination}: holds files that flatout did not stage: those with the right bytes are kept")
         self.folder_bytes = len(os.fsencode(destination))
 
     def run(self) -> Summary:
-        """Copy, and say how it went."""
+        """Stage; raises as :func:`stage` does."""
         check_room(self.destination, 1, self.options.min_free)
         listing = self.state.begin()
         self.source.tell = self.report
@@ -189,7 +189,7 @@ class _Staging:
 
     def _listing_ends(self) -> None:
         skipped, progress = self.source.skipped, self.progress
-        # Where something was staged before, it is gone from the source: the summary says so.
+        # What was staged earlier is gone from the source: the summary says so.
         nothing = not progress.listed and not progress.n_refused and not skipped.unreadable
         if nothing and (self.state.is_new or self.options.prune):
             raise UsageError(self.source.nothing_found() + ("" if self.state.is_new else "; nothing was pruned"))
@@ -252,7 +252,7 @@ class _Staging:
         prune(gone, self.destination, self.state, listing, meant, self.options.prune_most)
 
     def _is_meant(self, done: Complete, classes: list[str] | None) -> bool:
-        """Whether this listing was meant to see a file: what was left out by choice is not gone."""
+        """Whether this listing covers a file: what was left out by choice is not gone."""
         archive = archive_of(done.version)
         if archive is not None and not self.options.unpack:
             return False  # its archive may well be there

@@ -30,7 +30,7 @@ class Members:
     """Iterated once, in the order of the archive; each is read before the next.
 
     Attributes:
-        verified: what the bytes were compared with, once all were gone through; empty: with nothing.
+        verified: what the bytes were compared with, once all were read; empty: nothing.
     """
 
     def __init__(self, obj: ObjectInfo, source: Source, raw: ObjectFile, refused: Callable[[str], None]) -> None:
@@ -40,7 +40,7 @@ class Members:
             obj: the archive.
             source: where it is.
             raw: its bytes.
-            refused: told of links and devices, which are left out.
+            refused: called with each link or device, which are left out.
         """
         self._obj, self._source, self._raw, self._refused = obj, source, raw, refused
         self.verified = ""
@@ -96,7 +96,7 @@ class Members:
 
 @contextlib.contextmanager
 def reading(key: str) -> Iterator[None]:
-    """Whatever a library makes of broken bytes becomes a Failure that names the archive."""
+    """Turn any exception of a library on broken bytes into a Failure that names the archive."""
     try:
         yield
     except Failure:
@@ -107,9 +107,9 @@ def reading(key: str) -> Iterator[None]:
 
 
 def _see_end(file: ForwardFile, at: int) -> None:
-    """See that a tar archive ends as one does, by two blocks of zeros: ``tarfile`` takes a damaged header for an end.
+    """Check that a tar archive ends with two blocks of zeros: ``tarfile`` takes a damaged header for the end.
 
-    Reading on makes a compressed file compare its checksum.
+    Reading to the end makes a compressed file verify its own checksum.
     """
     if file.last.strip(b"\0"):
         raise tarfile.ReadError(f"damaged header at byte {at:,}")

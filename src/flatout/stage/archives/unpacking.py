@@ -22,7 +22,7 @@ SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", "
 
 
 def is_archive(key: str) -> bool:
-    """Whether the name is that of an archive."""
+    """Whether a key names an archive."""
     return key.lower().endswith(SUFFIXES)
 
 
@@ -32,23 +32,23 @@ def version_in(obj: ObjectInfo) -> str:
 
 
 def unpacked(key: str) -> str:
-    """Name under which the state notes which version of an archive was unpacked, and into how many files."""
+    """Name under which the state records an unpacked archive: its version and number of files."""
     return f"unpacked {key}"
 
 
 def is_noted_unpacked(obj: ObjectInfo, noted: str | None) -> bool:
-    """Whether the note of an archive is of the version that is listed."""
+    """Whether the record of an archive is of the listed version."""
     return noted is not None and noted.partition(" ")[2] == version_in(obj)
 
 
 def is_unpacked(obj: ObjectInfo, state: State, target: Target, listing: int) -> bool:
-    """Whether all files of this version of the archive are there, untouched; they count as seen then."""
+    """Whether all files of this version of the archive are present and untouched; they count as seen then."""
     version = version_in(obj)
     noted = state[unpacked(obj.key)]
     if noted is None or not noted.endswith(version):
         return False
     files = state.of_version(version)
-    if noted != _noted(len(files), version):  # another object has taken the name of one
+    if noted != _noted(len(files), version):  # another object has replaced one
         return False
     if not all(is_complete(done, version, target.path(done.key)) for done in files):
         return False
@@ -62,12 +62,12 @@ class Unpacker:
     """Unpacks archives to one destination, several at once.
 
     Attributes:
-        source: where they are.
-        target: where their files go.
-        state: notes each of them.
-        claims: says which names are taken.
-        min_free: bytes of the disk to leave to others; None: a default.
-        stopped: True ends it; nothing of an archive is there then.
+        source: where they are read.
+        target: where their files are written.
+        state: records each file.
+        claims: knows which names are taken.
+        min_free: bytes of the disk to leave free; None: a default.
+        stopped: True ends it, and leaves nothing of an archive.
         refused: called with each item that is left out.
         failed: called with each file whose name another object has.
     """
@@ -82,18 +82,18 @@ class Unpacker:
     failed: Callable[[Failure], None]
 
     def unpack(self, obj: ObjectInfo, listing: int) -> None:
-        """Write the files of an archive into a folder that has its name.
+        """Write the files of an archive into a folder of its name.
 
-        They get their names when all of the archive was read and is right: a damaged one leaves what was there. A
-        folder that has the archive's name and holds all of it is left out, so that ``a.tar`` with ``a/1.jpg`` gives
-        ``a/1.jpg``. Links and devices are left out. Of several files of one name the last counts, as for ``tar``.
+        They get their names once all of the archive is verified, so a damaged one changes nothing. A top folder of
+        the same name is not doubled: ``a.tar`` with ``a/1.jpg`` becomes ``a/1.jpg``. Links and devices are left
+        out. Of several files of one name the last one counts, as for ``tar``.
 
         Args:
             obj: the archive.
             listing: number of the listing that saw it.
 
         Raises:
-            Failure: it cannot be read, is damaged, or is not what the store has.
+            Failure: it cannot be read, is damaged, or differs from the store's.
             DiskFull: there is no room for its files.
             OSError: the destination cannot be written.
         """
@@ -109,7 +109,7 @@ class Unpacker:
             unfinished.close()
 
     def _read(self, obj: ObjectInfo, unfinished: Unfinished, within: str) -> tuple[bool, str]:
-        """Read all files; whether all of them lie in the folder ``within``, and what they were compared with."""
+        """Read all files; returns whether all are in the folder ``within``, and what they were compared with."""
         key, is_within = obj.key, True
         as_file = RangedFile if self.source.has_ranges(obj) else StreamedFile
         with as_file(self.source, obj) as raw:
@@ -127,7 +127,7 @@ class Unpacker:
         return is_within, members.verified or self.source.unverified
 
     def _see_room(self, member: Member, before: int, key: str) -> None:
-        """Raise Failure where one file alone is larger than the room, DiskFull where all before it took it."""
+        """Raise Failure where one file alone exceeds the free space, DiskFull where earlier files used it up."""
         room = free_bytes(self.target.destination, self.min_free) + before
         if member.size > room:
             name = f"{key}{MARK}{member.name[:80]!r}"
@@ -155,7 +155,7 @@ class Unpacker:
             raise Failure("never", f"{key}: {received} bytes came where the archive names {member.size}")
 
     def _name_all(self, obj: ObjectInfo, unfinished: Unfinished, within: str, verified: str, listing: int) -> int:
-        """Give all files their names, but for those that another object has; gives how many there are of both."""
+        """Give the files their names unless another object has them; returns the number of all files."""
         version, files = version_in(obj), 0
         for waiting in unfinished:
             files += 1

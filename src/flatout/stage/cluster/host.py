@@ -136,7 +136,7 @@ class ClusterHost:
             try:
                 done = self.target.write(piece.done.key, [piece.data], piece.done.version, piece.done.size)
             except Failure:
-                continue  # it stays missing, and is brought from the source
+                continue  # it stays missing, and is fetched from the source
             if checksum_of(self.target.path(done.key), piece.done.checksum) != piece.done.checksum:
                 self.target.path(done.key).unlink(missing_ok=True)
                 continue

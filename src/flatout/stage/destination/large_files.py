@@ -33,8 +33,8 @@ def no_check(failure: Failure | None) -> None:
 class LargeFiles:
     """Writes the large files of one destination; several at once share its threads.
 
-    Past the page cache (O_DIRECT) a file of 5 GiB took 3 s of CPU here where it took 7 to 9 s through it, most of them
-    for the kernel to find and clear memory that holds the file once (docs/measurements/stage.md).
+    Bypassing the page cache (O_DIRECT), a file of 5 GiB took 3 s of CPU, and 7 to 9 s through it, mostly for the kernel
+    to find and clear memory (docs/measurements/stage.md).
     """
 
     def __init__(self) -> None:

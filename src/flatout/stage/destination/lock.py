@@ -15,7 +15,7 @@ from flatout.stage.destination.own_folder import open_folder
 
 @contextmanager
 def destination_lock(destination: Path, wait: bool, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the destination; the lock goes with the process, however it ends.
+    """Hold the destination's lock; it ends with the process, however that ends.
 
     Args:
         destination: the folder, which exists.
@@ -41,7 +41,7 @@ def destination_lock(destination: Path, wait: bool, report: Callable[[str], None
                 ) from None
             report(f"waiting for the staging of process {holder} to end")
             fcntl.flock(fd, fcntl.LOCK_EX)
-        with contextlib.suppress(OSError):  # a full disk: who waits is not told of whom
+        with contextlib.suppress(OSError):  # on a full disk the waiting process does not learn who holds the lock
             os.ftruncate(fd, 0)
             os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield

@@ -37,10 +37,10 @@ class _New:
 
 
 class Target:
-    """The destination's folders, each made once; no file is replaced that staging did not make and still knows."""
+    """Writes files and folders; replaces only files that staging wrote and that are unchanged."""
 
     def __init__(self, destination: Path, state: State | None = None, overwrite: bool = False) -> None:
-        """Take the destination, which exists.
+        """Write nothing yet; the destination exists.
 
         Args:
             destination: the folder.
@@ -51,7 +51,7 @@ class Target:
         self.partial = open_folder(destination) / PARTIAL
         self.partial.mkdir(exist_ok=True)
         self._state, self._overwrite = state, overwrite
-        self._root = f"{destination}/"  # strings: a Path takes as long to make as a file to open
+        self._root = f"{destination}/"  # a string: making a Path takes as long as opening a file
         self._made: set[str] = set()
         self._large = LargeFiles()
         self._nameless = hasattr(os, "O_TMPFILE") and os.path.exists("/proc/self/fd")

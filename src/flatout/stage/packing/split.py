@@ -19,7 +19,7 @@ from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.retries import read_with_retries
 
 WATCH_EVERY_S = 0.2
-LAST = (NAME, TAR_NAME)  # files that say that a set is whole
+LAST = (NAME, TAR_NAME)  # the files that declare a set whole
 READ_AHEAD = 4  # times the concurrency: bounds the memory
 
 Writer = PackedWriter | TarWriter
@@ -43,16 +43,16 @@ def write_split(
     progress: Progress,
     watch: Callable[[Progress], None],
 ) -> None:
-    """Write the images in their order; those that lie in whole parts already are not read again.
+    """Write the images in order; those in parts that are whole already are not read again.
 
     Args:
-        source: where they are.
-        images: in the order in which they are to lie.
-        folder: where the set is made; an interruption leaves it for the next time.
-        plan: names what is packed, and how: a folder made to another one is emptied.
-        open_writer: opens the writer of the folder.
-        change: what is done to each image.
-        progress: is counted in.
+        source: where they are read.
+        images: in the order in which they are stored.
+        folder: where the set is written; an interruption leaves it for the next packing.
+        plan: digest of what is packed and how; a folder written by another plan is emptied.
+        open_writer: opens a writer on the folder.
+        change: how images are scaled or re-encoded.
+        progress: counts the images.
         watch: called a few times per second.
 
     Raises:
@@ -72,7 +72,7 @@ def write_split(
             else:
                 writer.count(image.key, image.label, line)
                 progress.keep(image.obj.size)
-        told = progress.began
+        watched = progress.began
         for image, made in _read(source, images[len(journal.lines) :], progress.concurrency, change):
             part = writer.part
             if isinstance(made, Corrupt):
@@ -86,13 +86,13 @@ def write_split(
             progress.copy(len(made))
             if len(made) != image.obj.size:
                 progress.change()
-            if time.monotonic() - told > WATCH_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - watched > WATCH_EVERY_S:
+                watched = time.monotonic()
                 watch(progress)
 
 
 def _in_whole_parts(images: list[Image], lines: list[Line], writer: Writer) -> int:
-    """How many of the images that were noted lie in parts before the last one, which may not be whole."""
+    """How many of the recorded images are in parts before the last one, which may not be whole."""
     first_of_part = 0
     for number, (image, line) in enumerate(zip(images, lines, strict=False)):
         if isinstance(line, int):
