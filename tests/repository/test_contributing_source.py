@@ -55,12 +55,10 @@ def package(tmp_path: Path) -> Path:
     """A copy of ``src`` with the steps done."""
     section = (ROOT / "CONTRIBUTING.md").read_text().partition("## Add a source")[2].partition("\n## ")[0]
     assert [int(step) for step in re.findall(r"^(\d)\. ", section, re.M)] == [1, 2, 3]
-    named = re.findall(r"`(src/flatout/[\w/]+\.py)`", section)
-    assert named == [
-        "src/flatout/stage/sources/NAME.py", "src/flatout/stage/sources/open.py", "src/flatout/extras.py",
-    ]  # fmt: skip
+    named = re.findall(r"`(src/flatout/[\w/.]+)`", section)
+    assert named == ["src/flatout/stage/sources/", "src/flatout/stage/sources/open.py", "src/flatout/extras.py"]
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / named[0].replace("NAME", "counting")).write_text(SOURCE)
+    (tmp_path / named[0] / "counting.py").write_text(SOURCE)
     table = tmp_path / named[1]
     before = table.read_text()
     after = before.replace("SCHEMES: dict[", f"{OPENER.lstrip()}\nSCHEMES: dict[", 1)
