@@ -45,10 +45,10 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rates_follow_the_latency_and_the_concurrency() -> None:
     found = measure(Slow(0.01))
     assert found.cold_s is not None and found.cold_s >= 0.01
-    by_width = {rate.concurrency: rate for rate in found.small}
-    assert by_width[1].files_per_s <= 100  # a sleep is never shorter
-    assert by_width[8].files_per_s > 2 * by_width[1].files_per_s
-    assert by_width[1].bytes_per_s == pytest.approx(1_000 * by_width[1].files_per_s)
+    by_concurrency = {rate.concurrency: rate for rate in found.small}
+    assert by_concurrency[1].files_per_s <= 100  # a sleep is never shorter
+    assert by_concurrency[8].files_per_s > 2 * by_concurrency[1].files_per_s
+    assert by_concurrency[1].bytes_per_s == pytest.approx(1_000 * by_concurrency[1].files_per_s)
     assert not found.repeated and found.large == () and found.mean_bytes == 1_000
 
 

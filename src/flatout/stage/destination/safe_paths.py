@@ -74,13 +74,3 @@ def beside_name(name: str) -> str:
     if len(os.fsencode(whole)) <= LONGEST_NAME:
         return whole
     return f".{hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()}{STATE_FOLDER}"
-
-
-def ignores_case(folder: Path) -> bool:
-    """Whether a folder's file system takes ``A`` and ``a`` for the same name; the folder must be writable."""
-    probe = folder / ".flatout-Case"
-    try:
-        probe.touch()
-        return (folder / ".flatout-case").exists()
-    finally:
-        probe.unlink(missing_ok=True)
