@@ -341,7 +341,11 @@ class _Unlistable(FolderSource):
 
 @pytest.mark.parametrize(
     ("kind", "error", "advice"),
-    [("gone", UsageError, "check the name"), ("denied", StagingFailed, "credentials"), ("never", StagingFailed, "address")],
+    [
+        ("gone", UsageError, "check the name"),
+        ("denied", StagingFailed, "credentials"),
+        ("never", StagingFailed, "address"),
+    ],
 )
 def test_a_source_that_cannot_be_listed_says_what_to_look_at_and_leaves_nothing(
     source: Path, tmp_path: Path, kind: Kind, error: type[Exception], advice: str
