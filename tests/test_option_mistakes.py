@@ -31,13 +31,14 @@ VALUES = {
 # What stands for a command's own arguments: nothing that exists, so that no work begins.
 ARGUMENTS = {
     "profile": ["--", "no-such-program"], "ceilings": ["--", "no-such-program"], "memory": ["--", "no-such-program"],
-    "fix": ["--", "no-such-program"], "apply": ["--", "no-such-program"], "cache": ["--", "no-such-program"],
+    "fix": ["--", "no-such-program"], "apply": ["--", "no-such-program"],
+    "cache": ["a-folder", "cached", "--", "no-such-program"],
     "calibration": [], "compare": ["no-run-a", "no-run-b"], "report": ["no-run"], "explain": ["no-cause"], "runs": [],
     "stage": ["/nonexistent/source", "target"], "mount": ["nonexistent-bucket", "/nonexistent/folder"],
     "unmount": ["/nonexistent/folder"], "storage": ["/nonexistent/folder"], "recipes": ["no-recipe"],
     "train": ["no-recipe"], "lr-find": ["no-recipe"], "infer": ["no-training"],
 }  # fmt: skip
-REQUIRED = {"cache": ["--from", "a-folder", "--at", "cached"], "infer": ["--data", "a-folder", "--output", "o.csv"]}
+REQUIRED = {"infer": ["--data", "a-folder", "--output", "o.csv"]}
 
 
 def valued_options() -> Iterator[tuple[str, str]]:

@@ -87,7 +87,7 @@ def test_no_comment_or_docstring_names_a_command_that_is_not_there() -> None:
     "line",
     [
         next_command("20261121-011500", TRAINING, (), ()),
-        keep_command(TRAINING, {name: "a b" if kind is str else 1 for name, (kind, _) in SETTINGS.items()}),
+        keep_command(TRAINING, {name: "a b" if setting.type is str else 1 for name, setting in SETTINGS.items()}),
         resume_command(
             "demo",
             Path("my run"),

@@ -26,11 +26,11 @@ def limits(bucket: str, endpoint: str, key: str, size: int, folder: Path) -> dic
         size: its bytes.
         folder: on the disk; needs room for as many.
     """
-    origin = open_source(bucket, StoreOptions(endpoint=endpoint))
-    entry = next(entry for entry in origin.entries(key.rpartition("/")[0]) if entry.key == key)
+    source = open_source(bucket, StoreOptions(endpoint=endpoint))
+    obj = next(obj for obj in source.objects(key.rpartition("/")[0]) if obj.key == key)
 
     def fetch(start: int, length: int) -> None:
-        for _ in origin.stream(entry, thread_buffer(), start, length):
+        for _ in source.stream(obj, thread_buffer(), start, length):
             pass
 
     found = {"one GET to nowhere": _rate(size, lambda: fetch(0, size))}

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from flatout.commands.apply import apply
-from flatout.commands.cache import cache
+from flatout.commands.cache import WithCommand, cache
 from flatout.commands.calibration import calibration
 from flatout.commands.ceilings import ceilings
 from flatout.commands.compare import compare
@@ -118,7 +118,7 @@ app.command("stage", rich_help_panel=DATA)(stage)
 app.command("mount", rich_help_panel=DATA)(mount)
 app.command("unmount", rich_help_panel=DATA)(unmount)
 app.command("storage", rich_help_panel=DATA)(storage)
-app.command("cache", rich_help_panel=DATA, context_settings=BEFORE_COMMAND)(cache)
+app.command("cache", rich_help_panel=DATA, cls=WithCommand)(cache)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN)(train)
 app.command("lr-find", rich_help_panel=TRAIN)(lr_find)

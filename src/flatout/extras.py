@@ -11,7 +11,7 @@ EXTRAS = {
     "train": ("torch", "torchvision", "timm", "pydantic", "pytorch_lightning", "ruamel.yaml"),
     "config": ("libcst", "ruamel.yaml", "tomlkit"),
     "cluster": ("ray",),
-    "stage": ("awscrt", "botocore", "obstore", "pyarrow", "PIL", "urllib3"),
+    "stage": ("awscrt", "botocore", "obstore", "PIL", "urllib3"),
 }
 
 

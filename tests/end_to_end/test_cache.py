@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flatout import cli
-from flatout.commands.cache import _line, _say
+from flatout.commands.cache import CacheSummary, _line, _say
 from flatout.probe.file_cache import counts
 from tests.loader.photographs import make_class_folders
 
@@ -34,7 +34,7 @@ def test_the_second_pass_reads_from_the_cache_and_sees_the_same(tmp_path: Path) 
     (tmp_path / "train.py").write_text(TRAIN)
     training = [sys.executable, str(tmp_path / "train.py"), str(root)]
     plain = subprocess.run(training, capture_output=True, text=True, check=True)
-    flatout = [sys.executable, "-m", "flatout", "cache", "--from", str(root), "--at", str(tmp_path / "cache")]
+    flatout = [sys.executable, "-m", "flatout", "cache", str(root), str(tmp_path / "cache")]
     done = subprocess.run(
         [*flatout, "--budget", "10MB", "--json", "--", *training], capture_output=True, text=True, check=True
     )
@@ -43,7 +43,7 @@ def test_the_second_pass_reads_from_the_cache_and_sees_the_same(tmp_path: Path) 
     # Processes count without a lock: a count is lost now and then.
     assert counts["files"] == images
     assert (counts["misses"], counts["hits"]) == (pytest.approx(images, rel=0.1), pytest.approx(2 * images, rel=0.1))
-    assert 0 < counts["used"] <= counts["budget"]
+    assert 0 < counts["used_bytes"] <= counts["budget_bytes"]
     assert abs(float(done.stdout) - float(plain.stdout)) < 1e-3 * float(plain.stdout)
     again = subprocess.run([*flatout, "--", *training], capture_output=True, text=True, check=True)
     assert "(100%) came from the cache" in " ".join(again.stderr.split())
@@ -53,18 +53,18 @@ def test_the_exit_code_is_the_training_s_and_mistakes_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "slow").mkdir()
-    words = ["cache", "--from", str(tmp_path / "slow"), "--at", str(tmp_path / "cache"), "--budget", "1MB"]
+    words = ["cache", str(tmp_path / "slow"), str(tmp_path / "cache"), "--budget", "1MB"]
     assert cli.main([*words, "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
     assert "nothing was kept" in " ".join(capsys.readouterr().err.split())
     for wrong, said in (
-        (["cache", "--from", str(tmp_path / "none"), "--at", str(tmp_path / "cache"), "--", "true"], "no such folder"),
-        (["cache", "--from", str(tmp_path / "slow"), "--", "true"], "--at is missing"),
+        (["cache", str(tmp_path / "none"), str(tmp_path / "cache"), "--", "true"], "no such folder"),
+        (["cache", str(tmp_path / "slow"), "--", "true"], "Missing argument 'FAST'"),
         (
-            ["cache", "--from", str(tmp_path / "slow"), "--at", str(tmp_path / "slow/in"), "--", "true"],
-            "the slow place itself",
+            ["cache", str(tmp_path / "slow"), str(tmp_path / "slow/in"), "--", "true"],
+            "the slow folder itself",
         ),
         (
-            ["cache", "--from", str(tmp_path / "slow"), "--at", str(tmp_path / "c"), "--budget", "900TB", "--", "true"],
+            ["cache", str(tmp_path / "slow"), str(tmp_path / "c"), "--budget", "900TB", "--", "true"],
             "needed",
         ),
     ):
@@ -93,7 +93,7 @@ def test_a_program_that_does_not_import_torch_is_cached_too(tmp_path: Path, capf
     for name in "0123456789":
         (root / name).write_bytes(name.encode() * 100)
     (tmp_path / "read.py").write_text(READ)
-    words = ["cache", "--from", str(root), "--at", str(tmp_path / "fast"), "--budget", "1MB", "--json"]
+    words = ["cache", str(root), str(tmp_path / "fast"), "--budget", "1MB", "--json"]
     assert cli.main([*words, "--", sys.executable, str(tmp_path / "read.py"), str(root)]) == 0
     out, err = capfd.readouterr()
     counts = json.loads(err.splitlines()[-1])
@@ -109,7 +109,7 @@ def test_the_cache_lies_in_a_folder_of_its_own_that_it_can_recognise(
     for name in ("state", "movie.mkv.part"):
         (fast / name).write_text("theirs")
     command = ["--budget", "1MB", "--", "true"]
-    assert cli.main(["cache", "--from", str(slow), "--at", str(fast), *command]) == 0
+    assert cli.main(["cache", str(slow), str(fast), *command]) == 0
     assert sorted(path.name for path in fast.iterdir()) == ["flatout-cache", "movie.mkv.part", "state"]
     assert {(fast / name).read_text() for name in ("state", "movie.mkv.part")} == {"theirs"}
     (tmp_path / "other/flatout-cache").mkdir(parents=True)
@@ -118,11 +118,11 @@ def test_the_cache_lies_in_a_folder_of_its_own_that_it_can_recognise(
     capsys.readouterr()
     for source, at, said in (
         (slow, tmp_path / "other", "was not made by flatout"),
-        (slow, tmp_path / "alias", "the slow place itself"),
-        (tmp_path / "alias", slow / "below", "the slow place itself"),
+        (slow, tmp_path / "alias", "the slow folder itself"),
+        (tmp_path / "alias", slow / "below", "the slow folder itself"),
         (fast / "flatout-cache", fast, "where copies are kept"),
     ):
-        assert cli.main(["cache", "--from", str(source), "--at", str(at), *command]) == 2
+        assert cli.main(["cache", str(source), str(at), *command]) == 2
         assert said in capsys.readouterr().err
     assert (tmp_path / "other/flatout-cache/photo.part").read_text() == "theirs" and not list(slow.iterdir())
 
@@ -141,7 +141,7 @@ def test_on_a_full_disk_the_command_runs_uncached_and_nothing_is_left(
     if there:
         fast.mkdir()
         (fast / "photo").write_text("theirs")
-    words = ["cache", "--from", str(slow), "--at", str(fast), "--budget", "1MB"]
+    words = ["cache", str(slow), str(fast), "--budget", "1MB"]
     assert cli.main([*words, "--", sys.executable, "-c", "print('ran'); raise SystemExit(7)"]) == 7
     out, err = capfd.readouterr()
     assert out == "ran\n" and "nothing can be cached" in " ".join(err.split())
@@ -152,12 +152,13 @@ def test_on_a_full_disk_the_command_runs_uncached_and_nothing_is_left(
 
 def test_a_budget_that_does_not_fit_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "slow").mkdir()
-    words = ["cache", "--from", str(tmp_path / "slow"), "--at", str(tmp_path / "fast"), "--budget", "900TB"]
+    words = ["cache", str(tmp_path / "slow"), str(tmp_path / "fast"), "--budget", "900TB"]
     assert cli.main([*words, "--", "true"]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["slow"]
 
 
 def test_the_summary_fits_in_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counts = {"hits": 123_456, "misses": 98_765, "hit_bytes": 1 << 40, "files": 98_765, "used": 1 << 39}
-    _say(_line(counts | {"budget": 1 << 40}, Path("/mnt/nvme/a/folder/with/a/long/name"), tmp_path))
+    summary = CacheSummary.of(counts, 1 << 40, 0)
+    _say(_line(summary, tmp_path, Path("/mnt/nvme/a/folder/with/a/long/name")))
     assert max(map(len, capsys.readouterr().err.splitlines())) <= 80

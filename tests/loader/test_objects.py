@@ -68,8 +68,8 @@ def test_a_recipe_takes_an_address(address: str) -> None:
 
 def test_what_the_store_cannot_give_at_once_is_asked_for_again(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ObjectSource(f"{address}/train")
-    origin = source._origin
-    whole, calls = origin.read, []
+    opened = source._source
+    whole, calls = opened.read, []
 
     def busy(*args: object) -> object:
         calls.append(args)
@@ -77,9 +77,9 @@ def test_what_the_store_cannot_give_at_once_is_asked_for_again(address: str, mon
             raise Failure("busy", "503 Slow Down")
         return whole(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(origin, "read", busy)
+    monkeypatch.setattr(opened, "read", busy)
     monkeypatch.setattr("flatout.stage.sources.retries.FIRST_PAUSE_S", 0.001)
     assert source.read(0).startswith(b"\xff\xd8") and len(calls) == 3
-    monkeypatch.setattr(origin, "read", lambda *_: (_ for _ in ()).throw(Failure("denied", "403")))
+    monkeypatch.setattr(opened, "read", lambda *_: (_ for _ in ()).throw(Failure("denied", "403")))
     with pytest.raises(Failure, match="403"):
         source.read(0)

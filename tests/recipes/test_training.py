@@ -414,7 +414,7 @@ def test_validation_images_that_folds_do_not_use_are_said(photographs: Path, tmp
     [
         (["training.batch_size=500"], "500 × 1 process.* is more than the 72 training images"),
         (["model.weights=nowhere.pth"], "nowhere.pth: no such file"),
-        (["data.classes=9"], "9 are wanted and the training data has 3"),
+        (["data.classes=9"], "data.classes 9: there are only 3 classes"),
         (["data.train=nowhere"], "no such folder"),
         (["data.format=packed"], "no whole packed set"),
     ],

@@ -66,7 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["stage", f"/no-such{MARK}", "to"],
         ["storage", f"/no-such{MARK}"],
         ["unmount", f"/no-such{MARK}"],
-        ["cache", "--from", f"/no-such{MARK}", "--at", "x", "--", "true"],
+        ["cache", f"/no-such{MARK}", "x", "--", "true"],
     ],
     ids=lambda arguments: re.sub(r"[^a-z -]", "", " ".join(arguments)),
 )

@@ -34,13 +34,13 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield made
 
 
-def origin_of(bucket: FakeS3) -> Source:
+def source_of(bucket: FakeS3) -> Source:
     return open_source(f"s3://{BUCKET}", StoreOptions(endpoint=bucket.endpoint, anonymous=True))
 
 
 def answering(bucket: FakeS3, status: int, headers: dict[str, str], body: bytes) -> Source:
     bucket.answer = lambda method, path, query: (status, headers, body) if path.endswith("/one") else None
-    return origin_of(bucket)
+    return source_of(bucket)
 
 
 WANTED = DATA[START : START + LENGTH]
@@ -61,38 +61,38 @@ RANGE = f"bytes {START}-{START + LENGTH - 1}/{len(DATA)}"
     ],
 )
 def test_a_206_that_does_not_name_the_range_asked_for_is_a_mismatch(bucket: FakeS3, headers: dict[str, str]) -> None:
-    origin = answering(bucket, 206, headers, DATA[:LENGTH])
+    source = answering(bucket, 206, headers, DATA[:LENGTH])
     with pytest.raises(Failure) as refused:
-        origin.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH)
+        source.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH)
     assert refused.value.kind == "mismatch"
 
 
 @pytest.mark.parametrize("said", [RANGE, RANGE.replace(f"/{len(DATA)}", "/*"), RANGE.replace("bytes", "Bytes")])
 def test_a_206_with_the_range_asked_for_gives_its_bytes(bucket: FakeS3, said: str) -> None:
-    origin = answering(bucket, 206, {"content-RANGE": said}, WANTED)
-    assert origin.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH) == WANTED
+    source = answering(bucket, 206, {"content-RANGE": said}, WANTED)
+    assert source.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH) == WANTED
 
 
 def test_a_206_where_the_whole_object_was_asked_for_is_a_mismatch(bucket: FakeS3) -> None:
-    origin = answering(bucket, 206, {"Content-Range": RANGE}, WANTED)
+    source = answering(bucket, 206, {"Content-Range": RANGE}, WANTED)
     with pytest.raises(Failure) as refused:
-        origin.read(ObjectInfo("one", LENGTH, '"v"'))
+        source.read(ObjectInfo("one", LENGTH, '"v"'))
     assert refused.value.kind == "mismatch"
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_an_answer_of_another_version_is_said_to_be_changed(bucket: FakeS3, whole: bool) -> None:
     other = {"eTaG": '"Other"', "Content-Range": RANGE}
-    origin = answering(bucket, 200 if whole else 206, other, DATA if whole else WANTED)
+    source = answering(bucket, 200 if whole else 206, other, DATA if whole else WANTED)
     with pytest.raises(Failure) as refused:
-        origin.read(ObjectInfo("one", len(DATA), '"other"'), *(() if whole else (START, LENGTH)))
+        source.read(ObjectInfo("one", len(DATA), '"other"'), *(() if whole else (START, LENGTH)))
     assert refused.value.kind == "changed"
 
 
 def test_all_of_an_object_of_another_version_is_not_cut_to_the_range(bucket: FakeS3) -> None:
-    origin = answering(bucket, 200, {"ETag": '"other"'}, DATA)
+    source = answering(bucket, 200, {"ETag": '"other"'}, DATA)
     with pytest.raises(Failure) as refused:
-        origin.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH)
+        source.read(ObjectInfo("one", len(DATA), f'"{MD5}"'), START, LENGTH)
     assert refused.value.kind == "changed"
 
 
@@ -135,7 +135,7 @@ def lying(bucket: FakeS3, answer: object) -> Source:
         return status, {**sent, "ETag": f'"{UNKNOWN}"'}, body
 
     bucket.usual = all_answers  # type: ignore[method-assign]
-    return origin_of(bucket)
+    return source_of(bucket)
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -147,7 +147,7 @@ def test_a_server_that_sends_the_beginning_for_every_range_leaves_no_file(
         return 206, {"ETag": f'"{UNKNOWN}"', **said}, LARGE[: end - start + 1]
 
     done = stage(lying(bucket, beginning), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed) == (0, 1) and not (tmp_path / "dest/one").exists()
+    assert (done.copied, done.n_failed) == (0, 1) and not (tmp_path / "dest/one").exists()
 
 
 def test_two_versions_are_not_mixed_in_one_file(bucket: FakeS3, tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_two_versions_are_not_mixed_in_one_file(bucket: FakeS3, tmp_path: Path) 
         return 206, {**said, "Content-Range": f"bytes {start}-{end}/{len(LARGE)}"}, LARGE[start : end + 1]
 
     done = stage(lying(bucket, replaced), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed) == (0, 1) and not (tmp_path / "dest/one").exists()
-    assert "replaced at the source" in done.failures[0]
+    assert (done.copied, done.n_failed) == (0, 1) and not (tmp_path / "dest/one").exists()
+    assert "replaced at the source" in done.failed_examples[0]
 
 
 def test_a_checksum_of_parts_that_matches_no_size_of_parts_is_said(bucket: FakeS3, tmp_path: Path) -> None:
@@ -165,5 +165,5 @@ def test_a_checksum_of_parts_that_matches_no_size_of_parts_is_said(bucket: FakeS
         return 206, {"Content-Range": f"bytes {start}-{end}/{len(LARGE)}"}, LARGE[start : end + 1]
 
     done = stage(lying(bucket, right), tmp_path / "dest", Selection())
-    assert done.failed == 0 and (tmp_path / "dest/one").read_bytes() == LARGE
+    assert done.n_failed == 0 and (tmp_path / "dest/one").read_bytes() == LARGE
     assert done.verified == {"size only (its checksum of parts could not be compared)": 1}

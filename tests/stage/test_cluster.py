@@ -45,20 +45,20 @@ def test_hosts_change_pictures_on_the_way_and_give_them_to_others_changed(tmp_pa
 
     source = make_class_folders(tmp_path / "source", 2, 4, 96)
     (source / "train/broken.jpg").write_bytes(b"no picture")
-    entries = [tuple(entry) for entry in FolderSource(source).entries()]
+    objects = [tuple(obj) for obj in FolderSource(source).objects()]
     options = Options(change=PictureChange(short_side=32, drop_corrupt=True))
     one, other = (
         ClusterHost(str(source), StoreOptions(), str(tmp_path / name), options, None) for name in ("one", "other")
     )
-    assert sorted(one.bring(entries)) == sorted(entries) and one.missing(entries) == []  # type: ignore[arg-type]
-    lacking = [entry[0] for entry in other.missing(entries)]  # type: ignore[arg-type]
-    assert len(other.take(one.give(lacking))) == len(entries) - 1  # the broken one is nowhere
+    assert sorted(one.fetch(objects)) == sorted(objects) and one.missing(objects) == []  # type: ignore[arg-type]
+    lacking = [obj[0] for obj in other.missing(objects)]  # type: ignore[arg-type]
+    assert len(other.take(one.give(lacking))) == len(objects) - 1  # the broken one is nowhere
     done, counts = one.finish(), other.finish()
-    assert (done.copied, done.changed, done.dropped) == (len(entries), len(entries) - 1, 1)
-    assert (counts.copied, counts.taken) == (0, len(entries) - 1)
+    assert (done.copied, done.changed, done.n_dropped) == (len(objects), len(objects) - 1, 1)
+    assert (counts.copied, counts.taken) == (0, len(objects) - 1)
     for folder in ("one", "other"):
         pictures = list((tmp_path / folder).rglob("*.jpg"))
-        assert len(pictures) == len(entries) - 1
+        assert len(pictures) == len(objects) - 1
         for path in pictures:
             with Image.open(path) as picture:
                 assert min(picture.size) == 32
@@ -98,8 +98,8 @@ def endpoint(tmp_path: Path, cluster: Any) -> Iterator[str]:
 
 def stage(cluster: Any, endpoint: str, folder: Path, each: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     code = cli.main(
-        ["stage", f"s3://{BUCKET}/set", str(folder / "node{node}"), "--cluster", cluster.address, "--each", each,
-         "--endpoint", endpoint, "--json", "--quiet", "--jobs", "16"]
+        ["stage", f"s3://{BUCKET}/set", str(folder / "node{node}"), "--cluster", cluster.address, "--replicate", each,
+         "--endpoint", endpoint, "--json", "--quiet", "--concurrency", "16"]
     )  # fmt: skip
     captured = capsys.readouterr()
     assert code == 0, captured.err
@@ -171,10 +171,10 @@ def test_a_denied_object_is_counted_once_and_a_marker_is_no_file(
         for each in ("shard", "full"):
             code = cli.main(
                 ["stage", f"s3://{BUCKET}/set", str(tmp_path / each / "node{node}"), "--cluster", cluster.address,
-                 "--each", each, "--endpoint", bucket.endpoint, "--json", "--quiet"]
+                 "--replicate", each, "--endpoint", bucket.endpoint, "--json", "--quiet"]
             )  # fmt: skip
             found = json.loads(capsys.readouterr().out)
-            assert (code, found["failed"], found["listed"], found["refused"]) == (1, 1, 8, 1)
+            assert (code, found["n_failed"], found["listed"], found["n_refused"]) == (1, 1, 8, 1)
 
 
 def test_a_cluster_that_is_not_there_and_what_cannot_be_done_are_one_line(
@@ -182,8 +182,8 @@ def test_a_cluster_that_is_not_there_and_what_cannot_be_done_are_one_line(
 ) -> None:
     (tmp_path / "source").mkdir()
     words = ["stage", str(tmp_path / "source"), str(tmp_path / "dest")]
-    assert cli.main([*words, "--cluster", "auto", "--each", "half"]) == 2
-    assert "--each half: shard gives" in capsys.readouterr().err
+    assert cli.main([*words, "--cluster", "auto", "--replicate", "half"]) == 2
+    assert "--replicate half: shard gives" in capsys.readouterr().err
     for address in ("127.0.0.1:1", "nonsense"):
         assert cli.main([*words, "--cluster", address]) == 2
         assert f"--cluster {address}: no Ray cluster answers" in capsys.readouterr().err

@@ -12,45 +12,45 @@ class Clock:
         return self.now
 
 
-def drive(width: ConcurrencyLimit, clock: Clock, knee: float, seconds: float, latency_s: float = 0.02) -> None:
-    """A store whose rate grows with the width up to ``knee`` objects a second."""
+def drive(limit: ConcurrencyLimit, clock: Clock, knee: float, seconds: float, latency_s: float = 0.02) -> None:
+    """A store whose rate grows with the limit up to ``knee`` objects a second."""
     until, done = clock.now + seconds, 0
     while clock.now < until:
-        rate = min(width.now / latency_s, knee)
-        clock.now += width.now / rate
-        done += width.now
-        width.judge(done)
+        rate = min(limit.current / latency_s, knee)
+        clock.now += limit.current / rate
+        done += limit.current
+        limit.update(done)
 
 
-def test_the_width_grows_to_the_knee_and_stays_near_it() -> None:
+def test_the_limit_grows_to_the_knee_and_stays_near_it() -> None:
     clock = Clock()
-    width = ConcurrencyLimit(512, clock=clock)
-    drive(width, clock, knee=3_000, seconds=20)  # 60 in flight are enough
-    assert 60 <= width.now <= 128
+    limit = ConcurrencyLimit(512, clock=clock)
+    drive(limit, clock, knee=3_000, seconds=20)  # 60 in flight are enough
+    assert 60 <= limit.current <= 128
 
 
 def test_a_store_that_never_profits_from_more_is_left_at_the_start() -> None:
     clock = Clock()
-    width = ConcurrencyLimit(512, clock=clock)
-    drive(width, clock, knee=START / 0.02, seconds=20)
-    assert width.now == START
+    limit = ConcurrencyLimit(512, clock=clock)
+    drive(limit, clock, knee=START / 0.02, seconds=20)
+    assert limit.current == START
 
 
 def test_a_store_that_asks_to_go_slower_is_obeyed_once_and_held() -> None:
     clock = Clock()
-    width = ConcurrencyLimit(64, clock=clock)
-    before = width.now
+    limit = ConcurrencyLimit(64, clock=clock)
+    before = limit.current
     for _ in range(10):  # many requests were in flight when it said so
-        width.busy()
-    assert width.now == before // 2
+        limit.slow_down()
+    assert limit.current == before // 2
     clock.now += HOLD_AFTER_BUSY_S
-    width.busy()
-    assert width.now == before // 4
+    limit.slow_down()
+    assert limit.current == before // 4
 
 
 def test_a_fixed_width_stays() -> None:
     clock = Clock()
-    width = ConcurrencyLimit(7, fixed=True, clock=clock)
-    drive(width, clock, knee=1e9, seconds=5)
-    width.busy()
-    assert width.now == 7
+    limit = ConcurrencyLimit(7, fixed=True, clock=clock)
+    drive(limit, clock, knee=1e9, seconds=5)
+    limit.slow_down()
+    assert limit.current == 7

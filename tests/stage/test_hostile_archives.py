@@ -91,7 +91,9 @@ def there(tmp_path: Path, folder: str = "a") -> dict[str, bytes]:
 
 
 def failed_alone(tmp_path: Path, done: Summary, name: str, said: str) -> None:
-    assert done.failed == 1 and done.failures[0].startswith(name) and said in done.failures[0], done.failures
+    assert done.n_failed == 1 and done.failed_examples[0].startswith(name) and said in done.failed_examples[0], (
+        done.failed_examples
+    )
     assert there(tmp_path) == {}
 
 
@@ -123,18 +125,18 @@ class Objects(Source):
     address = "objects:"
 
     def __init__(self, **objects: tuple[bytes, str]) -> None:
-        self.objects = {name.replace("_", "."): found for name, found in objects.items()}
+        self.stored = {name.replace("_", "."): found for name, found in objects.items()}
 
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        yield from (ObjectInfo(key, len(data), version) for key, (data, version) in self.objects.items())
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        yield from (ObjectInfo(key, len(data), version) for key, (data, version) in self.stored.items())
 
     def folders(self, prefix: str = "") -> list[str]:
         return []
 
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
-        yield memoryview(self.objects[entry.key][0])[start : None if length is None else start + length]
+        yield memoryview(self.stored[obj.key][0])[start : None if length is None else start + length]
 
 
 def etag(data: bytes) -> str:
@@ -144,12 +146,12 @@ def etag(data: bytes) -> str:
 def test_an_archive_that_differs_from_the_store_s_checksum_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flatout.stage.sources.retries._pause", lambda tries, failure: 0.0)
+    monkeypatch.setattr("flatout.stage.sources.retries._pause_s", lambda tries, failure: 0.0)
     archives = {"a_tar": archive_of("tar"), "b_tar_xz": archive_of("tar.xz")}
     for wrong in (True, False):
         objects = Objects(**{name: (data, etag(data + b"x" * wrong)) for name, data in archives.items()})
         done = stage(objects, tmp_path / "dest", Selection(), Options(unpack=True))
-        assert done.failed == 2 * wrong and all("checksum" in failure for failure in done.failures)
+        assert done.n_failed == 2 * wrong and all("checksum" in failure for failure in done.failed_examples)
         assert [there(tmp_path, name) for name in "ab"] == [{} if wrong else FILES] * 2
 
 
@@ -179,11 +181,11 @@ def test_whatever_is_damaged_in_an_archive_no_wrong_file_gets_a_name(tmp_path: P
             patch.setattr("flatout.stage.sources.retries.WRONG_TRIES", 1)
             done = stage(objects, tmp_path / f"dest{number}", Selection(), Options(unpack=True))
         files = {path.name: path.read_bytes() for path in (tmp_path / f"dest{number}").rglob("*") if path.is_file()}
-        if way == "cut" or done.failed:
-            assert (done.failed, files) == (1, {}), (number, done.failures)
+        if way == "cut" or done.n_failed:
+            assert (done.n_failed, files) == (1, {}), (number, done.failed_examples)
         else:
             assert files == {name: data for name, data in FILES.items() if name in files}
-            assert len(files) + done.refused == len(FILES)
+            assert len(files) + done.n_refused == len(FILES)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_whatever_is_damaged_in_an_archive_no_wrong_file_gets_a_name(tmp_path: P
 )
 def test_a_zip_that_lies_or_that_python_cannot_read_fails_alone(tmp_path: Path, what: str, said: str) -> None:
     data = bytearray(zip_of(list(FILES.items()), zipfile.ZIP_STORED))
-    at = data.rindex(b"PK\x01\x02", 0, data.rindex(b"5.jpg"))  # its entry in the directory
+    at = data.rindex(b"PK\x01\x02", 0, data.rindex(b"5.jpg"))  # its object in the directory
     local = struct.unpack_from("<I", data, at + 42)[0]
     if "compression" in what:
         struct.pack_into("<H", data, at + 10, 9)
@@ -210,7 +212,7 @@ def test_a_zip_that_lies_or_that_python_cannot_read_fails_alone(tmp_path: Path, 
     else:
         struct.pack_into("<I", data, at + 24, 100 if "true" in what else 0xFFFFFFF0)
     done = unpacked(tmp_path, a_zip=bytes(data))
-    assert done.failed == 1 and any(word in done.failures[0] for word in said.split("|")), done.failures
+    assert done.n_failed == 1 and any(word in done.failed_examples[0] for word in said.split("|")), done.failed_examples
     assert there(tmp_path) == {}
 
 
@@ -241,21 +243,23 @@ def test_links_and_devices_are_left_out_and_named(tmp_path: Path) -> None:
         info.type, info.linkname = kind, "1.jpg"
         tar.append((info, b""))
     done = unpacked(tmp_path, a_zip=zip_of(inside), b_tar=tar_of(tar))
-    assert (done.failed, done.refused) == (0, 6) and all("link or a device" in text for text in done.refusals)
+    assert (done.n_failed, done.n_refused) == (0, 6) and all(
+        "link or a device" in text for text in done.refused_examples
+    )
     assert there(tmp_path, "a") == there(tmp_path, "b") == {"1.jpg": b"one"}
 
 
 @pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "x\x1b[2J", "tab\t", "caf\udce9"])
 def test_names_that_lead_out_or_are_no_text_are_left_out_and_named(tmp_path: Path, name: str) -> None:
     done = unpacked(tmp_path, a_tar=tar_of([(name, b"bad"), ("good", b"good")]))
-    assert (done.failed, done.refused) == (0, 1) and there(tmp_path) == {"good": b"good"}
-    assert done.refusals[0].isprintable()
+    assert (done.n_failed, done.n_refused) == (0, 1) and there(tmp_path) == {"good": b"good"}
+    assert done.refused_examples[0].isprintable()
     assert {path.name for path in tmp_path.iterdir()} <= {"source", "dest", ".dest.flatout-stage"}
 
 
 def test_an_archive_in_an_archive_stays_one(tmp_path: Path) -> None:
     inner = archive_of("tar.gz")
-    assert unpacked(tmp_path, a_tar=tar_of([("b.tar.gz", inner)])).failed == 0
+    assert unpacked(tmp_path, a_tar=tar_of([("b.tar.gz", inner)])).n_failed == 0
     assert there(tmp_path) == {"b.tar.gz": inner}
 
 
@@ -267,12 +271,12 @@ def test_of_members_of_one_name_the_last_counts_and_that_is_said(
     data = make([("1.jpg", b"first"), ("2.jpg", b"two"), ("./1.jpg", b"last")])
     done = unpacked(tmp_path, **{"a_tar" if make is tar_of else "a_zip": data})
     assert there(tmp_path) == {"1.jpg": b"last", "2.jpg": b"two"}
-    assert done.refused == 1 and "several times" in done.refusals[0]
+    assert done.n_refused == 1 and "several times" in done.refused_examples[0]
 
 
 def test_a_folder_of_the_archive_s_name_is_left_out_only_where_it_holds_all(tmp_path: Path) -> None:
     done = unpacked(tmp_path, a_tar=tar_of([("a/1.jpg", b"inner"), ("1.jpg", b"outer")]))
-    assert done.failed == 0 and there(tmp_path) == {"a/1.jpg": b"inner", "1.jpg": b"outer"}
+    assert done.n_failed == 0 and there(tmp_path) == {"a/1.jpg": b"inner", "1.jpg": b"outer"}
 
 
 def test_members_of_two_archives_and_a_folder_that_meet_are_named_each_time(tmp_path: Path) -> None:
@@ -286,14 +290,18 @@ def test_members_of_two_archives_and_a_folder_that_meet_are_named_each_time(tmp_
     for _ in range(4):
         done = unpacked(tmp_path, **archives)
         # Two of three lose 1.jpg, one of two 2.jpg; what is there is of one of them.
-        assert done.failed == 3, done.failures
-        assert sorted(failure.partition(":")[0] for failure in done.failures) == ["a/1.jpg", "a/1.jpg", "a/2.jpg"]
+        assert done.n_failed == 3, done.failed_examples
+        assert sorted(failure.partition(":")[0] for failure in done.failed_examples) == [
+            "a/1.jpg",
+            "a/1.jpg",
+            "a/2.jpg",
+        ]
         assert there(tmp_path)["1.jpg"] in (b"folder", b"tar", b"zip") and there(tmp_path)["3.jpg"] == b"zip"
     (source / "a.zip").unlink()
     (source / "a/1.jpg").unlink()
     del archives["a_zip"]
     done = unpacked(tmp_path, Options(unpack=True, prune=True), **archives)
-    assert done.failed == 0 and there(tmp_path) == {"1.jpg": b"tar", "2.jpg": b"tar"}
+    assert done.n_failed == 0 and there(tmp_path) == {"1.jpg": b"tar", "2.jpg": b"tar"}
 
 
 def test_a_file_that_is_kept_is_not_replaced_while_it_is_looked_at(
@@ -310,7 +318,7 @@ def test_a_file_that_is_kept_is_not_replaced_while_it_is_looked_at(
 
     monkeypatch.setattr("flatout.stage.transfer.is_complete", slowly)
     done = unpacked(tmp_path, a_tar=tar_of([("1.jpg", b"tar")]))
-    assert done.failed == 1 and done.failures[0].startswith("a/1.jpg: ")
+    assert done.n_failed == 1 and done.failed_examples[0].startswith("a/1.jpg: ")
 
 
 def test_files_that_staging_did_not_make_are_kept_and_named(tmp_path: Path) -> None:
@@ -322,7 +330,7 @@ def test_files_that_staging_did_not_make_are_kept_and_named(tmp_path: Path) -> N
     (tmp_path / "dest/b").symlink_to(tmp_path / "elsewhere")
     members: list[Member] = [("1.jpg", b"one"), ("2.jpg", b"two"), ("3.jpg", b"three"), ("4.jpg", b"four")]
     done = unpacked(tmp_path, a_tar=tar_of(members), b_tar=tar_of([("1.jpg", b"one")]))
-    assert sorted(failure.partition(":")[0] for failure in done.failures) == ["a/1.jpg", "a/3.jpg", "b/1.jpg"]
+    assert sorted(failure.partition(":")[0] for failure in done.failed_examples) == ["a/1.jpg", "a/3.jpg", "b/1.jpg"]
     assert there(tmp_path) == {"1.jpg": b"theirs", "2.jpg": b"two", "4.jpg": b"four"}
     assert not list((tmp_path / "elsewhere").iterdir())
 
@@ -332,10 +340,10 @@ def test_a_new_version_that_is_damaged_leaves_the_old_files_also_when_pruning(tm
     new = bytearray(tar_of([(name, b"new" + data) for name, data in FILES.items()]))
     new[new.index(b"9.jpg\0") + 100] ^= 1
     done = unpacked(tmp_path, Options(unpack=True, prune=True), a_tar=bytes(new))
-    assert (done.failed, done.gone) == (1, 0) and there(tmp_path) == FILES
+    assert (done.n_failed, done.n_gone) == (1, 0) and there(tmp_path) == FILES
     fewer = {name: data for name, data in FILES.items() if name not in ("3.jpg", "7.jpg")}
     done = unpacked(tmp_path, Options(unpack=True, prune=True), a_tar=tar_of(list(fewer.items())))
-    assert (done.failed, done.gone) == (0, 2) and there(tmp_path) == fewer
+    assert (done.n_failed, done.n_gone) == (0, 2) and there(tmp_path) == fewer
 
 
 @pytest.mark.parametrize("kind", ["one large", "many"])
@@ -353,14 +361,14 @@ def test_an_archive_that_would_fill_the_disk_stops_before_the_watched_space(
         written.append(os.write(fd, block))
         os.fsync(fd)
 
-    monkeypatch.setattr("flatout.stage.destination.unfinished.write_all", counted)
-    options = Options(unpack=True, keep_free=free_bytes(tmp_path, 0) - room)
+    monkeypatch.setattr("flatout.stage.archives.unfinished.write_all", counted)
+    options = Options(unpack=True, min_free=free_bytes(tmp_path, 0) - room)
     if kind == "many":
         with pytest.raises(DiskFull, match=r"a\.zip"):
             stage(FolderSource(tmp_path / "source"), tmp_path / "dest", Selection(), options)
     else:
         done = stage(FolderSource(tmp_path / "source"), tmp_path / "dest", Selection(), options)
-        assert done.failed == 1 and "may be written" in done.failures[0]
+        assert done.n_failed == 1 and "may be written" in done.failed_examples[0]
     assert sum(written) < 150 << 20  # of 300 MiB; others use this disk, too
     assert there(tmp_path) == {} and not list((state_folder(tmp_path / "dest") / "unpacking").iterdir())
 
@@ -400,4 +408,4 @@ def test_killed_at_random_moments_no_wrong_file_has_a_name_and_the_next_staging_
     driver.join()
     assert driver.exitcode == 0
     done = stage(FolderSource(source), dest, Selection(), Options(unpack=True))
-    assert (done.failed, done.total_files) == (0, len(expected)) and there(tmp_path, ".") == expected
+    assert (done.n_failed, done.total_files) == (0, len(expected)) and there(tmp_path, ".") == expected

@@ -153,7 +153,7 @@ def test_credentials_in_an_endpoint_are_refused_and_not_repeated(
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(mounting, "_tools", lambda only: [Tool("rclone", str(program), TOOLS[2].arguments)])
-    monkeypatch.setattr(mounting, "_first", lambda origin: None)
+    monkeypatch.setattr(mounting, "_first", lambda opened: None)
     endpoint = "http://someone:hunter2@127.0.0.1:1"
     options = StoreOptions(endpoint if place == "option" else None, profile="work" if place == "profile" else None)
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
@@ -198,7 +198,7 @@ def test_without_fusermount_the_package_to_install_is_named(tmp_path: Path, monk
     program.write_text("#!/bin/sh\necho daemon exited with error code 1\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(mounting, "_tools", lambda only: [Tool("rclone", str(program), TOOLS[2].arguments)])
-    monkeypatch.setattr(mounting, "_first", lambda origin: None)
+    monkeypatch.setattr(mounting, "_first", lambda opened: None)
     monkeypatch.setattr(mount_tools.Tool, "path", lambda tool: tool.program)
     monkeypatch.setattr(mounting.shutil, "which", lambda program: None)
     with pytest.raises(CommandError, match=r"error code 1; fusermount3 was not found: install the package fuse3"):

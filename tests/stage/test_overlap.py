@@ -85,4 +85,4 @@ def test_a_mount_in_one_of_a_part_of_the_other_is_refused(
     monkeypatch.setattr(overlap, "_MOUNTS", top / "mounts")
     with pytest.raises(UsageError, match="mounted in"):
         stage(FolderSource(source), top / "dest", Selection())
-    assert stage(FolderSource(source), top / "apart", Selection()).failed == 0
+    assert stage(FolderSource(source), top / "apart", Selection()).n_failed == 0

@@ -56,7 +56,7 @@ def test_a_planted_link_is_refused(source: Path, victim: Path, tmp_path: Path, n
 
 def test_a_link_in_place_of_the_manifest_is_replaced(source: Path, victim: Path, tmp_path: Path) -> None:
     stage(FolderSource(source), tmp_path / "dest", Selection())
-    manifest = state_folder(tmp_path / "dest") / "manifest.parquet"
+    manifest = state_folder(tmp_path / "dest") / "manifest.csv"
     manifest.unlink()
     manifest.symlink_to(victim / "1-1")
     (manifest.parent / "manifest.tmp").symlink_to(victim / "1-1")
@@ -212,7 +212,7 @@ def test_a_new_folder_does_not_get_the_state_of_one_that_is_gone_though_it_has_i
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("own_folder", "state"):
-        monkeypatch.setattr(f"flatout.stage.{module}.inode", lambda folder: "7")
+        monkeypatch.setattr(f"flatout.stage.destination.{module}.inode", lambda folder: "7")
     stage(FolderSource(source), tmp_path / "old", Selection())
     shutil.rmtree(tmp_path / "old")
     (tmp_path / "new").mkdir()
@@ -229,7 +229,7 @@ def test_a_state_that_was_copied_from_another_destination_is_not_trusted(source:
     wrong.write_bytes(b"x" * there.st_size)
     os.utime(wrong, ns=(there.st_atime_ns, there.st_mtime_ns))
     summary = stage(FolderSource(source), tmp_path / "other", Selection())
-    assert (summary.kept, summary.failed) == (5, 1) and "c0/0.bin: was changed here" in summary.failures[0]
+    assert (summary.kept, summary.n_failed) == (5, 1) and "c0/0.bin: was changed here" in summary.failed_examples[0]
     (source / "c1/1.bin").unlink()
     assert stage(FolderSource(source), tmp_path / "other", Selection(), Options(prune=True)).pruned == 1
 

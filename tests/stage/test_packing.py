@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 def test_splits_become_packed_sets_with_the_same_images_and_classes(root: Path, tmp_path: Path) -> None:
     (root / "train/readme.txt").write_text("no image")
     done = pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train", "val")))
-    assert (done.images, done.classes, done.splits) == (4 * 8, 4, ("train", "val"))
+    assert (done.packed, done.classes, done.splits) == (4 * 8, 4, ("train", "val"))
     for split in ("train", "val"):
         ours, theirs = PackedSource(tmp_path / "packed" / split), ImageFolderSource(root / split)
         assert ours.samples == theirs.samples and ours.classes == theirs.classes
@@ -54,9 +54,9 @@ def test_split_folders_are_packed_as_splits_where_none_are_named(
     (root / "val/labels.csv").write_text("no image")
     said: list[str] = []
     done = pack(FolderSource(root), tmp_path / "packed", Selection(), report=said.append, shard_bytes=shard_bytes)
-    assert (done.images, done.classes, done.splits) == (4 * 8, 4, ("train", "val"))
+    assert (done.packed, done.classes, done.splits) == (4 * 8, 4, ("train", "val"))
     assert said[0].startswith("train, val: taken as splits")
-    assert said[1] == "1 that are no images left out, such as val/labels.csv"
+    assert said[1] == "1 other than images left out, such as val/labels.csv"
     assert {path.name for path in (tmp_path / "packed").iterdir()} == {"train", "val"}
     drawn = pack(FolderSource(root), tmp_path / "two", Selection(classes=2, seed=1), shard_bytes=shard_bytes)
     assert (drawn.classes, drawn.splits) == (2, ("train", "val"))
@@ -69,7 +69,7 @@ def test_folders_beside_splits_are_classes_and_that_is_said(root: Path, tmp_path
     (root / "other/1.jpg").write_bytes(next((root / "val").rglob("*.jpg")).read_bytes())
     said: list[str] = []
     done = pack(FolderSource(root), tmp_path / "packed", Selection(), report=said.append)
-    assert (done.images, done.classes, done.splits) == (4 * 8 + 1, 3, ("",))
+    assert (done.packed, done.classes, done.splits) == (4 * 8 + 1, 3, ("",))
     assert "--splits train,val" in said[0]
 
 
@@ -91,16 +91,16 @@ class Counting(FolderSource):
         super().__init__(root)
         self.broken, self.keys = broken, list[str]()
 
-    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
-        self.keys.append(entry.key)
+    def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+        self.keys.append(obj.key)
         if len(self.keys) > self.broken:
-            raise Failure("gone", f"{entry.key}: gone")
-        return super().read(entry, start, length)
+            raise Failure("gone", f"{obj.key}: gone")
+        return super().read(obj, start, length)
 
 
 def test_what_cannot_be_read_ends_it_before_a_set_appears(root: Path, tmp_path: Path) -> None:
     with pytest.raises(StagingFailed, match=r"jpg: gone: nothing of .*packed/train is there yet; run the same command"):
-        pack(Counting(root, 10), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
+        pack(Counting(root, 10), tmp_path / "packed", Selection(splits=("train",)), Options(concurrency=1))
     assert not list((tmp_path / "packed").rglob("*"))
 
 
@@ -109,13 +109,13 @@ def test_a_packing_that_ended_goes_on_behind_the_last_whole_part(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_bytes: int | None
 ) -> None:
     monkeypatch.setattr(PackedWriter.__init__, "__defaults__", (12_000,))
-    selection, jobs = Selection(splits=("train", "val")), Options(jobs=1)
+    selection, jobs = Selection(splits=("train", "val")), Options(concurrency=1)
     whole = pack(Counting(root), tmp_path / "whole", selection, jobs, shard_bytes=shard_bytes)
     with pytest.raises(StagingFailed):
         pack(Counting(root, 15), tmp_path / "packed", selection, jobs, shard_bytes=shard_bytes)
     again = Counting(root)
     done = pack(again, tmp_path / "packed", selection, jobs, shard_bytes=shard_bytes)
-    assert done.kept + done.images == whole.images == len(again.keys) + done.kept
+    assert done.kept + done.packed == whole.packed == len(again.keys) + done.kept
     assert 5 <= done.kept <= 15
     files = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
     assert len(files) > 6
@@ -124,15 +124,15 @@ def test_a_packing_that_ended_goes_on_behind_the_last_whole_part(
     assert not list(state_folder(tmp_path / "packed").glob("packing-*"))
     nothing = Counting(root)
     kept = pack(nothing, tmp_path / "packed", selection, jobs, shard_bytes=shard_bytes)
-    assert (kept.kept, kept.images, nothing.keys) == (whole.images, 0, [])
+    assert (kept.kept, kept.packed, nothing.keys) == (whole.packed, 0, [])
 
 
 def test_another_choice_begins_anew(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PackedWriter.__init__, "__defaults__", (12_000,))
     with pytest.raises(StagingFailed):
-        pack(Counting(root, 15), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
-    done = pack(Counting(root), tmp_path / "packed", Selection(splits=("train",), seed=7), Options(jobs=1))
-    assert (done.kept, done.images) == (0, 24)
+        pack(Counting(root, 15), tmp_path / "packed", Selection(splits=("train",)), Options(concurrency=1))
+    done = pack(Counting(root), tmp_path / "packed", Selection(splits=("train",), seed=7), Options(concurrency=1))
+    assert (done.kept, done.packed) == (0, 24)
 
 
 def test_killed_in_the_move_the_set_is_moved_whole(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_killed_in_the_move_the_set_is_moved_whole(root: Path, tmp_path: Path, m
                 raise KeyboardInterrupt
         os.rename(source, target)
 
-    monkeypatch.setattr("flatout.stage.packing.pack.os.replace", replace)
+    monkeypatch.setattr("flatout.stage.packing.split_packer.os.replace", replace)
     with pytest.raises(KeyboardInterrupt):
         pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)))
     monkeypatch.undo()
@@ -171,11 +171,11 @@ def test_a_packed_set_is_not_overwritten_and_nothing_selected_is_said(root: Path
 def test_the_command_packs_and_says_how_to_train_on_it(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flatout", "stage", str(root), str(tmp_path / "packed"), "--pack", "--json"]
     done = subprocess.run([*command, "--splits", "train,val"], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["images"] == 32
+    assert json.loads(done.stdout)["packed"] == 32
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode == 0  # without splits it is another set
     once_more = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(once_more.stdout)["images"] == 0 and "packed already" in once_more.stderr
+    assert json.loads(once_more.stdout)["packed"] == 0 and "packed already" in once_more.stderr
     other = subprocess.run([*command, "--seed", "7"], capture_output=True, text=True)
     assert other.returncode == 2 and "another packed set is there" in other.stderr
 
@@ -191,7 +191,7 @@ def test_files_that_a_packing_did_not_make_are_kept(
     (tmp_path / "packed/train").mkdir(parents=True)
     (tmp_path / "packed/train" / name).write_text("theirs")
     (tmp_path / "packed/train/notes.txt").write_text("theirs")
-    with pytest.raises(UsageError, match=rf"{name}: is there already"):
+    with pytest.raises(UsageError, match=rf"{name}: exists already"):
         pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
     (tmp_path / "packed/train" / name).rename(tmp_path / "packed/train/other")
     pack(FolderSource(root), tmp_path / "packed", Selection(splits=("train",)), shard_bytes=shard_bytes)
@@ -204,11 +204,11 @@ def test_damaged_notes_of_a_packing_begin_it_anew(
 ) -> None:
     monkeypatch.setattr(PackedWriter.__init__, "__defaults__", (12_000,))
     with pytest.raises(StagingFailed):
-        pack(Counting(root, 15), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
+        pack(Counting(root, 15), tmp_path / "packed", Selection(splits=("train",)), Options(concurrency=1))
     own = state_folder(tmp_path / "packed")
     (own / "packed.json").write_bytes(damage)
     (own / "packing-0/journal.jsonl").write_bytes(damage)
-    pack(Counting(root), tmp_path / "packed", Selection(splits=("train",)), Options(jobs=1))
+    pack(Counting(root), tmp_path / "packed", Selection(splits=("train",)), Options(concurrency=1))
     ours, theirs = PackedSource(tmp_path / "packed/train"), ImageFolderSource(root / "train")
     assert ours.samples == theirs.samples
     assert all(ours.read(place) == theirs.read(place) for place in range(len(theirs.samples)))
@@ -222,7 +222,13 @@ def kill_many(root: Path, dest: Path, shard_bytes: int | None) -> None:
         child = os.fork()
         if not child:
             try:
-                pack(Slow(root), dest, Selection(splits=("train", "val")), Options(jobs=2), shard_bytes=shard_bytes)
+                pack(
+                    Slow(root),
+                    dest,
+                    Selection(splits=("train", "val")),
+                    Options(concurrency=2),
+                    shard_bytes=shard_bytes,
+                )
             finally:
                 os._exit(0)
         time.sleep(draw.uniform(0, 0.1))
@@ -235,9 +241,9 @@ def kill_many(root: Path, dest: Path, shard_bytes: int | None) -> None:
 class Slow(FolderSource):
     """Takes a moment for each image, so that kills fall between them."""
 
-    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         time.sleep(0.003)
-        return super().read(entry, start, length)
+        return super().read(obj, start, length)
 
 
 @pytest.mark.slow

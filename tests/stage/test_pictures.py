@@ -83,18 +83,18 @@ def source(tmp_path: Path) -> Path:
 def test_a_staging_shrinks_leaves_out_and_asks_for_nothing_twice(source: Path, tmp_path: Path) -> None:
     options = Options(change=PictureChange(short_side=64, drop_corrupt=True))
     done = stage(FolderSource(source), tmp_path / "dest", Selection(), options)
-    assert (done.copied, done.changed, done.dropped, done.failed, done.total_files) == (13, 11, 1, 0, 12)
-    assert "c0/0.jpg" in done.dropped_names[0] and not (tmp_path / "dest/c0/0.jpg").exists()
+    assert (done.copied, done.changed, done.n_dropped, done.n_failed, done.total_files) == (13, 11, 1, 0, 12)
+    assert "c0/0.jpg" in done.dropped_examples[0] and not (tmp_path / "dest/c0/0.jpg").exists()
     assert all(min(opened(path.read_bytes()).size) == 64 for path in (tmp_path / "dest").rglob("*.jpg"))
     assert (tmp_path / "dest/readme.txt").read_text() == "words"
     again = stage(FolderSource(source), tmp_path / "dest", Selection(), options)
-    assert (again.copied, again.kept, again.dropped) == (0, 13, 1)
+    assert (again.copied, again.kept, again.n_dropped) == (0, 13, 1)
     other = stage(FolderSource(source), tmp_path / "dest", Selection(), Options(change=PictureChange(short_side=32)))
-    assert (other.copied, other.kept, other.failed) == (11, 1, 1)  # another change is made anew
-    assert "--drop-corrupt" in other.failures[0]
+    assert (other.copied, other.kept, other.n_failed) == (11, 1, 1)  # another change is made anew
+    assert "--drop-corrupt" in other.failed_examples[0]
 
 
 def test_a_packed_set_holds_the_changed_pictures(source: Path, tmp_path: Path) -> None:
     options = Options(change=PictureChange(short_side=64, drop_corrupt=True))
     done = pack(FolderSource(source), tmp_path / "packed", Selection(), options)
-    assert (done.images, done.changed, done.dropped) == (11, 11, 1)
+    assert (done.packed, done.changed, done.n_dropped) == (11, 11, 1)

@@ -46,9 +46,9 @@ class Denied(FolderSource):
     """A source that lists everything and gives nothing."""
 
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Iterator[memoryview]:  # type: ignore[override]
-        raise Failure("denied", f"{entry.key}: 403")
+        raise Failure("denied", f"{obj.key}: 403")
         yield buffer
 
 
@@ -56,7 +56,7 @@ def test_a_file_whose_new_version_cannot_be_fetched_is_not_pruned(source: Path, 
     before = (dest / "c0/0.bin").read_bytes()
     (source / "c0/0.bin").write_bytes(b"a new version")
     summary = stage(Denied(source), dest, Selection(), PRUNE)
-    assert (summary.failed, summary.gone, summary.pruned) == (1, 0, 0)
+    assert (summary.n_failed, summary.n_gone, summary.pruned) == (1, 0, 0)
     assert (dest / "c0/0.bin").read_bytes() == before
 
 
@@ -69,7 +69,7 @@ def test_an_archive_that_cannot_be_read_keeps_its_files(tmp_path: Path) -> None:
     stage(FolderSource(source), dest, Selection(), Options(unpack=True))
     (source / "a.tar").write_bytes(b"no archive" * 100)
     summary = stage(FolderSource(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True))
-    assert (summary.failed, summary.gone) == (1, 0) and files(dest) == {"a/1.bin"}
+    assert (summary.n_failed, summary.n_gone) == (1, 0) and files(dest) == {"a/1.bin"}
 
 
 def test_files_of_an_archive_are_not_gone_when_it_is_copied_as_it_is(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_files_of_an_archive_are_not_gone_when_it_is_copied_as_it_is(tmp_path: P
     with tarfile.open(source / "a.tar", "w") as tar:
         tar.add(tmp_path / "1.bin", "1.bin")
     stage(FolderSource(source), dest, Selection(), Options(unpack=True))
-    assert stage(FolderSource(source), dest, Selection(), Options(prune=True, prune_most=True)).gone == 0
-    assert stage(FolderSource(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True)).gone == 0
+    assert stage(FolderSource(source), dest, Selection(), Options(prune=True, prune_most=True)).n_gone == 0
+    assert stage(FolderSource(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True)).n_gone == 0
     assert files(dest) == {"a.tar", "a/1.bin"}
 
 
@@ -91,7 +91,7 @@ def test_what_is_gone_goes_with_the_folders_that_staging_made(source: Path, dest
         (source / name).unlink()
     (source / "c1").rmdir()
     summary = stage(FolderSource(source), dest, Selection(), PRUNE)
-    assert (summary.gone, summary.pruned, summary.not_pruned) == (5, 5, "")
+    assert (summary.n_gone, summary.pruned, summary.not_pruned) == (5, 5, "")
     assert sorted(path.name for path in dest.iterdir()) == ["c0", "c2", "mine"]
     assert (dest / "c0/note.txt").exists() and not (dest / "c0/0.bin").exists()
 
@@ -115,7 +115,7 @@ def test_files_that_the_user_changed_or_made_stay(source: Path, dest: Path) -> N
     for name in ("c0/0.bin", "c0/3.bin", "c0/6.bin"):
         (source / name).unlink()
     summary = stage(FolderSource(source), dest, Selection(), PRUNE)
-    assert (summary.gone, summary.pruned, summary.gone_changed) == (3, 1, 2)
+    assert (summary.n_gone, summary.pruned, summary.gone_changed) == (3, 1, 2)
     assert files(dest) >= {"c0/own.bin", "c0/0.bin", "c0/3.bin"} and not (dest / "c0/6.bin").exists()
 
 
@@ -157,8 +157,8 @@ class Partly(FolderSource):
 
     unlisted = ("c0: Permission denied",)  # type: ignore[assignment]
 
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        yield from (entry for entry in super().entries(prefix) if not entry.key.startswith("c0/"))
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        yield from (obj for obj in super().objects(prefix) if not obj.key.startswith("c0/"))
 
 
 def test_a_listing_that_is_not_complete_prunes_nothing_and_says_so(source: Path, dest: Path) -> None:
@@ -170,8 +170,8 @@ def test_a_listing_that_is_not_complete_prunes_nothing_and_says_so(source: Path,
 class Broken(FolderSource):
     """A source whose listing ends with an error."""
 
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        yield next(super().entries(prefix))
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        yield next(super().objects(prefix))
         raise Failure("denied", "listing: 403")
 
 
@@ -186,13 +186,13 @@ def test_a_file_of_the_user_that_was_taken_over_is_neither_pruned_nor_replaced(s
     (dest / "c0").mkdir(parents=True)
     for name in ("c0/0.bin", "c0/3.bin"):
         (dest / name).write_bytes((source / name).read_bytes())
-    assert stage(FolderSource(source), dest, Selection()).failed == 0
+    assert stage(FolderSource(source), dest, Selection()).n_failed == 0
     mine = (dest / "c0/3.bin").read_bytes()
     (source / "c0/0.bin").unlink()
     (source / "c0/3.bin").write_bytes(b"newer")
     summary = stage(FolderSource(source), dest, Selection(), PRUNE)
-    assert (summary.pruned, summary.gone_yours, summary.failed) == (0, 1, 1)
-    assert "staging did not make" in summary.failures[0] and "yours" in summary_lines(summary)
+    assert (summary.pruned, summary.gone_yours, summary.n_failed) == (0, 1, 1)
+    assert "staging did not make" in summary.failed_examples[0] and "yours" in summary_lines(summary)
     assert (dest / "c0/0.bin").exists() and (dest / "c0/3.bin").read_bytes() == mine
     assert stage(FolderSource(source), dest, Selection(), Options(overwrite=True)).copied == 1
     (source / "c0/3.bin").unlink()

@@ -49,12 +49,12 @@ def bucket() -> Iterator[FakeS3]:
         yield made
 
 
-def origin_of(bucket: FakeS3, prefix: str = "set") -> Source:
+def source_of(bucket: FakeS3, prefix: str = "set") -> Source:
     return open_source(f"s3://{BUCKET}/{prefix}", StoreOptions(endpoint=bucket.endpoint))
 
 
 def keys_of(bucket: FakeS3, prefix: str = "set") -> list[str]:
-    return [entry.key for entry in origin_of(bucket, prefix).entries()]
+    return [obj.key for obj in source_of(bucket, prefix).objects()]
 
 
 def command(bucket: FakeS3, destination: Path, *more: str, source: str = f"s3://{BUCKET}/set") -> int:
@@ -65,12 +65,12 @@ def command(bucket: FakeS3, destination: Path, *more: str, source: str = f"s3://
 def test_hostile_keys_are_left_out_and_the_rest_arrives(bucket: FakeS3, tmp_path: Path, page: int) -> None:
     bucket.page = page
     bucket.objects |= dict.fromkeys(HOSTILE, b"evil")
-    done = stage(origin_of(bucket), tmp_path / "a/dest", Selection())
-    assert (done.copied, done.failed, done.refused) == (len(GOOD), 0, len(HOSTILE))
+    done = stage(source_of(bucket), tmp_path / "a/dest", Selection())
+    assert (done.copied, done.n_failed, done.n_refused) == (len(GOOD), 0, len(HOSTILE))
     below = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jpg")}
     assert below == {f"a/dest/{key.removeprefix('set/')}" for key in GOOD}
-    again = stage(origin_of(bucket), tmp_path / "a/dest", Selection())
-    assert (again.copied, again.kept, again.refused) == (0, len(GOOD), len(HOSTILE))
+    again = stage(source_of(bucket), tmp_path / "a/dest", Selection())
+    assert (again.copied, again.kept, again.n_refused) == (0, len(GOOD), len(HOSTILE))
 
 
 def test_no_terminal_escape_of_a_key_or_a_server_is_printed(
@@ -95,10 +95,10 @@ def test_no_terminal_escape_of_a_key_or_a_server_is_printed(
 
 def test_markers_of_folders_are_no_files(bucket: FakeS3, tmp_path: Path) -> None:
     bucket.objects |= {"set/": b"", "set/c0/": b"", "set/empty/": b""}
-    done = stage(origin_of(bucket), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed, done.refused) == (len(GOOD), 0, 0)
-    chosen = stage(origin_of(bucket), tmp_path / "one", Selection(classes=2, seed=1))
-    assert chosen.failed == 0
+    done = stage(source_of(bucket), tmp_path / "dest", Selection())
+    assert (done.copied, done.n_failed, done.n_refused) == (len(GOOD), 0, 0)
+    chosen = stage(source_of(bucket), tmp_path / "one", Selection(classes=2, seed=1))
+    assert chosen.n_failed == 0
 
 
 @pytest.mark.parametrize("failure", [503, 500, 429, 502, 0, "cut", "no listing", "empty"])
@@ -124,8 +124,8 @@ def test_a_page_that_fails_is_asked_for_again_and_nothing_twice(
         return int(failure), {}, b"<Error><Code>SlowDown</Code></Error>"
 
     bucket.answer = answer
-    done = stage(origin_of(bucket), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed) == (len(GOOD), 0)
+    done = stage(source_of(bucket), tmp_path / "dest", Selection())
+    assert (done.copied, done.n_failed) == (len(GOOD), 0)
     assert list(seen.values()) == [3] * 4
 
 
@@ -137,14 +137,14 @@ def test_a_store_that_is_away_for_a_while_in_the_middle_loses_nothing(bucket: Fa
         return None if tries[path] > 20 else ((503, {"Retry-After": "0"}, b"") if tries[path] % 2 else (0, {}, b""))
 
     bucket.answer = answer
-    done = stage(origin_of(bucket), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed) == (len(GOOD), 0) and set(tries.values()) == {21}
+    done = stage(source_of(bucket), tmp_path / "dest", Selection())
+    assert (done.copied, done.n_failed) == (len(GOOD), 0) and set(tries.values()) == {21}
 
 
 def test_folders_are_asked_for_again_too(bucket: FakeS3) -> None:
     answers = iter([(503, {}, b""), (0, {}, b"")])
     bucket.answer = lambda method, path, query: next(answers, None)
-    assert origin_of(bucket).folders() == ["c0", "c1"]
+    assert source_of(bucket).folders() == ["c0", "c1"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--classes", "2"], ["--splits", "c0"], ["--pack"]])
@@ -207,8 +207,8 @@ def test_keys_in_no_order_are_all_listed(bucket: FakeS3) -> None:
 def test_a_key_that_two_pages_give_counts_once(bucket: FakeS3, tmp_path: Path) -> None:
     keys = sorted(GOOD)
     pages(bucket, lambda number: [*keys[2 * number : 2 * number + 4], keys[2 * number]], most=4)
-    done = stage(origin_of(bucket), tmp_path / "dest", Selection())
-    assert (done.copied, done.kept, done.failed, done.total_files) == (len(GOOD), 0, 0, len(GOOD))
+    done = stage(source_of(bucket), tmp_path / "dest", Selection())
+    assert (done.copied, done.kept, done.n_failed, done.total_files) == (len(GOOD), 0, 0, len(GOOD))
 
 
 @pytest.mark.parametrize("size", ["-4", "1e3", "", "\u00b2", "\u0663", str(1 << 63), "9" * 5000, None])
@@ -267,25 +267,25 @@ def test_another_server_never_sees_the_session_token(bucket: FakeS3, tmp_path: P
         away = {"Location": f"{other.endpoint}/{BUCKET}/set/c0/0.jpg"}
         bucket.answer = lambda method, path, query: (status, away, b"")
         with pytest.raises(StagingFailed, match="redirects elsewhere"):
-            stage(origin_of(bucket), tmp_path / "dest", Selection())
+            stage(source_of(bucket), tmp_path / "dest", Selection())
         bucket.answer = lambda method, path, query: None if "list-type" in query else (status, away, b"")
-        done = stage(origin_of(bucket), tmp_path / "dest", Selection())
-        assert (done.copied, done.failed) == (0, len(GOOD))
+        done = stage(source_of(bucket), tmp_path / "dest", Selection())
+        assert (done.copied, done.n_failed) == (0, len(GOOD))
         assert other.asked == []
 
 
 def test_what_follows_a_bucket_is_the_prefix_with_every_character(bucket: FakeS3) -> None:
     bucket.objects |= {"set#1/a": b"1", "q?x/a": b"2", "50%/a": b"3", "a%20b/a": b"4", "a b/a": b"5", "a+b/a": b"6"}
     for prefix in ("set#1", "q?x", "50%", "a%20b", "a b", "a+b"):
-        origin = origin_of(bucket, prefix)
-        (entry,) = origin.entries()
-        assert entry.key == "a" and origin.read(entry) == bucket.objects[f"{prefix}/a"]
+        opened = source_of(bucket, prefix)
+        (obj,) = opened.objects()
+        assert obj.key == "a" and opened.read(obj) == bucket.objects[f"{prefix}/a"]
 
 
 def test_the_address_of_one_object_brings_it(bucket: FakeS3, tmp_path: Path) -> None:
-    done = stage(origin_of(bucket, "set/c1/3.jpg"), tmp_path / "dest", Selection())
+    done = stage(source_of(bucket, "set/c1/3.jpg"), tmp_path / "dest", Selection())
     assert done.copied == 1 and (tmp_path / "dest/3.jpg").read_bytes() == GOOD["set/c1/3.jpg"]
-    assert stage(origin_of(bucket, "set/c1/3.jpg"), tmp_path / "dest", Selection()).kept == 1
+    assert stage(source_of(bucket, "set/c1/3.jpg"), tmp_path / "dest", Selection()).kept == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--pack"]])
@@ -340,20 +340,20 @@ def test_an_endpoint_that_is_none_or_holds_credentials_is_refused_and_not_shown(
 
 
 def test_a_server_that_is_not_there_is_given_up_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flatout.stage.sources.s3.source.FIRST_ANSWER_S", 0.2)
-    origin = open_source(f"s3://{BUCKET}", StoreOptions(endpoint="http://127.0.0.1:9"))
+    monkeypatch.setattr("flatout.stage.sources.retries.NEVER_ANSWERED_S", 0.2)
+    opened = open_source(f"s3://{BUCKET}", StoreOptions(endpoint="http://127.0.0.1:9"))
     with pytest.raises(Failure, match=r"refused \(tried \d+ times\)"):
-        list(origin.entries())
+        list(opened.objects())
 
 
 def test_a_denied_object_does_not_end_the_rest(bucket: FakeS3, tmp_path: Path) -> None:
     bucket.answer = lambda method, path, query: (403, {}, b"") if path.endswith("/3.jpg") else None
-    done = stage(origin_of(bucket), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed) == (len(GOOD) - 1, 1) and "403" in done.failures[0]
+    done = stage(source_of(bucket), tmp_path / "dest", Selection())
+    assert (done.copied, done.n_failed) == (len(GOOD) - 1, 1) and "403" in done.failed_examples[0]
 
 
 def test_no_signature_is_in_summary_or_state(bucket: FakeS3, tmp_path: Path) -> None:
-    done = stage(origin_of(bucket), tmp_path / "dest", Selection())
+    done = stage(source_of(bucket), tmp_path / "dest", Selection())
     assert all(SIGNATURE in query for _, _, query in bucket.asked)
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for secret in ("AKIDTEST", "topsecret", "sessiontoken", SIGNATURE):
@@ -385,7 +385,7 @@ def test_a_listing_without_a_token_goes_on_behind_the_last_key() -> None:
 
 
 def test_an_option_out_of_range_is_an_error(bucket: FakeS3, tmp_path: Path) -> None:
-    for words in (["--jobs", "100000"], ["--jobs", "0"]):
+    for words in (["--concurrency", "100000"], ["--concurrency", "0"]):
         assert command(bucket, tmp_path / "dest", *words) == 2
     with pytest.raises(UsageError, match="empty"):
         open_source("")

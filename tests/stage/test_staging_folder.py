@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import threading
@@ -10,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow.parquet as parquet
 import pytest
 
 from flatout.errors import StagingFailed, UsageError
@@ -46,11 +46,13 @@ def same(source: Path, destination: Path) -> bool:
 def test_everything_arrives_and_the_manifest_says_what(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
     summary = stage(FolderSource(source), destination, Selection())
-    assert (summary.copied, summary.kept, summary.failed, summary.total_files) == (60, 0, 0, 60)
+    assert (summary.copied, summary.kept, summary.n_failed, summary.total_files) == (60, 0, 0, 60)
     assert same(source, destination)
-    table = parquet.read_table(summary.manifest)
-    assert table.num_rows == 60 and sum(table["size"].to_pylist()) == summary.total_bytes
-    assert table.schema.metadata[b"source"] == str(source).encode()
+    with open(summary.manifest, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["path", "size", "version", "checksum", "verified"]
+    assert len(rows) == 60 and sum(int(row["size"]) for row in rows) == summary.total_bytes
+    assert {row["path"] for row in rows} == {str(path.relative_to(source)) for path in source.rglob("*.bin")}
     assert check(destination).changed == ()
     assert list((state_folder(destination) / "partial").iterdir()) == []
 
@@ -69,13 +71,13 @@ def test_what_the_user_wrote_at_the_destination_is_kept_until_told_otherwise(sou
     destination = tmp_path / "dest"
     (destination / "c0").mkdir(parents=True)
     (destination / "c0/0.bin").write_bytes(b"mine, before the first staging")
-    assert stage(FolderSource(source), destination, Selection()).failed == 1
+    assert stage(FolderSource(source), destination, Selection()).n_failed == 1
     (destination / "c1/1.bin").write_bytes(b"edited here")
     (source / "c1/4.bin").write_bytes(b"newer at the source")
     (destination / "c1/4.bin").write_bytes(b"edited here, too")
     summary = stage(FolderSource(source), destination, Selection())
-    assert (summary.copied, summary.failed) == (0, 3)
-    assert any("c1/1.bin: was changed here since it was staged" in text for text in summary.failures)
+    assert (summary.copied, summary.n_failed) == (0, 3)
+    assert any("c1/1.bin: was changed here since it was staged" in text for text in summary.failed_examples)
     assert (destination / "c0/0.bin").read_bytes() == b"mine, before the first staging"
     assert (destination / "c1/1.bin").read_bytes() == b"edited here"
     assert (destination / "c1/4.bin").read_bytes() == b"edited here, too"
@@ -88,7 +90,7 @@ def test_right_files_that_lie_there_already_are_taken_over(source: Path, tmp_pat
     shutil.copytree(source, destination)
     before = (destination / "c0/0.bin").stat()
     summary = stage(FolderSource(source), destination, Selection())
-    assert (summary.failed, summary.total_files) == (0, 60)
+    assert (summary.n_failed, summary.total_files) == (0, 60)
     assert (destination / "c0/0.bin").stat().st_ino == before.st_ino
     os.utime(destination / "c0/0.bin")  # another time, the same bytes: known by the checksum that was noted
     assert stage(FolderSource(source), destination, Selection()).adopted == 1
@@ -109,11 +111,11 @@ def test_what_the_source_has_no_more_is_named_and_pruned_when_asked(source: Path
     stage(FolderSource(source), destination, Selection())
     (source / "c0/0.bin").unlink()
     told = stage(FolderSource(source), destination, Selection())
-    assert (told.gone, told.gone_names, (destination / "c0/0.bin").exists()) == (1, ("c0/0.bin",), True)
+    assert (told.n_gone, told.gone_examples, (destination / "c0/0.bin").exists()) == (1, ("c0/0.bin",), True)
     part = stage(FolderSource(source), destination, Selection(include=("c1/*",)))
-    assert part.gone == 0  # left out by choice is not gone
+    assert part.n_gone == 0  # left out by choice is not gone
     pruned = stage(FolderSource(source), destination, Selection(), Options(prune=True))
-    assert (pruned.gone, (destination / "c0/0.bin").exists(), pruned.total_files) == (1, False, 59)
+    assert (pruned.n_gone, (destination / "c0/0.bin").exists(), pruned.total_files) == (1, False, 59)
 
 
 def test_a_check_finds_a_flipped_bit_and_a_missing_file_and_staging_repairs_them(source: Path, tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_a_check_finds_a_flipped_bit_and_a_missing_file_and_staging_repairs_them
     found = check(destination)
     assert (found.changed, found.missing) == (("c1/4.bin",), ("c2/5.bin",))
     again = stage(FolderSource(source), destination, Selection())
-    assert (again.copied, again.failed) == (1, 1)  # the other bytes may be the user's
+    assert (again.copied, again.n_failed) == (1, 1)  # the other bytes may be the user's
     assert stage(FolderSource(source), destination, Selection(), Options(overwrite=True)).copied == 1
     assert same(source, destination)
 
@@ -163,8 +165,8 @@ def test_a_disk_without_room_is_said_before_anything_is_copied(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(space.DiskFull, match="more are needed"):
-        stage(FolderSource(source), tmp_path / "dest", Selection(), Options(keep_free=1 << 62))
-    assert look_ahead(FolderSource(source), tmp_path / "other", Selection(), keep_free=1 << 62).fits is False
+        stage(FolderSource(source), tmp_path / "dest", Selection(), Options(min_free=1 << 62))
+    assert look_ahead(FolderSource(source), tmp_path / "other", Selection(), min_free=1 << 62).fits is False
     assert not (tmp_path / "other").exists()
 
 
@@ -183,7 +185,7 @@ def test_a_disk_that_becomes_full_ends_the_staging_and_keeps_what_is_whole(
     with monkeypatch.context() as patched:
         patched.setattr(target.os, "write", write)
         with pytest.raises(StagingFailed, match="No space left on device"):
-            stage(FolderSource(source), destination, Selection(), Options(jobs=2))
+            stage(FolderSource(source), destination, Selection(), Options(concurrency=2))
     assert list((state_folder(destination) / "partial").iterdir()) == []
     summary = stage(FolderSource(source), destination, Selection())
     assert summary.kept >= 8 and summary.kept + summary.copied == 60
@@ -192,15 +194,15 @@ def test_a_disk_that_becomes_full_ends_the_staging_and_keeps_what_is_whole(
 class _Odd(FolderSource):
     """A folder whose listing also gives keys that no file may have."""
 
-    def entries(self, prefix: str = "") -> object:  # type: ignore[override]
-        yield from super().entries(prefix)
+    def objects(self, prefix: str = "") -> object:  # type: ignore[override]
+        yield from super().objects(prefix)
         for key in ("../outside", "/etc/outside", "a\nb", "c0/" + 300 * "x"):
             yield ObjectInfo(key, 3, "1")
 
 
 def test_keys_that_cannot_be_files_are_left_out_and_named(source: Path, tmp_path: Path) -> None:
     summary = stage(_Odd(source), tmp_path / "deep/dest", Selection())
-    assert (summary.copied, summary.refused, len(summary.refusals)) == (60, 4, 4)
+    assert (summary.copied, summary.n_refused, len(summary.refused_examples)) == (60, 4, 4)
     assert not (tmp_path / "deep/outside").exists()
 
 
@@ -210,24 +212,24 @@ def test_a_link_at_the_destination_does_not_lead_out_of_it(source: Path, tmp_pat
     outside.mkdir()
     (destination / "c0").symlink_to(outside)
     summary = stage(FolderSource(source), destination, Selection())
-    assert (summary.failed, summary.copied, list(outside.iterdir())) == (20, 40, [])
+    assert (summary.n_failed, summary.copied, list(outside.iterdir())) == (20, 40, [])
 
 
 class _Shrinking(FolderSource):
     """A source whose files change while they are read, and one of which is gone by then."""
 
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Iterator[memoryview]:
-        if entry.key == "c0/0.bin":
-            raise Failure("gone", entry.key)
-        for piece in super().stream(entry, buffer, start, length):
-            yield piece[:-1] if entry.key == "c0/3.bin" else piece
+        if obj.key == "c0/0.bin":
+            raise Failure("gone", obj.key)
+        for piece in super().stream(obj, buffer, start, length):
+            yield piece[:-1] if obj.key == "c0/3.bin" else piece
 
 
 def test_a_file_that_changed_while_it_was_read_never_gets_its_final_name(source: Path, tmp_path: Path) -> None:
     summary = stage(_Shrinking(source), tmp_path / "dest", Selection())
-    assert (summary.copied, summary.failed) == (58, 2)
+    assert (summary.copied, summary.n_failed) == (58, 2)
     assert not (tmp_path / "dest/c0/3.bin").exists()
 
 
@@ -241,11 +243,11 @@ def test_files_larger_than_the_buffer_come_whole_in_every_way(tmp_path: Path) ->
     (tmp_path / "source/a.bin").write_bytes(data)
     Image.frombytes("RGB", (1000, 1000), data[:3_000_000]).save(tmp_path / "source/a.jpg", quality=100)
     assert (tmp_path / "source/a.jpg").stat().st_size > 1 << 20  # of a thread's buffer that a picture passes through
-    origin = FolderSource(tmp_path / "source")
-    entry = next(entry for entry in origin.entries() if entry.key == "a.bin")
-    assert origin.read(entry) == data and origin.read(entry, 5, 8_000_000) == data[5:8_000_005]
+    opened = FolderSource(tmp_path / "source")
+    obj = next(obj for obj in opened.objects() if obj.key == "a.bin")
+    assert opened.read(obj) == data and opened.read(obj, 5, 8_000_000) == data[5:8_000_005]
     options = Options(change=PictureChange(short_side=500))
-    assert stage(origin, tmp_path / "dest", Selection(), options).changed == 1
+    assert stage(opened, tmp_path / "dest", Selection(), options).changed == 1
     assert (tmp_path / "dest/a.bin").read_bytes() == data
     with Image.open(tmp_path / "dest/a.jpg") as there, Image.open(tmp_path / "source/a.jpg") as here:
         small, expected = there.convert("L").resize((8, 8)), here.convert("L").resize((8, 8))
@@ -257,11 +259,11 @@ def test_a_million_keys_are_listed_in_constant_memory(tmp_path: Path) -> None:
     import tracemalloc
 
     class Endless(FolderSource):
-        def entries(self, prefix: str = "") -> object:  # type: ignore[override]
+        def objects(self, prefix: str = "") -> object:  # type: ignore[override]
             for number in range(1_000_000):
                 yield ObjectInfo(f"train/c{number % 1000}/{number}.jpg", 110_000, "1")
 
-        def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+        def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
             return b""
 
     tracemalloc.start()
@@ -294,17 +296,17 @@ def test_a_file_that_is_rewritten_while_it_is_copied_comes_in_one_version(tmp_pa
         rewritten: ClassVar[set[str]] = set()
 
         def stream(
-            self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+            self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
         ) -> Iterator[memoryview]:  # type: ignore[override]
-            for piece in super().stream(entry, buffer, start, length):
+            for piece in super().stream(obj, buffer, start, length):
                 yield piece
-                if entry.key not in self.rewritten:
-                    self.rewritten.add(entry.key)
+                if obj.key not in self.rewritten:
+                    self.rewritten.add(obj.key)
                     time.sleep(0.02)  # a clock tick of the kernel's, by which it stamps files
-                    (self.root / entry.key).write_bytes(b"b" * entry.size)
+                    (self.root / obj.key).write_bytes(b"b" * obj.size)
 
     summary = stage(Rewritten(tmp_path / "source"), tmp_path / "dest", Selection())
-    assert (summary.copied, summary.failed) == (2, 0) and summary.retries >= 2
+    assert (summary.copied, summary.n_failed) == (2, 0) and summary.retries >= 2
     for name in ("small.bin", "large.bin"):
         assert set((tmp_path / "dest" / name).read_bytes()) == {ord("b")}
     assert stage(FolderSource(tmp_path / "source"), tmp_path / "dest", Selection()).kept == 2
@@ -316,14 +318,14 @@ def test_a_file_that_changes_whenever_it_is_copied_fails_and_keeps_no_name(tmp_p
 
     class Growing(FolderSource):
         def stream(
-            self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+            self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
         ) -> Iterator[memoryview]:  # type: ignore[override]
-            with (self.root / entry.key).open("ab") as file:
+            with (self.root / obj.key).open("ab") as file:
                 file.write(b"more")
-            yield from super().stream(entry, buffer, start, length)
+            yield from super().stream(obj, buffer, start, length)
 
     summary = stage(Growing(tmp_path / "source"), tmp_path / "dest", Selection())
-    assert (summary.failed, summary.copied) == (1, 0) and "changed at the source" in summary.failures[0]
+    assert (summary.n_failed, summary.copied) == (1, 0) and "changed at the source" in summary.failed_examples[0]
     assert list((tmp_path / "dest").iterdir()) == []
 
 
@@ -332,22 +334,26 @@ class _Unlistable(FolderSource):
 
     kind: Kind = "gone"
 
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         raise Failure(self.kind, "listing")
         yield
 
 
 @pytest.mark.parametrize(
     ("kind", "error", "advice"),
-    [("gone", UsageError, "spelled"), ("denied", StagingFailed, "credentials"), ("never", StagingFailed, "address")],
+    [
+        ("gone", UsageError, "check the name"),
+        ("denied", StagingFailed, "credentials"),
+        ("never", StagingFailed, "address"),
+    ],
 )
 def test_a_source_that_cannot_be_listed_says_what_to_look_at_and_leaves_nothing(
     source: Path, tmp_path: Path, kind: Kind, error: type[Exception], advice: str
 ) -> None:
-    origin = _Unlistable(source)
-    origin.kind = kind
+    opened = _Unlistable(source)
+    opened.kind = kind
     with pytest.raises(error, match=advice) as failed:
-        stage(origin, tmp_path / "dest", Selection())
+        stage(opened, tmp_path / "dest", Selection())
     assert "same command" not in str(failed.value)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
@@ -368,19 +374,21 @@ def test_the_summary_says_what_replaces_files_of_the_user_and_counts_one_as_one(
     (tmp_path / "dest/a").write_text("mine")
     summary = stage(FolderSource(tmp_path / "source"), tmp_path / "dest", Selection())
     text = summary_lines(summary)
-    assert "staged 1 file, " in text and (summary.failed, summary.in_the_way) == (1, 1)
+    assert "staged 1 file, " in text and (summary.n_failed, summary.in_the_way) == (1, 1)
     assert "1 FAILED" in text and "--overwrite replaces them" in text and "the same command" not in text
 
 
 def test_one_file_larger_than_the_room_fails_and_the_others_come(source: Path, tmp_path: Path) -> None:
     class Huge(FolderSource):
-        def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
             yield ObjectInfo("huge.bin", 10**15, "1")
-            yield from super().entries(prefix)
+            yield from super().objects(prefix)
 
-        def attributes(self, entry: ObjectInfo) -> None:
+        def attributes(self, obj: ObjectInfo) -> None:
             return None
 
     summary = stage(Huge(source), tmp_path / "dest", Selection())
-    assert (summary.copied, summary.failed) == (60, 1) and summary.failures[0].startswith("huge.bin: has 1,000,000")
+    assert (summary.copied, summary.n_failed) == (60, 1) and summary.failed_examples[0].startswith(
+        "huge.bin: has 1,000,000"
+    )
     assert "the same command" in summary_lines(summary)

@@ -64,7 +64,7 @@ def right(destination: Path) -> int:
 
 def test_a_prefix_arrives_whole_and_is_kept_the_next_time(endpoint: str, tmp_path: Path) -> None:
     summary = stage(bucket(endpoint), tmp_path / "dest", Selection())
-    assert (summary.copied, summary.failed, right(tmp_path / "dest")) == (FILES, 0, FILES)
+    assert (summary.copied, summary.n_failed, right(tmp_path / "dest")) == (FILES, 0, FILES)
     again = stage(bucket(endpoint), tmp_path / "dest", Selection())
     assert (again.copied, again.kept) == (0, FILES)
 
@@ -75,17 +75,17 @@ def test_drawn_classes_come_from_both_splits_with_their_list(endpoint: str, tmp_
     names = json.loads((destination / "classes.json").read_text())
     assert len(names) == summary.classes == 4
     assert {path.parent.name for path in destination.rglob("*.jpg")} == set(names)
-    assert summary.gone == 0
+    assert summary.n_gone == 0
 
 
 def test_keys_with_odd_characters_arrive(endpoint: str, tmp_path: Path) -> None:
     import obstore
 
-    origin = bucket(endpoint, "odd")
+    opened = bucket(endpoint, "odd")
     keys = ["ä ö/ß.bin", "a+b c.bin", "100%.bin", "x%20y.bin", "c,d;e=f@g!.bin", "(1)'.bin", "日本.bin"]
     for key in keys:
         obstore.put(bucket_store(endpoint), f"odd/{key}", key.encode())
-    assert stage(origin, tmp_path / "dest", Selection()).copied == len(keys)
+    assert stage(opened, tmp_path / "dest", Selection()).copied == len(keys)
     for key in keys:
         assert (tmp_path / "dest" / key).read_bytes() == key.encode()
 
@@ -93,13 +93,13 @@ def test_keys_with_odd_characters_arrive(endpoint: str, tmp_path: Path) -> None:
 def test_markers_and_keys_that_cannot_be_files_end_nothing(endpoint: str, tmp_path: Path) -> None:
     import urllib3
 
-    origin = bucket(endpoint, "bad")
+    opened = bucket(endpoint, "bad")
     with urllib3.PoolManager() as http:
         for key in ("good.jpg", "new\nline.jpg", "tab\tx", "x\x1b[31m", "folder/"):
-            url = origin._signed("PUT", f"bad/{key}", {})  # type: ignore[attr-defined]
+            url = opened._signed("PUT", f"bad/{key}", {})  # type: ignore[attr-defined]
             assert http.request("PUT", url, body=b"" if key.endswith("/") else b"data").status == 200
-    done = stage(origin, tmp_path / "dest", Selection())
-    assert (done.copied, done.refused, done.failed) == (1, 3, 0) and origin.folders() == ["folder"]
+    done = stage(opened, tmp_path / "dest", Selection())
+    assert (done.copied, done.n_refused, done.n_failed) == (1, 3, 0) and opened.folders() == ["folder"]
     one = stage(bucket(endpoint, "bad/good.jpg"), tmp_path / "one", Selection())
     assert one.copied == 1 and (tmp_path / "one/good.jpg").read_bytes() == b"data"
 
@@ -107,13 +107,13 @@ def test_markers_and_keys_that_cannot_be_files_end_nothing(endpoint: str, tmp_pa
 def test_objects_come_without_the_library_where_the_answer_is_plain(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    origin = bucket(endpoint)
+    opened = bucket(endpoint)
 
     def read(*_: object) -> Iterator[bytes]:
         raise AssertionError("the library was asked")
 
-    monkeypatch.setattr(type(origin), "_read", read)
-    assert stage(origin, tmp_path / "dest", Selection()).copied == FILES == right(tmp_path / "dest")
+    monkeypatch.setattr(type(opened), "_read", read)
+    assert stage(opened, tmp_path / "dest", Selection()).copied == FILES == right(tmp_path / "dest")
     monkeypatch.undo()
     by_library = bucket(endpoint)
     by_library._gets._unusual.add(endpoint.partition("://")[2])  # type: ignore[attr-defined]
@@ -125,19 +125,19 @@ def test_objects_come_without_the_library_where_the_answer_is_plain(
 
 
 def test_a_public_bucket_is_asked_without_a_signature() -> None:
-    origin = open_source("s3://public/set", StoreOptions(endpoint="http://127.0.0.1:9", anonymous=True))
-    assert origin.url("a b.jpg") == "http://127.0.0.1:9/public/set/a%20b.jpg"  # type: ignore[attr-defined]
+    opened = open_source("s3://public/set", StoreOptions(endpoint="http://127.0.0.1:9", anonymous=True))
+    assert opened.url("a b.jpg") == "http://127.0.0.1:9/public/set/a%20b.jpg"  # type: ignore[attr-defined]
 
 
 def test_an_object_that_changed_comes_again(endpoint: str, tmp_path: Path) -> None:
     import obstore
 
-    origin, store = bucket(endpoint, "changing"), bucket_store(endpoint)
+    opened, store = bucket(endpoint, "changing"), bucket_store(endpoint)
     obstore.put(store, "changing/a.bin", b"one")
     obstore.put(store, "changing/b.bin", b"same")
-    stage(origin, tmp_path / "dest", Selection())
+    stage(opened, tmp_path / "dest", Selection())
     obstore.put(store, "changing/a.bin", b"two")
-    summary = stage(origin, tmp_path / "dest", Selection())
+    summary = stage(opened, tmp_path / "dest", Selection())
     assert (summary.copied, summary.kept) == (1, 1)
     assert (tmp_path / "dest/a.bin").read_bytes() == b"two"
 
@@ -157,7 +157,7 @@ def test_busy_cut_and_corrupted_answers_are_tried_again(endpoint: str, tmp_path:
     with proxy(endpoint, faults) as bad:
         summary = stage(bucket(bad), tmp_path / "dest", Selection())
     assert faults.faults > 10
-    assert (summary.failed, right(tmp_path / "dest")) == (0, FILES)
+    assert (summary.n_failed, right(tmp_path / "dest")) == (0, FILES)
     assert summary.retries >= summary.slow_downs > 0
     assert check(tmp_path / "dest").changed == ()
 
@@ -175,7 +175,7 @@ JOBS = 4
 def command(endpoint: str, destination: Path) -> list[str]:
     return [
         sys.executable, "-m", "flatout", "stage", f"s3://{BUCKET}/set", str(destination), "--endpoint", endpoint,
-        "--json", "--quiet", "--jobs", str(JOBS),
+        "--json", "--quiet", "--concurrency", str(JOBS),
     ]  # fmt: skip
 
 
@@ -185,9 +185,9 @@ SMALL = FILES // 4  # files of the set that is staged again and again: set/val
 KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
-import obstore.store, pyarrow.parquet
+import obstore.store
 from flatout.stage.transfer import Options
-from flatout.stage.sources.open import open_origin
+from flatout.stage.sources.open import open_source
 from flatout.stage.sources.base import StoreOptions
 from flatout.stage.selection import Selection
 from flatout.stage.staging import stage
@@ -199,7 +199,8 @@ draw = random.Random(3)
 def begin(where):
     child = os.fork()
     if not child:
-        stage(open_origin(source, StoreOptions(endpoint=endpoint)), Path(where), Selection(), Options(jobs=int(jobs)))
+        options = Options(concurrency=int(jobs))
+        stage(open_source(source, StoreOptions(endpoint=endpoint)), Path(where), Selection(), options)
         os._exit(0)
     return child
 
@@ -247,7 +248,7 @@ def test_killed_at_random_moments_nothing_is_lost_wrong_or_fetched_twice(
         summary = stage(open_source(source, StoreOptions(endpoint=slow)), destination, Selection())
     assert killer.returncode == 0 and partly > 0
     assert right(destination) == summary.total_files == SMALL
-    assert (summary.failed, list((state_folder(destination) / "partial").iterdir())) == (0, [])
+    assert (summary.n_failed, list((state_folder(destination) / "partial").iterdir())) == (0, [])
     assert check(destination).changed == ()
     # Only what was in flight comes twice: what is whole and not noted yet is taken over.
     assert sum(faults.gets.values()) <= lives * SMALL + KILLS * JOBS

@@ -25,16 +25,16 @@ class Slow:
     def __init__(self, seconds: float, files: int = 5_000) -> None:
         self.seconds, self.files, self.reads = seconds, files, 0
 
-    def entries(self, prefix: str = ""):  # type: ignore[no-untyped-def]
+    def objects(self, prefix: str = ""):  # type: ignore[no-untyped-def]
         yield from (ObjectInfo(f"{number}.jpg", 1_000, "1") for number in range(self.files))
 
     def folders(self, prefix: str = "") -> list[str]:
         return []
 
-    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         self.reads += 1
         time.sleep(self.seconds)
-        return bytes(entry.size if length is None else length)
+        return bytes(obj.size if length is None else length)
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +45,10 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rates_follow_the_latency_and_the_concurrency() -> None:
     found = measure(Slow(0.01))
     assert found.cold_s is not None and found.cold_s >= 0.01
-    by_width = {rate.at_once: rate for rate in found.small}
-    assert by_width[1].files_per_s <= 100  # a sleep is never shorter
-    assert by_width[8].files_per_s > 2 * by_width[1].files_per_s
-    assert by_width[1].bytes_per_s == pytest.approx(1_000 * by_width[1].files_per_s)
+    by_concurrency = {rate.concurrency: rate for rate in found.small}
+    assert by_concurrency[1].files_per_s <= 100  # a sleep is never shorter
+    assert by_concurrency[8].files_per_s > 2 * by_concurrency[1].files_per_s
+    assert by_concurrency[1].bytes_per_s == pytest.approx(1_000 * by_concurrency[1].files_per_s)
     assert not found.repeated and found.large == () and found.mean_bytes == 1_000
 
 
@@ -57,7 +57,9 @@ def test_rates_follow_the_latency_and_the_concurrency() -> None:
     [((10, 20, 30, 31), 4), ((10, 13.6, 13.9, 22), 8), ((10, 20, 18, 12), 2), ((10, 9, 8, 7), 1), ((5, 5, 5, 5.5), 1)],
 )
 def test_the_knee_is_the_least_concurrency_near_the_best_rate(measured: tuple[float, ...], knee: int) -> None:
-    rates = [Rate(at_once=n, files_per_s=rate, bytes_per_s=0) for n, rate in zip((1, 2, 4, 8), measured, strict=True)]
+    rates = [
+        Rate(concurrency=n, files_per_s=rate, bytes_per_s=0) for n, rate in zip((1, 2, 4, 8), measured, strict=True)
+    ]
     found = Storage(
         place="p",
         files=1,
@@ -72,7 +74,7 @@ def test_the_knee_is_the_least_concurrency_near_the_best_rate(measured: tuple[fl
         per_byte_s=1e-6,
     )
     assert found.files_per_s(rates[0], 10_000) == pytest.approx(measured[0] * 0.010001 / 0.02)
-    assert found.knee is not None and found.knee.at_once == knee
+    assert found.knee is not None and found.knee.concurrency == knee
 
 
 def test_few_files_are_said_to_be_read_again() -> None:
@@ -84,7 +86,7 @@ def test_a_place_without_files_or_that_fails_is_one_line(tmp_path: Path, monkeyp
         measure(FolderSource(tmp_path))
     slow = Slow(0.0)
 
-    def broken(entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+    def broken(obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         raise Failure("denied", "slow:/1.jpg: no")
 
     monkeypatch.setattr(slow, "read", broken)

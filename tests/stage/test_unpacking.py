@@ -17,7 +17,7 @@ from flatout.stage.outlook import look_ahead
 from flatout.stage.selection import Selection
 from flatout.stage.sources.base import ObjectInfo
 from flatout.stage.sources.folder import FolderSource
-from flatout.stage.sources.ranged_file import RangedFile
+from flatout.stage.sources.object_files import RangedFile
 from flatout.stage.staging import stage
 from flatout.stage.transfer import Options
 
@@ -47,8 +47,8 @@ class Counting(FolderSource):
         super().__init__(root)
         self.bytes = 0
 
-    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
-        data = bytes(super().read(entry, start, length))
+    def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+        data = bytes(super().read(obj, start, length))
         self.bytes += len(data)
         return data
 
@@ -60,17 +60,17 @@ def test_archives_of_every_kind_become_folders(tmp_path: Path) -> None:
     write_tar(source / "n03.tar.xz", "w:xz", prefix="deep/er/")
     write_zip(source / "n04.zip")
     (source / "plain.txt").write_text("not an archive")
-    origin = Counting(source)
-    done = stage(origin, dest, Selection(), UNPACK)
-    assert (done.failed, done.refused, done.copied, done.total_files) == (0, 0, 5, 4 * len(FILES) + 1)
+    opened = Counting(source)
+    done = stage(opened, dest, Selection(), UNPACK)
+    assert (done.n_failed, done.n_refused, done.copied, done.total_files) == (0, 0, 5, 4 * len(FILES) + 1)
     for folder in ("train/n01", "train/n02", "n03/deep/er", "n04/inner"):
         assert {path.name: path.read_bytes() for path in (dest / folder).iterdir()} == FILES
     assert not list(dest.rglob("*.tar*")) and not list(dest.rglob("*.zip"))
     assert not list((state_folder(dest) / "partial").iterdir())
-    read, size = origin.bytes, sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    read, size = opened.bytes, sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
     assert read <= 1.1 * size  # once, but for a zip's table
-    again = stage(origin, dest, Selection(), UNPACK)
-    assert (again.copied, again.kept, again.gone) == (0, 5, 0) and origin.bytes == read
+    again = stage(opened, dest, Selection(), UNPACK)
+    assert (again.copied, again.kept, again.n_gone) == (0, 5, 0) and opened.bytes == read
     assert check(dest).files == done.total_files and not check(dest).changed
 
 
@@ -80,14 +80,14 @@ def test_what_was_touched_or_changed_is_unpacked_again_and_only_that_is_written(
     stage(FolderSource(source), dest, Selection(), UNPACK)
     kept = (dest / "a/1.jpg").stat().st_mtime_ns
     (dest / "a/0.jpg").write_bytes(b"touched")
-    assert stage(FolderSource(source), dest, Selection(), UNPACK).failed == 1
+    assert stage(FolderSource(source), dest, Selection(), UNPACK).n_failed == 1
     assert (dest / "a/0.jpg").read_bytes() == b"touched"
     stage(FolderSource(source), dest, Selection(), replace(UNPACK, overwrite=True))
     assert (dest / "a/0.jpg").read_bytes() == FILES["0.jpg"] and (dest / "a/1.jpg").stat().st_mtime_ns == kept
     (source / "other.txt").write_text("still there")
     (source / "a.tar").unlink()
     gone = stage(FolderSource(source), dest, Selection(), Options(unpack=True, prune=True, prune_most=True))
-    assert gone.gone == len(FILES) and not (dest / "a").exists()
+    assert gone.n_gone == len(FILES) and not (dest / "a").exists()
 
 
 def test_members_that_lead_out_and_links_are_left_out(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_members_that_lead_out_and_links_are_left_out(tmp_path: Path) -> None:
         tar.addfile(link)
     done = stage(FolderSource(source), dest, Selection(), UNPACK)
     assert [str(path.relative_to(dest)) for path in dest.rglob("*") if path.is_file()] == ["bad/good.txt"]
-    assert done.refused == 5 and not (tmp_path / "out.txt").exists() and not (tmp_path / "b.txt").exists()
+    assert done.n_refused == 5 and not (tmp_path / "out.txt").exists() and not (tmp_path / "b.txt").exists()
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
@@ -113,7 +113,7 @@ def test_a_damaged_archive_is_named_and_the_rest_staged(tmp_path: Path, name: st
     (source / name).write_bytes(b"this is no archive at all" * 100)
     (source / "fine.txt").write_text("fine")
     done = stage(FolderSource(source), tmp_path / "dest", Selection(), UNPACK)
-    assert done.failed == 1 and name in done.failures[0] and (tmp_path / "dest/fine.txt").exists()
+    assert done.n_failed == 1 and name in done.failed_examples[0] and (tmp_path / "dest/fine.txt").exists()
 
 
 def test_an_archive_that_is_cut_off_fails_and_no_half_file_stays(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_archive_that_is_cut_off_fails_and_no_half_file_stays(tmp_path: Path)
     whole = (source / "a.tar").read_bytes()
     (source / "a.tar").write_bytes(whole[:20_700])
     done = stage(FolderSource(source), tmp_path / "dest", Selection(), UNPACK)
-    assert done.failed == 1
+    assert done.n_failed == 1
     for path in (tmp_path / "dest").rglob("*.jpg"):
         assert path.read_bytes() == FILES[path.name]
     (source / "a.tar").write_bytes(whole)
@@ -132,9 +132,9 @@ def test_an_archive_that_is_cut_off_fails_and_no_half_file_stays(tmp_path: Path)
 def test_a_ranged_file_reads_and_seeks_as_a_file_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = os.urandom(10_000)
     (tmp_path / "x.bin").write_bytes(data)
-    origin = FolderSource(tmp_path)
-    (entry,) = origin.entries()
-    with RangedFile(origin, entry, block_bytes=777) as file:
+    opened = FolderSource(tmp_path)
+    (obj,) = opened.objects()
+    with RangedFile(opened, obj, block_bytes=777) as file:
         assert file.read() == data and file.read(1) == b""
         for at, length in ((9_990, 100), (0, 5), (776, 2), (5_000, 1_600)):
             file.seek(at)

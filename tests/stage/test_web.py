@@ -52,7 +52,7 @@ def test_a_list_on_the_server_arrives_and_is_kept(root: Path, server: str, tmp_p
     lines = [f"c{n % 2}/{n}%20a.bin" for n in range(19)] + [f"{server}/set/c1/19%20a.bin?signature=secret  # last"]
     (root / "set/files.txt").write_text("# a comment\n" + "\n".join(lines))
     done = stage(open_source(f"{server}/set/files.txt?key=secret"), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed) == (20, 0) and "secret" not in str(done)
+    assert (done.copied, done.n_failed) == (20, 0) and "secret" not in str(done)
     assert done.source == f"{server}/set/files.txt"
     for number in range(20):
         key = f"c{number % 2}/{number} a.bin"
@@ -78,7 +78,7 @@ def test_an_archive_is_unpacked_from_a_server_without_ranges(root: Path, server:
     with tarfile.open(root / "set.tar", "w") as tar:
         tar.add(root / "set", "set")
     done = stage(open_source(f"{server}/set.tar"), tmp_path / "dest", Selection(), Options(unpack=True))
-    assert done.failed == 0 and done.total_files == 20
+    assert done.n_failed == 0 and done.total_files == 20
     assert sum(line.startswith("GET") for line in ASKED) == 2
     assert (tmp_path / "dest/set/c0/0 a.bin").read_bytes() == (root / "set/c0/0 a.bin").read_bytes()
 
@@ -86,7 +86,7 @@ def test_an_archive_is_unpacked_from_a_server_without_ranges(root: Path, server:
 def test_a_large_file_of_a_server_without_ranges_is_read_once(root: Path, server: str, tmp_path: Path) -> None:
     (root / "large.bin").write_bytes(os.urandom(40_000_000))
     done = stage(open_source(f"{server}/large.bin"), tmp_path / "dest", Selection())
-    assert done.failed == 0
+    assert done.n_failed == 0
     assert (tmp_path / "dest/large.bin").read_bytes() == (root / "large.bin").read_bytes()
     # One is asked for a byte, to see whether there are ranges, and hung up on.
     assert sum(line.startswith("GET") for line in ASKED) == 2
@@ -95,7 +95,11 @@ def test_a_large_file_of_a_server_without_ranges_is_read_once(root: Path, server
 def test_what_is_missing_is_named_and_the_rest_staged(root: Path, server: str, tmp_path: Path) -> None:
     (root / "files.txt").write_text("set/c0/0%20a.bin\nset/gone.bin\n")
     done = stage(open_source(f"{server}/files.txt"), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed) == (1, 1) and "gone.bin" in done.failures[0] and "404" in done.failures[0]
+    assert (
+        (done.copied, done.n_failed) == (1, 1)
+        and "gone.bin" in done.failed_examples[0]
+        and "404" in done.failed_examples[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ def test_an_etag_of_32_digits_that_is_no_md5_fails_nothing(root: Path, tmp_path:
             finally:
                 made.shutdown()
                 thread.join()
-        assert (done.failed, done.retries, done.verified) == (0, 0, {"size only": 1})
+        assert (done.n_failed, done.retries, done.verified) == (0, 0, {"size only": 1})
 
 
 def test_a_bucket_encrypted_with_a_key_service_arrives(
@@ -189,9 +193,9 @@ def test_a_bucket_encrypted_with_a_key_service_arrives(
         thread.start()
         try:
             endpoint = f"http://127.0.0.1:{made.server_address[1]}"
-            origin = open_source("s3://bucket/set", StoreOptions(endpoint=endpoint))
-            done = stage(origin, tmp_path / "dest", Selection())
+            opened = open_source("s3://bucket/set", StoreOptions(endpoint=endpoint))
+            done = stage(opened, tmp_path / "dest", Selection())
         finally:
             made.shutdown()
             thread.join()
-    assert (done.copied, done.failed, done.retries, done.verified) == (20, 0, 0, {"size only": 20})
+    assert (done.copied, done.n_failed, done.retries, done.verified) == (20, 0, 0, {"size only": 20})

@@ -12,7 +12,7 @@ import pytest
 
 from flatout import cli
 from flatout.stage.selection import Selection
-from flatout.stage.sources import retries, web
+from flatout.stage.sources import retries
 from flatout.stage.sources.base import Source
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.http_requests import HttpRequests, _redirected
@@ -82,7 +82,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "GIVE_UP_S", 0.5)
     monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(retries, "LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr(web, "FIRST_ANSWER_S", 0.1)
+    monkeypatch.setattr(retries, "NEVER_ANSWERED_S", 0.1)
 
 
 def listed(tmp_path: Path, *addresses: str) -> Source:
@@ -94,7 +94,7 @@ def staged(tmp_path: Path, *addresses: str) -> tuple[int, int]:
     done = stage(listed(tmp_path, *addresses), tmp_path / "dest", Selection())
     files = [path for path in (tmp_path / "dest").rglob("*") if path.is_file()]
     assert all(path.read_bytes() == BODY for path in files) and len(files) == done.copied
-    return done.copied, done.failed
+    return done.copied, done.n_failed
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 501])
@@ -117,7 +117,7 @@ def test_an_empty_file_of_a_server_that_refuses_head_is_empty(tmp_path: Path) ->
 
     with served(answer) as url:
         done = stage(listed(tmp_path, f"{url}/a"), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed, done.copied_bytes) == (1, 0, 0)
+    assert (done.copied, done.n_failed, done.copied_bytes) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("kind", [503, 500, 429, 0])
@@ -149,7 +149,7 @@ def test_one_bad_address_never_ends_the_others(tmp_path: Path, reply: Reply) -> 
 
 def test_a_host_that_is_not_there_fails_with_its_reason(tmp_path: Path) -> None:
     done = stage(listed(tmp_path, "http://127.0.0.1:1/dead.bin?sig=s3cr3t"), tmp_path / "dest", Selection())
-    assert done.failed == 1 and "refused" in done.failures[0] and "s3cr3t" not in done.failures[0]
+    assert done.n_failed == 1 and "refused" in done.failed_examples[0] and "s3cr3t" not in done.failed_examples[0]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -164,7 +164,7 @@ def test_redirects_are_followed_to_other_servers(tmp_path: Path, status: int) ->
 def test_redirects_for_ever_are_given_up(tmp_path: Path) -> None:
     with served(lambda request: (302, {"Location": f"{request.path}x"}, b"")) as url:
         done = stage(listed(tmp_path, f"{url}/a"), tmp_path / "dest", Selection())
-    assert done.failed == 1 and "redirects" in done.failures[0]
+    assert done.n_failed == 1 and "redirects" in done.failed_examples[0]
 
 
 def test_a_redirect_never_leaves_https_nor_takes_credentials() -> None:
@@ -208,7 +208,7 @@ def test_a_list_is_asked_for_again_and_by_its_redirect(tmp_path: Path) -> None:
 
     with served(answer) as url:
         done = stage(open_source(f"{url}/list.txt"), tmp_path / "dest", Selection())
-    assert (done.copied, done.failed) == (2, 0)
+    assert (done.copied, done.n_failed) == (2, 0)
 
 
 def test_keys_of_hostile_addresses_stay_below_the_destination(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_keys_of_hostile_addresses_stay_below_the_destination(tmp_path: Path) ->
         lines = ["%2e%2e/up", "a%0ab", "x/%2E%2E/%2E%2E/up", "%00", "good", "a//b", "%1b[31m"]
         (tmp_path / "list.txt").write_text("\n".join(f"{url}/{line}" for line in lines))
         done = stage(open_source(str(tmp_path / "list.txt")), tmp_path / "in/dest", Selection())
-    assert (done.copied, done.refused) == (1, len(lines) - 1)
+    assert (done.copied, done.n_refused) == (1, len(lines) - 1)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file() and "flatout" not in str(path)] == [
         "list.txt", "good"
     ]  # fmt: skip

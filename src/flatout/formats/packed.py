@@ -1,8 +1,8 @@
-"""The packed layout: encoded images one after another in a few large files, and an index of where each lies.
+"""The packed layout: encoded images one after another in a few large files, and an index of their positions.
 
 A folder of ``part-00000.bin`` …, ``index.npz`` (arrays ``part`` int32, ``offset`` and ``size`` int64, ``label`` int32,
 one entry an image, sorted by key), ``keys.txt`` (one key a line) and ``packed.json`` (format, version, classes), which
-is written last: without it nothing is there.
+is written last: without it there is no set.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from flatout.errors import UsageError
+from flatout.formats.image_names import UnpackableName
 
 NAME = "packed.json"
 FORMAT, VERSION = "flatout-packed", 1
@@ -23,19 +24,19 @@ PART_BYTES = 1 << 30
 
 
 class Place(NamedTuple):
-    """Where an image lies."""
+    """Position of an image."""
 
     part: int
     offset: int
     size: int
-    label: int  # place in the classes, -1: none
+    label: int  # index into the classes, -1: none
 
 
 class PackedWriter:
-    """Writes the layout; an exception leaves no ``packed.json``, so nothing that could be read as whole."""
+    """Writes the layout; an exception leaves no ``packed.json``, so no reader takes the set for whole."""
 
     def __init__(self, folder: Path, classes: tuple[str, ...], part_bytes: int = PART_BYTES) -> None:
-        """Write into ``folder``, which must not hold a packed set yet.
+        """Write into ``folder``, which must not hold a packed set.
 
         Raises:
             UsageError: it does.
@@ -47,15 +48,15 @@ class PackedWriter:
         self._label = {name: place for place, name in enumerate(classes)}
         self._places: dict[str, Place] = {}
         self._file: BinaryIO | None = None
-        self._open = -1  # number of the part that the file is
-        self.part = -1  # number of the part that the last image lies in: those before are whole
+        self._open = -1  # number of the open part
+        self.part = -1  # number of the last image's part: those before are whole
         self._offset = 0
 
     def add(self, key: str, label: str | None, data: bytes) -> None:
         """Append an image; ``label`` is a class name, None for none.
 
         Raises:
-            UsageError: a key with a line break, or one that is there already.
+            UnpackableName: a key with a line break, or one that was added before.
         """
         self.count(key, label, len(data))
         if self._open != self.part:
@@ -66,9 +67,9 @@ class PackedWriter:
         self._file.write(data)
 
     def count(self, key: str, label: str | None, size: int) -> None:
-        """Count an image without writing it: it lies in a part that is whole already; raises as ``add`` does."""
+        """Count an image without writing it: it is in a part that is whole already; raises as ``add`` does."""
         if "\n" in key or key in self._places:
-            raise UsageError(f"{key!r}: {'appears twice' if key in self._places else 'a line break in a name'}")
+            raise UnpackableName(f"{key!r}: {'appears twice' if key in self._places else 'a line break in a name'}")
         if self.part < 0 or self._offset + size > self._part_bytes:
             self.part, self._offset = self.part + 1, 0
         self._places[key] = Place(self.part, self._offset, size, -1 if label is None else self._label[label])
@@ -94,13 +95,11 @@ class PackedWriter:
         os.replace(temporary, self._folder / NAME)
 
     def __enter__(self) -> PackedWriter:
-        """Itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write the index, unless something went wrong."""
         if error is None:
             self._finish()
         elif self._file is not None:
@@ -108,7 +107,7 @@ class PackedWriter:
 
 
 class PackedIndex(NamedTuple):
-    """A packed set's index."""
+    """The index of a packed set."""
 
     classes: tuple[str, ...]
     keys: list[str]
@@ -119,7 +118,7 @@ def read_index(folder: Path) -> PackedIndex:
     """Read the index.
 
     Raises:
-        UsageError: none there, damaged, or of another version.
+        UsageError: there is none, or it is damaged or of another version.
     """
     try:
         about = json.loads((folder / NAME).read_text("utf-8"))

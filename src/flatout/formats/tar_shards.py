@@ -1,8 +1,8 @@
-"""Tar shards in the layout of webdataset: for each sample a picture and its class, under one number.
+"""Tar shards in webdataset's layout: each sample is an image and its class, under one number.
 
-``shard-000000.tar`` … hold ``000000000.jpg`` and ``000000000.cls`` (place in the classes, as text; none: no such
-file). ``keys.txt`` has the samples' keys, in order; ``classes.json`` the classes; ``index.json``, which is written
-last, the shards with their numbers of samples, as webdataset's indexed reader takes them.
+``shard-000000.tar`` … hold ``000000000.jpg`` and ``000000000.cls`` (index into the classes, as text; without a class
+there is no such file). ``keys.txt`` has the samples' keys in order, ``classes.json`` the classes, and ``index.json``,
+which is written last, the shards with their numbers of samples, as webdataset's indexed reader takes them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from types import TracebackType
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.formats.class_list import CLASSES_FILE, class_list_text
+from flatout.formats.image_names import UnpackableName
 
 NAME = "index.json"
 SHARD_BYTES = 1 << 30
@@ -26,10 +28,10 @@ def _shard(number: int) -> str:
 
 
 class TarWriter:
-    """Writes the layout; samples come in the order in which they are to lie there."""
+    """Writes the layout; samples are stored in the order in which they are added."""
 
     def __init__(self, folder: Path, classes: tuple[str, ...], shard_bytes: int = SHARD_BYTES) -> None:
-        """Write into ``folder``, which must not hold shards yet.
+        """Write into ``folder``, which must not hold shards.
 
         Raises:
             UsageError: it does.
@@ -42,15 +44,15 @@ class TarWriter:
         self._keys: list[str] = []
         self._samples: list[int] = []  # of each shard
         self._tar: tarfile.TarFile | None = None
-        self._open = -1  # number of the shard that the file is
-        self.part = -1  # number of the shard that the last picture lies in: those before are whole
+        self._open = -1  # number of the open shard
+        self.part = -1  # number of the last image's shard: those before are whole
         self._offset = 0
 
     def add(self, key: str, label: str | None, data: bytes) -> None:
-        """Append a picture; ``label`` is a class name, None for none.
+        """Append an image; ``label`` is a class name, None for none.
 
         Raises:
-            UsageError: a key with a line break.
+            UnpackableName: a key with a line break.
         """
         self.count(key, label, len(data))
         if self._open != self.part:
@@ -64,9 +66,9 @@ class TarWriter:
             self._write(f"{number}.cls", str(self._label[label]).encode())
 
     def count(self, key: str, label: str | None, size: int) -> None:
-        """Count a picture without writing it: it lies in a shard that is whole already; raises as ``add`` does."""
+        """Count an image without writing it: it is in a shard that is whole already; raises as ``add`` does."""
         if "\n" in key:
-            raise UsageError(f"{key!r}: a line break in a name")
+            raise UnpackableName(f"{key!r}: a line break in a name")
         if self.part < 0 or (self._offset and self._offset + size > self._shard_bytes):
             self.part, self._offset = self.part + 1, 0
             self._samples.append(0)
@@ -92,7 +94,7 @@ class TarWriter:
     def _finish(self) -> None:
         self._end_shard()
         write_atomically(self._folder / "keys.txt", "".join(f"{key}\n" for key in self._keys))
-        write_atomically(self._folder / "classes.json", json.dumps(list(self._classes)))
+        write_atomically(self._folder / CLASSES_FILE, class_list_text(self._classes))
         shards = [
             {"url": _shard(number), "nsamples": samples, "filesize": (self._folder / _shard(number)).stat().st_size}
             for number, samples in enumerate(self._samples)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.formats.class_list import CLASSES_FILE, class_list_text, draw_classes
 from flatout.formats.packed import NAME as PACKED
 from flatout.loader.interfaces import Source
 from flatout.loader.sources.folders import ImageFolderSource
@@ -19,19 +19,6 @@ from flatout.loader.sources.table import TableSource
 from flatout.recipes.interfaces import ImageData
 from flatout.recipes.schema import Recipe
 from flatout.stage.sources.open import STORE_SCHEMES
-
-CLASSES_FILE = "classes.json"
-
-
-def draw_classes(names: Sequence[str], count: int, seed: int) -> tuple[str, ...]:
-    """``count`` of the names, sorted: ``random.Random(seed).sample(sorted(names), count)``.
-
-    Raises:
-        UsageError: there are fewer.
-    """
-    if count > len(names):
-        raise UsageError(f"data.classes: {count} are wanted and the training data has {len(names)}")
-    return tuple(sorted(random.Random(seed).sample(sorted(names), count)))
 
 
 def open_data(recipe: Recipe) -> ImageData:
@@ -58,7 +45,7 @@ def open_data(recipe: Recipe) -> ImageData:
     drawn: set[str] | None = None
     if wanted.classes is not None:
         present = {train.classes[sample.label] for sample in train.samples}
-        subset = draw_classes(sorted(present), wanted.classes, wanted.subset_seed)
+        subset = tuple(draw_classes(sorted(present), wanted.classes, wanted.subset_seed, "data.classes"))
         if wanted.keep_indices:
             drawn = set(subset)
         else:
@@ -177,7 +164,7 @@ def _kind_of(folder: Path) -> str:
 def save_classes(folder: Path, classes: Sequence[str]) -> Path:
     """Write the class names in the order of their indices."""
     path = folder / CLASSES_FILE
-    write_atomically(path, json.dumps(list(classes), indent=0) + "\n")
+    write_atomically(path, class_list_text(classes))
     return path
 
 

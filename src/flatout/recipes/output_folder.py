@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from flatout.errors import UsageError
+from flatout.formats.class_list import CLASSES_FILE
 from flatout.recipes.checkpoints import kept_checkpoints
-from flatout.recipes.datasets import CLASSES_FILE
 from flatout.recipes.folds import SPLIT_FILE
 from flatout.recipes.reading import FILE_NAME
 

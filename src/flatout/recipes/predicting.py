@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.formats.class_list import CLASSES_FILE
 from flatout.loader.batch_builder import Bad
 from flatout.loader.image_loader import ImageLoader
 from flatout.loader.interfaces import Source
 from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
 from flatout.recipes.data_config import resolve_images
-from flatout.recipes.datasets import CLASSES_FILE, below, load_classes, open_test
+from flatout.recipes.datasets import below, load_classes, open_test
 from flatout.recipes.models import build_model, without_weights
 from flatout.recipes.objective import make_finish
 from flatout.recipes.reading import FILE_NAME, read_recipe

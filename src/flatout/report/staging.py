@@ -1,4 +1,4 @@
-"""What a staging would do, or did, as lines for a terminal."""
+"""Stagings as lines for a terminal: predictions, checks, summaries."""
 
 from __future__ import annotations
 
@@ -10,63 +10,72 @@ from flatout.units import duration, size
 
 if TYPE_CHECKING:
     from flatout.stage.cluster.spread import ClusterSummary
+    from flatout.stage.destination.checking import Check
+    from flatout.stage.outlook import Outlook
     from flatout.stage.packing.pack import PackSummary
     from flatout.stage.progress import Summary
 
-NAMED = 5
+NAMED = 5  # folders that could not be listed
+MAX_KEYS = 20  # of a check, for each kind
 WIDTH = 80  # columns
 
 
 def _wrapped(text: str) -> list[str]:
-    """A sentence, indented as it is, in lines of at most WIDTH columns; those that go on are indented further."""
+    """A sentence in lines of at most WIDTH columns, with its own indent; continuation lines are indented further."""
     indent = " " * (len(text) - len(text.lstrip()))
     first, *more = wrap(text, WIDTH - len(indent) - 2) if len(text) > WIDTH else [text.lstrip()]
     return [f"{indent}{first}", *(f"{indent}  {line}" for line in more)]
 
 
-def outlook_lines(address: str, outlook: dict[str, object]) -> str:
-    """What a staging would do."""
-
-    def number(name: str) -> float:
-        value = outlook[name]
-        assert isinstance(value, (int, float))
-        return value
-
-    seconds = outlook["predicted_s"]
-    lines = [
-        one_line(address),
-        f"  {_count(int(number('files')))}, {size(number('bytes'))}"
-        + (f", {number('classes')} classes" if outlook["classes"] is not None else ""),
-    ]
-    missing = number("missing_files")
-    if missing != number("files"):
-        lines.append(f"  {missing:,} of them are missing there or have changed, {size(number('missing_bytes'))}")
-    lines += [
-        f"  free at the destination: {size(number('free_bytes'))}: {'it fits' if outlook['fits'] else 'too little'}",
-    ]
-    if outlook["refused"]:
+def outlook_lines(address: str, outlook: Outlook) -> str:
+    """The prediction of ``--dry-run``."""
+    classes = f", {outlook.classes} classes" if outlook.classes is not None else ""
+    lines = [one_line(address), f"  {_count(outlook.files)}, {size(outlook.bytes)}{classes}"]
+    if outlook.missing_files != outlook.files:
+        lines.append(f"  {outlook.missing_files:,} of them are missing or have changed, {size(outlook.missing_bytes)}")
+    lines.append(
+        f"  free at the destination: {size(outlook.free_bytes)}: {'it fits' if outlook.fits else 'too little'}"
+    )
+    if outlook.n_refused:
         lines += _wrapped(
-            f"  {number('refused'):,} would be left out: keys that cannot be file names, links that lead nowhere"
+            f"  {outlook.n_refused:,} would be left out: keys that cannot be file names, links that lead nowhere"
         )
-    unlisted = outlook["unlisted"]
-    assert isinstance(unlisted, tuple)
-    lines += [line for why in unlisted[:NAMED] for line in _wrapped(f"  not listed: {one_line(why)}")]
-    if isinstance(seconds, float) and missing:
+    lines += [line for why in outlook.unlisted[:NAMED] for line in _wrapped(f"  not listed: {one_line(why)}")]
+    if outlook.predicted_s is not None and outlook.missing_files:
         lines += _wrapped(
-            f"  about {duration(seconds)} to read them: a prediction from reading {number('tried_files'):,} of the "
-            f"files, {number('tried_at_once')} at once; writing many small files may take longer"
+            f"  about {duration(outlook.predicted_s)} to read them: a prediction from reading "
+            f"{outlook.tried_files:,} of the files, {outlook.tried_concurrency} at once; writing many small files may "
+            "take longer"
         )
     return "\n".join([*lines, "Nothing was copied."])
 
 
+def check_lines(found: Check) -> str:
+    """The result of ``--check``."""
+    lines = [
+        f"{found.files:,} files checked in {duration(found.duration_s)}: "
+        f"{len(found.missing):,} missing, {len(found.changed):,} changed"
+    ]
+    for what, keys in (("missing", found.missing), ("changed", found.changed)):
+        lines += [f"  {what}: {one_line(key)}" for key in keys[:MAX_KEYS]]
+    if found.verified:
+        lines.append(f"  compared with the store when they were staged: {verified_text(found.verified)}")
+    if found.missing:
+        lines.append("Stage again to restore what is missing.")
+    if found.changed:
+        lines.append("Stage again with --overwrite to restore what has changed; without it, changed files stay.")
+    return "\n".join(lines)
+
+
 def summary_lines(summary: Summary) -> str:
-    """How a staging ended."""
+    """The result of a staging."""
     lines = [
         *_wrapped(
-            f"staged {_count(summary.copied)}, {size(summary.copied_bytes)}, in {duration(summary.seconds)}: "
-            f"{summary.files_per_s:,.0f} files/s, {size(summary.bytes_per_s)}/s, up to {summary.most_at_once} at once"
+            f"staged {_count(summary.copied)}, {size(summary.copied_bytes)}, in {duration(summary.duration_s)}: "
+            f"{summary.files_per_s:,.0f} files/s, {size(summary.bytes_per_s)}/s, up to {summary.peak_concurrency} at "
+            "once"
         ),
-        f"  there now: {_count(summary.total_files)}, {size(summary.total_bytes)} in {summary.destination}",
+        f"  total: {_count(summary.total_files)}, {size(summary.total_bytes)} in {summary.destination}",
     ]
     if summary.kept:
         adopted = f", {summary.adopted:,} of them not staged by flatout" if summary.adopted else ""
@@ -74,23 +83,24 @@ def summary_lines(summary: Summary) -> str:
     if summary.verified:
         lines += _wrapped(f"  compared with the source: {verified_text(summary.verified)}")
     if summary.changed:
-        lines.append(f"  {summary.changed:,} pictures were changed on the way")
-    if summary.dropped:
+        lines.append(f"  {summary.changed:,} pictures were scaled or re-encoded")
+    if summary.n_dropped:
         lines += _wrapped(
-            f"  {summary.dropped:,} pictures cannot be decoded and were left out: {one_line(summary.dropped_names[0])}"
+            f"  {summary.n_dropped:,} pictures cannot be decoded and were left out: "
+            f"{one_line(summary.dropped_examples[0])}"
         )
     if summary.retries:
-        lines.append(f"  {summary.retries:,} tries again, {summary.slow_downs:,} of them asked for by the store")
-    if summary.refused:
-        lines += _wrapped(f"  {summary.refused:,} left out, such as {one_line(summary.refusals[0])}")
-    if summary.gone:
+        lines.append(f"  {summary.retries:,} retries, {summary.slow_downs:,} of them requests to slow down")
+    if summary.n_refused:
+        lines += _wrapped(f"  {summary.n_refused:,} left out, such as {one_line(summary.refused_examples[0])}")
+    if summary.n_gone:
         lines += _wrapped(_gone_line(summary))
     if summary.not_pruned:
         lines += _wrapped(f"  nothing was pruned: {one_line(summary.not_pruned)}")
     if summary.classes is not None:
         lines.append(f"  the {summary.classes} classes: {summary.destination}/classes.json")
-    if summary.failed:
-        lines.append(_failed_line(summary.failed, summary.in_the_way))
+    if summary.n_failed:
+        lines.append(_failed_line(summary.n_failed, summary.in_the_way))
     again = f"Check it later: flatout stage {summary.source} {summary.destination} --check"
     return "\n".join([*lines, one_line(again)])
 
@@ -111,7 +121,7 @@ def _failed_line(failed: int, in_the_way: int) -> str:
 
 def _gone_line(summary: Summary) -> str:
     if summary.pruned:
-        what = "removed" if summary.pruned == summary.gone else f"{summary.pruned:,} removed"
+        what = "removed" if summary.pruned == summary.n_gone else f"{summary.pruned:,} removed"
     elif summary.gone_changed or summary.gone_yours:
         what = "none removed"
     else:
@@ -120,28 +130,29 @@ def _gone_line(summary: Summary) -> str:
         what += f", {summary.gone_changed:,} kept: changed here"
     if summary.gone_yours:
         what += f", {summary.gone_yours:,} kept: yours, not written by staging"
-    return f"  {summary.gone:,} no longer in the source ({what}), such as {one_line(summary.gone_names[0])}"
+    return f"  {summary.n_gone:,} no longer in the source ({what}), such as {one_line(summary.gone_examples[0])}"
 
 
 def verified_text(verified: dict[str, int]) -> str:
-    """How many files were compared with what."""
+    """Numbers of files by what they were compared with."""
     return ", ".join(f"{count:,} by {what}" for what, count in verified.items())
 
 
 def packed_lines(packed: PackSummary) -> str:
-    """How a packing ended."""
+    """The result of packing."""
     parts = f", splits {', '.join(packed.splits)}" if packed.splits != ("",) else ""
     lines = _wrapped(
-        f"packed {packed.images:,} images of {packed.classes} classes, {size(packed.bytes)}, in "
-        f"{duration(packed.seconds)}: {packed.images_per_s:,.0f} images/s{parts}"
+        f"packed {packed.packed:,} images of {packed.classes} classes, {size(packed.packed_bytes)}, in "
+        f"{duration(packed.duration_s)}: {packed.images_per_s:,.0f} images/s{parts}"
     )
     if packed.kept:
-        lines.append(f"  {packed.kept:,} more lay in whole parts of an earlier packing")
+        lines.append(f"  {packed.kept:,} more are in parts that an earlier packing wrote")
     if packed.changed:
-        lines.append(f"  {packed.changed:,} were changed on the way")
-    if packed.dropped:
+        lines.append(f"  {packed.changed:,} were scaled or re-encoded")
+    if packed.n_dropped:
         lines += _wrapped(
-            f"  {packed.dropped:,} cannot be decoded and were left out, such as {one_line(packed.dropped_names[0])}"
+            f"  {packed.n_dropped:,} cannot be decoded and were left out, such as "
+            f"{one_line(packed.dropped_examples[0])}"
         )
     if packed.shards:
         lines += _wrapped("Read the shards with webdataset; index.json names them, and its indexed reader takes it.")
@@ -151,23 +162,23 @@ def packed_lines(packed: PackSummary) -> str:
 
 
 def cluster_lines(summary: ClusterSummary) -> str:
-    """How a staging on a cluster ended."""
-    what = "its share of" if summary.each == "shard" else "all of"
+    """The result of staging on a cluster."""
+    what = "its share of" if summary.replicate == "shard" else "all of"
     lines = [
-        f"staged {summary.listed:,} files, {size(summary.listed_bytes)}, in {duration(summary.seconds)}: each of "
+        f"staged {summary.listed:,} files, {size(summary.listed_bytes)}, in {duration(summary.duration_s)}: each of "
         f"{len(summary.hosts)} hosts has {what} them"
     ]
     lines += [
         f"  {host['host']}: {host['total_files']:,} files, {size(host['total_bytes'])}; "
         f"{host['copied']:,} from the source, {host['taken']:,} from other hosts"
-        + (f"; {host['changed']:,} changed on the way" if host["changed"] else "")
-        + (f"; {host['dropped']:,} cannot be decoded and were left out" if host["dropped"] else "")
+        + (f"; {host['changed']:,} scaled or re-encoded" if host["changed"] else "")
+        + (f"; {host['n_dropped']:,} cannot be decoded and were left out" if host["n_dropped"] else "")
         for host in summary.hosts
     ]
     if summary.lost:
-        lines.append(f"  lost on the way: {', '.join(summary.lost)}; others brought {summary.moved:,} files for it")
-    if summary.refused:
-        lines.append(f"  {summary.refused:,} left out: keys that cannot be file names, links that lead nowhere")
-    if summary.failed:
-        lines.append(f"  {summary.failed:,} FAILED; the same command tries them again")
+        lines.append(f"  lost: {', '.join(summary.lost)}; other hosts staged {summary.moved:,} files instead")
+    if summary.n_refused:
+        lines.append(f"  {summary.n_refused:,} left out: keys that cannot be file names, links that lead nowhere")
+    if summary.n_failed:
+        lines.append(f"  {summary.n_failed:,} FAILED; the same command tries them again")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The progress of a staging on standard error: one line that moves on a terminal, a line now and then elsewhere."""
+"""Progress of a staging on standard error: one live line on a terminal, a line every 10 s elsewhere."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flatout.terminal_text import one_line
 from flatout.units import duration, size
 
 LINE_EVERY_S = 10.0
-LEAST_SHARE = 0.01  # of what is to be copied, before the time that is left can be said
+LEAST_SHARE = 0.01  # of the bytes to copy, before the time left is estimated
 
 
 class Show:
-    """Shows a staging that goes on."""
+    """Displays the progress of a staging."""
 
     def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
-        """Begin; ``quiet`` shows nothing."""
+        """Display nothing yet; with ``quiet`` never anything."""
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._moving = not quiet and self._stream.isatty()
@@ -30,22 +30,22 @@ class Show:
         self._shown = time.monotonic()
 
     def __enter__(self) -> Show:
-        """Nothing is shown yet."""
+        """Itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End the moving line; after Ctrl-C say in one line what that means."""
+        """End the live line; after Ctrl-C print what was kept."""
         self.close()
         if kind is KeyboardInterrupt:
             print("stopped: what is complete is kept; the same command goes on", file=self._stream)
 
     def line(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a line that stays."""
         if not self._quiet:
             print(one_line(text), file=self._stream)
 
     def progress(self, progress: Progress) -> None:
-        """Show how far it is."""
+        """Update the live line, or print one every ``LINE_EVERY_S``."""
         if self._quiet:
             return
         if self._moving:
@@ -58,7 +58,7 @@ class Show:
             self.line(state_line(progress))
 
     def close(self) -> None:
-        """End the moving line."""
+        """End the live line."""
         if self._live is not None:
             self._live.stop()
 
@@ -66,14 +66,14 @@ class Show:
 def state_line(progress: Progress) -> str:
     """One line of at most 80 columns: done of listed, rates, time left once the listing is complete."""
     done = progress.copied + progress.kept
-    seconds = max(progress.seconds, 1e-9)
+    seconds = max(progress.duration_s, 1e-9)
     more = "" if progress.listing_done else "+"
     text = (
         f"{done:,} of {progress.listed:,}{more} files  {progress.copied / seconds:,.0f} files/s  "
-        f"{size(progress.copied_bytes / seconds)}/s  {progress.width} at once"
+        f"{size(progress.copied_bytes / seconds)}/s  {progress.concurrency} at once"
     )
-    if progress.failures:
-        text += f"  {progress.failures:,} failed"
+    if progress.n_failed:
+        text += f"  {progress.n_failed:,} failed"
     left = progress.listed_bytes - progress.copied_bytes - progress.kept_bytes
     if progress.listing_done and progress.copied_bytes >= LEAST_SHARE * (left + progress.copied_bytes) > 0:
         text += f"  {duration(left * seconds / progress.copied_bytes)} left"

@@ -1,52 +1,54 @@
-"""How fast a place gives files, as lines of at most 80 columns."""
+"""The speed of storage as lines for a terminal."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flatout.report.layout import shorten_middle
-from flatout.storage.rates import Storage
 from flatout.terminal_text import one_line
 from flatout.units import duration, size
+
+if TYPE_CHECKING:
+    from flatout.storage.rates import Storage
 
 BAR = 24  # columns
 
 
-def lines(found: Storage, place: str, kind: str | None, sample: int | None) -> list[str]:
-    """For a terminal.
+def storage_lines(found: Storage, name: str, image_bytes: int | None) -> list[str]:
+    """The measurement, and the images/s it can feed.
 
     Args:
         found: what was measured.
-        place: as the user named it.
-        kind: of the file system that it lies on; None: a store.
-        sample: bytes of an image; None: the mean of the files.
+        name: of the storage, as the user wrote it.
+        image_bytes: size of an image; None: the mean size of the small files.
     """
-    name = shorten_middle(one_line(place), 60, "…")
-    text = [
-        f"{name} ({kind})" if kind else name,
+    lines = [
+        shorten_middle(one_line(found.place if "://" in name else name), 70, "…"),
         f"  {found.files:,} files listed; the small ones have {size(found.mean_bytes)} in the mean",
         "",
         f"  first 4 KiB of a file   cold {duration(found.cold_s or 0)}, again {duration(found.warm_s or 0)} (medians)",
         "",
         "  at once     files/s        /s",
     ]
-    best = max(entry.files_per_s for entry in found.small)
+    best = max(rate.files_per_s for rate in found.small)
     knee = found.knee
-    for entry in found.small:
-        bar = "█" * max(round(BAR * entry.files_per_s / best), 1)
-        mark = "  <- more gives little" if entry is knee else ""
-        text.append(f"  {entry.at_once:>7}  {entry.files_per_s:10,.0f}  {size(entry.bytes_per_s):>9}  {bar}{mark}")
+    for rate in found.small:
+        bar = "█" * max(round(BAR * rate.files_per_s / best), 1)
+        mark = "  <- more gives little" if rate is knee else ""
+        lines.append(f"  {rate.concurrency:>7}  {rate.files_per_s:10,.0f}  {size(rate.bytes_per_s):>9}  {bar}{mark}")
     if found.large:
-        text += ["", "  one large file, in pieces of 8 MiB"]
-        text += [f"  {entry.at_once:>7}  {'':10}  {size(entry.bytes_per_s):>9}" for entry in found.large]
+        lines += ["", "  one large file, in pieces of 8 MiB"]
+        lines += [f"  {rate.concurrency:>7}  {'':10}  {size(rate.bytes_per_s):>9}" for rate in found.large]
     assert knee is not None, "small files were read"
-    image = found.mean_bytes if sample is None else sample
-    text += ["", f"What that feeds, computed, at {size(image)} an image:"]
-    for entry in (found.small[0], knee):
-        text.append(f"  {found.files_per_s(entry, image):9,.0f} images/s with {entry.at_once} reading at once")
-    packed = max((entry.bytes_per_s for entry in found.large), default=0.0)
+    image = found.mean_bytes if image_bytes is None else image_bytes
+    lines += ["", f"What that feeds, computed, at {size(image)} an image:"]
+    for rate in (found.small[0], knee):
+        lines.append(f"  {found.files_per_s(rate, image):9,.0f} images/s with {rate.concurrency} reading at once")
+    packed = max((rate.bytes_per_s for rate in found.large), default=0.0)
     if packed:
-        text.append(f"  {packed / image:9,.0f} images/s packed into large files")
+        lines.append(f"  {packed / image:9,.0f} images/s packed into large files")
     if not found.dropped:
-        text.append("The files could not be taken out of a page cache: cold may mean warm.")
+        lines.append("The files could not be taken out of a page cache: cold may mean warm.")
     if found.repeated:
-        text.append("There are few files: some were read again, and may have been cached on the way.")
-    return text
+        lines.append("There are few files: some were read again, and may have been cached on the way.")
+    return lines

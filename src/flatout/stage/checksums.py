@@ -1,4 +1,4 @@
-"""Checksums of files as they are noted: of a whole file, or made from those of its parts in any order."""
+"""Checksums of files: of a whole file, or combined from those of its parts."""
 
 from __future__ import annotations
 

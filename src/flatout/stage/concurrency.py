@@ -1,4 +1,4 @@
-"""How many objects to copy at once: climb while the rate grows, stay at the knee, back off when asked to."""
+"""The concurrency of transfers: doubles while the rate grows, settles at the knee, backs off when the store asks."""
 
 from __future__ import annotations
 
@@ -6,35 +6,40 @@ import threading
 import time
 from collections.abc import Callable
 
-START = 64  # 1.1 to 1.25 times the rate of 32 at 20 ms; at 0 ms 16 to 64 were not told apart (measurements/stage.md)
+START = 64  # 1.1 to 1.25 times the rate of 32 at 20 ms; 16 to 64 were indistinguishable at 0 ms (measurements/stage.md)
 LOWEST = 1
-GROWTH = 1.05  # a doubling that gives less than this is not worth its sockets
+GROWTH = 1.05  # a doubling that gains less is not worth its sockets
 INTERVAL_S = 0.5
-FIRST_INTERVAL_S = 0.25  # connections are made in it: it is not judged
-LEAST_DONE = 4  # completions for each one in flight that an interval must hold to be judged
+FIRST_INTERVAL_S = 0.25  # not judged: connections are opened in it
+LEAST_DONE = 4  # completions per transfer in flight that an interval needs to be judged
 HOLD_AFTER_BUSY_S = 5.0
-STEADY = 60  # intervals after which one step up is tried again
+STEADY = 60  # intervals between attempts to step up again
 
 
 class ConcurrencyLimit:
-    """How many are worked on at once, by the measured rate.
+    """How many transfers may run at once, from the measured rate.
 
-    Doubles while an interval's rate is at least ``GROWTH`` times that of the last width, then goes back to the
-    width before and stays there; a store that says "slow down" halves it and keeps it for a while. Every 60
-    intervals a step up is tried again, since networks change.
+    Doubles while an interval's rate is at least ``GROWTH`` times the best so far, then returns to the previous limit
+    and stays there. When the store says "slow down" the limit is halved and held for a while. Networks change, so every
+    60 intervals one step up is tried again.
+
+    Attributes:
+        maximum: the limit never exceeds it.
+        current: the limit now.
+        peak: the highest limit so far.
     """
 
-    def __init__(self, most: int, fixed: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start.
+    def __init__(self, maximum: int, fixed: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start at ``START``, or at ``maximum`` where that is lower or fixed.
 
         Args:
-            most: never more than so many at once.
-            fixed: keep ``most`` all the time.
+            maximum: the limit never exceeds it.
+            fixed: keep ``maximum`` all the time.
             clock: seconds, for tests.
         """
-        self.most = most
-        self.now = most if fixed else min(START, most)
-        self.highest = self.now
+        self.maximum = maximum
+        self.current = maximum if fixed else min(START, maximum)
+        self.peak = self.current
         self._fixed = fixed
         self._clock = clock
         self._done_before = 0
@@ -46,22 +51,22 @@ class ConcurrencyLimit:
         self._steady = 0
         self._changing = threading.Lock()
 
-    def busy(self) -> None:
-        """The store asked to go slower."""
+    def slow_down(self) -> None:
+        """Halve the limit: the store asked for it."""
         with self._changing:
             now = self._clock()
             if now < self._held_until or self._fixed:
                 return
-            self.now = max(LOWEST, self.now // 2)
+            self.current = max(LOWEST, self.current // 2)
             self._climbing = False
             self._held_until = now + HOLD_AFTER_BUSY_S
-            self._began = 0.0  # what was done until now says nothing of this width
+            self._began = 0.0  # what was done until now says nothing about this limit
 
-    def judge(self, done: int) -> None:
-        """Look at the rate, some times a second.
+    def update(self, done: int) -> None:
+        """Re-evaluate the limit; call a few times per second.
 
         Args:
-            done: objects that were completed since the beginning.
+            done: objects completed since the beginning.
         """
         if self._fixed:
             return
@@ -75,23 +80,23 @@ class ConcurrencyLimit:
                 if took >= FIRST_INTERVAL_S and count:
                     self._first, self._began, self._done_before = False, now, done
                 return
-            if took < INTERVAL_S or count < LEAST_DONE * self.now:
+            if took < INTERVAL_S or count < LEAST_DONE * self.current:
                 return
             self._step(count / took)
-            self.highest = max(self.highest, self.now)
+            self.peak = max(self.peak, self.current)
             self._began, self._done_before = now, done
 
     def _step(self, rate: float) -> None:
         if self._climbing:
-            if rate >= GROWTH * self._best_rate and self.now < self.most:
+            if rate >= GROWTH * self._best_rate and self.current < self.maximum:
                 self._best_rate = rate
-                self.now = min(2 * self.now, self.most)
+                self.current = min(2 * self.current, self.maximum)
             else:
                 if rate < GROWTH * self._best_rate:
-                    self.now = max(LOWEST, self.now // 2)
+                    self.current = max(LOWEST, self.current // 2)
                 self._climbing, self._steady = False, 0
         else:
             self._steady += 1
             if self._steady >= STEADY:
                 self._best_rate, self._climbing = rate, True
-                self.now = min(2 * self.now, self.most)
+                self.current = min(2 * self.current, self.maximum)

@@ -1,4 +1,4 @@
-"""Before anything is copied: how much it is, whether it fits, and how long it would take."""
+"""Predicts a staging: size, free space, time. Copies nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flatout.stage.archives.unpacking import is_archive, is_noted_unpacked, unpacked
 from flatout.stage.copying import version_of
-from flatout.stage.destination.manifest import noted
+from flatout.stage.destination.recorded import recorded
 from flatout.stage.destination.safe_paths import refusal
 from flatout.stage.destination.space import free_bytes
 from flatout.stage.destination.state import is_complete
@@ -22,37 +22,37 @@ from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
 
 TRY_FILES = 64
-TRY_AT_ONCE = 32  # each of them makes a connection first
+TRY_CONCURRENCY = 32  # each of them makes a connection first
 TRY_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """What a staging would do."""
+    """The prediction of a staging."""
 
     files: int
     bytes: int
     missing_files: int  # of those: not at the destination yet, or not as they are now
     missing_bytes: int
-    refused: int  # keys that cannot be files, links that lead nowhere, and the like
+    n_refused: int  # keys that cannot be files, links that lead nowhere, and the like
     unlisted: tuple[str, ...]  # folders that could not be read, with the reason
     free_bytes: int
     fits: bool
     classes: int | None
     tried_files: int  # read for the prediction
-    tried_at_once: int
+    tried_concurrency: int
     predicted_s: float | None  # of reading what is missing, at the rate of those; None where none could be read
 
     def as_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Plain values for ``--json``."""
         return asdict(self)
 
 
 def look_ahead(
-    origin: Source,
+    source: Source,
     destination: Path,
     selection: Selection,
-    keep_free: int | None = None,
+    min_free: int | None = None,
     change: PictureChange | None = None,
     watch: Callable[[int, int], None] = lambda files, size: None,
     listing_s: float = math.inf,
@@ -64,12 +64,12 @@ def look_ahead(
     bound it, by bytes where they do, whichever is longer.
 
     Args:
-        origin: where it is.
+        source: where it is.
         destination: need not exist.
         selection: what of it.
-        keep_free: bytes of the disk to leave to others.
+        min_free: bytes of the disk to leave free; None: a default.
         change: what would be done to pictures on the way.
-        watch: called now and then with the files and bytes listed so far.
+        watch: called regularly with the files and bytes listed so far.
         listing_s: seconds that listing may take.
         unpack: archives would become folders: those that were unpacked are there.
 
@@ -80,25 +80,25 @@ def look_ahead(
     files = total = refused = missing = missing_bytes = 0
     tries: list[ObjectInfo] = []
     tried = 0
-    classes = chosen_classes(origin, selection)
-    with noted(destination, origin.address) as (known, about):
-        for entry in selected(origin, selection, classes):
-            if refusal(entry.key) is not None:
+    classes = chosen_classes(source, selection)
+    with recorded(destination, source.address) as (known, about):
+        for obj in selected(source, selection, classes):
+            if refusal(obj.key) is not None:
                 refused += 1
                 continue
             files += 1
-            total += entry.size
-            if unpack and is_archive(entry.key):
-                there = is_noted_unpacked(entry, about(unpacked(entry.key)))
+            total += obj.size
+            if unpack and is_archive(obj.key):
+                there = is_noted_unpacked(obj, about(unpacked(obj.key)))
             else:
-                done = known(entry.key)
-                there = done is not None and is_complete(done, version_of(entry, change), destination / entry.key)
+                done = known(obj.key)
+                there = done is not None and is_complete(done, version_of(obj, change), destination / obj.key)
             if not there:
                 missing += 1
-                missing_bytes += entry.size
-                if len(tries) < TRY_FILES and tried + entry.size <= TRY_BYTES:
-                    tries.append(entry)
-                    tried += entry.size
+                missing_bytes += obj.size
+                if len(tries) < TRY_FILES and tried + obj.size <= TRY_BYTES:
+                    tries.append(obj)
+                    tried += obj.size
             if files % 100 == 0:
                 watch(files, total)
                 if time.monotonic() - began > listing_s:
@@ -106,33 +106,33 @@ def look_ahead(
     place = Path(os.path.realpath(destination))
     while not place.exists():
         place = place.parent
-    free = free_bytes(place, keep_free)
+    free = free_bytes(place, min_free)
     return Outlook(
         files=files,
         bytes=total,
         missing_files=missing,
         missing_bytes=missing_bytes,
-        refused=refused + origin.skipped.count,
-        unlisted=tuple(origin.unlisted),
+        n_refused=refused + source.skipped.count,
+        unlisted=tuple(source.unlisted),
         free_bytes=free,
         fits=missing_bytes <= free,
         classes=None if classes is None else len(classes),
         tried_files=len(tries),
-        tried_at_once=min(len(tries), TRY_AT_ONCE),
-        predicted_s=_predict(origin, tries, missing, missing_bytes),
+        tried_concurrency=min(len(tries), TRY_CONCURRENCY),
+        predicted_s=_predict(source, tries, missing, missing_bytes),
     )
 
 
-def _predict(origin: Source, tries: list[ObjectInfo], files: int, total: int) -> float | None:
+def _predict(source: Source, tries: list[ObjectInfo], files: int, total: int) -> float | None:
     if not tries:
         return 0.0 if not files else None
-    with ThreadPoolExecutor(TRY_AT_ONCE) as pool:
+    with ThreadPoolExecutor(TRY_CONCURRENCY) as pool:
         try:
-            list(pool.map(origin.read, tries[:TRY_AT_ONCE]))  # connections are made once, not for every file
+            list(pool.map(source.read, tries[:TRY_CONCURRENCY]))  # connections are made once, not for every file
             began = time.monotonic()
-            list(pool.map(origin.read, tries))
+            list(pool.map(source.read, tries))
             took = time.monotonic() - began
         except Failure:
             return None
-    read = sum(entry.size for entry in tries)
+    read = sum(obj.size for obj in tries)
     return took * max(files / len(tries), total / max(read, 1))

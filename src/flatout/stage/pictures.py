@@ -1,4 +1,4 @@
-"""Pictures made smaller or encoded again on their way, and those that cannot be decoded left out."""
+"""Scales or re-encodes pictures during the transfer, and leaves out those that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _JPEG = (".jpg", ".jpeg")
 
 
 class Corrupt(Exception):
-    """A picture cannot be decoded; says which, and why."""
+    """A picture cannot be decoded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PictureChange:
-    """What is done to each picture. Other files pass as they are.
+    """How pictures are changed. Other files are copied unchanged.
 
     JPEGs are scaled with antialiasing (Lanczos), keep their colours, their ICC profile and their EXIF (with the
     orientation), and are never enlarged or cropped. What is encoded again loses a little: the class of this change is

@@ -1,11 +1,10 @@
-"""Which objects to stage: splits, classes, patterns, a sample."""
+"""Selects the objects to stage: by splits, classes, patterns, and samples."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.formats.class_list import class_list_text, draw_classes
 from flatout.stage.destination.state import State
 from flatout.stage.sources.base import ObjectInfo, Source
 
@@ -47,18 +47,7 @@ def _draw(seed: int, key: str) -> float:
     return int.from_bytes(digest, "big") / 2.0**64
 
 
-def draw_classes(names: list[str], count: int, seed: int) -> list[str]:
-    """``count`` of the class names, sorted: ``random.Random(seed).sample(sorted(names), count)``.
-
-    Raises:
-        UsageError: there are not so many.
-    """
-    if count > len(names):
-        raise UsageError(f"--classes {count}: the source has {len(names)}")
-    return sorted(random.Random(seed).sample(sorted(names), count))
-
-
-def chosen_classes(origin: Source, selection: Selection) -> list[str] | None:
+def chosen_classes(source: Source, selection: Selection) -> list[str] | None:
     """The classes to stage; None when all are wanted and none has to be known.
 
     Every split gets the same classes: they are drawn from the names in the first.
@@ -67,12 +56,12 @@ def chosen_classes(origin: Source, selection: Selection) -> list[str] | None:
         UsageError: a split or a class that is not there.
     """
     for split in selection.splits:
-        there = origin.folders()
+        there = source.folders()
         if split not in there:
             raise UsageError(f"--splits {split}: no such folder in the source: it has {', '.join(there[:8]) or 'none'}")
     if selection.classes is None and not selection.class_names:
         return None
-    names = origin.folders(selection.splits[0] if selection.splits else "")
+    names = source.folders(selection.splits[0] if selection.splits else "")
     if selection.class_names:
         missing = sorted(set(selection.class_names) - set(names))
         if missing:
@@ -80,20 +69,20 @@ def chosen_classes(origin: Source, selection: Selection) -> list[str] | None:
             raise UsageError(f"classes that the source does not have: {', '.join(missing[:5])}{more}")
         return sorted(selection.class_names)
     assert selection.classes is not None
-    return draw_classes(names, selection.classes, selection.seed)
+    return draw_classes(names, selection.classes, selection.seed, "--classes")
 
 
-def with_splits(origin: Source, selection: Selection, report: Callable[[str], None]) -> Selection:
+def with_splits(source: Source, selection: Selection, report: Callable[[str], None]) -> Selection:
     """The selection with the splits that the source has, where none were chosen and its folders are splits alone.
 
     Args:
-        origin: where the set is.
+        source: where the set is.
         selection: what of it.
-        report: told what the folders were taken for.
+        report: called with a line that says what the folders were taken for.
     """
     if selection.splits:
         return selection
-    names = origin.folders()
+    names = source.folders()
     found = tuple(name for name in SPLITS if name in names)
     if not found:
         return selection
@@ -107,12 +96,12 @@ def with_splits(origin: Source, selection: Selection, report: Callable[[str], No
     return replace(selection, splits=found)
 
 
-def selected(origin: Source, selection: Selection, classes: list[str] | None) -> Iterator[ObjectInfo]:
-    """The entries to stage, as the listing gives them; of classes that are not wanted nothing is listed."""
+def selected(source: Source, selection: Selection, classes: list[str] | None) -> Iterator[ObjectInfo]:
+    """The objects to stage, as the listing gives them; of classes that are not wanted nothing is listed."""
     roots = list(selection.splits) or [""]
     prefixes = roots if classes is None else [f"{root}/{name}".lstrip("/") for root in roots for name in classes]
     for prefix in prefixes:
-        found = (entry for entry in origin.entries(prefix) if selection.wants(entry.key))
+        found = (obj for obj in source.objects(prefix) if selection.wants(obj.key))
         if selection.per_class is None:
             yield from found
         else:
@@ -120,17 +109,17 @@ def selected(origin: Source, selection: Selection, classes: list[str] | None) ->
 
 
 def _some_of_each(found: Iterator[ObjectInfo], selection: Selection) -> Iterator[ObjectInfo]:
-    """At most ``per_class`` entries of each folder: those with the lowest draw. Holds one prefix's choice in memory."""
+    """At most ``per_class`` objects of each folder: those with the lowest draw. Holds one prefix's choice in memory."""
     assert selection.per_class is not None
     kept: dict[str, list[tuple[float, ObjectInfo]]] = defaultdict(list)
-    for entry in found:
-        group = kept[entry.key.rpartition("/")[0]]
-        group.append((_draw(selection.seed, entry.key), entry))
+    for obj in found:
+        group = kept[obj.key.rpartition("/")[0]]
+        group.append((_draw(selection.seed, obj.key), obj))
         if len(group) >= 4 * selection.per_class:
             group.sort()
             del group[selection.per_class :]
     for group in kept.values():
-        yield from (entry for _, entry in sorted(group)[: selection.per_class])
+        yield from (obj for _, obj in sorted(group)[: selection.per_class])
 
 
 def read_class_list(path: Path) -> tuple[str, ...]:
@@ -163,7 +152,7 @@ def write_class_list(path: Path, names: list[str], state: State) -> None:
     Raises:
         UsageError: a file of that name is there that staging did not write.
     """
-    text = json.dumps(names, indent=0) + "\n"
+    text = class_list_text(names)
     written = hashlib.sha256(text.encode()).hexdigest()
     if os.path.lexists(path):
         there = None if path.is_symlink() or not path.is_file() else hashlib.sha256(path.read_bytes()).hexdigest()

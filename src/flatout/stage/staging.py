@@ -1,4 +1,4 @@
-"""One staging, from listing to manifest: what is complete stays, what is missing or changed is copied."""
+"""One staging: lists the source, transfers what is missing or changed, keeps what is complete."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from flatout.errors import FlatoutError, StagingFailed, UsageError
+from flatout.formats.class_list import CLASSES_FILE
+from flatout.stage.archives.claims import archive_of
+from flatout.stage.archives.unfinished import remove_unfinished
 from flatout.stage.concurrency import ConcurrencyLimit
-from flatout.stage.destination.claims import archive_of
 from flatout.stage.destination.lock import destination_lock
 from flatout.stage.destination.manifest import write_manifest
 from flatout.stage.destination.overlap import refuse_overlap
@@ -20,7 +22,6 @@ from flatout.stage.destination.safe_paths import STATE_FOLDER, refusal, state_fo
 from flatout.stage.destination.space import check_room
 from flatout.stage.destination.state import Complete, State
 from flatout.stage.destination.target import Target
-from flatout.stage.destination.unfinished import remove_unfinished
 from flatout.stage.progress import Progress, Summary
 from flatout.stage.selection import Selection, chosen_classes, selected, write_class_list
 from flatout.stage.sources.base import ObjectInfo, Source
@@ -28,33 +29,32 @@ from flatout.stage.sources.failures import Failure
 from flatout.stage.transfer import ObjectTransfer, Options
 from flatout.stage.transfer_pool import TransferPool
 
-MOST_AT_ONCE = 128
-CLASS_LIST = "classes.json"
-# Of a listing that fails in a way that trying again does not cure.
+MAX_CONCURRENCY = 128
+# For listings that fail in a way that retries do not cure.
 _ADVICE: dict[str, str] = {
-    "gone": "see that the bucket or folder is spelled right, and --endpoint and --region are those it is at",
-    "denied": "see that the credentials (--profile, or --anonymous) may list and read it",
-    "never": "see that the address and --endpoint are right",
+    "gone": "check the name of the bucket or folder, --endpoint and --region",
+    "denied": "check that the credentials (--profile, or --anonymous) may list and read it",
+    "never": "check the address and --endpoint",
 }
 
 
 def stage(
-    origin: Source,
+    source: Source,
     destination: Path,
     selection: Selection,
     options: Options | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Summary:
-    """Bring what is selected to ``destination``.
+    """Stage the selected objects to ``destination``.
 
     Args:
-        origin: where it is.
+        source: where they are read.
         destination: folder; made if it does not exist.
-        selection: what of it.
+        selection: which objects.
         options: how.
-        watch: called some times a second with the progress.
-        report: called with lines worth reading.
+        watch: called a few times per second with the progress.
+        report: called with each progress message.
 
     Raises:
         UsageError: the source is not there; the destination cannot be used, holds another source, or is too small.
@@ -62,10 +62,10 @@ def stage(
     """
     made = not destination.exists()
     noted = state_folder(destination).exists()
-    destination = begin_destination(destination, origin)
+    destination = begin_destination(destination, source)
     adopt_moved(destination, report)
     try:
-        return _stage_alone(origin, destination, selection, options, watch, report)
+        return _stage_locked(source, destination, selection, options, watch, report)
     except FlatoutError:
         if made:
             _remove_empty(destination, noted)
@@ -73,16 +73,16 @@ def stage(
 
 
 def _remove_empty(destination: Path, noted: bool) -> None:
-    """Remove a folder that was made for a staging that brought nothing, and what was not noted of it before."""
+    """Remove the folder of a staging that transferred nothing, and its record unless that existed before."""
     own = state_folder(destination)
-    if {path.name for path in destination.iterdir()} <= {own.name, CLASS_LIST}:
+    if {path.name for path in destination.iterdir()} <= {own.name, CLASSES_FILE}:
         if not noted:
             shutil.rmtree(own, ignore_errors=True)
         shutil.rmtree(destination, ignore_errors=True)
 
 
-def _stage_alone(
-    origin: Source,
+def _stage_locked(
+    source: Source,
     destination: Path,
     selection: Selection,
     options: Options | None,
@@ -92,24 +92,24 @@ def _stage_alone(
     with destination_lock(destination, options.wait if options else False, report):
         state = State(destination)
         try:
-            state.claim(destination, origin.address, origin.server)
+            state.claim(destination, source.address, source.server)
             left = remove_partial(destination)
             remove_unfinished(state.folder)
             if left:
                 report(f"{left} unfinished file(s) of an interrupted staging removed")
-            return _Staging(origin, destination, selection, options or Options(), state, watch, report).run()
+            return _Staging(source, destination, selection, options or Options(), state, watch, report).run()
         finally:
             state.close()
 
 
-def begin_destination(destination: Path, origin: Source | None = None) -> Path:
-    """Make the folder if it is not there; gives it without links: two names of a folder are one destination.
+def begin_destination(destination: Path, source: Source | None = None) -> Path:
+    """Make the folder if necessary; returns its path without links, so that two names of a folder are one destination.
 
     Raises:
         UsageError: it cannot be made, or written to, or shares files with the source.
     """
-    if origin is not None:
-        refuse_overlap(origin, destination)
+    if source is not None:
+        refuse_overlap(source, destination)
     try:
         destination.mkdir(parents=True, exist_ok=True)
         destination = destination.resolve(strict=True)
@@ -123,7 +123,7 @@ def begin_destination(destination: Path, origin: Source | None = None) -> Path:
 class _Staging:
     def __init__(
         self,
-        origin: Source,
+        source: Source,
         destination: Path,
         selection: Selection,
         options: Options,
@@ -131,34 +131,34 @@ class _Staging:
         watch: Callable[[Progress], None],
         report: Callable[[str], None],
     ) -> None:
-        self.origin, self.destination, self.selection, self.options = origin, destination, selection, options
+        self.source, self.destination, self.selection, self.options = source, destination, selection, options
         self.state, self.watch, self.report = state, watch, report
         self.progress = Progress()
-        self.width = ConcurrencyLimit(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
+        self.limit = ConcurrencyLimit(options.concurrency or MAX_CONCURRENCY, fixed=options.concurrency is not None)
         target = Target(destination, state, options.overwrite)
-        self.bringer = ObjectTransfer(origin, target, state, options, self.progress, self.width)
+        self.transfer = ObjectTransfer(source, target, state, options, self.progress, self.limit)
         with os.scandir(destination) as found:
             holds = any(item.name != STATE_FOLDER for item in found)
-        self.bringer.looks_first = holds or not state.is_new
+        self.transfer.check_existing = holds or not state.is_new
         if holds and state.is_new:
-            report(f"{destination}: holds files that are not noted as staged: right ones are taken over")
+            report(f"{destination}: holds files that flatout did not stage: those with the right bytes are kept")
         self.folder_bytes = len(os.fsencode(destination))
 
     def run(self) -> Summary:
-        """Copy, and say how it went."""
-        check_room(self.destination, 1, self.options.keep_free)
+        """Stage; raises as :func:`stage` does."""
+        check_room(self.destination, 1, self.options.min_free)
         listing = self.state.begin()
-        self.origin.tell = self.report
+        self.source.tell = self.report
         try:
-            classes = chosen_classes(self.origin, self.selection)
+            classes = chosen_classes(self.source, self.selection)
         except Failure as error:
             raise _as_staging_failure(error, self.destination) from error
         if classes is not None:
-            write_class_list(self.destination / CLASS_LIST, classes, self.state)
-        copiers = TransferPool(lambda entry: self.bringer.bring(entry, listing), self.width)
-        self.bringer.stopped = self.origin.stopped = lambda: copiers.stopped is not None
+            write_class_list(self.destination / CLASSES_FILE, classes, self.state)
+        pool = TransferPool(lambda obj: self.transfer.run(obj, listing), self.limit)
+        self.transfer.stopped = self.source.stopped = lambda: pool.stopped is not None
         try:
-            copiers.run(self._listed(classes), self._look)
+            pool.run(self._listed(classes), self._look)
         except (Failure, OSError) as error:
             raise _as_staging_failure(error, self.destination) from error
         finally:
@@ -166,28 +166,28 @@ class _Staging:
         return self._finish(listing, classes)
 
     def _look(self) -> int:
-        self.progress.width = self.width.now
+        self.progress.concurrency = self.limit.current
         self.watch(self.progress)
         return self.progress.copied
 
     def _listed(self, classes: list[str] | None) -> Iterator[ObjectInfo]:
-        for entry in selected(self.origin, self.selection, classes):
-            why = refusal(entry.key, self.folder_bytes)
+        for obj in selected(self.source, self.selection, classes):
+            why = refusal(obj.key, self.folder_bytes)
             if why is not None:
-                self.progress.refuse(f"{entry.key[:80]!r}: {why}")
+                self.progress.refuse(f"{obj.key[:80]!r}: {why}")
                 continue
             self.progress.listed += 1
-            self.progress.listed_bytes += entry.size
-            yield entry
+            self.progress.listed_bytes += obj.size
+            yield obj
         self._listing_ends()
 
     def _listing_ends(self) -> None:
-        skipped, progress = self.origin.skipped, self.progress
-        # Where something was staged before, it is gone from the source: the summary says so.
-        nothing = not progress.listed and not progress.refusals and not skipped.unreadable
+        skipped, progress = self.source.skipped, self.progress
+        # What was staged earlier is gone from the source: the summary says so.
+        nothing = not progress.listed and not progress.n_refused and not skipped.unreadable
         if nothing and (self.state.is_new or self.options.prune):
-            raise UsageError(self.origin.nothing_found() + ("" if self.state.is_new else "; nothing was pruned"))
-        progress.leave_out(skipped.count, skipped.names)
+            raise UsageError(self.source.nothing_found() + ("" if self.state.is_new else "; nothing was pruned"))
+        progress.refuse_all(skipped.count, skipped.names)
         for why in skipped.unreadable.values():
             progress.fail(why)
         progress.listing_done = True
@@ -197,37 +197,37 @@ class _Staging:
         gone = find_gone(self.state, listing, lambda done: self._is_meant(done, classes))
         if self.options.prune and gone.files:
             self._prune(gone, listing, classes)
-        manifest = write_manifest(self.state, self.origin.address)
+        manifest = write_manifest(self.state)
         files, size = self.state.totals()
-        seconds = progress.seconds
+        duration_s = progress.duration_s
         return Summary(
-            source=self.origin.address,
+            source=self.source.address,
             destination=str(self.destination),
             copied=progress.copied,
             copied_bytes=progress.copied_bytes,
-            changed=progress.changed,
-            dropped=progress.dropped,
-            dropped_names=tuple(progress.dropped_names),
             kept=progress.kept,
-            failed=progress.failures,
-            failures=tuple(progress.failed),
+            adopted=progress.adopted,
+            changed=progress.changed,
+            n_dropped=progress.n_dropped,
+            dropped_examples=tuple(progress.dropped_examples),
+            n_failed=progress.n_failed,
+            failed_examples=tuple(progress.failed_examples),
             in_the_way=progress.in_the_way,
-            refused=progress.refusals,
-            refusals=tuple(progress.refused),
-            gone=gone.files,
-            gone_names=tuple(gone.names),
+            n_refused=progress.n_refused,
+            refused_examples=tuple(progress.refused_examples),
+            n_gone=gone.files,
+            gone_examples=tuple(gone.names),
             pruned=gone.removed,
             gone_changed=gone.changed,
             gone_yours=gone.yours,
             not_pruned=gone.kept_because,
-            adopted=progress.adopted,
             verified=self.state.verifications(),
-            seconds=seconds,
-            files_per_s=progress.copied / seconds if seconds else 0.0,
-            bytes_per_s=progress.copied_bytes / seconds if seconds else 0.0,
+            duration_s=duration_s,
+            files_per_s=progress.copied / duration_s if duration_s else 0.0,
+            bytes_per_s=progress.copied_bytes / duration_s if duration_s else 0.0,
             retries=progress.retries,
             slow_downs=progress.slow_downs,
-            most_at_once=self.width.highest,
+            peak_concurrency=self.limit.peak,
             total_files=files,
             total_bytes=size,
             classes=None if classes is None else len(classes),
@@ -235,8 +235,8 @@ class _Staging:
         )
 
     def _prune(self, gone: Gone, listing: int, classes: list[str] | None) -> None:
-        if self.origin.unlisted:
-            first = next(iter(self.origin.unlisted))
+        if self.source.unlisted:
+            first = next(iter(self.source.unlisted))
             gone.kept_because = f"the listing is not complete: {first}"
             return
         if not self.progress.listed:
@@ -246,7 +246,7 @@ class _Staging:
         prune(gone, self.destination, self.state, listing, meant, self.options.prune_most)
 
     def _is_meant(self, done: Complete, classes: list[str] | None) -> bool:
-        """Whether this listing was meant to see a file: what was left out by choice is not gone."""
+        """Whether this listing covers a file: what was left out by choice is not gone."""
         archive = archive_of(done.version)
         if archive is not None and not self.options.unpack:
             return False  # its archive may well be there

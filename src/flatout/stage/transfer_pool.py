@@ -1,108 +1,108 @@
-"""Threads that copy: one lists, as many as the width says take what was listed, without a lock for each object."""
+"""Transfer pool: one thread lists objects, up to ``limit.current`` threads transfer them."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
+from queue import SimpleQueue
 
 from flatout.stage.concurrency import ConcurrencyLimit
 from flatout.stage.sources.base import ObjectInfo
 
-QUEUED = 2_000  # entries that were listed and not taken: a set of any size is listed in constant memory
-FULL_S = 0.01
-EMPTY_S = 0.05
-PARKED_S = 0.1
-LOOK_S = 0.1
+QUEUED = 2_000  # objects listed ahead of the transfers: a source of any size is listed in constant memory
+FULL_S = 0.01  # how often the lister checks whether a full queue has drained
+UPDATE_S = 0.1  # between updates of the limit
 
 
 class TransferPool:
-    """Copies what a listing gives."""
+    """Transfers what a listing yields.
 
-    def __init__(self, bring: Callable[[ObjectInfo], object], width: ConcurrencyLimit) -> None:
-        """Take what to do.
+    Attributes:
+        stopped: the exception that ended it early; None: none has.
+    """
+
+    def __init__(self, transfer: Callable[[ObjectInfo], object], limit: ConcurrencyLimit) -> None:
+        """Start no thread yet.
 
         Args:
-            bring: called for each entry, in several threads at once; what it raises ends everything.
-            width: how many threads.
+            transfer: called for each object, in several threads at once; an exception ends everything.
+            limit: how many threads.
         """
-        self._bring, self._width = bring, width
-        self._listed: deque[ObjectInfo] = deque()
-        self._all_listed = False
-        self._news = threading.Event()
+        self._transfer, self._limit = transfer, limit
+        # None is its end. A thread that takes it puts it back for the others.
+        self._queue: SimpleQueue[ObjectInfo | None] = SimpleQueue()
+        self._ended = False  # a thread has taken the end: no more are started
         self.stopped: BaseException | None = None
 
-    def run(self, entries: Iterable[ObjectInfo], watch: Callable[[], int]) -> None:
-        """Copy all entries.
+    def run(self, objects: Iterable[ObjectInfo], watch: Callable[[], int]) -> None:
+        """Transfer all objects.
 
         Args:
-            entries: is gone through in a thread of its own, while copying goes on.
-            watch: called some times a second; gives how many were copied.
+            objects: iterated in a thread of its own, while transfers go on.
+            watch: called a few times per second; returns how many were transferred.
 
         Raises:
-            BaseException: what ``entries``, ``bring`` or ``watch`` raised, after all threads have ended.
+            BaseException: from ``objects``, ``transfer`` or ``watch``, once all threads have ended.
         """
-        lister = threading.Thread(target=self._list, args=(entries,), name="flatout-list", daemon=True)
-        threads = [lister]
+        lister = threading.Thread(target=self._list, args=(objects,), name="flatout-list", daemon=True)
         lister.start()
+        workers: list[threading.Thread] = []
+        alive: threading.Thread | None = lister
         try:
-            # One thread at least is started, however short the listing is.
-            while any(thread.is_alive() for thread in threads) or (len(threads) == 1 and self.stopped is None):
-                # Threads beyond the width would only wait.
-                while len(threads) <= self._width.now and self.stopped is None:
-                    number = len(threads) - 1
-                    thread = threading.Thread(
-                        target=self._copy, args=(number,), name=f"flatout-stage-{number}", daemon=True
-                    )
-                    thread.start()
-                    threads.append(thread)
-                self._width.judge(watch())
-                next((thread for thread in threads if thread.is_alive()), lister).join(LOOK_S)
-        except BaseException as stop:  # Ctrl-C: what is in flight ends first
-            self.stopped = stop
+            while alive is not None:
+                self._start(workers)
+                self._limit.update(watch())
+                alive = next((thread for thread in (*workers, lister) if thread.is_alive()), None)
+                if alive is not None:
+                    alive.join(UPDATE_S)
+        except BaseException as error:  # Ctrl-C: what is in flight ends first
+            self._stop(error)
             raise
         finally:
-            for thread in threads:
+            for thread in (lister, *workers):
                 thread.join()
         watch()
         if self.stopped is not None:
             raise self.stopped
 
-    def _list(self, entries: Iterable[ObjectInfo]) -> None:
+    def _start(self, workers: list[threading.Thread]) -> None:
+        """Start a thread in each place below the limit that has none; those above it end by themselves."""
+        for place in range(self._limit.current):
+            if self._ended:
+                return
+            if place < len(workers) and workers[place].is_alive():
+                continue
+            thread = threading.Thread(target=self._work, args=(place,), name=f"flatout-stage-{place}", daemon=True)
+            thread.start()
+            workers[place : place + 1] = [thread]
+
+    def _list(self, objects: Iterable[ObjectInfo]) -> None:
         try:
-            for entry in entries:
-                self._listed.append(entry)
-                if not self._news.is_set():
-                    self._news.set()
-                if len(self._listed) >= QUEUED:
-                    while len(self._listed) > QUEUED // 2 and self.stopped is None:
+            for obj in objects:
+                self._queue.put(obj)
+                if self._queue.qsize() >= QUEUED:
+                    while self._queue.qsize() > QUEUED // 2 and self.stopped is None:
                         time.sleep(FULL_S)
                 if self.stopped is not None:
                     return
-            self._all_listed = True
-            self._news.set()
+            self._queue.put(None)
         except BaseException as error:
-            self.stopped = self.stopped or error
+            self._stop(error)
 
-    def _copy(self, number: int) -> None:
-        while self.stopped is None:
-            all_listed = self._all_listed  # looked at first: nothing is added afterwards
-            if number >= self._width.now:
-                if all_listed and not self._listed:
-                    return
-                time.sleep(PARKED_S)
-                continue
+    def _work(self, place: int) -> None:
+        while place < self._limit.current:
+            obj = self._queue.get()
+            if obj is None or self.stopped is not None:
+                self._ended = True
+                self._queue.put(None)
+                return
             try:
-                entry = self._listed.popleft()
-            except IndexError:
-                if all_listed:
-                    return
-                self._news.clear()
-                if not self._listed and not self._all_listed:
-                    self._news.wait(EMPTY_S)
-                continue
-            try:
-                self._bring(entry)
+                self._transfer(obj)
             except BaseException as error:
-                self.stopped = self.stopped or error
+                self._stop(error)
+
+    def _stop(self, error: BaseException) -> None:
+        self.stopped = self.stopped or error
+        self._ended = True
+        self._queue.put(None)

@@ -1,4 +1,4 @@
-"""Are these the bytes that the store has? By what it offers to compare; where it offers nothing, that is said."""
+"""Compares transferred bytes with whatever checksum the store offers, and records which one that was."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PARTS_UNKNOWN = "size only (its checksum of parts could not be compared)"
 _USUAL_MIB = (8, 16, 5, 64, 50, 10, 15, 32, 100, 128, 20, 25, 200, 256, 500, 512)  # parts of usual clients
 
 
-def md5_in(entry: ObjectInfo) -> str | None:
+def md5_in(obj: ObjectInfo) -> str | None:
     """The MD5 that an ETag may be; None where it cannot be that of all bytes."""
-    found = _ETAG.fullmatch(entry.version)
+    found = _ETAG.fullmatch(obj.version)
     return found[1] if found and not found[2] else None
 
 
-def parts_in(entry: ObjectInfo) -> int | None:
+def parts_in(obj: ObjectInfo) -> int | None:
     """In how many parts an object was stored, by its ETag; None where it does not say."""
-    found = _ETAG.fullmatch(entry.version)
+    found = _ETAG.fullmatch(obj.version)
     return int(found[2]) if found and found[2] else None
 
 
@@ -37,13 +37,13 @@ class Verification:
         verified: what they were compared with, once they were.
     """
 
-    def __init__(self, entry: ObjectInfo, origin: Source) -> None:
+    def __init__(self, obj: ObjectInfo, source: Source) -> None:
         """Nothing has come yet."""
-        self._entry, self._origin = entry, origin
-        self._expected = md5_in(entry)
-        self._one_part = parts_in(entry) == 1
+        self._obj, self._source = obj, source
+        self._expected = md5_in(obj)
+        self._one_part = parts_in(obj) == 1
         self._digest = hashlib.md5(usedforsecurity=False) if self._expected or self._one_part else None
-        self.verified = origin.unverified
+        self.verified = source.unverified
 
     @property
     def has_checksum(self) -> bool:
@@ -63,8 +63,8 @@ class Verification:
             if self._digest is not None:
                 self._digest.update(piece)
             yield piece
-        if received != self._entry.size:
-            raise Failure("changed", f"{self._entry.key}: {received} bytes came where {self._entry.size} were listed")
+        if received != self._obj.size:
+            raise Failure("changed", f"{self._obj.key}: {received} bytes came where {self._obj.size} were listed")
 
     def judge(self, file: str | bytes) -> None:
         """Compare, when all have passed.
@@ -81,34 +81,34 @@ class Verification:
             self.verified = "md5"
             return
         if self._one_part and f'"{hashlib.md5(self._digest.digest(), usedforsecurity=False).hexdigest()}-1"' == (
-            self._entry.version
+            self._obj.version
         ):
             self.verified = "md5 of parts"
             return
-        facts = same_version(self._entry, self._origin)
+        facts = same_version(self._obj, self._source)
         if facts is None:
             if self._one_part:
                 return
-            raise _differs(self._entry)
+            raise _differs(self._obj)
         kind = next((kind for kind in KINDS if kind in facts.checksums and not facts.of_parts), None)
         if kind is not None:
             if _sum(kind, file) != facts.checksums[kind]:
-                raise _differs(self._entry)
+                raise _differs(self._obj)
             self.verified = kind
         elif facts.has_md5:
-            raise _differs(self._entry)
+            raise _differs(self._obj)
 
 
-def same_version(entry: ObjectInfo, origin: Source) -> Facts | None:
+def same_version(obj: ObjectInfo, source: Source) -> Facts | None:
     """What the store says of the version that was listed; None: it cannot be asked. Raises Failure for another one."""
-    facts = origin.facts(entry)
-    if facts is not None and is_other_version(facts.etag, entry.version):
-        raise Failure("changed", f"{entry.key}: replaced at the source since it was listed")
+    facts = source.facts(obj)
+    if facts is not None and is_other_version(facts.etag, obj.version):
+        raise Failure("changed", f"{obj.key}: replaced at the source since it was listed")
     return facts
 
 
-def _differs(entry: ObjectInfo) -> Failure:
-    return Failure("mismatch", f"{entry.key}: the bytes do not match the store's checksum")
+def _differs(obj: ObjectInfo) -> Failure:
+    return Failure("mismatch", f"{obj.key}: the bytes do not match the store's checksum")
 
 
 def _sum(kind: str, file: str | bytes) -> str:
@@ -135,27 +135,27 @@ class Plan(NamedTuple):
     verified: str
 
 
-def plan_for(entry: ObjectInfo, origin: Source, facts: Facts | None) -> Plan:
+def plan_for(obj: ObjectInfo, source: Source, facts: Facts | None) -> Plan:
     """The cheapest way that what the store says allows."""
     kinds = [kind for kind in KINDS if facts is not None and kind in facts.checksums]
     if facts is not None and kinds and not facts.of_parts and kinds[0].startswith("crc"):
         how = Checksum(kinds[0], PART_BYTES, whole=True)
         return Plan(how, f"{how.name}:{facts.checksums[kinds[0]]}", True, kinds[0])
-    count = parts_in(entry) or (facts.parts if facts is not None else None)
+    count = parts_in(obj) or (facts.parts if facts is not None else None)
     if count is not None:
-        said = origin.facts(entry, part=1) if facts is not None else None
+        said = source.facts(obj, part=1) if facts is not None else None
         part_bytes = said.size if said is not None and said.parts == count and said.size else None
-        is_certain = part_bytes is not None and _fits(entry.size, part_bytes, count)
-        part_bytes = part_bytes if is_certain else usual_part(entry.size, count)
+        is_certain = part_bytes is not None and _fits(obj.size, part_bytes, count)
+        part_bytes = part_bytes if is_certain else usual_part(obj.size, count)
         if facts is not None and kinds and facts.of_parts and is_certain and part_bytes:
             how = Checksum(kinds[0], part_bytes)
             return Plan(how, f"{how.name}:{facts.checksums[kinds[0]]}", True, f"{kinds[0]} of parts")
-        etag = _ETAG.fullmatch(entry.version)
+        etag = _ETAG.fullmatch(obj.version)
         if part_bytes and etag and (facts is None or facts.has_md5):
             how = Checksum("md5", part_bytes)
             return Plan(how, f"{how.name}:{etag[1]}", is_certain, "md5 of parts")
     offers_parts = count is not None and (facts is None or facts.has_md5 or bool(kinds))
-    return Plan(CRC_OF_PARTS, None, False, PARTS_UNKNOWN if offers_parts else origin.unverified)
+    return Plan(CRC_OF_PARTS, None, False, PARTS_UNKNOWN if offers_parts else source.unverified)
 
 
 def usual_part(size: int, count: int) -> int | None:
@@ -171,14 +171,14 @@ def _fits(size: int, part_bytes: int, count: int) -> bool:
     return part_bytes > 0 and -(-size // part_bytes) == count
 
 
-def judge_parts(plan: Plan, found: str, entry: ObjectInfo, origin: Source, file: str) -> str:
+def judge_parts(plan: Plan, found: str, obj: ObjectInfo, source: Source, file: str) -> str:
     """What a large file was compared with.
 
     Args:
         plan: by which the checksum was computed.
         found: the checksum of what was written.
-        entry: the object.
-        origin: where it is.
+        obj: the object.
+        source: where it is.
         file: path of what was written.
 
     Raises:
@@ -189,11 +189,11 @@ def judge_parts(plan: Plan, found: str, entry: ObjectInfo, origin: Source, file:
     if plan.expected is None:
         return plan.verified
     if not plan.is_certain:  # the parts were of another size, or the ETag is made of something else
-        better = plan_for(entry, origin, same_version(entry, origin))
+        better = plan_for(obj, source, same_version(obj, source))
         if better.expected is None:
             return better.verified
         if not better.is_certain:
             return PARTS_UNKNOWN
         if checksum_of(file, better.expected) == better.expected:
             return better.verified
-    raise _differs(entry)
+    raise _differs(obj)

@@ -1,4 +1,4 @@
-"""Programs that mount a bucket, and how each is told what to mount: options say where, the environment holds keys."""
+"""Programs that mount a bucket: the arguments of each; keys are passed in the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mount a bucket as a folder with whatever program is there, see that it can be read, and unmount it again."""
+"""Mounts a bucket as a folder with an installed program, checks that it can be read, and unmounts it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FUSE_MISSING = "fusermount3 was not found: install the package fuse3 (Debian, Ub
 
 @dataclass(frozen=True, kw_only=True)
 class Mounted:
-    """A bucket that is a folder now.
+    """A mounted bucket.
 
     Attributes:
         source: address of what is mounted.
@@ -45,15 +45,15 @@ class Mounted:
     refused: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Plain values for ``--json``."""
         return asdict(self)
 
 
-def mount(source: str, folder: Path, options: StoreOptions, only: str | None = None) -> Mounted:
+def mount(address: str, folder: Path, options: StoreOptions, only: str | None = None) -> Mounted:
     """Mount a bucket, read-only.
 
     Args:
-        source: ``s3://bucket`` or ``s3://bucket/prefix``.
+        address: ``s3://bucket`` or ``s3://bucket/prefix``.
         folder: made if it does not exist; must be empty.
         options: how the bucket is reached.
         only: name of the program to use; None: the first that works.
@@ -64,8 +64,8 @@ def mount(source: str, folder: Path, options: StoreOptions, only: str | None = N
     """
     tools = _tools(only)
     _see_no_credentials(options.endpoint)
-    bucket = _bucket(source, options)
-    origin = S3Source(source, options)
+    bucket = _bucket(address, options)
+    source = S3Source(address, options)
     keys = profile_credentials(options.profile)
     _see_no_credentials(bucket.options.endpoint or keys.get("endpoint"))
     if bucket.options.endpoint is None and "endpoint" in keys:
@@ -73,14 +73,14 @@ def mount(source: str, folder: Path, options: StoreOptions, only: str | None = N
     made = _prepare(folder)
     refused: list[str] = []
     try:
-        first = _first(origin)
+        first = _first(source)
         for tool in tools:
             why = _run(tool, bucket, folder, environment(options, keys))
             if why is None:
                 try:
-                    took = _compare(origin, first, folder)
+                    took = _compare(source, first, folder)
                     return Mounted(
-                        source=origin.address,
+                        source=source.address,
                         folder=str(folder),
                         tool=tool.name,
                         key=first.key if first else None,
@@ -98,7 +98,7 @@ def mount(source: str, folder: Path, options: StoreOptions, only: str | None = N
     if made:
         folder.rmdir()
     hint = "" if _has_fusermount() else f"; {FUSE_MISSING}"
-    raise CommandError(f"{origin.address} could not be mounted: {'; '.join(refused)}{hint}", 1)
+    raise CommandError(f"{source.address} could not be mounted: {'; '.join(refused)}{hint}", 1)
 
 
 def _has_fusermount() -> bool:
@@ -136,10 +136,10 @@ def _tools(only: str | None) -> list[Tool]:
     return found
 
 
-def _bucket(source: str, options: StoreOptions) -> Bucket:
-    parts = urlsplit(source)
+def _bucket(address: str, options: StoreOptions) -> Bucket:
+    parts = urlsplit(address)
     if parts.scheme not in ("s3", "s3a") or not parts.netloc:
-        raise UsageError(f"{source}: only buckets can be mounted: s3://bucket, or s3://bucket/prefix")
+        raise UsageError(f"{address}: only buckets can be mounted: s3://bucket, or s3://bucket/prefix")
     endpoint = options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = options.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     region = region or ("us-east-1" if endpoint else None)
@@ -162,12 +162,12 @@ def _prepare(folder: Path) -> bool:
         raise UsageError(f"{folder}: {error.strerror or error}") from None
 
 
-def _first(origin: S3Source) -> ObjectInfo | None:
+def _first(source: S3Source) -> ObjectInfo | None:
     """An object to compare; also shows that the bucket can be listed and that the keys are right."""
     try:
         found = None
-        for number, entry in enumerate(origin.entries()):
-            found = entry if entry.size and found is None else found
+        for number, obj in enumerate(source.objects()):
+            found = obj if obj.size and found is None else found
             if found is not None or number > 10_000:
                 break
         return found
@@ -198,7 +198,7 @@ def _run(tool: Tool, bucket: Bucket, folder: Path, variables: dict[str, str]) ->
     return None
 
 
-def _compare(origin: S3Source, first: ObjectInfo | None, folder: Path) -> float | None:
+def _compare(source: S3Source, first: ObjectInfo | None, folder: Path) -> float | None:
     """Read the beginning of an object both ways; gives how long the mount took.
 
     Raises:
@@ -211,7 +211,7 @@ def _compare(origin: S3Source, first: ObjectInfo | None, folder: Path) -> float 
     with open(folder / first.key, "rb", buffering=0) as file:
         there = file.read(COMPARED_BYTES)
     took = time.monotonic() - began
-    if there != bytes(origin.read(first, 0, min(first.size, COMPARED_BYTES)))[: len(there)] or not there:
+    if there != bytes(source.read(first, 0, min(first.size, COMPARED_BYTES)))[: len(there)] or not there:
         raise Failure("changed", f"{first.key}: the mount shows other bytes than the store")
     return took
 

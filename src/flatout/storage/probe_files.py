@@ -1,4 +1,4 @@
-"""Files to measure a place with, where it has none."""
+"""Files to measure storage with, where it has none."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.stage.destination.page_cache import drop
 from flatout.stage.destination.space import check_room
+from flatout.storage.page_cache import drop
 
-# As the pictures of ImageNet are.
+# Of ImageNet's mean size.
 FILES, FILE_BYTES = 512, 110_000
 LARGE_BYTES, BLOCK_BYTES = 64 << 20, 1 << 20
 
@@ -30,7 +30,11 @@ def written_files(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise UsageError(f"--write: {folder}: {error.strerror or error}") from None
     try:
-        check_room(folder, FILES * FILE_BYTES + LARGE_BYTES, advice="make room, or leave out --write")
+        check_room(
+            folder,
+            FILES * FILE_BYTES + LARGE_BYTES,
+            advice="--write needs that much: make room, or measure a folder on another disk",
+        )
         draw = random.Random(0)
         for number in range(FILES):
             (own / f"{number}.bin").write_bytes(draw.randbytes(FILE_BYTES))

@@ -1,4 +1,4 @@
-"""What a place with files can give: how long a file takes to open, and how many come in a second, by concurrency."""
+"""Measures storage: the latency of a file, and files/s and bytes/s by concurrency."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from flatout.errors import CommandError, UsageError
-from flatout.stage.destination.page_cache import drop
 from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.folder import FolderSource
+from flatout.storage.page_cache import drop
 
-AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
+CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64)
 KNEE = 0.9  # of the best rate
 OPENED = 32  # files for the latency
 HEAD_BYTES = 4096
@@ -36,29 +36,29 @@ LEAST_FILES = 8  # for each that reads at once
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Reading with so many threads at once."""
+    """Throughput at one concurrency."""
 
-    at_once: int
+    concurrency: int
     files_per_s: float
     bytes_per_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What was measured of a place.
+    """The measurement of a folder, mount or bucket.
 
     Attributes:
         place: its address.
         files: that were listed; at most LISTED.
         mean_bytes: of the small files among them.
-        cold_s: median time until the first 4 KiB of a file that was not in memory are there; None: not measured.
-        warm_s: the same of files read a moment ago.
-        fixed_s: of reading a whole file, one at a time: what does not grow with its size (least squares),
-        per_byte_s: and what does.
-        small: whole small files, by concurrency; none read twice as long as there are enough.
-        large: 8 MiB pieces of a large file, by concurrency; empty: there is none of 64 MiB.
-        dropped: the page cache could be emptied of the files before; else cold may mean warm.
-        repeated: some files had to be read again, because there are too few.
+        cold_s: median time to the first 4 KiB of a file that is not in the page cache; None: not measured.
+        warm_s: the same of files read just before.
+        fixed_s: size-independent part of the time to read one file at concurrency 1 (least-squares fit).
+        per_byte_s: part proportional to the size.
+        small: throughput of whole small files, by concurrency; files are read once while there are enough.
+        large: throughput of 8 MiB pieces of a large file, by concurrency; empty: there is no file of 64 MiB.
+        dropped: the files could be dropped from the page cache beforehand; else cold may mean warm.
+        repeated: there were too few files, so some were read again.
     """
 
     place: str
@@ -75,12 +75,12 @@ class Storage:
 
     @property
     def knee(self) -> Rate | None:
-        """The least concurrency that reaches KNEE of the best rate: more gives little. None: nothing was read."""
+        """The lowest concurrency that reaches KNEE of the best rate; None: nothing was read."""
         best = max((rate.files_per_s for rate in self.small), default=0.0)
         return next((rate for rate in self.small if rate.files_per_s >= KNEE * best), None)
 
     def files_per_s(self, rate: Rate, size: float) -> float:
-        """Files of another size in a second (computed): as many more or fewer as one of them takes less or longer.
+        """Predicted files/s at another file size, scaled by the fitted time of one file.
 
         Args:
             rate: measured.
@@ -91,17 +91,17 @@ class Storage:
         return rate.files_per_s * one / other if other else rate.files_per_s
 
     def as_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Plain values for ``--json``."""
         return {**asdict(self), "knee": asdict(self.knee) if self.knee else None}
 
 
-def measure(origin: Source, seed: int = 0, tell: Callable[[str], None] = lambda text: None) -> Storage:
-    """Read files of a place, in an order drawn by ``seed``.
+def measure(source: Source, seed: int = 0, tell: Callable[[str], None] = lambda text: None) -> Storage:
+    """Read files in an order drawn by ``seed``.
 
     Args:
-        origin: the place.
+        source: the storage.
         seed: of the order.
-        tell: told what is measured.
+        tell: called with what is being measured.
 
     Raises:
         UsageError: there are no small files.
@@ -109,50 +109,50 @@ def measure(origin: Source, seed: int = 0, tell: Callable[[str], None] = lambda 
     """
     tell("listing")
     try:
-        entries = _listed(origin)
-        small = [entry for entry in entries if 0 < entry.size <= SMALL_BYTES]
+        objects = _listed(source)
+        small = [obj for obj in objects if 0 < obj.size <= SMALL_BYTES]
         if not small:
             raise UsageError(
-                f"{origin.address}: no files of up to 4 MiB among {len(entries)}: "
+                f"{source.address}: no files of up to 4 MiB among {len(objects)}: "
                 "--write measures with files of its own"
             )
         random.Random(seed).shuffle(small)
-        source = _Source(origin, small)
+        files = _SmallFiles(source, small)
         tell("opening files")
-        cold, warm = source.latency()
+        cold, warm = files.latency()
         rates = []
-        for at_once in AT_ONCE:
-            tell(f"reading files, {at_once} at once")
-            rates.append(source.small(at_once))
-        large = max(entries, key=lambda entry: entry.size)
+        for concurrency in CONCURRENCIES:
+            tell(f"reading files, {concurrency} at once")
+            rates.append(files.small(concurrency))
+        large = max(objects, key=lambda obj: obj.size)
         pieces = []
         if large.size >= LARGE_BYTES:
-            for at_once in (1, 4, 16):
-                tell(f"reading a large file, {at_once} at once")
-                pieces.append(source.large(large, at_once))
+            for concurrency in (1, 4, 16):
+                tell(f"reading a large file, {concurrency} at once")
+                pieces.append(files.large(large, concurrency))
     except Failure as error:
         raise CommandError(str(error), 1) from None
     return Storage(
-        place=origin.address,
-        files=len(entries),
-        mean_bytes=statistics.mean(entry.size for entry in small),
+        place=source.address,
+        files=len(objects),
+        mean_bytes=statistics.mean(obj.size for obj in small),
         cold_s=cold,
         warm_s=warm,
-        fixed_s=source.fixed_s,
-        per_byte_s=source.per_byte_s,
+        fixed_s=files.fixed_s,
+        per_byte_s=files.per_byte_s,
         small=tuple(rates),
         large=tuple(pieces),
-        dropped=source.dropped,
-        repeated=source.repeated,
+        dropped=files.dropped,
+        repeated=files.repeated,
     )
 
 
-class _Source:
-    """Small files in a drawn order; each is read once, as long as there are others."""
+class _SmallFiles:
+    """Small files in a drawn order; each is read once while there are others."""
 
-    def __init__(self, origin: Source, entries: list[ObjectInfo]) -> None:
-        self.origin, self.entries = origin, entries
-        self.root = origin.root if isinstance(origin, FolderSource) else None
+    def __init__(self, source: Source, objects: list[ObjectInfo]) -> None:
+        self.source, self.objects = source, objects
+        self.root = source.root if isinstance(source, FolderSource) else None
         self.next = 0
         self.dropped = self.root is not None
         self.repeated = False
@@ -160,20 +160,20 @@ class _Source:
 
     def take(self, most: int, least: int = 1) -> list[ObjectInfo]:
         """The next files, out of the page cache; from the beginning again where fewer than ``least`` are left."""
-        if len(self.entries) - self.next < least and self.next:
+        if len(self.objects) - self.next < least and self.next:
             self.next, self.repeated = 0, True
-        chosen = self.entries[self.next : self.next + most]
+        chosen = self.objects[self.next : self.next + most]
         self.forget(chosen)
         return chosen
 
-    def forget(self, entries: list[ObjectInfo]) -> None:
+    def forget(self, objects: list[ObjectInfo]) -> None:
         """Out of the page cache, where there is one."""
         if self.root is None:
             return
         root = self.root
         with ThreadPoolExecutor(32) as pool:  # opening may take long here
-            dropped = sum(pool.map(lambda entry: drop([root / entry.key]), entries))
-        if dropped < len(entries):
+            dropped = sum(pool.map(lambda obj: drop([root / obj.key]), objects))
+        if dropped < len(objects):
             self.dropped = False
 
     def latency(self) -> tuple[float, float]:
@@ -182,28 +182,30 @@ class _Source:
         medians = []
         for _ in range(2):
             took = []
-            for entry in chosen:
+            for obj in chosen:
                 began = time.perf_counter()
-                self.origin.read(entry, 0, min(entry.size, HEAD_BYTES))
+                self.source.read(obj, 0, min(obj.size, HEAD_BYTES))
                 took.append(time.perf_counter() - began)
             medians.append(statistics.median(took))
         return medians[0], medians[1]
 
-    def small(self, at_once: int) -> Rate:
-        chosen = self.take(PHASE_FILES, LEAST_FILES * at_once)
-        rate, times = _timed(at_once, [functools.partial(self.origin.read, entry) for entry in chosen])
+    def small(self, concurrency: int) -> Rate:
+        chosen = self.take(PHASE_FILES, LEAST_FILES * concurrency)
+        rate, times = _timed(concurrency, [functools.partial(self.source.read, obj) for obj in chosen])
         self.next += len(times)
-        if at_once == 1:
+        if concurrency == 1:
             self.fixed_s, self.per_byte_s = _fit(times)
         return rate
 
-    def large(self, entry: ObjectInfo, at_once: int) -> Rate:
-        self.forget([entry])
-        starts = range(0, entry.size - CHUNK_BYTES + 1, CHUNK_BYTES)
-        return _timed(at_once, [functools.partial(self.origin.read, entry, start, CHUNK_BYTES) for start in starts])[0]
+    def large(self, obj: ObjectInfo, concurrency: int) -> Rate:
+        self.forget([obj])
+        starts = range(0, obj.size - CHUNK_BYTES + 1, CHUNK_BYTES)
+        return _timed(concurrency, [functools.partial(self.source.read, obj, start, CHUNK_BYTES) for start in starts])[
+            0
+        ]
 
 
-def _timed(at_once: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, list[tuple[int, float]]]:
+def _timed(concurrency: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, list[tuple[int, float]]]:
     """Read in so many threads until PHASE_S are over or everything is read; what is under way then still counts.
 
     Gives also the bytes and the seconds of each read.
@@ -224,10 +226,12 @@ def _timed(at_once: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, list
             done.append((size, time.perf_counter() - start))
         return done
 
-    with ThreadPoolExecutor(at_once) as pool:
-        times = [one for found in pool.map(work, range(at_once)) for one in found]
+    with ThreadPoolExecutor(concurrency) as pool:
+        times = [one for found in pool.map(work, range(concurrency)) for one in found]
     took = time.perf_counter() - began
-    rate = Rate(at_once=at_once, files_per_s=len(times) / took, bytes_per_s=sum(size for size, _ in times) / took)
+    rate = Rate(
+        concurrency=concurrency, files_per_s=len(times) / took, bytes_per_s=sum(size for size, _ in times) / took
+    )
     return rate, times
 
 
@@ -243,11 +247,11 @@ def _fit(times: list[tuple[int, float]]) -> tuple[float, float]:
     return (fixed, slope) if fixed >= 0 else (0.0, mean / float(np.mean(sizes)))
 
 
-def _listed(origin: Source) -> list[ObjectInfo]:
+def _listed(source: Source) -> list[ObjectInfo]:
     until = time.monotonic() + LISTING_S
     found: list[ObjectInfo] = []
-    for entry in origin.entries():
-        found.append(entry)
+    for obj in source.objects():
+        found.append(obj)
         if len(found) == LISTED or time.monotonic() > until:
             break
     return found

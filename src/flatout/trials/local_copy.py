@@ -113,7 +113,7 @@ class LocalCopy(Mechanics):
             room = size(outlook.free_bytes)
             return (
                 f"{root} ({what}) does not fit on {place}, where {room} may be written: "
-                f"flatout cache {root} {place} keeps a part of it there"
+                f"flatout cache {root} {place} -- COMMAND keeps a part of it there"
             )
         if outlook.predicted_s is None or outlook.predicted_s > BUDGET_SHARE * left_s:
             took = "an unknown time" if outlook.predicted_s is None else f"about {duration(outlook.predicted_s)}"
@@ -137,20 +137,20 @@ class LocalCopy(Mechanics):
         """
         if self._given is not None or self.cost is not None:
             return
-        from flatout.stage.destination.page_cache import drop
         from flatout.stage.selection import Selection
         from flatout.stage.sources.open import open_source
         from flatout.stage.staging import stage
+        from flatout.storage.page_cache import drop
 
         root, _, place = str(settings["read_from"]).partition("=")
         self._say(f"staging {root} to {place}, about {duration(self._predicted_s)} (predicted)")
         self._made = str(settings["read_from"])
         summary = stage(open_source(root), Path(place), Selection())
-        if summary.failed:
-            raise FlatoutError(f"{summary.failed} files could not be staged, such as {summary.failures[0]}")
+        if summary.n_failed:
+            raise FlatoutError(f"{summary.n_failed} files could not be staged, such as {summary.failed_examples[0]}")
         # What was written a moment ago is in memory, which would make the disk look faster than it is.
         drop((path for path in Path(place).rglob("*") if path.is_file()), written=True)
-        self.cost = Cost(summary.total_files, summary.total_bytes, summary.seconds, self._predicted_s)
+        self.cost = Cost(summary.total_files, summary.total_bytes, summary.duration_s, self._predicted_s)
         self._say(f"staged {self.cost.files:,} files, {size(self.cost.bytes)} in {duration(self.cost.seconds)}")
 
     def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:

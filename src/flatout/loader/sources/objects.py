@@ -9,7 +9,7 @@ from flatout.loader.interfaces import Sample
 from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.open import open_source
-from flatout.stage.sources.retries import read_patiently
+from flatout.stage.sources.retries import read_with_retries
 
 
 class ObjectSource:
@@ -30,9 +30,9 @@ class ObjectSource:
         """
         extras.require("stage")
         self.address = address
-        self._origin: Source = open_source(address)
+        self._source: Source = open_source(address)
         try:
-            entries = [entry for entry in self._origin.entries() if entry.key.lower().endswith(EXTENSIONS)]
+            entries = [entry for entry in self._source.objects() if entry.key.lower().endswith(EXTENSIONS)]
         except Failure as error:
             raise UsageError(f"{address}: cannot be listed: {error}") from None
         if labelled:
@@ -56,7 +56,7 @@ class ObjectSource:
         Raises:
             Failure: the store did not give it, after several tries.
         """
-        return read_patiently(self._origin, self._entries[index])
+        return read_with_retries(self._source, self._entries[index])
 
     def locate(self, index: int) -> str:
         """Address of an image."""

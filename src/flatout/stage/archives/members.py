@@ -1,4 +1,4 @@
-"""The files in a tar or zip archive, one by one; what is wrong with an archive is said, and never passed over."""
+"""Iterates the files of a tar or zip archive; every defect of an archive is an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 from flatout.stage.archives.stream import READ_BYTES, ForwardFile, HashedFile, decompressed
 from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
-from flatout.stage.sources.object_file import ObjectFile
+from flatout.stage.sources.object_files import ObjectFile
 from flatout.terminal_text import one_line
 
 
@@ -27,22 +27,22 @@ class Member(NamedTuple):
 
 
 class Members:
-    """Gone through once, in the order of the archive; each is to be read before the next.
+    """Iterated once, in the order of the archive; each is read before the next.
 
     Attributes:
-        verified: what the bytes were compared with, once all were gone through; empty: with nothing.
+        verified: what the bytes were compared with, once all were read; empty: nothing.
     """
 
-    def __init__(self, entry: ObjectInfo, origin: Source, raw: ObjectFile, refused: Callable[[str], None]) -> None:
+    def __init__(self, obj: ObjectInfo, source: Source, raw: ObjectFile, refused: Callable[[str], None]) -> None:
         """Nothing is read yet.
 
         Args:
-            entry: the archive.
-            origin: where it is.
+            obj: the archive.
+            source: where it is.
             raw: its bytes.
-            refused: told of links and devices, which are left out.
+            refused: called with each link or device, which are left out.
         """
-        self._entry, self._origin, self._raw, self._refused = entry, origin, raw, refused
+        self._obj, self._source, self._raw, self._refused = obj, source, raw, refused
         self.verified = ""
 
     def __iter__(self) -> Iterator[Member]:
@@ -51,7 +51,7 @@ class Members:
         Raises:
             Failure: the archive cannot be read, is damaged, or is not what the store has.
         """
-        key = self._entry.key
+        key = self._obj.key
         members = self._in_zip() if key.lower().endswith(".zip") else self._in_tar()
         while True:
             with reading(key):
@@ -67,7 +67,7 @@ class Members:
                 if info.is_dir():
                     continue
                 if info.flag_bits & 1:
-                    raise Failure("never", f"{self._entry.key}: encrypted archives are not unpacked")
+                    raise Failure("never", f"{self._obj.key}: encrypted archives are not unpacked")
                 if kind and kind != stat.S_IFREG:
                     self._leave_out(info.filename)
                     continue
@@ -75,7 +75,7 @@ class Members:
         self.verified = "crc32 in zip"
 
     def _in_tar(self) -> Iterator[Member]:
-        hashed = HashedFile(self._raw, self._entry, self._origin)
+        hashed = HashedFile(self._raw, self._obj, self._source)
         with io.BufferedReader(hashed, READ_BYTES) as compressed:
             file, check = decompressed(compressed)
             forward: Any = ForwardFile(file)  # as much of a file as tarfile needs
@@ -91,12 +91,12 @@ class Members:
                 self.verified = hashed.check() or check
 
     def _leave_out(self, name: str) -> None:
-        self._refused(f"{self._entry.key}!{name[:80]!r}: a link or a device")
+        self._refused(f"{self._obj.key}!{name[:80]!r}: a link or a device")
 
 
 @contextlib.contextmanager
 def reading(key: str) -> Iterator[None]:
-    """Whatever a library makes of broken bytes becomes a Failure that names the archive."""
+    """Turn any exception of a library on broken bytes into a Failure that names the archive."""
     try:
         yield
     except Failure:
@@ -107,9 +107,9 @@ def reading(key: str) -> Iterator[None]:
 
 
 def _see_end(file: ForwardFile, at: int) -> None:
-    """See that a tar archive ends as one does, by two blocks of zeros: ``tarfile`` takes a damaged header for an end.
+    """Check that a tar archive ends with two blocks of zeros: ``tarfile`` takes a damaged header for the end.
 
-    Reading on makes a compressed file compare its checksum.
+    Reading to the end makes a compressed file verify its own checksum.
     """
     if file.last.strip(b"\0"):
         raise tarfile.ReadError(f"damaged header at byte {at:,}")

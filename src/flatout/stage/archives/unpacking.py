@@ -1,4 +1,4 @@
-"""Archives unpacked while they are read: their files appear at the destination, and no copy of the archive."""
+"""Unpacks archives while reading them; no copy of an archive is stored."""
 
 from __future__ import annotations
 
@@ -7,50 +7,49 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from flatout.errors import DiskFull
+from flatout.stage.archives.claims import MARK, Claims
 from flatout.stage.archives.members import Member, Members, reading
 from flatout.stage.archives.stream import READ_BYTES
-from flatout.stage.destination.claims import MARK, Claims
+from flatout.stage.archives.unfinished import Unfinished
 from flatout.stage.destination.safe_paths import refusal
 from flatout.stage.destination.space import check_room, free_bytes
 from flatout.stage.destination.state import State, is_complete
 from flatout.stage.destination.target import Target
-from flatout.stage.destination.unfinished import Unfinished
 from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
-from flatout.stage.sources.ranged_file import RangedFile
-from flatout.stage.sources.streamed_file import StreamedFile
+from flatout.stage.sources.object_files import RangedFile, StreamedFile
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".zip")
 
 
 def is_archive(key: str) -> bool:
-    """Whether the name is that of an archive."""
+    """Whether a key names an archive."""
     return key.lower().endswith(SUFFIXES)
 
 
-def version_in(entry: ObjectInfo) -> str:
+def version_in(obj: ObjectInfo) -> str:
     """The version of every file of an archive."""
-    return f"{entry.version}{MARK}{entry.key}"
+    return f"{obj.version}{MARK}{obj.key}"
 
 
 def unpacked(key: str) -> str:
-    """Name under which the state notes which version of an archive was unpacked, and into how many files."""
+    """Name under which the state records an unpacked archive: its version and number of files."""
     return f"unpacked {key}"
 
 
-def is_noted_unpacked(entry: ObjectInfo, noted: str | None) -> bool:
-    """Whether the note of an archive is of the version that is listed."""
-    return noted is not None and noted.partition(" ")[2] == version_in(entry)
+def is_noted_unpacked(obj: ObjectInfo, noted: str | None) -> bool:
+    """Whether the record of an archive is of the listed version."""
+    return noted is not None and noted.partition(" ")[2] == version_in(obj)
 
 
-def is_unpacked(entry: ObjectInfo, state: State, target: Target, listing: int) -> bool:
-    """Whether all files of this version of the archive are there, untouched; they count as seen then."""
-    version = version_in(entry)
-    noted = state[unpacked(entry.key)]
+def is_unpacked(obj: ObjectInfo, state: State, target: Target, listing: int) -> bool:
+    """Whether all files of this version of the archive are present and untouched; they count as seen then."""
+    version = version_in(obj)
+    noted = state[unpacked(obj.key)]
     if noted is None or not noted.endswith(version):
         return False
     files = state.of_version(version)
-    if noted != _noted(len(files), version):  # another object has taken the name of one
+    if noted != _noted(len(files), version):  # another object has replaced one
         return False
     if not all(is_complete(done, version, target.path(done.key)) for done in files):
         return False
@@ -64,58 +63,58 @@ class Unpacker:
     """Unpacks archives to one destination, several at once.
 
     Attributes:
-        origin: where they are.
-        target: where their files go.
-        state: notes each of them.
-        claims: says which names are taken.
-        keep_free: bytes of the disk to leave to others; None: a default.
-        stopped: True ends it; nothing of an archive is there then.
-        refused: told what is left out.
-        failed: told of files that another object's are in the way of.
+        source: where they are read.
+        target: where their files are written.
+        state: records each file.
+        claims: knows which names are taken.
+        min_free: bytes of the disk to leave free; None: a default.
+        stopped: True ends it, and leaves nothing of an archive.
+        refused: called with each item that is left out.
+        failed: called with each file whose name another object has.
     """
 
-    origin: Source
+    source: Source
     target: Target
     state: State
     claims: Claims
-    keep_free: int | None
+    min_free: int | None
     stopped: Callable[[], bool]
     refused: Callable[[str], None]
     failed: Callable[[Failure], None]
 
-    def unpack(self, entry: ObjectInfo, listing: int) -> None:
-        """Write the files of an archive into a folder that has its name.
+    def unpack(self, obj: ObjectInfo, listing: int) -> None:
+        """Write the files of an archive into a folder of its name.
 
-        They get their names when all of the archive was read and is right: a damaged one leaves what was there. A
-        folder that has the archive's name and holds all of it is left out, so that ``a.tar`` with ``a/1.jpg`` gives
-        ``a/1.jpg``. Links and devices are left out. Of several files of one name the last counts, as for ``tar``.
+        They get their names once all of the archive is verified, so a damaged one changes nothing. A top folder of
+        the same name is not doubled: ``a.tar`` with ``a/1.jpg`` becomes ``a/1.jpg``. Links and devices are left
+        out. Of several files of one name the last one counts, as for ``tar``.
 
         Args:
-            entry: the archive.
+            obj: the archive.
             listing: number of the listing that saw it.
 
         Raises:
-            Failure: it cannot be read, is damaged, or is not what the store has.
+            Failure: it cannot be read, is damaged, or differs from the store's.
             DiskFull: there is no room for its files.
             OSError: the destination cannot be written.
         """
-        unfinished = Unfinished(self.state.folder, entry.key)
+        unfinished = Unfinished(self.state.folder, obj.key)
         try:
-            within = f"{_stem(entry.key).rpartition('/')[2]}/"
-            is_within, verified = self._read(entry, unfinished, within)
-            files = self._name_all(entry, unfinished, within if is_within else "", verified, listing)
-            self.state[unpacked(entry.key)] = _noted(files, version_in(entry))
+            within = f"{_stem(obj.key).rpartition('/')[2]}/"
+            is_within, verified = self._read(obj, unfinished, within)
+            files = self._name_all(obj, unfinished, within if is_within else "", verified, listing)
+            self.state[unpacked(obj.key)] = _noted(files, version_in(obj))
         except DiskFull as error:
-            raise DiskFull(f"{entry.key}: {error}") from None
+            raise DiskFull(f"{obj.key}: {error}") from None
         finally:
             unfinished.close()
 
-    def _read(self, entry: ObjectInfo, unfinished: Unfinished, within: str) -> tuple[bool, str]:
-        """Read all files; whether all of them lie in the folder ``within``, and what they were compared with."""
-        key, is_within = entry.key, True
-        as_file = RangedFile if self.origin.has_ranges(entry) else StreamedFile
-        with as_file(self.origin, entry) as raw:
-            members = Members(entry, self.origin, raw, self.refused)
+    def _read(self, obj: ObjectInfo, unfinished: Unfinished, within: str) -> tuple[bool, str]:
+        """Read all files; returns whether all are in the folder ``within``, and what they were compared with."""
+        key, is_within = obj.key, True
+        as_file = RangedFile if self.source.has_ranges(obj) else StreamedFile
+        with as_file(self.source, obj) as raw:
+            members = Members(obj, self.source, raw, self.refused)
             for member in members:
                 name = member.name.removeprefix("./")
                 why = refusal(f"{_stem(key)}/{name}", len(str(self.target.destination)))
@@ -126,15 +125,15 @@ class Unpacker:
                 self._see_room(member, unfinished.bytes, key)
                 if not unfinished.add(name, self._blocks(member, key)):
                     self.refused(f"{key}{MARK}{member.name[:80]!r}: is there several times: the last one is taken")
-        return is_within, members.verified or self.origin.unverified
+        return is_within, members.verified or self.source.unverified
 
     def _see_room(self, member: Member, before: int, key: str) -> None:
-        """Raise Failure where one file alone is larger than the room, DiskFull where all before it took it."""
-        room = free_bytes(self.target.destination, self.keep_free) + before
+        """Raise Failure where one file alone exceeds the free space, DiskFull where earlier files used it up."""
+        room = free_bytes(self.target.destination, self.min_free) + before
         if member.size > room:
             name = f"{key}{MARK}{member.name[:80]!r}"
             raise Failure("never", f"{name}: has {member.size:,} bytes by its header, where {room:,} may be written")
-        check_room(self.target.destination, member.size, self.keep_free)
+        check_room(self.target.destination, member.size, self.min_free)
 
     def _blocks(self, member: Member, key: str) -> Iterator[bytes]:
         received = 0
@@ -151,22 +150,22 @@ class Unpacker:
                 received += len(block)
                 if received > member.size:
                     break
-                check_room(self.target.destination, len(block), self.keep_free)
+                check_room(self.target.destination, len(block), self.min_free)
                 yield block
         if received != member.size:
             raise Failure("never", f"{key}: {received} bytes came where the archive names {member.size}")
 
-    def _name_all(self, entry: ObjectInfo, unfinished: Unfinished, within: str, verified: str, listing: int) -> int:
-        """Give all files their names, but for those that another object has; gives how many there are of both."""
-        version, files = version_in(entry), 0
+    def _name_all(self, obj: ObjectInfo, unfinished: Unfinished, within: str, verified: str, listing: int) -> int:
+        """Give the files their names unless another object has them; returns the number of all files."""
+        version, files = version_in(obj), 0
         for waiting in unfinished:
             files += 1
-            key = f"{_stem(entry.key)}/{waiting.name.removeprefix(within)}"
+            key = f"{_stem(obj.key)}/{waiting.name.removeprefix(within)}"
             with self.claims.lock:
                 try:
                     other = self.claims.other(key, version, listing)
                     if other is not None:
-                        raise Failure("never", f"{key}: {other} is there: {entry.key} has one of that name, too")
+                        raise Failure("never", f"{key}: {other} is there: {obj.key} has one of that name, too")
                     known = self.state.known(key)
                     if (
                         known is not None

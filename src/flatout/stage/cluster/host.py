@@ -1,4 +1,4 @@
-"""One host of a cluster that stages: brings objects to its own disk, and gives them to others from there."""
+"""One host of a cluster: stages objects to its own disk, and sends them to other hosts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from flatout.formats.class_list import CLASSES_FILE
 from flatout.stage.checksums import checksum_of
 from flatout.stage.concurrency import ConcurrencyLimit
 from flatout.stage.copying import version_of
@@ -22,7 +23,7 @@ from flatout.stage.selection import write_class_list
 from flatout.stage.sources.base import ObjectInfo, StoreOptions
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.open import open_source
-from flatout.stage.staging import CLASS_LIST, MOST_AT_ONCE, begin_destination
+from flatout.stage.staging import MAX_CONCURRENCY, begin_destination
 from flatout.stage.transfer import ObjectTransfer, Options
 from flatout.stage.transfer_pool import TransferPool
 
@@ -43,10 +44,10 @@ class HostCounts(NamedTuple):
     taken: int  # from other hosts
     taken_bytes: int
     kept: int
-    failed: int
-    failures: tuple[str, ...]
+    n_failed: int
+    failed_examples: tuple[str, ...]
     changed: int  # pictures that were changed on the way
-    dropped: int  # pictures that cannot be decoded, left out
+    n_dropped: int  # pictures that cannot be decoded; left out
     total_files: int
     total_bytes: int
 
@@ -55,12 +56,12 @@ class ClusterHost:
     """Stages on the machine it runs on. Its methods are called one at a time, from elsewhere."""
 
     def __init__(
-        self, source: str, store: StoreOptions, destination: str, options: Options, classes: list[str] | None
+        self, address: str, store: StoreOptions, destination: str, options: Options, classes: list[str] | None
     ) -> None:
         """Open source and destination.
 
         Args:
-            source: address; credentials come from this host's own environment.
+            address: address; credentials come from this host's own environment.
             store: how the source is reached.
             destination: folder on this host.
             options: how to stage.
@@ -70,46 +71,46 @@ class ClusterHost:
             UsageError: the destination cannot be used.
         """
         self.folder = Path(destination)
-        self.origin = open_source(source, store)
-        self.folder = begin_destination(self.folder, self.origin)
-        self._alone = destination_lock(self.folder, options.wait, lambda line: None)
-        self._alone.__enter__()
+        self.source = open_source(address, store)
+        self.folder = begin_destination(self.folder, self.source)
+        self._lock = destination_lock(self.folder, options.wait, lambda line: None)
+        self._lock.__enter__()
         self.state = State(self.folder)
-        self.state.claim(self.folder, self.origin.address, self.origin.server)
+        self.state.claim(self.folder, self.source.address, self.source.server)
         remove_partial(self.folder)
         self.state.is_new = False  # after a host was lost, everything is asked for once more
         self.listing = self.state.begin()
-        check_room(self.folder, 1, options.keep_free)
+        check_room(self.folder, 1, options.min_free)
         if classes is not None:
-            write_class_list(self.folder / CLASS_LIST, classes, self.state)
+            write_class_list(self.folder / CLASSES_FILE, classes, self.state)
         self.progress = Progress()
-        self.width = ConcurrencyLimit(options.jobs or MOST_AT_ONCE, fixed=options.jobs is not None)
+        self.limit = ConcurrencyLimit(options.concurrency or MAX_CONCURRENCY, fixed=options.concurrency is not None)
         self.target = Target(self.folder, self.state, options.overwrite)
-        self.bringer = ObjectTransfer(self.origin, self.target, self.state, options, self.progress, self.width)
+        self.transfer = ObjectTransfer(self.source, self.target, self.state, options, self.progress, self.limit)
         self.taken = self.taken_bytes = 0
 
-    def bring(self, entries: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-        """Stage objects from the source; gives those that are complete here now.
+    def fetch(self, objects: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+        """Transfer objects from the source; returns those that are complete here now.
 
         Raises:
             DiskFull: there is no room.
             OSError: the disk cannot be written.
         """
-        wanted = [ObjectInfo(*entry) for entry in entries]
-        copiers = TransferPool(lambda entry: self.bringer.bring(entry, self.listing), self.width)
-        self.bringer.stopped = lambda: copiers.stopped is not None
-        copiers.run(wanted, lambda: self.progress.copied)
-        return [entry for entry in wanted if self._complete(entry)]
+        wanted = [ObjectInfo(*obj) for obj in objects]
+        pool = TransferPool(lambda obj: self.transfer.run(obj, self.listing), self.limit)
+        self.transfer.stopped = lambda: pool.stopped is not None
+        pool.run(wanted, lambda: self.progress.copied)
+        return [obj for obj in wanted if self._complete(obj)]
 
-    def missing(self, entries: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+    def missing(self, objects: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
         """Those that are not complete here; the others count as seen."""
         missing = []
-        for entry in (ObjectInfo(*entry) for entry in entries):
-            if self._complete(entry):
-                self.state.saw(entry.key, self.listing)
-                self.progress.keep(entry.size)
+        for obj in (ObjectInfo(*obj) for obj in objects):
+            if self._complete(obj):
+                self.state.saw(obj.key, self.listing)
+                self.progress.keep(obj.size)
             else:
-                missing.append(entry)
+                missing.append(obj)
         return missing  # type: ignore[return-value]
 
     def give(self, keys: Sequence[str]) -> list[Piece]:
@@ -135,7 +136,7 @@ class ClusterHost:
             try:
                 done = self.target.write(piece.done.key, [piece.data], piece.done.version, piece.done.size)
             except Failure:
-                continue  # it stays missing, and is brought from the source
+                continue  # it stays missing, and is fetched from the source
             if checksum_of(self.target.path(done.key), piece.done.checksum) != piece.done.checksum:
                 self.target.path(done.key).unlink(missing_ok=True)
                 continue
@@ -143,33 +144,29 @@ class ClusterHost:
             self.taken += 1
             self.taken_bytes += done.size
             right.append(done.key)
-        check_room(self.folder, 1, self.bringer.options.keep_free)
+        check_room(self.folder, 1, self.transfer.options.min_free)
         return right
 
-    def fail(self, text: str) -> None:
-        """Count a file that did not arrive from another host."""
-        self.progress.fail(text)
-
     def finish(self) -> HostCounts:
-        """Write the manifest; gives what was done here."""
-        write_manifest(self.state, self.origin.address)
+        """Write the manifest and close the destination; returns what this host did."""
+        write_manifest(self.state)
         files, size = self.state.totals()
         self.state.close()
-        self._alone.__exit__(None, None, None)
+        self._lock.__exit__(None, None, None)
         progress = self.progress
         return HostCounts(
             self.name(), progress.copied, progress.copied_bytes, self.taken, self.taken_bytes, progress.kept,
-            progress.failures, tuple(progress.failed), progress.changed, progress.dropped, files, size,
+            progress.n_failed, tuple(progress.failed_examples), progress.changed, progress.n_dropped, files, size,
         )  # fmt: skip
 
     def name(self) -> str:
         """Of the machine, and of the process on it."""
         return f"{socket.gethostname()} ({os.getpid()})"
 
-    def _complete(self, entry: ObjectInfo) -> bool:
+    def _complete(self, obj: ObjectInfo) -> bool:
         """Whether it is here as it should be, or was left out because it cannot be decoded."""
-        version = version_of(entry, self.bringer.options.change)
-        known = self.state.known(entry.key)
-        if known is not None and is_complete(known, version, self.target.path(entry.key)):
+        version = version_of(obj, self.transfer.options.change)
+        known = self.state.known(obj.key)
+        if known is not None and is_complete(known, version, self.target.path(obj.key)):
             return True
-        return self.bringer.options.change is not None and self.state.dropped(entry.key) == version
+        return self.transfer.options.change is not None and self.state.dropped(obj.key) == version

@@ -1,4 +1,4 @@
-"""Whether what was staged is still there and still the same."""
+"""Checks staged files against their recorded checksums."""
 
 from __future__ import annotations
 
@@ -7,37 +7,42 @@ import os
 import stat
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.stage.checksums import checksum_of
-from flatout.stage.destination.manifest import read_state
+from flatout.stage.destination.recorded import read_state
 from flatout.stage.destination.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What a check of a destination found."""
+    """The result of a check."""
 
     files: int
     missing: tuple[str, ...]
     changed: tuple[str, ...]  # other size or other content than what was staged
-    verified: dict[str, int]  # how many files were compared with what of the store's when they came
-    seconds: float
+    verified: dict[str, int]  # numbers of files by what of the store's they were compared with when staged
+    duration_s: float
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values for ``--json``."""
+        return asdict(self)
 
 
 def check(destination: Path, content: bool = True) -> Check:
-    """Compare the files at a destination with what staging noted of them.
+    """Compare the files at a destination with the record of their staging.
 
-    No file is touched. That a file is damaged is noted, where that can be: staging with ``overwrite`` brings it again.
+    No file is modified. Damaged files are recorded where the record can be written, so staging with ``overwrite``
+    transfers them again.
 
     Args:
         destination: a folder that was staged to.
         content: read every file and compare its checksum; else sizes only.
 
     Raises:
-        UsageError: nothing was staged there, or what is noted of it is damaged.
+        UsageError: nothing was staged there, or its record is damaged.
     """
     if destination.exists() and not destination.is_dir():
         raise UsageError(f"{destination}: not a folder")
@@ -56,7 +61,7 @@ def check(destination: Path, content: bool = True) -> Check:
         if not is_same or (content and checksum_of(path, done.checksum) != done.checksum):
             changed.append(done.key)
     if changed:
-        with contextlib.suppress(UsageError):  # a disk that nothing can be written to
+        with contextlib.suppress(UsageError):  # a read-only disk
             state = State(destination)
             state.distrust(changed)
             state.close()
@@ -65,5 +70,5 @@ def check(destination: Path, content: bool = True) -> Check:
         missing=tuple(missing),
         changed=tuple(changed),
         verified=dict(verified),
-        seconds=time.monotonic() - began,
+        duration_s=time.monotonic() - began,
     )

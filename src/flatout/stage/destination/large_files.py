@@ -1,4 +1,4 @@
-"""Large files, written from parts that come several at once, past the page cache where the disk is fast."""
+"""Writes large files from parts read concurrently, bypassing the page cache where the disk is fast."""
 
 from __future__ import annotations
 
@@ -14,37 +14,43 @@ from typing import Any
 
 from flatout.stage.checksums import CRC_OF_PARTS, Checksum
 from flatout.stage.sources.failures import Failure
-from flatout.stage.sources.retries import retry
+from flatout.stage.sources.retries import with_retries
 
-PARTS_AT_ONCE = 32  # of all large files of a destination together
+PARTS_CONCURRENCY = 32  # of all large files of a destination together
 BLOCK = 4096  # what goes past the page cache is a multiple of it
 # A slower disk is left to the page cache, which takes the bytes at once and writes them later.
 DIRECT_BYTES_PER_S = 300e6
 JUDGED_AFTER_S = 0.5
 
 Stream = Callable[[int, int], Iterator[memoryview]]
-Attend = Callable[[Failure | None], None]
+BeforeRequest = Callable[[Failure | None], None]
 
 
-def nobody(failure: Failure | None) -> None:
-    """Attend to nothing."""
+def no_check(failure: Failure | None) -> None:
+    """The check that does nothing."""
 
 
 class LargeFiles:
     """Writes the large files of one destination; several at once share its threads.
 
-    Past the page cache (O_DIRECT) a file of 5 GiB took 3 s of CPU here where it took 7 to 9 s through it, most of them
-    for the kernel to find and clear memory that holds the file once (docs/measurements/stage.md).
+    Bypassing the page cache (O_DIRECT), a file of 5 GiB took 3 s of CPU, and 7 to 9 s through it, mostly for the kernel
+    to find and clear memory (docs/measurements/stage.md).
     """
 
     def __init__(self) -> None:
         """No thread runs yet."""
-        self._pool = ThreadPoolExecutor(PARTS_AT_ONCE, "flatout-parts")
+        self._pool = ThreadPoolExecutor(PARTS_CONCURRENCY, "flatout-parts")
         self._direct = hasattr(os, "O_DIRECT") and os.path.exists("/proc/self/fd")
         self._rate = _RateWhileBusy()
 
     def write(
-        self, fd: int, key: str, size: int, stream: Stream, attend: Attend = nobody, checksum: Checksum = CRC_OF_PARTS
+        self,
+        fd: int,
+        key: str,
+        size: int,
+        stream: Stream,
+        before_request: BeforeRequest = no_check,
+        checksum: Checksum = CRC_OF_PARTS,
     ) -> str:
         """Write all parts, as large as the checksum needs them; gives the checksum.
 
@@ -53,8 +59,8 @@ class LargeFiles:
             key: names the file in errors.
             size: of the file in bytes.
             stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
-            attend: called in them before each part with None, and with each failure that another try follows; what
-                it raises ends the file.
+            before_request: called in them before each part with None, and with each failure that is followed by
+                another try; an exception from it ends the file.
             checksum: of the file, computed while it is written.
 
         Raises:
@@ -62,26 +68,26 @@ class LargeFiles:
             OSError: it cannot be written.
         """
         with contextlib.ExitStack() as stack:
-            beside = self._open_direct(fd)
-            if beside is not None:
-                stack.callback(os.close, beside)
+            direct_fd = self._open_direct(fd)
+            if direct_fd is not None:
+                stack.callback(os.close, direct_fd)
 
-            def one(start: int) -> bytes:
+            def try_part(start: int) -> bytes:
                 wanted = min(checksum.range_bytes, size - start)
                 at, part = start, checksum.part()
                 for piece in stream(start, wanted):
                     part.update(piece)
-                    self._put(fd, beside, piece, at)
+                    self._put(fd, direct_fd, piece, at)
                     at += len(piece)
                 if at - start != wanted:
                     raise Failure("changed", f"{key}: {at - start} bytes came where {wanted} were asked for")
                 return part.digest()
 
-            def patient(start: int) -> bytes:
-                attend(None)
-                return retry(functools.partial(one, start), attend)
+            def write_part(start: int) -> bytes:
+                before_request(None)
+                return with_retries(functools.partial(try_part, start), before_request)
 
-            parts = [self._pool.submit(patient, start) for start in range(0, size, checksum.range_bytes)]
+            parts = [self._pool.submit(write_part, start) for start in range(0, size, checksum.range_bytes)]
             try:
                 return checksum.of([part.result() for part in parts], size)
             except BaseException:
@@ -101,11 +107,11 @@ class LargeFiles:
             self._direct = False
             return None
 
-    def _put(self, fd: int, beside: int | None, piece: memoryview, at: int) -> None:
-        if beside is not None and self._direct and len(piece) % BLOCK == 0:
+    def _put(self, fd: int, direct_fd: int | None, piece: memoryview, at: int) -> None:
+        if direct_fd is not None and self._direct and len(piece) % BLOCK == 0:
             try:
                 with self._rate.counting(len(piece)):
-                    write_all(beside, piece, at)
+                    write_all(direct_fd, piece, at)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise

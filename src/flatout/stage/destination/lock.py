@@ -1,4 +1,4 @@
-"""One staging at a time to one destination."""
+"""A lock that allows one staging at a time to a destination."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from flatout.stage.destination.own_folder import open_folder
 
 @contextmanager
 def destination_lock(destination: Path, wait: bool, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the destination; the lock goes with the process, however it ends.
+    """Hold the destination's lock; it ends with the process, however that ends.
 
     Args:
         destination: the folder, which exists.
         wait: wait for another staging to end instead of refusing.
-        report: told once that it waits.
+        report: called once, if it waits.
 
     Raises:
         UsageError: another staging goes on there, and ``wait`` is off; or the lock cannot be made.
@@ -41,7 +41,7 @@ def destination_lock(destination: Path, wait: bool, report: Callable[[str], None
                 ) from None
             report(f"waiting for the staging of process {holder} to end")
             fcntl.flock(fd, fcntl.LOCK_EX)
-        with contextlib.suppress(OSError):  # a full disk: who waits is not told of whom
+        with contextlib.suppress(OSError):  # on a full disk the waiting process does not learn who holds the lock
             os.ftruncate(fd, 0)
             os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield

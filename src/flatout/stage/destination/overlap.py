@@ -1,4 +1,4 @@
-"""Is a destination part of its source, or the other way round: also by links, and by mounts of the same disk."""
+"""Detects a destination inside its source or the reverse, also through links and mounts of the same disk."""
 
 from __future__ import annotations
 
@@ -22,29 +22,33 @@ class Place(NamedTuple):
     path: PurePosixPath  # within the disk
 
 
-def refuse_overlap(origin: Source, destination: Path) -> None:
+def refuse_overlap(source: Source, destination: Path) -> None:
     """Refuse a destination that shares files with a source that is a folder.
 
     Raises:
         UsageError: it does.
     """
-    if not isinstance(origin, FolderSource):
+    if not isinstance(source, FolderSource):
         return
-    source, target = place_of(origin.root), place_of(destination)
+    source_place, target_place = place_of(source.root), place_of(destination)
     apart = "choose a folder apart from it"
-    if any(is_below(mounted, source) or is_below(source, mounted) for mounted in _mounted_below(destination)):
-        raise UsageError(f"{destination}: the source {origin.root}, or a part of it, is mounted in it: {apart}")
-    if any(is_below(mounted, target) or is_below(target, mounted) for mounted in _mounted_below(origin.root)):
-        raise UsageError(f"{destination}: it, or a part of it, is mounted in the source {origin.root}: {apart}")
-    if source == target or _is_same(origin.root, destination):
+    if any(
+        is_below(mounted, source_place) or is_below(source_place, mounted) for mounted in _mounted_below(destination)
+    ):
+        raise UsageError(f"{destination}: the source {source.root}, or a part of it, is mounted in it: {apart}")
+    if any(
+        is_below(mounted, target_place) or is_below(target_place, mounted) for mounted in _mounted_below(source.root)
+    ):
+        raise UsageError(f"{destination}: it, or a part of it, is mounted in the source {source.root}: {apart}")
+    if source_place == target_place or _is_same(source.root, destination):
         how = "is the same folder as"
-    elif is_below(target, source):
+    elif is_below(target_place, source_place):
         how = "lies in"
-    elif is_below(source, target):
+    elif is_below(source_place, target_place):
         how = "holds"
     else:
         return
-    raise UsageError(f"{destination}: {how} the source {origin.root}: {apart}")
+    raise UsageError(f"{destination}: {how} the source {source.root}: {apart}")
 
 
 def _mounted_below(folder: Path) -> list[Place]:

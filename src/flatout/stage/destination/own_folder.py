@@ -1,4 +1,4 @@
-"""Staging's own folder of a destination: made, recognised, and never reached through a link."""
+"""Staging's own folder beside a destination: created, recognised, never reached through a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that the source no longer has: removed where staging made them, still knows them, and is sure."""
+"""Removes files that the source no longer has, if staging wrote them and they are unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from flatout.stage.checksums import checksum_of
 from flatout.stage.destination.safe_paths import refusal
 from flatout.stage.destination.state import Complete, State, identity, identity_of
-from flatout.stage.progress import NAMED_AT_MOST
+from flatout.stage.progress import MAX_EXAMPLES
 
 
 @dataclass
@@ -43,7 +43,7 @@ def find_gone(state: State, listing: int, is_meant: Callable[[Complete], bool]) 
     for done in state.all(unseen_since=listing):
         if is_meant(done):
             gone.files += 1
-            if len(gone.names) < NAMED_AT_MOST:
+            if len(gone.names) < MAX_EXAMPLES:
                 gone.names.append(done.key)
     return gone
 

@@ -1,4 +1,4 @@
-"""From keys, which may hold anything, to file names below one folder and nowhere else."""
+"""Maps keys, which may hold anything, to paths that cannot leave the destination."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def refusal(key: str, folder_bytes: int = 0) -> str | None:
     """Why a key cannot be a file below the destination; None when it can.
 
     Args:
-        key: the object's key below its origin's root.
+        key: the object's key below its source's root.
         folder_bytes: length of the destination's own path.
     """
     if not key:

@@ -1,4 +1,4 @@
-"""Room at the destination: looked at before and while copying."""
+"""Free space at the destination, checked before and during a staging."""
 
 from __future__ import annotations
 
@@ -8,36 +8,26 @@ from pathlib import Path
 from flatout.errors import DiskFull
 from flatout.units import size
 
-KEEP_FREE_BYTES = 512 << 20  # other programs on the machine write, too
-KEEP_FREE_SHARE = 0.01
-LESS_DATA = "choose another disk or a part of the data (--classes, --sample)"
+MIN_FREE_BYTES = 512 << 20  # other programs on the machine write, too
+MIN_FREE_SHARE = 0.01
+STAGE_ADVICE = "choose another disk or a part of the data (--classes, --sample)"
 
 
-def free_bytes(folder: Path, keep: int | None = None) -> int:
-    """What may be written below a folder.
+def free_bytes(folder: Path, min_free: int | None = None) -> int:
+    """Bytes that may be written below a folder.
 
     Args:
         folder: exists.
-        keep: bytes to leave free for others; None: 0.5 GiB, or 1% of a smaller disk.
+        min_free: bytes to leave free for others; None: 0.5 GiB, or 1% of a smaller disk.
     """
     disk = os.statvfs(folder)
-    if keep is None:
-        keep = min(KEEP_FREE_BYTES, int(KEEP_FREE_SHARE * disk.f_blocks * disk.f_frsize))
-    return max(disk.f_bavail * disk.f_frsize - keep, 0)
+    if min_free is None:
+        min_free = min(MIN_FREE_BYTES, int(MIN_FREE_SHARE * disk.f_blocks * disk.f_frsize))
+    return max(disk.f_bavail * disk.f_frsize - min_free, 0)
 
 
-def check_room(folder: Path, needed: int, keep: int | None = None, *, advice: str = LESS_DATA) -> None:
-    """Check that ``needed`` bytes fit.
-
-    Args:
-        folder: exists.
-        needed: bytes to write.
-        keep: as for ``free_bytes``.
-        advice: what the user of this command can do about it.
-
-    Raises:
-        DiskFull: they do not fit.
-    """
-    free = free_bytes(folder, keep)
+def check_room(folder: Path, needed: int, min_free: int | None = None, advice: str = STAGE_ADVICE) -> None:
+    """Raise DiskFull when ``needed`` bytes do not fit; ``advice`` says what the user of the command can do."""
+    free = free_bytes(folder, min_free)
     if needed > free:
-        raise DiskFull(f"{folder}: {size(needed)} more are needed and {size(free)} may be written there: {advice}")
+        raise DiskFull(f"{folder}: {size(needed)} more are needed, {size(free)} may be written there: {advice}")

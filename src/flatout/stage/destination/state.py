@@ -1,4 +1,4 @@
-"""What is complete at the destination: a small database that survives ``kill -9``."""
+"""The record of complete files at a destination: a small database that survives ``kill -9``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flatout.stage.destination.own_folder import DATABASE, inode, open_folder
 
 ROWS_AT_ONCE = 50_000
 ROWS_TOGETHER = 1_000  # at most, in one commit
-NOTED_EVERY_S = 0.01  # what was copied in it is copied again after a kill
+RECORD_EVERY_S = 0.01  # what was copied since is copied again after a kill
 ANEW = "remove it to check every file against its source again"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
@@ -41,16 +41,16 @@ BLOCK = f"SELECT {_COLUMNS} FROM files WHERE key > ? {{}} ORDER BY key LIMIT {RO
 
 
 class Complete(NamedTuple):
-    """A file that is whole."""
+    """A complete file."""
 
     key: str
     size: int
     version: str  # of the object it was made from
     checksum: str  # of the bytes at the destination: "md5:…", as the store gives it, or "crc32:…"
-    mtime_ns: int  # of the file, as staging left it: a later change by others shows
+    mtime_ns: int  # of the file as staging left it, so that later changes are detected
     verified: str = SIZE_ONLY  # what of the store's it was compared with
-    adopted: int = 0  # 1: staging did not write it, it lay there with the right bytes: it stays the user's
-    suspect: int = 0  # 1: noted of another folder, and not compared by checksum since
+    adopted: int = 0  # 1: staging found it with the right bytes: it stays the user's
+    suspect: int = 0  # 1: recorded for another folder, and not compared by checksum since
 
 
 class State:
@@ -90,7 +90,7 @@ class State:
         self._writer.start()
 
     def close(self) -> None:
-        """Write what is not written yet, and close the database."""
+        """Write pending rows, and close the database."""
         self._closing.set()
         self._writer.join()
         self._write_rows()
@@ -98,8 +98,8 @@ class State:
             self._base.close()
 
     def _write_on(self) -> None:
-        """Write rows some times a second: a commit for each would hold all threads up, and so would waking this one."""
-        while not self._closing.wait(NOTED_EVERY_S):
+        """Write pending rows regularly: a commit per row, or waking this thread for it, would slow all others."""
+        while not self._closing.wait(RECORD_EVERY_S):
             self._write_rows()
 
     def _write_rows(self) -> None:
@@ -116,14 +116,14 @@ class State:
                             self._base.executemany("UPDATE files SET seen=? WHERE key=?", seen)
                         finally:
                             self._base.execute("COMMIT")
-                except Exception as error:  # the thread that adds the next row is told
+                except Exception as error:  # raised in the thread that adds the next row
                     self._failure = error
                 for row in rows:
                     if self._unwritten.get(row[0], ()) is row:
                         del self._unwritten[row[0]]
 
     def flush(self) -> None:
-        """Write everything that was added.
+        """Write all pending rows.
 
         Raises:
             OSError: it could not be.
@@ -136,16 +136,16 @@ class State:
             raise OSError(errno.EIO, f"the state cannot be written: {self._failure}", str(self.folder))
 
     def __getitem__(self, name: str) -> str | None:
-        """What was noted under a name."""
+        """The value recorded under a name."""
         row = self._ask("SELECT value FROM about WHERE name=?", name)
         return row[0] if row else None
 
     def __setitem__(self, name: str, value: str) -> None:
-        """Note something."""
+        """Record a value under a name."""
         self._do("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
 
     def claim(self, destination: Path, address: str, endpoint: str = "") -> None:
-        """Note the source, and which folder the destination is.
+        """Record the source and the destination.
 
         Raises:
             UsageError: the destination holds another source, or one of that name on another server.
@@ -164,10 +164,10 @@ class State:
         self["destination"], self["inode"] = os.path.realpath(destination), inode(destination)
 
     def begin(self) -> int:
-        """Number of a new listing: what it does not see is gone from the source.
+        """Number of a new listing: files it does not see are gone from the source.
 
         Raises:
-            UsageError: what is noted is no number.
+            UsageError: the recorded number is damaged.
         """
         before = self["listing"] or "0"
         if not before.isdecimal():
@@ -176,7 +176,7 @@ class State:
         return int(before) + 1
 
     def known(self, key: str) -> Complete | None:
-        """The file of a key, when it is complete."""
+        """The complete file of a key; None: there is none."""
         unwritten = self._unwritten.get(key)
         if unwritten is not None:
             return Complete(*unwritten[:-1])
@@ -184,10 +184,10 @@ class State:
         return Complete(*row) if row else None
 
     def add(self, done: Complete, listing: int) -> None:
-        """Note a file that is complete: it is written within NOTED_EVERY_S, in a thread of its own.
+        """Record a complete file: written within RECORD_EVERY_S, by a thread of its own.
 
         Raises:
-            OSError: an earlier one could not be noted.
+            OSError: an earlier one could not be written.
         """
         self._check()
         row = (*done, listing)
@@ -195,11 +195,11 @@ class State:
         self._rows.append(row)
 
     def saw(self, key: str, listing: int) -> None:
-        """Note that the source still has a key."""
+        """Record that the source still has a key."""
         self._seen.append((listing, key))
 
     def saw_archive(self, key: str, listing: int) -> None:
-        """Note that the source still has an archive, and so the files that were made from any version of it."""
+        """Record that the source still has an archive, and so the files made from any version of it."""
         self.flush()
         self._do("UPDATE files SET seen=? WHERE substr(version, -?)=?", listing, len(key) + 1, f"!{key}")
 
@@ -215,12 +215,12 @@ class State:
         self._do("DELETE FROM files WHERE key=?", key)
 
     def distrust(self, keys: Iterable[str]) -> None:
-        """Note of files that they are no longer what was staged, whatever their size and time say."""
+        """Record that files are no longer as staged, whatever their size and time."""
         with self._lock:
             self._base.executemany("UPDATE files SET mtime_ns=-1 WHERE key=?", ((key,) for key in keys))
 
     def drop(self, key: str, version: str, why: str) -> None:
-        """Note an object that was left out, and is not asked for again."""
+        """Record an object that was left out, so that it is not requested again."""
         self._do("INSERT OR REPLACE INTO dropped VALUES (?, ?, ?)", key, version, why)
         self.remove(key)
 
@@ -230,7 +230,7 @@ class State:
         return row[0] if row else None
 
     def made_folder(self, key: str) -> None:
-        """Note a folder that staging made: it goes when it is empty and pruned."""
+        """Record a folder that staging made: pruning removes it when it becomes empty."""
         self._do("INSERT OR REPLACE INTO folders VALUES (?)", key)
 
     def made(self, folder: str) -> bool:
@@ -255,12 +255,12 @@ class State:
         return files, size
 
     def verifications(self) -> dict[str, int]:
-        """How many files were compared with what."""
+        """Numbers of files by what they were compared with."""
         with self._lock:
             return dict(self._base.execute("SELECT verified, count(*) FROM files GROUP BY verified ORDER BY 1"))
 
     def all(self, unseen_since: int | None = None) -> Iterator[Complete]:
-        """The files in order of key, a block at a time; those alone that no listing has seen since, if asked."""
+        """Yield the files in order of key; with ``unseen_since`` only those not seen by that listing or later."""
         self.flush()
         condition = "" if unseen_since is None else f"AND seen < {int(unseen_since)}"
         after = ""
@@ -282,7 +282,7 @@ class State:
 
 
 def complete_columns(base: sqlite3.Connection) -> None:
-    """Give a database that is open for reading the columns that an earlier version did not make."""
+    """Add the columns that an earlier version lacks to a database open for reading."""
     if missing := _missing(base):
         more = ", ".join(f"{value} AS {name}" for name, _, value in missing)
         base.execute(f"CREATE TEMP VIEW files AS SELECT *, {more} FROM main.files")
@@ -301,7 +301,7 @@ Identity = tuple[int, int, int, int]  # device, inode, size in bytes, time of ch
 
 
 def identity(path: Path | str, dir_fd: int | None = None) -> Identity | None:
-    """Which file has a name now, and in which state; None: none has it."""
+    """Identity of the file that has a name now; None: none has it."""
     try:
         return identity_of(os.lstat(path, dir_fd=dir_fd))
     except FileNotFoundError:
@@ -309,7 +309,7 @@ def identity(path: Path | str, dir_fd: int | None = None) -> Identity | None:
 
 
 def identity_of(found: os.stat_result) -> Identity:
-    """What tells a file, and the state it was seen in, from others."""
+    """Identifies a file and its state."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -1,4 +1,4 @@
-"""Files of a destination: each gets its name when it is whole, with a checksum of what was written."""
+"""Writes files at a destination: each gets its name only when it is whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.stage.checksums import CRC_OF_PARTS, PART_BYTES, Checksum, checksum_of
-from flatout.stage.destination.large_files import Attend, LargeFiles, Stream, nobody, write_all
+from flatout.stage.destination.large_files import BeforeRequest, LargeFiles, Stream, no_check, write_all
 from flatout.stage.destination.own_folder import PARTIAL, open_folder
 from flatout.stage.destination.state import Complete, Identity, State, identity, identity_of, is_untouched
 from flatout.stage.sources.base import Attributes
@@ -37,10 +37,10 @@ class _New:
 
 
 class Target:
-    """The destination's folders, each made once; no file is replaced that staging did not make and still knows."""
+    """Writes files and folders; replaces only files that staging wrote and that are unchanged."""
 
     def __init__(self, destination: Path, state: State | None = None, overwrite: bool = False) -> None:
-        """Take the destination, which exists.
+        """Write nothing yet; the destination exists.
 
         Args:
             destination: the folder.
@@ -51,7 +51,7 @@ class Target:
         self.partial = open_folder(destination) / PARTIAL
         self.partial.mkdir(exist_ok=True)
         self._state, self._overwrite = state, overwrite
-        self._root = f"{destination}/"  # strings: a Path takes as long to make as a file to open
+        self._root = f"{destination}/"  # a string: making a Path takes as long as opening a file
         self._made: set[str] = set()
         self._large = LargeFiles()
         self._nameless = hasattr(os, "O_TMPFILE") and os.path.exists("/proc/self/fd")
@@ -131,7 +131,7 @@ class Target:
         stream: Stream,
         version: str,
         size: int,
-        attend: Attend = nobody,
+        before_request: BeforeRequest = no_check,
         attributes: Attributes | None = None,
         checksum: Checksum = CRC_OF_PARTS,
         ended: Callable[[int, str], None] = lambda fd, checksum: None,
@@ -143,7 +143,7 @@ class Target:
             stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
             version: of the object it is made from.
             size: in bytes.
-            attend: called in them before each part with None, and with each failure that another try follows.
+            before_request: called in them before each part with None, and with each failure that another try follows.
             attributes: what the file gets besides; None: the time of now.
             checksum: to compute and note.
             ended: called with the descriptor and the checksum when all is written; what it raises leaves no file.
@@ -154,7 +154,7 @@ class Target:
         """
         with self._file(key, attributes) as new:
             _see_room(new.fd, key, size)
-            new.checksum = self._large.write(new.fd, key, size, stream, attend, checksum)
+            new.checksum = self._large.write(new.fd, key, size, stream, before_request, checksum)
             ended(new.fd, new.checksum)
         return Complete(key, size, version, new.checksum, new.mtime_ns, adopted=new.adopted)
 

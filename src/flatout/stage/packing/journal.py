@@ -1,8 +1,8 @@
-"""What a packing has written, so that the next one goes on where a killed one stopped.
+"""The journal of a packing, from which an interrupted one resumes.
 
-Images are packed in an order that the seed draws from the listing, so a line for each, in that order, says it all: its
-size as it was written, or why it was left out. Those in parts that are whole are not read again; the part that was
-being written is written anew. Another listing, choice or change begins from the beginning.
+Images are packed in an order that the seed draws from the listing. The journal has one line per image in that order:
+its size as written, or why it was left out. Images in whole parts are not read again; an unfinished part is written
+anew. Another listing, selection or change starts over.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class PackingJournal:
     """The journal of one split, in the folder where it is made."""
 
     def __init__(self, folder: Path, plan: str) -> None:
-        """Read what is there; the folder is emptied if it was made to another plan.
+        """Read the journal; empties the folder if it was written by another plan.
 
         Args:
-            folder: made if it is not there.
+            folder: made if it does not exist.
             plan: as :func:`plan_of` gives it.
 
         Attributes:
-            lines: of the images, in order.
+            lines: one per image, in order.
         """
         self._path = folder / LINES
         about = folder / PLAN
@@ -44,16 +44,16 @@ class PackingJournal:
         self._waiting: list[Line] = []
 
     def keep(self, count: int) -> None:
-        """Forget all lines but so many."""
+        """Forget all lines but the first ``count``."""
         self.lines = self.lines[:count]
         write_atomically(self._path, "".join(f"{json.dumps(line)}\n" for line in self.lines))
 
     def add(self, line: Line) -> None:
-        """Note an image; it is written by ``flush``."""
+        """Add the line of an image; ``flush`` writes it."""
         self._waiting.append(line)
 
     def flush(self) -> None:
-        """Write the lines: the parts that they lie in are whole, but for the last."""
+        """Write the added lines; their parts are whole but for the last."""
         with self._path.open("a", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(line)}\n" for line in self._waiting)
         self._waiting.clear()

@@ -1,65 +1,51 @@
-"""Bring a set of images as one packed set a split: a few large files that a training reads without opening any."""
+"""Packs a set of images: one packed set, or one set of tar shards, per split."""
 
 from __future__ import annotations
 
-import functools
-import json
-import os
-import random
-import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from flatout.atomic_file import write_atomically
-from flatout.errors import DiskFull, StagingFailed, UsageError
+from flatout.errors import StagingFailed, UsageError
 from flatout.formats.image_names import EXTENSIONS
-from flatout.formats.packed import PackedWriter
-from flatout.formats.tar_shards import TarWriter
 from flatout.stage.destination.lock import destination_lock
 from flatout.stage.destination.overlap import refuse_overlap
-from flatout.stage.destination.safe_paths import state_folder
-from flatout.stage.destination.space import check_room
-from flatout.stage.packing.journal import plan_of
-from flatout.stage.packing.split import LAST, Image, Writer, write_split
-from flatout.stage.pictures import Corrupt, PictureChange
+from flatout.stage.packing.split_packer import PackPlan, SplitPacker
+from flatout.stage.pictures import PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.selection import Selection, chosen_classes, selected, with_splits
 from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
 from flatout.stage.transfer import Options
 
-AT_ONCE = 32
-_OF_PACKED = re.compile(r"part-[0-9]{5,}\.bin|index\.npz|keys\.txt|packed\.json")
-_OF_SHARDS = re.compile(r"shard-[0-9]{6,}\.tar|index\.json|keys\.txt|classes\.json")
+CONCURRENCY = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackSummary:
-    """What was packed."""
+    """The result of packing; names as in ``Summary``."""
 
     source: str
     destination: str
     splits: tuple[str, ...]  # "": the set has none
-    images: int  # written now
-    kept: int  # written by an earlier packing
-    bytes: int
+    packed: int  # images written now
+    packed_bytes: int
+    kept: int  # images in parts that an earlier packing wrote
+    changed: int  # images that were scaled or re-encoded
+    n_dropped: int  # images that cannot be decoded; left out
+    dropped_examples: tuple[str, ...]
     classes: int
     shards: bool  # tar shards, not the packed layout
-    changed: int  # images that were made smaller, or encoded again
-    dropped: int  # images that cannot be decoded; they were left out
-    dropped_names: tuple[str, ...]
-    seconds: float
+    duration_s: float
     images_per_s: float
 
     def as_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Plain values for ``--json``."""
         return asdict(self)
 
 
 def pack(
-    origin: Source,
+    source: Source,
     destination: Path,
     selection: Selection,
     options: Options | None = None,
@@ -67,184 +53,120 @@ def pack(
     report: Callable[[str], None] = lambda line: None,
     shard_bytes: int | None = None,
 ) -> PackSummary:
-    """Write a packed set a split, images in an order drawn by the selection's seed; labels are the class folders.
+    """Write a packed set per split, images in an order drawn by the selection's seed; labels are the class folders.
 
-    Where no splits are chosen, and all folders of the source have names of splits, they are the splits.
+    Where no splits are chosen, and all folders of the source are named like splits, they are the splits.
 
-    A split appears at once when it is whole. After an interruption the same packing goes on: parts (shards) that are
-    whole are not read again, nor are splits.
+    A split appears when it is whole. After an interruption the same packing resumes: whole parts (shards) are not read
+    again, nor are whole splits.
 
     Args:
-        origin: where the images are.
+        source: where the images are.
         destination: folder; made if it does not exist.
-        selection: what of them.
-        options: how; what is packed is never pruned.
-        watch: told the progress now and then.
-        report: told what is worth a line.
+        selection: which images.
+        options: how; pruning is not supported.
+        watch: called a few times per second.
+        report: called with each progress message.
         shard_bytes: write tar shards of about this size instead of the packed layout; None: the packed layout.
 
     Raises:
-        UsageError: pruning is asked for, nothing is selected, a packed set is there already, or the disk is too small.
+        UsageError: pruning is asked for, nothing is selected, another packed set is there, or the disk is too small.
         StagingFailed: an image could not be read.
     """
     options = options or Options()
     if options.prune:
         raise UsageError("--prune: a packed set is written whole: remove its folder, and pack again")
-    others: list[str] = []
-    named = selection.splits
-    try:
-        selection = with_splits(origin, selection, report)
-        names = chosen_classes(origin, selection)
-        entries = _images(selected(origin, selection, names), others)
-    except Failure as error:
-        raise StagingFailed(f"{origin.address}: cannot be listed: {error}") from None
-    if origin.unlisted:
-        raise StagingFailed(f"{origin.unlisted[0]}: nothing is packed while a folder of the set cannot be read")
-    if not entries:
-        raise UsageError(f"{origin.address}: no images are selected there")
-    if origin.skipped.count:
-        report(f"{origin.skipped.count:,} left out, such as {origin.skipped.names[0]}")
-    if others:
-        report(f"{len(others):,} that are no images left out, such as {others[0]}")
-    splits = selection.splits if named else tuple(_that_have_images(selection.splits, entries))
-    splits = splits or ("",)
+    images, splits, names = _list_images(source, selection, report)
     destination.mkdir(parents=True, exist_ok=True)
-    refuse_overlap(origin, destination)
-    progress = Progress(listed=len(entries), listed_bytes=sum(e.size for e in entries), listing_done=True)
-    progress.width = options.jobs or AT_ONCE
-    change = options.change or PictureChange()
-    classes = tuple(names or sorted({label for e in entries if (label := _label(e.key, splits)) is not None}))
+    refuse_overlap(source, destination)
+    progress = Progress(listed=len(images), listed_bytes=sum(obj.size for obj in images), listing_done=True)
+    progress.concurrency = options.concurrency or CONCURRENCY
+    plan = PackPlan(
+        source=source,
+        destination=destination,
+        splits=splits,
+        classes=tuple(names or sorted({label for obj in images if (label := _label(obj.key, splits)) is not None})),
+        seed=selection.seed,
+        change=options.change or PictureChange(),
+        min_free=options.min_free,
+        shard_bytes=shard_bytes,
+    )
     with destination_lock(destination, options.wait, report):
-        made = _Made(state_folder(destination) / "packed.json")
-        for number, split in enumerate(splits):
-            own = sorted(entry for entry in entries if not split or entry.key.startswith(f"{split}/"))
-            about = (origin.address, split, classes, selection.seed, change.name, change.drop_corrupt, shard_bytes)
-            plan, target = plan_of(about, own), destination / split
-            if _is_whole(target):
-                if made[split] != plan:
-                    raise UsageError(
-                        f"{target}: another packed set is there already: remove it, or give another folder"
-                    )
-                for entry in own:
-                    progress.keep(entry.size)
-                report(f"{target}: packed already, from the same images in the same way")
-                continue
-            making = state_folder(destination) / f"packing-{number}"
-            is_made = made[split] == plan and _is_whole(making)  # an interruption came while it was moved
-            own_names = _OF_PACKED if shard_bytes is None else _OF_SHARDS
-            _see_free(target, [path.name for path in making.iterdir()] if is_made else own_names)
-            try:
-                if not is_made:
-                    written = sum(path.stat().st_size for path in making.glob("*"))
-                    needed = max(sum(entry.size for entry in own) - written, 0)
-                    check_room(destination, needed, options.keep_free)
-                    images = [Image(entry, _within(entry.key, split), _label(entry.key, splits)) for entry in own]
-                    random.Random(selection.seed).shuffle(images)
-                    writer = functools.partial(_writer, making, classes, shard_bytes)
-                    write_split(origin, images, making, plan, writer, change, progress, watch)
-                    made[split] = plan
-                _move(making, target, own_names)
-            except (Failure, Corrupt) as error:
-                raise StagingFailed(f"{error}: nothing of {target} is there yet; run the same command again") from None
-            except OSError as error:
-                why = error.strerror or error
-                raise StagingFailed(f"{destination}: {why}: whole parts are kept; run the same command again") from None
-            except DiskFull:
-                raise
-            except UsageError:  # a name that cannot be packed
-                shutil.rmtree(making, ignore_errors=True)
-                raise
+        for split in splits:
+            own = sorted(obj for obj in images if not split or obj.key.startswith(f"{split}/"))
+            labels = {obj.key: _label(obj.key, splits) for obj in own}
+            packer = SplitPacker(plan, split, own, labels)
+            if packer.is_done():
+                for obj in own:
+                    progress.keep(obj.size)
+                report(f"{packer.target}: packed already, from the same images in the same way")
+            else:
+                packer.pack(progress, watch)
     return PackSummary(
-        source=origin.address,
+        source=source.address,
         destination=str(destination),
-        splits=tuple(splits),
-        images=progress.copied,
+        splits=splits,
+        packed=progress.copied,
+        packed_bytes=progress.copied_bytes,
         kept=progress.kept,
-        bytes=progress.copied_bytes,
-        classes=len(classes),
-        shards=shard_bytes is not None,
         changed=progress.changed,
-        dropped=progress.dropped,
-        dropped_names=tuple(progress.dropped_names),
-        seconds=progress.seconds,
-        images_per_s=progress.copied / max(progress.seconds, 1e-9),
+        n_dropped=progress.n_dropped,
+        dropped_examples=tuple(progress.dropped_examples),
+        classes=len(plan.classes),
+        shards=shard_bytes is not None,
+        duration_s=progress.duration_s,
+        images_per_s=progress.copied / max(progress.duration_s, 1e-9),
     )
 
 
-def _images(entries: Iterable[ObjectInfo], others: list[str]) -> list[ObjectInfo]:
-    """The images among entries; the keys of the others are added to ``others``."""
+def _list_images(
+    source: Source, selection: Selection, report: Callable[[str], None]
+) -> tuple[list[ObjectInfo], tuple[str, ...], list[str] | None]:
+    """The selected images, their splits (one empty name: there are none), and the chosen classes (None: all).
+
+    Raises:
+        UsageError: there are no images.
+        StagingFailed: the source cannot be listed completely.
+    """
+    others: list[str] = []
+    chosen_splits = selection.splits
+    try:
+        selection = with_splits(source, selection, report)
+        names = chosen_classes(source, selection)
+        images = _images(selected(source, selection, names), others)
+    except Failure as error:
+        raise StagingFailed(f"{source.address}: cannot be listed: {error}") from None
+    if source.unlisted:
+        raise StagingFailed(f"{source.unlisted[0]}: nothing is packed while a folder of the set cannot be read")
+    if not images:
+        raise UsageError(f"{source.address}: no images are selected there")
+    if source.skipped.count:
+        report(f"{source.skipped.count:,} left out, such as {source.skipped.names[0]}")
+    if others:
+        report(f"{len(others):,} other than images left out, such as {others[0]}")
+    splits = chosen_splits or tuple(_with_images(selection.splits, images))
+    return images, splits or ("",), names
+
+
+def _images(objects: Iterable[ObjectInfo], others: list[str]) -> list[ObjectInfo]:
+    """The images among objects; the keys of the others are added to ``others``."""
     images = []
-    for entry in entries:
-        if entry.key.lower().endswith(EXTENSIONS):
-            images.append(entry)
+    for obj in objects:
+        if obj.key.lower().endswith(EXTENSIONS):
+            images.append(obj)
         else:
-            others.append(entry.key)
+            others.append(obj.key)
     return images
 
 
-def _that_have_images(splits: tuple[str, ...], images: list[ObjectInfo]) -> Iterator[str]:
+def _with_images(splits: tuple[str, ...], images: list[ObjectInfo]) -> Iterator[str]:
     for split in splits:
         if any(image.key.startswith(f"{split}/") for image in images):
             yield split
 
 
-class _Made:
-    """The plans by which the splits of a destination were packed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._plans = _plans(path)
-
-    def __getitem__(self, split: str) -> str | None:
-        return self._plans.get(split)
-
-    def __setitem__(self, split: str, plan: str) -> None:
-        self._plans[split] = plan
-        write_atomically(self._path, json.dumps(self._plans))
-
-
-def _plans(path: Path) -> dict[str, str]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):  # a damaged one knows nothing: its sets count as those of others
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _writer(making: Path, classes: tuple[str, ...], shard_bytes: int | None) -> Writer:
-    return PackedWriter(making, classes) if shard_bytes is None else TarWriter(making, classes, shard_bytes)
-
-
-def _is_whole(folder: Path) -> bool:
-    return any((folder / name).exists() for name in LAST)
-
-
-def _see_free(target: Path, names: list[str] | re.Pattern[str]) -> None:
-    """See that nothing is overwritten.
-
-    Raises:
-        UsageError: a file is there that the set will have, too, by its name.
-    """
-    for path in sorted(target.iterdir()) if target.is_dir() else ():
-        if path.name in names if isinstance(names, list) else names.fullmatch(path.name):
-            raise UsageError(f"{path}: is there already, and would be overwritten: give another folder, or remove it")
-
-
-def _move(making: Path, target: Path, names: re.Pattern[str]) -> None:
-    """Bring a set's files to their place; the one that says that a set is there comes last."""
-    target.mkdir(parents=True, exist_ok=True)
-    for path in sorted(making.iterdir(), key=lambda path: path.name in LAST):
-        if names.fullmatch(path.name):  # not the journal, nor what a kill left of it
-            os.replace(path, target / path.name)
-    shutil.rmtree(making)
-
-
-def _within(key: str, split: str) -> str:
-    return key.removeprefix(f"{split}/") if split else key
-
-
 def _label(key: str, splits: tuple[str, ...]) -> str | None:
-    """The class folder of a key; None where it lies in none."""
+    """The class folder of a key; None where it is in none."""
     parts = key.split("/")
     if splits != ("",):
         parts = parts[1:]

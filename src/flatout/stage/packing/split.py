@@ -1,4 +1,4 @@
-"""One split's images written into a packed set or into tar shards, from where an earlier packing of them ended."""
+"""Writes the images of one split into a packed set or tar shards, resuming an earlier packing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from flatout.stage.packing.journal import Line, PackingJournal
 from flatout.stage.pictures import Corrupt, PictureChange
 from flatout.stage.progress import Progress
 from flatout.stage.sources.base import ObjectInfo, Source
-from flatout.stage.sources.retries import read_patiently
+from flatout.stage.sources.retries import read_with_retries
 
 WATCH_EVERY_S = 0.2
-LAST = (NAME, TAR_NAME)  # files that say that a set is whole
-READ_AHEAD = 4  # times the reads at once: bounds the memory
+LAST = (NAME, TAR_NAME)  # the files that declare a set whole
+READ_AHEAD = 4  # times the concurrency: bounds the memory
 
 Writer = PackedWriter | TarWriter
 
@@ -28,13 +28,13 @@ Writer = PackedWriter | TarWriter
 class Image(NamedTuple):
     """One image of a split."""
 
-    entry: ObjectInfo
-    key: str  # in the split
+    obj: ObjectInfo
+    key: str  # within the split
     label: str | None
 
 
 def write_split(
-    origin: Source,
+    source: Source,
     images: list[Image],
     folder: Path,
     plan: str,
@@ -43,17 +43,17 @@ def write_split(
     progress: Progress,
     watch: Callable[[Progress], None],
 ) -> None:
-    """Write the images in their order; those that lie in whole parts already are not read again.
+    """Write the images in order; those in parts that are whole already are not read again.
 
     Args:
-        origin: where they are.
-        images: in the order in which they are to lie.
-        folder: where the set is made; an interruption leaves it for the next time.
-        plan: names what is packed, and how: a folder made to another one is emptied.
-        open_writer: opens the writer of the folder.
-        change: what is done to each image.
-        progress: is counted in.
-        watch: told the progress now and then.
+        source: where they are read.
+        images: in the order in which they are stored.
+        folder: where the set is written; an interruption leaves it for the next packing.
+        plan: digest of what is packed and how; a folder written by another plan is emptied.
+        open_writer: opens a writer on the folder.
+        change: how images are scaled or re-encoded.
+        progress: counts the images.
+        watch: called a few times per second.
 
     Raises:
         Failure: an image could not be read.
@@ -71,9 +71,9 @@ def write_split(
                 progress.drop(line)
             else:
                 writer.count(image.key, image.label, line)
-                progress.keep(image.entry.size)
-        told = progress.began
-        for image, made in _read(origin, images[len(journal.lines) :], progress.width, change):
+                progress.keep(image.obj.size)
+        watched = progress.began
+        for image, made in _read(source, images[len(journal.lines) :], progress.concurrency, change):
             part = writer.part
             if isinstance(made, Corrupt):
                 progress.drop(str(made))
@@ -84,15 +84,15 @@ def write_split(
             if writer.part != part:
                 journal.flush()
             progress.copy(len(made))
-            if len(made) != image.entry.size:
+            if len(made) != image.obj.size:
                 progress.change()
-            if time.monotonic() - told > WATCH_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - watched > WATCH_EVERY_S:
+                watched = time.monotonic()
                 watch(progress)
 
 
 def _in_whole_parts(images: list[Image], lines: list[Line], writer: Writer) -> int:
-    """How many of the images that were noted lie in parts before the last one, which may not be whole."""
+    """How many of the recorded images are in parts before the last one, which may not be whole."""
     first_of_part = 0
     for number, (image, line) in enumerate(zip(images, lines, strict=False)):
         if isinstance(line, int):
@@ -104,16 +104,16 @@ def _in_whole_parts(images: list[Image], lines: list[Line], writer: Writer) -> i
 
 
 def _read(
-    origin: Source, images: Iterable[Image], at_once: int, change: PictureChange
+    source: Source, images: Iterable[Image], concurrency: int, change: PictureChange
 ) -> Iterator[tuple[Image, bytes | Corrupt]]:
     """Images with their bytes, in order, several read ahead."""
     coming = iter(images)
     waiting: deque[tuple[Image, Future[bytes | Corrupt]]] = deque()
-    with ThreadPoolExecutor(at_once, "flatout-pack") as pool:
+    with ThreadPoolExecutor(concurrency, "flatout-pack") as pool:
         try:
             while True:
-                while len(waiting) < READ_AHEAD * at_once and (image := next(coming, None)) is not None:
-                    waiting.append((image, pool.submit(_made, origin, image.entry, change)))
+                while len(waiting) < READ_AHEAD * concurrency and (image := next(coming, None)) is not None:
+                    waiting.append((image, pool.submit(_made, source, image.obj, change)))
                 if not waiting:
                     return
                 image, made = waiting.popleft()
@@ -122,12 +122,12 @@ def _read(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _made(origin: Source, entry: ObjectInfo, change: PictureChange) -> bytes | Corrupt:
-    data = read_patiently(origin, entry)
-    if not change.applies(entry.key):
+def _made(source: Source, obj: ObjectInfo, change: PictureChange) -> bytes | Corrupt:
+    data = read_with_retries(source, obj)
+    if not change.applies(obj.key):
         return data
     try:
-        return change.apply(entry.key, data)
+        return change.apply(obj.key, data)
     except Corrupt as error:
         if change.drop_corrupt:
             return error

@@ -1,4 +1,4 @@
-"""What every source of data offers: list, read, and ask what a server says of an object."""
+"""The interface of a source of data: list its objects, read them, ask the server about one."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LIST_SUFFIXES = (".txt", ".lst")  # of lists of web addresses, one a line
 
 
 class Attributes(NamedTuple):
-    """What a file has besides its bytes."""
+    """File attributes that a copy keeps."""
 
     mtime_ns: int
     mode: int
 
 
 class ObjectInfo(NamedTuple):
-    """One object of an origin."""
+    """One object of a source, as listed."""
 
-    key: str  # below the origin's root, with forward slashes
+    key: str  # below the source's root, with forward slashes
     size: int
     version: str  # changes when the content does: ETag, or size and time of the last change
 
@@ -35,11 +35,11 @@ class Source(ABC):
     """Objects that can be listed and read, from several threads at once.
 
     Attributes:
-        address: for people and the manifest; never holds credentials.
-        server: host and port; another server with the same address is another source. Empty: the address says all.
-        unverified: what is said of a file whose bytes were compared with nothing.
-        stopped: set by who lists: True ends pauses and tries of a listing.
-        tell: set by who lists: called with a line about a listing that has to wait.
+        address: for messages and the recorded state; never holds credentials.
+        server: host and port, where the same address on another server is another source; empty: it is not.
+        unverified: how a file is described whose bytes could not be compared with a checksum.
+        stopped: set by the caller that lists; True ends pauses and tries of a listing.
+        tell: set by the caller that lists; called with a line when a listing has to wait.
     """
 
     address: str
@@ -50,26 +50,26 @@ class Source(ABC):
 
     @functools.cached_property
     def skipped(self) -> Skipped:
-        """What listings passed over."""
+        """Items that listings passed over."""
         return Skipped()
 
     @property
     def unlisted(self) -> Sequence[str]:
-        """What the listings could not read, each with the reason; empty: they were complete."""
+        """Folders and keys that could not be listed, each with the reason; empty: the listings were complete."""
         return tuple(self.skipped.unreadable.values())
 
     def nothing_found(self) -> str:
-        """What to say where a listing gave nothing."""
+        """The error message for an empty listing."""
         left = f" ({self.skipped.count:,} left out, such as {self.skipped.names[0]})" if self.skipped.count else ""
         return f"{self.address}: nothing there that is selected{left}: see that the address and the options are right"
 
     def tell_failure(self, failure: Failure) -> None:
-        """Say that a listing is tried again."""
+        """Report that a listing is retried."""
         self.tell(f"{failure}: trying again")
 
     @abstractmethod
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects below ``prefix``, a page at a time."""
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield all objects below ``prefix``."""
 
     @abstractmethod
     def folders(self, prefix: str = "") -> list[str]:
@@ -77,48 +77,48 @@ class Source(ABC):
 
     @abstractmethod
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
-        """The bytes of an object in pieces, each valid until the next is asked for.
+        """Yield the bytes of an object in pieces, each valid until the next is requested.
 
         Args:
-            entry: the object.
-            buffer: pieces may lie in it; those that do begin where it begins, and all but the last fill it.
+            obj: the object.
+            buffer: pieces may be views of it; those start at its start, and all but the last fill it.
             start: of the range.
-            length: of the range, which is of the version that was listed; None: the whole object.
+            length: of the range, in the listed version; None: the whole object.
 
         Raises:
             Failure: it cannot be read.
         """
 
-    def has_ranges(self, entry: ObjectInfo) -> bool:
-        """Whether a part of an object can be had without all of it."""
+    def has_ranges(self, obj: ObjectInfo) -> bool:
+        """Whether the server gives ranges of an object."""
         return True
 
-    def attributes(self, entry: ObjectInfo) -> Attributes | None:
-        """What a copy gets of an object besides its bytes; None: nothing."""
+    def attributes(self, obj: ObjectInfo) -> Attributes | None:
+        """Time and permissions for the copy; None: the source has none."""
         return None
 
-    def facts(self, entry: ObjectInfo, part: int | None = None) -> Facts | None:
-        """What a server says of an object now, or of one of the parts it was stored in; None: it cannot be asked."""
+    def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
+        """What the server reports about an object now, or about one part it was stored in; None: it reports nothing."""
         return None
 
-    def look_again(self, entry: ObjectInfo) -> ObjectInfo:
-        """The object as it is now, where that can be asked for; raises Failure where it is gone."""
-        facts = self.facts(entry)
-        if facts is None or facts.size is None or not (is_etag(entry.version) and facts.etag):
-            return entry
-        return ObjectInfo(entry.key, facts.size, facts.etag)
+    def look_again(self, obj: ObjectInfo) -> ObjectInfo:
+        """The object as it is now, where the server reports that; raises Failure where it is gone."""
+        facts = self.facts(obj)
+        if facts is None or facts.size is None or not (is_etag(obj.version) and facts.etag):
+            return obj
+        return ObjectInfo(obj.key, facts.size, facts.etag)
 
-    def read(self, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+    def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         """Bytes of an object, or of a range of it; raises Failure."""
         # Each piece is copied before the next takes its place: join would first collect them all.
-        return b"".join(map(bytes, self.stream(entry, thread_buffer(), start, length)))
+        return b"".join(map(bytes, self.stream(obj, thread_buffer(), start, length)))
 
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """How to reach an object store; what is None comes from the environment or the instance's role."""
+    """How to reach an object store; None: from the environment or the instance's role."""
 
     endpoint: str | None = None
     region: str | None = None

@@ -1,4 +1,4 @@
-"""Memory that bytes pass through: one piece for each thread, used again and again."""
+"""One reusable read buffer per thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _mine = threading.local()
 
 
 def thread_buffer() -> memoryview:
-    """4 MiB of this thread's own, beginning at a page; what it holds lasts until the thread asks again.
+    """This thread's buffer of 4 MiB, page-aligned; valid until the thread asks for it again.
 
-    New memory for each object would be cleared by the kernel each time, page by page.
+    The kernel would clear freshly mapped memory for each object, page by page.
     """
     buffer: memoryview | None = getattr(_mine, "buffer", None)
     if buffer is None:

@@ -1,4 +1,4 @@
-"""What can go wrong with one object, sorted by what to do about it."""
+"""Failures of one object or of a listing, classified by what to do next."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ class Failure(Exception):
     """One object, or the listing, could not be read.
 
     Attributes:
-        kind: ``busy`` (the store asks to go slower), ``again`` (worth another try), ``mismatch`` (bytes that are
-            not what the store said), ``gone``, ``denied``, ``changed`` (another version than the one listed) or
-            ``never``.
-        status: of the HTTP answer that said so; None: there was none.
+        kind: ``busy`` (the store asks to slow down), ``again`` (transient), ``mismatch`` (bytes that differ from the
+            store's checksum), ``gone``, ``denied``, ``changed`` (another version than the one listed) or ``never``.
+        status: HTTP status of the response; None: there was none.
         retry_after_s: seconds that the server asked to wait; None: it did not ask.
-        given_up: it was tried for as long as is worth it.
+        given_up: all retries are used up.
     """
 
     given_up = False
@@ -50,7 +49,7 @@ class Failure(Exception):
 
 
 class InTheWay(Failure):
-    """A file of the user's, or one that was changed, has the name: ``--overwrite`` replaces it."""
+    """The user's own or a changed file has the name: ``--overwrite`` replaces it."""
 
     def __init__(self, text: str) -> None:
         """Make a failure that says ``text``."""
@@ -58,12 +57,12 @@ class InTheWay(Failure):
 
 
 def without_secrets(text: str) -> str:
-    """``text`` with the values of signatures in addresses cut out."""
+    """``text`` with signatures removed from addresses."""
     return _SECRET.sub(r"\1=…", text)
 
 
 def failure_of(error: BaseException, where: str) -> Failure:
-    """Sort an exception of the file system or of a connection by its type and ``errno``; ``where`` names the object."""
+    """Classify an exception of the file system or a connection by type and ``errno``; ``where`` names the object."""
     if isinstance(error, Failure):
         text = f"{where}: {error}"
         return Failure(error.kind, text, status=error.status, retry_after_s=error.retry_after_s)
@@ -86,7 +85,7 @@ def status_failure(status: int, where: str, said: str = "", retry_after: str | N
 
 
 def kind_of_status(status: int) -> Kind:
-    """What an HTTP status means for another try."""
+    """The kind of failure that an HTTP status means."""
     if status in (429, 503):
         return "busy"
     if status in (401, 403):
@@ -99,7 +98,7 @@ def kind_of_status(status: int) -> Kind:
 
 
 def short(text: str) -> str:
-    """``text`` on one line, cut to a length for messages."""
+    """``text`` on one line, cut to ``LONGEST_TEXT``."""
     return " ".join(text.split())[:LONGEST_TEXT]
 
 

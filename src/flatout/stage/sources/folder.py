@@ -1,4 +1,4 @@
-"""A folder as a source: local, or any mounted file system."""
+"""A folder as a source, local or on any mounted file system."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FolderSource(Source):
         if not os.access(self.root, os.R_OK | os.X_OK):
             raise UsageError(f"{root}: not readable")
 
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All files below ``prefix``; links are followed. What is no file, or cannot be listed, is in ``skipped``."""
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield all files below ``prefix``; links are followed. Other items are in ``skipped``."""
         for key, found in self._walk().files(prefix):
             yield ObjectInfo(key, found.st_size, f"{found.st_size}:{found.st_mtime_ns}")
 
@@ -43,48 +43,48 @@ class FolderSource(Source):
         return FolderWalk(str(self.root), self.skipped, self.stopped)
 
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
-        """The bytes of a file, or of a range of it, in pieces; the file stays what was listed until the last."""
-        left = entry.size - start if length is None else length
+        """Yield the bytes of a file, or of a range of it; fails if the file changes before the last piece."""
+        left = obj.size - start if length is None else length
         try:
-            with open(self.root / entry.key, "rb", buffering=0) as file:
-                _see_unchanged(file.fileno(), entry)
+            with open(self.root / obj.key, "rb", buffering=0) as file:
+                _see_unchanged(file.fileno(), obj)
                 while left > 0:
                     have, wanted = 0, min(left, len(buffer))
                     while have < wanted and (got := os.preadv(file.fileno(), [buffer[have:wanted]], start + have)):
                         have += got
                     if have == left:
-                        _see_unchanged(file.fileno(), entry)
+                        _see_unchanged(file.fileno(), obj)
                     yield buffer[:have]
                     if have < wanted:
-                        return  # it became shorter: who asked sees that
+                        return  # it became shorter, which the caller detects
                     start, left = start + have, left - have
         except OSError as error:
-            raise failure_of(error, str(self.root / entry.key)) from error
+            raise failure_of(error, str(self.root / obj.key)) from error
 
-    def attributes(self, entry: ObjectInfo) -> Attributes | None:
-        """Time of the last change, and permissions, of which the owner's to read stays."""
+    def attributes(self, obj: ObjectInfo) -> Attributes | None:
+        """Modification time and permissions; the owner may always read the copy."""
         try:
-            found = os.stat(self.root / entry.key)
+            found = os.stat(self.root / obj.key)
         except OSError as error:
-            raise failure_of(error, str(self.root / entry.key)) from error
+            raise failure_of(error, str(self.root / obj.key)) from error
         return Attributes(found.st_mtime_ns, found.st_mode & 0o777 | 0o400)
 
-    def look_again(self, entry: ObjectInfo) -> ObjectInfo:
+    def look_again(self, obj: ObjectInfo) -> ObjectInfo:
         """The file as it is now."""
         try:
-            found = os.stat(self.root / entry.key)
+            found = os.stat(self.root / obj.key)
         except OSError as error:
-            raise failure_of(error, str(self.root / entry.key)) from error
-        return ObjectInfo(entry.key, found.st_size, _version(found))
+            raise failure_of(error, str(self.root / obj.key)) from error
+        return ObjectInfo(obj.key, found.st_size, _version(found))
 
 
 def _version(found: os.stat_result) -> str:
     return f"{found.st_size}:{found.st_mtime_ns}"
 
 
-def _see_unchanged(fd: int, entry: ObjectInfo) -> None:
-    """Raises Failure where a file is no longer the one that was listed: what was read of it may be of two versions."""
-    if entry.version != _version(os.fstat(fd)):
-        raise Failure("changed", f"{entry.key}: changed at the source while it was copied")
+def _see_unchanged(fd: int, obj: ObjectInfo) -> None:
+    """Raise Failure where a file is no longer as listed: bytes read from it may mix two versions."""
+    if obj.version != _version(os.fstat(fd)):
+        raise Failure("changed", f"{obj.key}: changed at the source while it was copied")

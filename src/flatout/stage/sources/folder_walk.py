@@ -1,4 +1,4 @@
-"""Files below a folder: links are followed, and one bad folder or link never ends the walk."""
+"""Walks the files below a folder: follows links, and continues past unreadable folders and bad links."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from flatout.stage.sources.failures import Failure, failure_of
-from flatout.stage.sources.retries import retry
+from flatout.stage.sources.retries import with_retries
 from flatout.stage.sources.skipped import Skipped
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -24,14 +24,14 @@ class FolderWalk:
 
         Args:
             root: its path.
-            skipped: is told what is passed over.
+            skipped: collects what is passed over.
             stopped: True ends waiting for a folder that cannot be read at once.
         """
         self._root, self._skipped, self._stopped = root, skipped, stopped
         self._followed: set[str] = set()  # links to folders
 
     def files(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-        """Path below the root, and what the file system says, of all regular files below ``prefix``."""
+        """Path below the root and stat result of all regular files below ``prefix``."""
         pending = [(prefix, False)]
         while pending:
             folder, by_link = pending.pop()
@@ -40,7 +40,7 @@ class FolderWalk:
                 if isinstance(found, str):
                     self._skipped.add(key, found)
                 elif _is_folder(found):
-                    # Behind a link upwards the way leads down again by plain folders.
+                    # Below a link upwards, plain folders lead down again.
                     if by_link and self._is_around(folder, found):
                         self._skipped.add(key, _LEADS_BACK)
                     else:
@@ -91,7 +91,7 @@ class FolderWalk:
             except OSError as error:
                 raise failure_of(error, path) from error
 
-        return retry(listed, stopped=self._stopped)
+        return with_retries(listed, stopped=self._stopped)
 
     def _look(self, folder: str, name: str) -> os.stat_result | str | None:
         """What an item is; a reason to pass over it; None: it is there no more. Raises Failure."""
@@ -108,7 +108,7 @@ class FolderWalk:
         return found if stat.S_ISREG(found.st_mode) else _kind(found)
 
     def _stat(self, path: str, ask: Callable[[str], os.stat_result]) -> os.stat_result | None:
-        """What the file system says; None: there is nothing."""
+        """Stat a path; None: there is nothing."""
         try:
             return ask(path)  # the usual case, without what trying again takes
         except OSError as error:
@@ -121,7 +121,7 @@ class FolderWalk:
             except OSError as error:
                 raise failure_of(error, path) from error
 
-        return retry(again, stopped=self._stopped)
+        return with_retries(again, stopped=self._stopped)
 
     def _is_around(self, folder: str, target: os.stat_result) -> bool:
         """Whether a folder is one of those that lead to ``folder``: following it would never end."""

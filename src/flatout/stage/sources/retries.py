@@ -1,9 +1,9 @@
-"""Try again, and later, what cannot be had at once: one policy for listings, sizes and bytes.
+"""The one retry policy of staging: listings, sizes, objects, their parts, packing and the loader all use it.
 
-A request that failed for a passing reason is tried again for ``GIVE_UP_S`` after its first failure, so that a store
-that is away for less than that loses nothing. Pauses double up to ``LONGEST_PAUSE_S`` and are drawn from zero up ("full
-jitter"): many clients that were turned away together do not come back together. ``Retry-After`` is followed. Bytes
-that are not what the store said of them are asked for ``WRONG_TRIES`` times: waiting longer makes them no better.
+A transient failure is retried for ``GIVE_UP_S`` after the first one, so a store that is away for less loses nothing.
+Pauses grow exponentially up to ``LONGEST_PAUSE_S`` with full jitter (drawn from zero up), so that clients turned away
+together do not return together (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+``Retry-After`` is honoured. Wrong bytes are read at most ``WRONG_TRIES`` times: waiting does not repair them.
 """
 
 from __future__ import annotations
@@ -19,78 +19,73 @@ if TYPE_CHECKING:
     from flatout.stage.sources.base import ObjectInfo, Source
 
 GIVE_UP_S = 120.0
+NEVER_ANSWERED_S = 10.0  # the budget for a server that has not answered once: its address may be mistyped
+WRONG_TRIES = 4
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 20.0
-LONGEST_ASKED_S = 60.0  # of a Retry-After
-WRONG_TRIES = 4
-_MISMATCH: tuple[Kind, ...] = ("mismatch",)
-LOOK_S = 0.2  # how often a pause looks whether it is to end
-Given = TypeVar("Given")
+LONGEST_RETRY_AFTER_S = 60.0
+CHECK_STOPPED_S = 0.2  # how often a pause checks whether to end
+_TRANSIENT: tuple[Kind, ...] = ("busy", "again")
+_WRONG: tuple[Kind, ...] = ("mismatch",)
+Result = TypeVar("Result")
 
 
-def _nothing(failure: Failure) -> None:
-    pass
-
-
-def _goes_on() -> bool:
-    return False
-
-
-def _usual() -> None:
-    return None
-
-
-def retry(
-    action: Callable[[], Given],
-    failed: Callable[[Failure], None] = _nothing,
-    stopped: Callable[[], bool] = _goes_on,
-    give_up_s: Callable[[], float | None] = _usual,
-    wrong: Collection[Kind] = _MISMATCH,
-) -> Given:
-    """What ``action`` gives, which is called again from its beginning while it fails for a passing reason.
+def with_retries(
+    action: Callable[[], Result],
+    on_failure: Callable[[Failure], None] = lambda failure: None,
+    stopped: Callable[[], bool] = lambda: False,
+    give_up_s: Callable[[], float] = lambda: GIVE_UP_S,
+    wrong: Collection[Kind] = _WRONG,
+) -> Result:
+    """Call ``action`` until it succeeds, fails for good, or the time is up; returns its result.
 
     Args:
-        action: raises Failure; ``busy`` and ``again`` are tried again.
-        failed: called with each failure that another try follows; may raise.
+        action: raises Failure; the kinds ``busy`` and ``again`` are transient.
+        on_failure: called with each failure that is followed by another try; may raise.
         stopped: True ends pauses and tries.
-        give_up_s: gives the seconds after the first failure, asked for at each; it may give None: ``GIVE_UP_S``.
-        wrong: kinds of failure that are tried again ``WRONG_TRIES`` times, whatever the time.
+        give_up_s: seconds after the first failure; called at each failure.
+        wrong: kinds that are tried at most ``WRONG_TRIES`` times, however long that takes.
 
     Raises:
-        Failure: the last one, when another try is of no use, time is over, or all was stopped.
+        Failure: the last one. ``given_up`` is set when time or tries ran out, so an outer call does not start again.
     """
-    tries = of_wrong = 0
-    began = 0.0
+    tries = wrong_tries = 0
+    first_failure: float | None = None
     while True:
         try:
             return action()
         except Failure as failure:
             now = time.monotonic()
-            began = began or now
-            budget = give_up_s()
-            until = began + (GIVE_UP_S if budget is None else budget)
+            first_failure = now if first_failure is None else first_failure
+            deadline = first_failure + give_up_s()
+            is_wrong = failure.kind in wrong
             tries += 1
-            of_wrong += failure.kind in wrong
-            if failure.kind not in ("busy", "again", *wrong) or failure.given_up or stopped():
+            wrong_tries += is_wrong
+            if failure.given_up or stopped() or not (is_wrong or failure.kind in _TRANSIENT):
                 raise
-            if of_wrong == WRONG_TRIES or (now >= until and failure.kind not in wrong):
+            if wrong_tries == WRONG_TRIES or (now >= deadline and not is_wrong):
                 last = Failure(failure.kind, f"{failure} (tried {tries} times)", status=failure.status)
                 last.given_up = True
                 raise last from failure
-            failed(failure)
-            ends = now + _pause(tries, failure)
-            if failure.kind not in wrong:
-                ends = min(ends, until)
-        while (left := ends - time.monotonic()) > 0 and not stopped():
-            time.sleep(min(left, LOOK_S))
+            on_failure(failure)
+            pause_ends = now + _pause_s(tries, failure)
+            if not is_wrong:
+                pause_ends = min(pause_ends, deadline)
+        while (left := pause_ends - time.monotonic()) > 0 and not stopped():
+            time.sleep(min(left, CHECK_STOPPED_S))
 
 
-def _pause(tries: int, failure: Failure) -> float:
+def retry_budget_s(has_answered: bool) -> float:
+    """Seconds of retries, given whether the server has answered once."""
+    return GIVE_UP_S if has_answered else NEVER_ANSWERED_S
+
+
+def _pause_s(tries: int, failure: Failure) -> float:
     pause = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(tries, 16)))
-    asked = min(failure.retry_after_s or 0.0, LONGEST_ASKED_S)
+    asked = min(failure.retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
     return max(pause, asked * random.uniform(1.0, 1.25))
 
 
-def read_patiently(origin: Source, entry: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
-    """The bytes of an object, or of a range of it; raises Failure as :func:`retry` does."""
-    return retry(lambda: origin.read(entry, start, length))
+def read_with_retries(source: Source, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+    """The bytes of an object, or of a range of it; raises Failure as :func:`with_retries` does."""
+    return with_retries(lambda: source.read(obj, start, length))

@@ -1,4 +1,4 @@
-"""What a listing passed over: counted, the first of it named, and what lies below folders that could not be read."""
+"""Items that a listing passed over, and folders that it could not read."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ class Skipped:
     """Filled by the thread that lists, read by others.
 
     Attributes:
-        count: of what is no data: links that lead nowhere or back, sockets, folders that vanished.
-        names: of the first of them, each with the reason.
-        unreadable: folders and keys that could not be listed, each with the reason: data that was asked for is missing.
+        count: number of items that hold no data: dangling or circular links, sockets, folders that vanished.
+        names: the first of them, each with the reason.
+        unreadable: folders and keys that could not be listed, each with the reason: wanted data is missing.
     """
 
     def __init__(self) -> None:
-        """Nothing was skipped yet."""
+        """Start empty."""
         self.count = 0
         self.names: list[str] = []
         self.unreadable: dict[str, str] = {}
         self._adding = threading.Lock()
 
     def add(self, key: str, why: str) -> None:
-        """Count something that is no data."""
+        """Count an item that holds no data."""
         with self._adding:
             self.count += 1
             if len(self.names) < NAMED_AT_MOST:
@@ -36,7 +36,7 @@ class Skipped:
             self.unreadable[folder] = why
 
     def clear(self) -> None:
-        """Forget everything: the listing begins again."""
+        """Reset for a new listing."""
         with self._adding:
             self.count = 0
             self.names.clear()

@@ -1,4 +1,4 @@
-"""What a server says of an object besides its bytes: version, range, checksums, whether its ETag is an MD5."""
+"""Facts in a server's headers: version, size, checksums, range, whether the ETag is an MD5."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZE = re.compile(r"[0-9]{1,19}")
 
 
 class Facts(NamedTuple):
-    """From the headers of an answer.
+    """Facts from the headers of a response.
 
     Attributes:
         etag: as it was sent; empty: none was.
@@ -40,7 +40,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(headers: Mapping[str, str]) -> Facts:
-    """What headers say; their names may be in any case."""
+    """Parse headers; names in any case."""
     told = {name.lower(): value for name, value in headers.items()}
     encryption = told.get("x-amz-server-side-encryption", "")
     by_client = any(name.startswith("x-amz-server-side-encryption-customer-") for name in told)
@@ -68,7 +68,7 @@ def facts_of(headers: Mapping[str, str]) -> Facts:
 
 
 def size_in(text: str) -> int | None:
-    """The number of bytes that a header or a listing says; None where it is no such number, or 2**63 and more."""
+    """Parse a number of bytes; None where it is none, or 2**63 or more."""
     found = _SIZE.fullmatch(text.strip())
     size = int(found[0]) if found else None
     return size if size is not None and size < 1 << 63 else None
@@ -88,7 +88,7 @@ def is_other_version(etag: str, version: str) -> bool:
 def see_answer(
     status: int, etag: str, content_range: str, where: str, start: int, length: int | None, version: str
 ) -> None:
-    """See that an answer holds what was asked for.
+    """Check that a response is of the requested version and range.
 
     Args:
         status: of the answer: 200 or 206.

@@ -1,4 +1,4 @@
-"""Files of web servers: those that a list names, one address a line, or a single one."""
+"""Files on web servers: the addresses of a list, or a single one."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from flatout.stage.sources.base import LIST_SUFFIXES, ObjectInfo, Source
 from flatout.stage.sources.failures import Failure, status_failure
 from flatout.stage.sources.http_get import PlainGets
 from flatout.stage.sources.http_requests import HttpRequests, range_headers, wanted_pieces
-from flatout.stage.sources.retries import retry
+from flatout.stage.sources.retries import retry_budget_s, with_retries
 from flatout.stage.sources.store_facts import Facts, facts_of, size_in
 
-ASKED_AT_ONCE = 32  # for sizes
-FIRST_ANSWER_S = 10.0  # that a server which never answered is tried for
+HEAD_CONCURRENCY = 32  # for sizes
 LIST_BYTES = 1 << 30
 UNREADABLE = "unreadable"  # version of a file whose size could not be had: reading it says why
-# What a HEAD is answered with where a GET may be answered all the same: a signature of GET, servers without HEAD.
+# Responses to HEAD where a GET may still succeed: addresses signed for GET, servers without HEAD.
 _NO_HEAD = (400, 401, 403, 404, 405, 406, 501)
 _RANGE_SIZE = re.compile(r"bytes (?:0-0|\*)/([0-9]+)")
 
 
 class WebSource(Source):
-    """Addresses by HTTP(S). Sizes and versions come from HEAD requests, made while copying goes on.
+    """Addresses by HTTP(S). Sizes and versions come from HEAD requests, made during the transfer.
 
-    Keys are the paths below the list's own folder; those of other servers begin with the server's name. What follows a
-    ``?`` is asked for, but is in no key, message or manifest: it may be a signature.
+    Keys are the paths below the list's own folder; those of other servers begin with the server's name. Query
+    strings may hold signatures, so they are sent with the request but never stored or printed.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, address: str) -> None:
         """Read the list.
 
         Args:
-            source: address of a list (``.txt``, ``.lst``) or of one file, or a local list.
+            address: address of a list (``.txt``, ``.lst``) or of one file, or a local list.
 
         Raises:
             UsageError: it cannot be read, names nothing, or holds credentials.
@@ -50,18 +49,18 @@ class WebSource(Source):
         self._ranges: dict[str, bool] = {}  # server -> it gives ranges
         self._urls: dict[str, str] = {}
         self._failures: dict[str, Failure] = {}  # of what could not be asked for its size
-        web = source.startswith(("http://", "https://"))
-        is_list = source.partition("?")[0].partition("#")[0].endswith(LIST_SUFFIXES)
-        self.address = shown(source) if web else str(Path(source).absolute())
-        why = _why_not(source) if web else None
+        web = address.startswith(("http://", "https://"))
+        is_list = address.partition("?")[0].partition("#")[0].endswith(LIST_SUFFIXES)
+        self.address = shown(address) if web else str(Path(address).absolute())
+        why = _why_not(address) if web else None
         if why is not None:
             raise UsageError(f"{self.address!r} {why}")
-        base = urljoin(source.partition("?")[0], ".") if web else ""
+        base = urljoin(address.partition("?")[0], ".") if web else ""
         if not is_list:
-            self._add(source, base, self.address)
+            self._add(address, base, self.address)
             return
         try:
-            text = self._list(source) if web else Path(source).read_text("utf-8")
+            text = self._list(address) if web else Path(address).read_text("utf-8")
         except (Failure, OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{self.address}: the list cannot be read: {error}") from None
         for number, line in enumerate(text.splitlines(), 1):
@@ -71,16 +70,16 @@ class WebSource(Source):
         if not self._urls:
             raise UsageError(f"{self.address}: no addresses in it: write one a line")
 
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All files below ``prefix``, in the list's order; one that cannot be had fails when it is read."""
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield all files below ``prefix`` in the list's order; one without a size fails when it is read."""
         keys = iter([key for key in self._urls if key.startswith(f"{prefix}/" if prefix else "")])
         waiting: deque[Future[ObjectInfo]] = deque()
         ended = threading.Event()
-        with ThreadPoolExecutor(ASKED_AT_ONCE, "flatout-head") as pool:
+        with ThreadPoolExecutor(HEAD_CONCURRENCY, "flatout-head") as pool:
             try:
                 while True:
-                    while len(waiting) < 4 * ASKED_AT_ONCE and (key := next(keys, None)) is not None:
-                        waiting.append(pool.submit(self._entry, key, ended))
+                    while len(waiting) < 4 * HEAD_CONCURRENCY and (key := next(keys, None)) is not None:
+                        waiting.append(pool.submit(self._described, key, ended))
                     if not waiting:
                         return
                     yield waiting.popleft().result()
@@ -95,40 +94,40 @@ class WebSource(Source):
         return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
 
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of a file, or of a range of the version that was asked for before, in pieces."""
-        if entry.version == UNREADABLE and (failure := self._failures.get(entry.key)) is not None:
+        if obj.version == UNREADABLE and (failure := self._failures.get(obj.key)) is not None:
             raise failure
-        url = self._urls[entry.key]
-        read = functools.partial(self._read, entry, start, length)
-        yield from self._gets.stream(url, buffer, read, shown(url), start, length, entry.version)
+        url = self._urls[obj.key]
+        read = functools.partial(self._read, obj, start, length)
+        yield from self._gets.stream(url, buffer, read, shown(url), start, length, obj.version)
 
-    def facts(self, entry: ObjectInfo, part: int | None = None) -> Facts | None:
+    def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
         """What the server says of a file; None: it cannot be asked."""
         if part is not None:
             return None
-        url = self._urls[entry.key]
+        url = self._urls[obj.key]
         try:
             answer = self._requests.request("HEAD", url, shown(url))
         except Failure:  # what is asked for next says why
             return None
         return facts_of(answer.headers) if answer.status == 200 else None
 
-    def has_ranges(self, entry: ObjectInfo) -> bool:
+    def has_ranges(self, obj: ObjectInfo) -> bool:
         """Whether the server gives a part of a file without all of it; each server is asked once."""
-        url = self._urls[entry.key]
+        url = self._urls[obj.key]
         server = urlsplit(url).netloc
-        if server not in self._ranges and entry.size > 1:
+        if server not in self._ranges and obj.size > 1:
             answer = self._requests.request("GET", url, shown(url), range_headers("", 0, 1))
             self._ranges[server] = answer.status == 206
             answer.close()  # without the body: it may be all of the file
         return self._ranges.get(server, True)
 
-    def _read(self, entry: ObjectInfo, start: int, length: int | None) -> Iterator[bytes]:
-        url = self._urls[entry.key]
-        answer = self._get(url, range_headers(entry.version, start, length))
-        yield from wanted_pieces(self._requests, answer, shown(url), start, length, entry.version)
+    def _read(self, obj: ObjectInfo, start: int, length: int | None) -> Iterator[bytes]:
+        url = self._urls[obj.key]
+        answer = self._get(url, range_headers(obj.version, start, length))
+        yield from wanted_pieces(self._requests, answer, shown(url), start, length, obj.version)
 
     def _add(self, word: str, base: str, where: str) -> None:
         """Take an address of the list, which is below ``base`` where it is relative."""
@@ -146,16 +145,15 @@ class WebSource(Source):
         if self._urls.setdefault(key, url) != url:
             raise UsageError(f"{where}: two addresses give the same name: {key}")
 
-    def _entry(self, key: str, ended: threading.Event) -> ObjectInfo:
-        """A file with its size and version, however many tries that takes."""
+    def _described(self, key: str, ended: threading.Event) -> ObjectInfo:
+        """A file with its size and version."""
         url = self._urls[key]
-
-        def give_up_s() -> float | None:
-            return None if urlsplit(url).netloc in self._requests.answered else FIRST_ANSWER_S
-
         try:
-            return retry(
-                lambda: self._asked(key, url), self.tell_failure, lambda: ended.is_set() or self.stopped(), give_up_s
+            return with_retries(
+                lambda: self._asked(key, url),
+                self.tell_failure,
+                lambda: ended.is_set() or self.stopped(),
+                lambda: self._give_up_s(url),
             )
         except Failure as failure:
             self._failures[key] = failure
@@ -165,7 +163,7 @@ class WebSource(Source):
         answer = self._requests.request("HEAD", url, shown(url))
         size = answer.headers.get("Content-Length", "")
         if answer.status in _NO_HEAD or answer.status == 206 or (answer.status == 200 and size_in(size) is None):
-            # The first byte alone is asked for; of a server without ranges, the head of the whole.
+            # Request the first byte only; a server without ranges sends the headers of the whole file.
             answer = self._requests.request("GET", url, shown(url), range_headers("", 0, 1))
             answer.close()
             whole = _RANGE_SIZE.fullmatch(answer.headers.get("Content-Range", ""))
@@ -178,15 +176,18 @@ class WebSource(Source):
         if whole_size is None:
             raise Failure("never", f"{shown(url)}: the server does not say how large it is")
         tag = answer.headers.get("ETag", "")
-        # A weak tag names no bytes, and cannot be asked for.
+        # A weak ETag identifies no bytes, and If-Match does not take it.
         changed = answer.headers.get("Last-Modified", "")
         return ObjectInfo(key, whole_size, tag if tag.startswith('"') else f"{size}:{changed}")
 
-    def _list(self, source: str) -> str:
+    def _list(self, address: str) -> str:
         def read() -> bytes:
-            return self._requests.body(self._get(source, {}), self.address, LIST_BYTES)
+            return self._requests.body(self._get(address, {}), self.address, LIST_BYTES)
 
-        return retry(read, give_up_s=lambda: FIRST_ANSWER_S).decode("utf-8")
+        return with_retries(read, give_up_s=lambda: self._give_up_s(address)).decode("utf-8")
+
+    def _give_up_s(self, url: str) -> float:
+        return retry_budget_s(urlsplit(url).netloc in self._requests.answered)
 
     def _get(self, url: str, headers: dict[str, str]) -> Any:
         answer = self._requests.request("GET", url, shown(url), headers)
@@ -197,12 +198,12 @@ class WebSource(Source):
 
 
 def shown(url: str) -> str:
-    """An address without what may be secret in it."""
+    """An address without its possible secrets."""
     return re.sub(r"//[^/]*@", "//…@", url.partition("?")[0])
 
 
 def _why_not(url: str) -> str | None:
-    """Why an address cannot be asked for; None: it can."""
+    """Why an address cannot be requested; None: it can."""
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -1,4 +1,4 @@
-"""Where a bucket is: its name, the prefix, the server, the region; without anything that is secret."""
+"""The address of a bucket: name, prefix, server and region; never holds secrets."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ class S3Address:
     region: str
 
     @staticmethod
-    def of(source: str, options: StoreOptions) -> S3Address:
+    def of(address: str, options: StoreOptions) -> S3Address:
         """The place that an address names: all behind the bucket is the prefix, ``#`` and ``?`` too.
 
         Raises:
             UsageError: no bucket, credentials in an address, or an endpoint that is none.
         """
-        scheme, _, rest = source.partition("://")
+        scheme, _, rest = address.partition("://")
         bucket, _, prefix = rest.partition("/")
         if "@" in bucket:
             raise UsageError(
                 f"{scheme}://…: credentials do not belong into an address: use --profile or the environment"
             )
-        if _SIGNED.search(source):
+        if _SIGNED.search(address):
             raise UsageError(
                 f"{scheme}://{bucket}/…: a signature does not belong into an {scheme}:// address: "
                 "use --profile or the environment, or the signed https:// address of one file"
             )
         if not _BUCKET.fullmatch(bucket):
-            raise UsageError(f"{source!r}: {bucket!r} cannot be the name of a bucket: {scheme}://bucket/prefix")
+            raise UsageError(f"{address!r}: {bucket!r} cannot be the name of a bucket: {scheme}://bucket/prefix")
         profile: Mapping[str, str] = {} if options.anonymous else settings(options.profile)
         endpoint = (
             options.endpoint
@@ -68,7 +68,7 @@ class S3Address:
         region = options.region or (profile.get("region") if options.profile else None)
         region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         return S3Address(
-            shown=source.rstrip("/"),
+            shown=address.rstrip("/"),
             bucket=bucket,
             prefix=prefix.strip("/"),
             is_folder=prefix.endswith("/"),

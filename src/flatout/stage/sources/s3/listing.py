@@ -1,4 +1,4 @@
-"""One page of an S3 listing (ListObjectsV2), as the store wrote it: keys may hold anything."""
+"""Parses one page of an S3 listing (ListObjectsV2); keys may hold any characters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_EMPTY = 1_000  # pages in a row
 
 
 class Page(NamedTuple):
-    """What an answer lists.
+    """The content of one page.
 
     Attributes:
         objects: key, size in bytes, version.

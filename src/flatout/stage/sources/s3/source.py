@@ -1,4 +1,4 @@
-"""S3 and what speaks it: addresses signed here, listings and objects over connections that are kept."""
+"""S3 and compatible stores: requests signed here, over kept-alive connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flatout.stage.sources.base import ObjectInfo, Source, StoreOptions
 from flatout.stage.sources.failures import Failure, status_failure
 from flatout.stage.sources.http_get import PlainGets
 from flatout.stage.sources.http_requests import REDIRECTS, HttpRequests, range_headers, wanted_pieces
-from flatout.stage.sources.retries import retry
+from flatout.stage.sources.retries import retry_budget_s, with_retries
 from flatout.stage.sources.s3.address import S3Address
 from flatout.stage.sources.s3.credentials import Credentials
 from flatout.stage.sources.s3.listing import Advance, Page, page_of
@@ -20,39 +20,38 @@ from flatout.stage.sources.s3.xml import error_text
 from flatout.stage.sources.store_facts import Facts, facts_of, size_in
 
 PAGE = 1_000  # objects a listing request gives at most, on every store
-SIGNED_FOR_S = 900  # asked for at once; but clocks differ, and S3 lets them by so much
-FIRST_ANSWER_S = 10.0  # that a server which never answered is tried for: its address may be mistyped
+SIGNED_FOR_S = 900  # used at once, but S3 tolerates clocks that differ by this much
 ERROR_BYTES = 64 << 10
 _REGION = "x-amz-bucket-region"
 
 
 class S3Source(Source):
-    """A bucket, or what lies below a prefix of it, or one object of it."""
+    """A bucket, a prefix of it, or one object."""
 
-    def __init__(self, source: str, options: StoreOptions) -> None:
-        """Find server and keys; the bucket is not asked for anything yet.
+    def __init__(self, address: str, options: StoreOptions) -> None:
+        """Resolve server and keys; no request is made yet.
 
         Raises:
             UsageError: an address or an endpoint that cannot be used, or no credentials.
         """
-        self._place = S3Address.of(source, options)
+        self._place = S3Address.of(address, options)
         self.address = self._place.shown
         self.server = urlsplit(self._place.endpoint or "").netloc
         self._base = f"{self._place.prefix}/" if self._place.prefix else ""
         self._region = self._place.region
         self._credentials = None if options.anonymous else Credentials(options.profile)
         self._gets = PlainGets()
-        self._requests = HttpRequests(follow=False)  # another server must not see a session token, nor give bytes
+        self._requests = HttpRequests(follow=False)  # another server must not see a session token, nor send data
 
-    def entries(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects below ``prefix``, keys as the store has them; markers of folders are left out.
+    def objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield all objects below ``prefix`` but folder markers, with keys as stored.
 
-        A key that a page or the one before it gave already is passed over; one without a size is in ``skipped``.
-        An address that nothing lies below may be that of one object.
+        Keys repeated on the same or the next page are dropped; keys without a size are in ``skipped``. An address with
+        nothing below it may be that of one object.
 
         Raises:
-            Failure: a page could not be had, though it was asked for again.
-            UsageError: keys ended, and cannot be replaced.
+            Failure: a page failed, also when retried.
+            UsageError: credentials expired, and cannot be renewed.
         """
         below = f"{self._base}{prefix}/" if prefix else self._base
         found = False
@@ -75,42 +74,42 @@ class S3Source(Source):
             yield from self._single()
 
     def folders(self, prefix: str = "") -> list[str]:
-        """Names of the folders directly below ``prefix``, sorted; raises as :meth:`entries` does."""
+        """Names of the folders directly below ``prefix``, sorted; raises as :meth:`objects` does."""
         below = f"{self._base}{prefix}/" if prefix else self._base
         pages = self._pages({"prefix": below, "delimiter": "/"})
         names = {folder.removeprefix(below).rstrip("/") for page in pages for folder in page.folders}
         return sorted(names - {"", ".", ".."})
 
     def stream(
-        self, entry: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
+        self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of an object, or of a range of the version that was listed, in pieces."""
-        where = f"{self.address}/{entry.key}"
-        read = functools.partial(self._read, entry, start, length, where)
-        yield from self._gets.stream(self.url(entry.key), buffer, read, where, start, length, entry.version)
+        where = f"{self.address}/{obj.key}"
+        read = functools.partial(self._read, obj, start, length, where)
+        yield from self._gets.stream(self.url(obj.key), buffer, read, where, start, length, obj.version)
 
-    def facts(self, entry: ObjectInfo, part: int | None = None) -> Facts | None:
-        """What the store says of an object, its checksums included, or of a part that it was stored in."""
+    def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
+        """What the store reports about an object, with checksums, or about a part that it was stored in."""
         asked = {"x-amz-checksum-mode": "ENABLED"}
         if part is not None:
             asked["partNumber"] = str(part)
         try:
-            answer = self._ask("HEAD", f"{self._base}{entry.key}", asked, f"{self.address}/{entry.key}")
+            answer = self._ask("HEAD", f"{self._base}{obj.key}", asked, f"{self.address}/{obj.key}")
         except Failure as failure:
             if failure.kind == "gone":
                 raise
-            return None  # what is asked for next says why
+            return None  # the next request fails with the reason
         return facts_of({"x-amz-request-id": "", **answer.headers})
 
     def url(self, key: str, parameters: Mapping[str, str] | None = None) -> str:
-        """Address of an object that anybody can ask for during a quarter of an hour.
+        """Presigned address of an object, valid for a quarter of an hour.
 
         Args:
-            key: below the origin's root.
+            key: below the source's root.
             parameters: of the query, signed with it.
 
         Raises:
-            UsageError: keys ended, and cannot be replaced.
+            UsageError: credentials expired, and cannot be renewed.
         """
         return self._signed("GET", f"{self._base}{key}", parameters or {})
 
@@ -125,7 +124,7 @@ class S3Source(Source):
         advance = Advance(self.address)
         while following is not None:
             asked = {"list-type": "2", "max-keys": str(PAGE), "encoding-type": "url", **parameters, **following}
-            page = retry(functools.partial(self._page, asked), self.tell_failure, self.stopped, self._give_up_s)
+            page = with_retries(functools.partial(self._page, asked), self.tell_failure, self.stopped, self._give_up_s)
             advance.see(page)
             yield page
             if page.next == following and following:
@@ -145,7 +144,7 @@ class S3Source(Source):
         key = self._base.rstrip("/")
         where = self.address
         try:
-            answer = retry(lambda: self._ask("HEAD", key, {}, where), self.tell_failure, self.stopped)
+            answer = with_retries(lambda: self._ask("HEAD", key, {}, where), self.tell_failure, self.stopped)
         except Failure as failure:
             # Without the right to list, S3 answers 403 for an object that is not there.
             if failure.status in (403, 404):
@@ -158,9 +157,9 @@ class S3Source(Source):
         self._base = folder + slash
         yield ObjectInfo(name, size, answer.headers.get("ETag") or f"{size}:{answer.headers.get('Last-Modified', '')}")
 
-    def _read(self, entry: ObjectInfo, start: int, length: int | None, where: str) -> Iterator[bytes]:
-        answer = self._ask("GET", f"{self._base}{entry.key}", {}, where, range_headers(entry.version, start, length))
-        yield from wanted_pieces(self._requests, answer, where, start, length, entry.version)
+    def _read(self, obj: ObjectInfo, start: int, length: int | None, where: str) -> Iterator[bytes]:
+        answer = self._ask("GET", f"{self._base}{obj.key}", {}, where, range_headers(obj.version, start, length))
+        yield from wanted_pieces(self._requests, answer, where, start, length, obj.version)
 
     def _ask(
         self,
@@ -170,7 +169,7 @@ class S3Source(Source):
         where: str,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """An answer with the wanted content; raises Failure for every other."""
+        """A successful response; raises Failure for any other."""
         answer = self._requests.request(method, self._signed(method, key, parameters), where, headers)
         region = answer.headers.get(_REGION)
         if answer.status in (301, 307, 400, 403) and region and region != self._region and not self._place.endpoint:
@@ -188,5 +187,5 @@ class S3Source(Source):
         said = error_text(self._requests.body(answer, where, ERROR_BYTES)) if method == "GET" else ""
         raise status_failure(answer.status, where, said, answer.headers.get("Retry-After"))
 
-    def _give_up_s(self) -> float | None:
-        return None if self._requests.answered else FIRST_ANSWER_S
+    def _give_up_s(self) -> float:
+        return retry_budget_s(bool(self._requests.answered))

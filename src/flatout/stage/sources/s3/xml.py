@@ -1,4 +1,4 @@
-"""XML that a store sends: read without what can make a parser work for ever, or read files."""
+"""Parses a store's XML without entities, which could read files or never end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of an archive until all of it was read and is right: only then they get their names."""
+"""Files of an archive that is still being read: they get their names once all of it is verified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCHEMA = "CREATE TABLE files (name TEXT PRIMARY KEY, number INTEGER, size INTEG
 
 
 class Waiting(NamedTuple):
-    """A file that waits for its name."""
+    """A file without its final name."""
 
     name: str  # in the archive
     path: Path
@@ -30,21 +30,21 @@ class Waiting(NamedTuple):
 
 
 class Unfinished:
-    """The files of one archive. Their names lie on the disk, not in memory: archives may hold millions.
+    """The files of one archive. Their names are on disk, not in memory: archives may hold millions.
 
     Attributes:
-        bytes: that were written.
+        bytes: written so far.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
-        """Begin with none.
+        """Start empty.
 
         Args:
-            folder: of staging's own files.
+            folder: staging's own.
             key: of the archive.
 
         Raises:
-            Failure: a link or a file is in the way.
+            Failure: a link or a file has the folder's name.
         """
         above = folder / FOLDER
         above.mkdir(exist_ok=True)
@@ -61,7 +61,7 @@ class Unfinished:
         self._number = self.bytes = 0
 
     def add(self, name: str, blocks: Iterable[bytes]) -> bool:
-        """Write a file; the last of several of a name counts. Whether it is the first of its name.
+        """Write a file; of several with one name the last one counts. Returns whether it is the first of its name.
 
         Raises:
             OSError: it cannot be written; and what ``blocks`` raises.
@@ -88,12 +88,12 @@ class Unfinished:
         return before is None
 
     def __iter__(self) -> Iterator[Waiting]:
-        """All files, in order of their names."""
+        """Yield all files in order of name."""
         for name, number, size, checksum in self._base.execute("SELECT * FROM files ORDER BY name"):
             yield Waiting(name, self._path(number), size, checksum)
 
     def close(self) -> None:
-        """Remove what has no name."""
+        """Remove all files that are left."""
         self._base.close()
         self.remove()
 
@@ -106,5 +106,5 @@ class Unfinished:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed stagings left, before one begins; ``folder`` holds staging's own files."""
+    """Remove what killed stagings left; ``folder`` is staging's own."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)  # a link is not followed

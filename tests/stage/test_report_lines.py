@@ -11,13 +11,14 @@ NAME = "n02101388/" + "ILSVRC2012_val_00012345_" * 5 + ".JPEG"
 
 def summary() -> Summary:
     return Summary(
-        source="s3://b/x", destination="/d", copied=12_345_678, copied_bytes=10**14, changed=0, dropped=2,
-        dropped_names=(NAME,), kept=3, failed=0, in_the_way=0, failures=(), refused=3, refusals=(f"{NAME!r}: a name",),
-        gone=1_234_567, gone_names=(NAME,), pruned=0, gone_changed=0, gone_yours=0,
+        source="s3://b/x", destination="/d", copied=12_345_678, copied_bytes=10**14, changed=0, n_dropped=2,
+        dropped_examples=(NAME,), kept=3, n_failed=0, in_the_way=0, failed_examples=(),
+        n_refused=3, refused_examples=(f"{NAME!r}: a name",),
+        n_gone=1_234_567, gone_examples=(NAME,), pruned=0, gone_changed=0, gone_yours=0,
         not_pruned="that would remove 1,234,567 of the 2,345,678 files that were staged, which is more than half: "
         "--prune-most removes them",
         adopted=1, verified={"md5": 1_000_000, "size only (its checksum of parts could not be compared)": 3},
-        seconds=12_345.0, files_per_s=12_345.0, bytes_per_s=1e9, retries=2, slow_downs=1, most_at_once=128,
+        duration_s=12_345.0, files_per_s=12_345.0, bytes_per_s=1e9, retries=2, slow_downs=1, peak_concurrency=128,
         total_files=3, total_bytes=10**9, classes=None, manifest="/m",
     )  # fmt: skip
 
@@ -30,11 +31,11 @@ def test_a_summary_fits_80_columns_and_keeps_every_word() -> None:
 
 def test_a_prediction_fits_80_columns() -> None:
     outlook = Outlook(
-        files=12_345_678, bytes=10**13, missing_files=12_345_678, missing_bytes=10**13, refused=7,
+        files=12_345_678, bytes=10**13, missing_files=12_345_678, missing_bytes=10**13, n_refused=7,
         unlisted=(f"{NAME}: Permission denied",), free_bytes=10**9, fits=False, classes=1_000, tried_files=64,
-        tried_at_once=32, predicted_s=98_765.4,
+        tried_concurrency=32, predicted_s=98_765.4,
     )  # fmt: skip
-    text = outlook_lines("s3://b/x", outlook.as_json())
+    text = outlook_lines("s3://b/x", outlook)
     assert max(map(len, text.splitlines())) <= 80 and "a prediction from reading 64 of the files" in " ".join(
         text.split()
     )

@@ -45,7 +45,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, function: str, name: str, error: OS
 
 
 def keys(source: Path, prefix: str = "") -> list[str]:
-    return sorted(entry.key for entry in FolderSource(source).entries(prefix))
+    return sorted(obj.key for obj in FolderSource(source).objects(prefix))
 
 
 ALL = ["cat/1.jpg", "cat/2.jpg", "cow/3.jpg"]
@@ -57,10 +57,10 @@ def test_a_class_that_is_a_link_is_taken_by_every_way_of_listing(source: Path, t
     (source / "dog").symlink_to(tmp_path / "elsewhere")
     (source / "link.jpg").symlink_to(source / "cat/1.jpg")
     assert keys(source) == sorted([*ALL, "dog/4.jpg", "link.jpg"]) and keys(source, "dog") == ["dog/4.jpg"]
-    origin = FolderSource(source)
-    assert origin.folders() == ["cat", "cow", "dog"]
+    opened = FolderSource(source)
+    assert opened.folders() == ["cat", "cow", "dog"]
     chosen = Selection(class_names=("dog",))
-    assert [entry.key for entry in selected(origin, chosen, chosen_classes(origin, chosen))] == ["dog/4.jpg"]
+    assert [obj.key for obj in selected(opened, chosen, chosen_classes(opened, chosen))] == ["dog/4.jpg"]
     outlook = look_ahead(FolderSource(source), tmp_path / "dest", Selection())
     assert outlook is not None and outlook.files == 5
     assert stage(FolderSource(source), tmp_path / "dest", Selection()).copied == 5
@@ -77,9 +77,11 @@ def test_links_that_lead_back_or_nowhere_are_passed_over_and_named(source: Path,
     (source / "gone").symlink_to("/nonexistent/file")
     (tmp_path / "beside").write_bytes(b"beside")
     summary = stage(FolderSource(source), tmp_path.parent / f"{tmp_path.name}-dest", Selection())
-    assert summary.failed == 0 and summary.copied == len(ALL) + 1  # what lies beside comes by the link upwards, once
-    assert summary.refused == 7
-    assert any("leads back" in why for why in summary.refusals) and any("nowhere" in why for why in summary.refusals)
+    assert summary.n_failed == 0 and summary.copied == len(ALL) + 1  # what lies beside comes by the link upwards, once
+    assert summary.n_refused == 7
+    assert any("leads back" in why for why in summary.refused_examples) and any(
+        "nowhere" in why for why in summary.refused_examples
+    )
 
 
 def test_two_folders_that_link_each_other_end(source: Path) -> None:
@@ -93,10 +95,10 @@ def test_what_is_no_file_is_passed_over_and_named(source: Path, tmp_path: Path) 
     (source / "empty").mkdir()
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(os.path.relpath(source / "socket"))
-        origin = FolderSource(source)
-        summary = stage(origin, tmp_path / "dest", Selection())
-    assert (summary.copied, summary.failed, summary.refused) == (3, 0, 2)
-    assert sorted(summary.refusals) == ["'pipe': a pipe, and no file", "'socket': a socket, and no file"]
+        opened = FolderSource(source)
+        summary = stage(opened, tmp_path / "dest", Selection())
+    assert (summary.copied, summary.n_failed, summary.n_refused) == (3, 0, 2)
+    assert sorted(summary.refused_examples) == ["'pipe': a pipe, and no file", "'socket': a socket, and no file"]
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")])
@@ -121,10 +123,10 @@ def test_files_below_a_folder_that_cannot_be_read_are_not_taken_for_gone(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, "lstat", "cow/3.jpg", PermissionError(13, "Permission denied"))
-    origin = FolderSource(source)
-    assert sorted(entry.key for entry in origin.entries()) == ALL[:2]
-    assert origin.unlisted and origin.skipped.hides("cow/3.jpg") and origin.skipped.hides("cow/x/y")
-    assert not origin.skipped.hides("cows/3.jpg") and not origin.skipped.hides("cat/1.jpg")
+    opened = FolderSource(source)
+    assert sorted(obj.key for obj in opened.objects()) == ALL[:2]
+    assert opened.unlisted and opened.skipped.hides("cow/3.jpg") and opened.skipped.hides("cow/x/y")
+    assert not opened.skipped.hides("cows/3.jpg") and not opened.skipped.hides("cat/1.jpg")
 
 
 def test_a_folder_that_vanishes_while_it_is_listed_ends_nothing(
@@ -132,7 +134,9 @@ def test_a_folder_that_vanishes_while_it_is_listed_ends_nothing(
 ) -> None:
     failing(monkeypatch, "listdir", "cow", FileNotFoundError(2, "No such file or directory"))
     summary = stage(FolderSource(source), tmp_path / "dest", Selection())
-    assert (summary.copied, summary.failed, summary.refused) == (2, 0, 1) and "removed" in summary.refusals[0]
+    assert (summary.copied, summary.n_failed, summary.n_refused) == (2, 0, 1) and "removed" in summary.refused_examples[
+        0
+    ]
 
 
 def test_a_tree_deeper_than_a_path_may_be_ends_nothing(source: Path, tmp_path: Path) -> None:
@@ -146,7 +150,7 @@ def test_a_tree_deeper_than_a_path_may_be_ends_nothing(source: Path, tmp_path: P
     finally:
         os.chdir(here)
     summary = stage(FolderSource(source), tmp_path / "dest", Selection())
-    assert summary.copied == 3 and summary.failed == 1 and "too long" in summary.failures[0]
+    assert summary.copied == 3 and summary.n_failed == 1 and "too long" in summary.failed_examples[0]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--pack"], ["--classes-from", "LIST"]])

@@ -8,7 +8,7 @@ import pytest
 
 from flatout.stage.sources import retries
 from flatout.stage.sources.failures import Failure
-from flatout.stage.sources.retries import retry
+from flatout.stage.sources.retries import with_retries
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        assert seconds <= retries.LOOK_S
+        assert seconds <= retries.CHECK_STOPPED_S
         self.now += seconds
 
 
@@ -45,14 +45,14 @@ def away_until(clock: Clock, end: float, kind: str = "busy") -> Callable[[], str
 @pytest.mark.parametrize("away_s", [1.0, 40.0, 100.0])
 def test_a_store_that_is_away_for_less_than_the_budget_loses_nothing(clock: Clock, away_s: float, kind: str) -> None:
     for _ in range(20):
-        assert retry(away_until(clock, clock.now + away_s, kind)) == "there"
+        assert with_retries(away_until(clock, clock.now + away_s, kind)) == "there"
 
 
 def test_a_store_that_stays_away_is_given_up_when_the_budget_is_spent(clock: Clock) -> None:
     began = clock.now
     tried: list[Failure] = []
     with pytest.raises(Failure, match=r"away \(tried \d+ times\)") as given_up:
-        retry(away_until(clock, 1e9), tried.append)
+        with_retries(away_until(clock, 1e9), tried.append)
     assert given_up.value.kind == "busy" and 10 < len(tried) < 60
     assert retries.GIVE_UP_S <= clock.now - began < retries.GIVE_UP_S + 1
 
@@ -61,7 +61,7 @@ def test_a_store_that_stays_away_is_given_up_when_the_budget_is_spent(clock: Clo
 def test_what_another_try_cannot_help_is_asked_for_once(clock: Clock, kind: str) -> None:
     tried: list[Failure] = []
     with pytest.raises(Failure, match=r"away$"):
-        retry(away_until(clock, 1e9, kind), tried.append)
+        with_retries(away_until(clock, 1e9, kind), tried.append)
     assert not tried and clock.now == 1.0
 
 
@@ -73,26 +73,26 @@ def test_a_retry_after_is_the_least_pause_up_to_a_limit(clock: Clock) -> None:
         raise Failure("busy", "later", retry_after_s=30.0 if len(asked) == 1 else 1e6)
 
     with pytest.raises(Failure):
-        retry(action)
-    assert asked[1] - asked[0] >= 30 and asked[2] - asked[1] >= retries.LONGEST_ASKED_S
+        with_retries(action)
+    assert asked[1] - asked[0] >= 30 and asked[2] - asked[1] >= retries.LONGEST_RETRY_AFTER_S
     assert clock.now - asked[0] < retries.GIVE_UP_S + 1
 
 
 def test_a_pause_ends_when_all_is_stopped(clock: Clock) -> None:
     with pytest.raises(Failure, match=r"away$"):
-        retry(away_until(clock, 1e9), stopped=lambda: clock.now > 3)
-    assert clock.now < 3 + retries.LOOK_S + 0.01
+        with_retries(away_until(clock, 1e9), stopped=lambda: clock.now > 3)
+    assert clock.now < 3 + retries.CHECK_STOPPED_S + 0.01
 
 
 def test_what_was_given_up_is_not_tried_for_as_long_once_more(clock: Clock) -> None:
     began = clock.now
     with pytest.raises(Failure, match=r"away \(tried \d+ times\)$"):
-        retry(lambda: retry(away_until(clock, 1e9)))
+        with_retries(lambda: with_retries(away_until(clock, 1e9)))
     assert clock.now - began < retries.GIVE_UP_S + 1
 
 
 def test_the_budget_may_grow_when_a_server_has_answered(clock: Clock) -> None:
     with pytest.raises(Failure):
-        retry(away_until(clock, 1e9), give_up_s=lambda: 5.0)
+        with_retries(away_until(clock, 1e9), give_up_s=lambda: 5.0)
     assert clock.now < 7
-    assert retry(away_until(clock, clock.now + 40), give_up_s=lambda: 120.0) == "there"
+    assert with_retries(away_until(clock, clock.now + 40), give_up_s=lambda: 120.0) == "there"

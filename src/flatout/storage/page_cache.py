@@ -1,4 +1,4 @@
-"""Files out of the page cache, so that the next read shows what the storage does."""
+"""Drops files from the page cache, so that the next read measures the storage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def drop(paths: Iterable[Path | str], written: bool = False) -> int:
 
     Args:
         paths: of the files.
-        written: they were written a short time ago: bring them to the disk first.
+        written: they were written just now: flush them to the disk first.
     """
     dropped = 0
     for path in paths:

@@ -1,4 +1,4 @@
-"""Whose a file of the destination is, where archives are unpacked: objects that meet on one name are told apart."""
+"""Which object or archive a file name belongs to, where archives are unpacked: detects name collisions."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ MARK = "!"  # between the version of an archive and its key, in the version of i
 
 
 def archive_of(version: str) -> str | None:
-    """The key of the archive that a file comes from; None: it comes from none."""
+    """The key of the archive that a file comes from; None: from no archive."""
     return version.partition(MARK)[2] or None
 
 
 class Claims:
-    """What this listing has given to whom.
+    """The names that this listing has assigned.
 
     Attributes:
-        lock: held from asking who has a name until it is noted.
+        lock: held from asking for the owner of a name until it is recorded.
     """
 
     def __init__(self, state: State) -> None:
-        """Take the state of the destination."""
+        """Assign nothing yet."""
         self._state = state
         self.lock = threading.Lock()
 
     def other(self, key: str, version: str, listing: int) -> str | None:
-        """Who has a name already by this listing, as a person reads it; None: nobody, or the same archive or object.
+        """Who owns a name by this listing, as words for a message; None: nobody, or the same archive or object.
 
         Args:
             key: the name.
-            version: of the object or archive that wants it, as it is noted of files.
+            version: of the object or archive that wants it, as recorded.
             listing: the listing's number.
         """
         known = self._state.known(key)

@@ -1,0 +1,131 @@
+"""What a user asked of ``flatout stage``, and what staging makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flatout.errors import UsageError
+
+if TYPE_CHECKING:
+    from flatout.stage.selection import Selection
+    from flatout.stage.sources.base import Source, StoreOptions
+    from flatout.stage.transfer import Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRequest:
+    """The arguments and options of the command, a field each; ``stage_options`` says what they mean."""
+
+    address: str
+    destination: Path
+    splits: str | None
+    classes: int | None
+    classes_from: Path | None
+    per_class: int | None
+    sample: str | None
+    seed: int
+    include: list[str] | None
+    exclude: list[str] | None
+    dry_run: bool
+    check: bool
+    pack: bool
+    tar: bool
+    shard_size: str
+    cluster: str | None
+    replicate: str
+    unpack: bool
+    short_side: int | None
+    quality: int
+    baseline: bool
+    drop_corrupt: bool
+    prune: bool
+    prune_most: bool
+    overwrite: bool
+    concurrency: int | None
+    wait: bool
+    min_free: str | None
+    endpoint: str | None
+    region: str | None
+    profile: str | None
+    anonymous: bool
+    as_json: bool
+    quiet: bool
+
+    def refuse_contradictions(self) -> None:
+        """Raise UsageError for options that exclude each other."""
+        if self.pack + self.tar + self.unpack > 1:
+            raise UsageError("--pack, --tar and --unpack exclude each other: give one of them")
+        if self.classes is not None and self.classes_from is not None:
+            raise UsageError("--classes and --classes-from exclude each other: give one of them")
+        if not self.address:
+            raise UsageError("SOURCE is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
+
+    def selection(self) -> Selection:
+        """Which objects to stage."""
+        from flatout.stage.selection import Selection, read_class_list
+
+        return Selection(
+            splits=tuple(part for part in (self.splits or "").split(",") if part),
+            classes=self.classes,
+            seed=self.seed,
+            class_names=read_class_list(self.classes_from) if self.classes_from else (),
+            per_class=self.per_class,
+            include=tuple(self.include or ()),
+            exclude=tuple(self.exclude or ()),
+            share=_share(self.sample),
+        )
+
+    def options(self) -> Options:
+        """How to stage them."""
+        from flatout.stage.pictures import PictureChange
+        from flatout.stage.transfer import Options
+        from flatout.units import parse_size
+
+        change = PictureChange(
+            short_side=self.short_side, quality=self.quality, baseline=self.baseline, drop_corrupt=self.drop_corrupt
+        )
+        return Options(
+            concurrency=self.concurrency,
+            wait=self.wait,
+            prune=self.prune or self.prune_most,
+            prune_most=self.prune_most,
+            overwrite=self.overwrite,
+            min_free=parse_size(self.min_free, option="--min-free") if self.min_free else None,
+            change=change if change.name else None,
+            unpack=self.unpack,
+        )
+
+    def store_options(self) -> StoreOptions:
+        """How the source is reached."""
+        from flatout.stage.sources.base import StoreOptions
+
+        return StoreOptions(self.endpoint, self.region, self.profile, self.anonymous)
+
+    def open_source(self) -> Source:
+        """The source; raises UsageError where it cannot be used, or shares files with the destination."""
+        from flatout.stage.destination.overlap import refuse_overlap
+        from flatout.stage.sources.open import open_source
+
+        source = open_source(self.address, self.store_options())
+        refuse_overlap(source, self.destination)
+        return source
+
+    def shard_bytes(self) -> int | None:
+        """Size of tar shards; None: no shards are wanted."""
+        from flatout.units import parse_size
+
+        return parse_size(self.shard_size, option="--shard-size") if self.tar else None
+
+
+def _share(text: str | None) -> float:
+    if text is None:
+        return 1.0
+    try:
+        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= 1:
+        raise UsageError(f"--sample {text}: give a share above 0 and up to 100%, such as 5%")
+    return share
