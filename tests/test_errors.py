@@ -15,6 +15,7 @@ EXIT_CODES = {
     "FlatoutError": 2,
     "UsageError": 2,
     "DiskFull": 2,
+    "UnpackableName": 2,
     "RecordError": 2,
     "DamagedCheckpoint": 2,
     "CommandError": 2,  # unless it carries that of the command

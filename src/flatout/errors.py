@@ -4,7 +4,8 @@
 
     FlatoutError              2
     ├── UsageError            2    an option, a value or a file that the user gave
-    │   └── DiskFull          2    the destination has no room left
+    │   ├── DiskFull          2    the destination has no room left
+    │   └── UnpackableName    2    a key that a packed format cannot hold
     ├── RecordError           2    a run folder that is missing, damaged or foreign
     ├── DamagedCheckpoint     2    a checkpoint that is damaged or foreign
     ├── CommandError          its own: 1 to 255, from the user's command
@@ -38,6 +39,10 @@ class UsageError(FlatoutError):
 
 class DiskFull(UsageError):
     """The destination has no room left."""
+
+
+class UnpackableName(UsageError):
+    """A key that a packed format cannot hold."""
 
 
 class RecordError(FlatoutError):

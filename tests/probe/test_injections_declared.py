@@ -23,7 +23,7 @@ OTHERS = {
     "probe/hooks/image_loader.py",  # what the record has of flatout's own loader
     "probe/injections/loader.py",  # how each setting of the loader is set
     "record/fields.py",  # types of what the record has
-    "remedies/queue_settings.py",  # the settings of one remedy
+    "remedies/queue.py",  # the settings of one remedy
     "trials/source_patch.py",  # parameters of DataLoader, in its own order
 }
 

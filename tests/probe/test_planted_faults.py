@@ -76,7 +76,8 @@ def test_a_fault_in_a_worker_is_noted_by_the_worker_and_the_training_goes_on(
             time.sleep(0.05)
             return torch.full((4,), float(index))
     if "_flatout_probe" in sys.modules:
-        from _flatout_probe import fetching, recorder, writer
+        from _flatout_probe import recorder, writer
+        from _flatout_probe.hooks import fetching
         main_pid = os.getpid()
         def worker_only(function):
             def broken(*args, **kwargs):

@@ -130,4 +130,4 @@ def test_a_disk_without_room_for_files_of_its_own_is_told_in_words_of_this_comma
     monkeypatch.setattr("flatout.storage.probe_files.FILES", 1 << 50)
     assert cli.main(["storage", str(tmp_path), "--write"]) == 2
     said = capsys.readouterr().err
-    assert "make room, or leave out --write" in said and "--classes" not in said
+    assert "--write needs that much: make room" in said and "--classes" not in said

@@ -88,10 +88,12 @@ def test_what_goes_wrong_anywhere_ends_it_and_is_raised(where: str, monkeypatch:
             raise OSError("watch")
         return 0
 
-    before = threading.active_count()
     with pytest.raises(OSError, match=where.partition(" ")[0]):
         TransferPool(transfer, ConcurrencyLimit(4, fixed=True)).run(listing(), watch)
-    assert threading.active_count() == before
+    left = [
+        thread.name for thread in threading.enumerate() if thread.name.startswith(("flatout-list", "flatout-stage"))
+    ]
+    assert left == []
 
 
 def test_no_thread_is_started_once_the_end_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:

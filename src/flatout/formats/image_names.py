@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.errors import UsageError
-
 EXTENSIONS = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif", ".tiff",
     ".jp2", ".j2k", ".jpx", ".ppm", ".pgm", ".pnm", ".tga",
 )  # fmt: skip
-
-
-class UnpackableName(UsageError):
-    """A key that a packed format cannot hold."""

@@ -15,8 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from flatout.errors import UsageError
-from flatout.formats.image_names import UnpackableName
+from flatout.errors import UnpackableName, UsageError
 
 NAME = "packed.json"
 FORMAT, VERSION = "flatout-packed", 1

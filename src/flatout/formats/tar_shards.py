@@ -15,9 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 from flatout.atomic_file import write_atomically
-from flatout.errors import UsageError
+from flatout.errors import UnpackableName, UsageError
 from flatout.formats.class_list import CLASSES_FILE, class_list_text
-from flatout.formats.image_names import UnpackableName
 
 NAME = "index.json"
 SHARD_BYTES = 1 << 30

@@ -31,9 +31,9 @@ def check_command(command: Sequence[str] | None, invocation: str = "flatout prof
     """
     if not command:
         raise UsageError(f"no training command: write it after `--`, such as `{invocation} -- python train.py`")
-    if os.environ.get("FLATOUT_RUN"):
+    if os.environ.get(RUN_VARIABLE):
         raise UsageError(
-            f"this command is itself being recorded (into {os.environ['FLATOUT_RUN']}): "
+            f"this command is itself being recorded (into {os.environ[RUN_VARIABLE]}): "
             "leave out the flatout inside it, or the one around it"
         )
     program = command[0]

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.atomic_file import write_atomically
-from flatout.errors import StagingFailed, UsageError
-from flatout.formats.image_names import UnpackableName
+from flatout.errors import StagingFailed, UnpackableName, UsageError
 from flatout.formats.packed import PackedWriter
 from flatout.formats.tar_shards import TarWriter
 from flatout.stage.destination.safe_paths import state_folder
