@@ -101,7 +101,7 @@ def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
         batch_worker(owner)[mine],
         owner["a"][mine].astype(np.int64),
     )
-    totals = divide_waits(window.training, wait, window.side.teams)
+    totals = divide_waits(window.training, wait, window.side.teams, window.side.activity_of)
     totals["other"] += float(_lengths(window, rows)[~mine].sum()) / 1e9
     functions = window.side.functions
     groups = {"fetch_cpu": functions.cpu_groups, "fetch_blocked": functions.blocked_groups}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,13 +116,16 @@ class Activity:
         return np.where(found, table.end_ns[answer], -1)
 
 
-def divide_waits(training: Training, wait: Wait, teams: tuple[WorkerGroup, ...]) -> dict[str, float]:
+def divide_waits(
+    training: Training, wait: Wait, teams: tuple[WorkerGroup, ...], activities: Mapping[str, Activity]
+) -> dict[str, float]:
     """Seconds of the wait by what its worker did; ids as in LABELS, adding up to the whole wait.
 
     Args:
         training: the training side of the run.
         wait: pieces of waiting, in time order.
         teams: the loader's workers; empty when the batches are made in the training thread.
+        activities: what each worker's fetching thread did, by the key of its process.
     """
     totals = dict.fromkeys(LABELS, 0.0)
     arrivals = training.process.of_kinds(kinds.DESERIALIZE)
@@ -147,7 +150,7 @@ def divide_waits(training: Training, wait: Wait, teams: tuple[WorkerGroup, ...])
             unknown = (serving == number) & ((worker < 0) | (worker >= len(team.members)))
             if member is None or not (mine.any() or unknown.any()):
                 continue
-            activity = worker_activity(member, training)
+            activity = activities[member.key]
             made = activity.fetch_end(batch[mine], np.maximum(pass_start[mine], team.begin_ns), end[mine])
             # Once its batch is made, what is left of the wait is the hand-over, whatever the worker does by then.
             made = np.where(made < 0, end[mine], np.clip(made, start[mine], end[mine]))

@@ -53,6 +53,11 @@ class LoaderProcesses:
             return tuple(worker_activity(process, training) for process in self.processes)
         return (Activity(self._events[0], training.begin_ns, training.finish_ns),)
 
+    @property
+    def activity_of(self) -> dict[str, Activity]:
+        """The activity of each worker by the key of its process."""
+        return {process.key: activity for process, activity in zip(self.processes, self.activities, strict=True)}
+
     @cached_property
     def samples(self) -> tuple[Samples, ...]:
         """Stack samples of each fetching thread."""
