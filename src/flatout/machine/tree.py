@@ -1,6 +1,6 @@
 """Ending a whole tree of processes: workers, grandchildren and what has made itself a daemon.
 
-Processes are told apart by pid and creation time together, so that a pid that was reused in the
+A process is identified by pid and creation time together, so that a pid that was reused in the
 meantime is never signalled. Only descendants of this process are ended, and never this process:
 with ``become_subreaper`` called before the tree is started, daemons stay descendants too.
 """

@@ -250,7 +250,7 @@ def _typical(values: list[float]) -> float:
 def feasibility(epoch_s: float, limit_s: float, epochs: int, folds: int, made: EpochPlan) -> str:
     """What the whole would take at the measured epoch, beside what fits.
 
-    Throughput and amount of work are told apart: a plan that fits does less, it is not faster.
+    A plan that fits does less work; it is not faster.
     """
     whole = epoch_s * epochs * folds
     if whole <= limit_s and made.folds == folds and made.epochs == epochs:
