@@ -42,7 +42,7 @@ class Ceilings:
 
     @property
     def headroom(self) -> float:
-        """How many times as fast the training would be if batches cost nothing."""
+        """Speedup of the training if batches cost nothing."""
         return self.device_sps / self.train_sps
 
     def parts(self) -> dict[str, float]:

@@ -34,7 +34,7 @@ class Comparison:
 
     @property
     def fails(self) -> bool:
-        """Whether B is slower than was allowed."""
+        """True if B is slower than allowed."""
         return self.allowed is not None and self.ratio.slower_than(self.allowed)
 
     def accounts(self) -> list[tuple[str, float, float]]:

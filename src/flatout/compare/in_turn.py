@@ -19,10 +19,10 @@ DEFAULT_BOUNDS = Bounds(seconds=20.0)
 
 @dataclass
 class Trials:
-    """What was measured of A and B.
+    """The speeds measured of A and B.
 
     Attributes:
-        a: speeds of A, one a run, in order.
+        a: speeds of A, one per run, in order.
         b: speeds of B.
         interrupted: Ctrl-C ended it early.
     """
@@ -44,7 +44,7 @@ def turn(number: int) -> tuple[str, str]:
 def run_pairs(
     a: Sequence[str], b: Sequence[str], pairs: int, bounds: Bounds, runs_dir: Path, quiet: bool = False
 ) -> Trials:
-    """Run A and B in turn until there are so many pairs, or Ctrl-C.
+    """Run A and B in turn until ``pairs`` pairs are done, or until Ctrl-C.
 
     The commands' own output goes to standard error, and each run is kept in ``runs_dir``.
 

@@ -35,11 +35,11 @@ class Ratio:
 
     @property
     def resolved(self) -> bool:
-        """Whether the whole interval lies on one side of 1."""
+        """True if the whole interval lies on one side of 1."""
         return self.low > 1.0 or self.high < 1.0
 
     def slower_than(self, share: float) -> bool:
-        """Whether the whole interval says that B has lost more than a share of the speed of A."""
+        """True if, over the whole interval, B has lost more than ``share`` of the speed of A."""
         return self.high < 1.0 - share
 
 

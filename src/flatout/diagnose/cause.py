@@ -1,4 +1,4 @@
-"""What a cause is made of, and the decorator that makes one from a function."""
+"""The parts of a cause, and the decorator that makes one from a function."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CauseSpec:
     def __call__(self, context: Context) -> Cause | NotMeasured | None:
         """Judge the cause; None: it does not hold for this run."""
         if self.needs_loader and context.run.loading is None and context.run.ledger.share("batch_wait") < NOISE_SHARE:
-            return None  # input that comes from no DataLoader, and holds nothing up
+            return None  # input without a DataLoader, which delays nothing
         because = _lacks_loader(context) if self.needs_loader else None
         if because is not None:
             return NotMeasured(self.id, because)

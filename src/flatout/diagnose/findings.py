@@ -1,4 +1,4 @@
-"""What a run shows beside its causes: risks and opportunities that cost no time now, and so never lead."""
+"""Findings of a run other than causes: risks and opportunities that cost no time now, and so never lead."""
 
 from __future__ import annotations
 

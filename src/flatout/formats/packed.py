@@ -117,7 +117,7 @@ def read_index(folder: Path) -> PackedIndex:
     """Read the index.
 
     Raises:
-        UsageError: there is none, or it is damaged or of another version.
+        UsageError: it is missing, damaged or of another version.
     """
     try:
         about = json.loads((folder / NAME).read_text("utf-8"))

@@ -79,7 +79,7 @@ def levels(root: Path, controller: str, pid: int | str = "self") -> list[Level] 
 
 
 def version(root: Path) -> str | None:
-    """Which hierarchies are mounted: "v1", "v2" or "v1+v2"; None when unknown or none."""
+    """The mounted hierarchies: "v1", "v2" or "v1+v2"; None if unknown or none."""
     kinds = {line.fs_type for line in read_mountinfo(root) or []}
     seen = [name for name, fs_type in (("v1", "cgroup"), ("v2", "cgroup2")) if fs_type in kinds]
     return "+".join(seen) or None

@@ -1,4 +1,4 @@
-"""How many cores a process can really use, and what says so."""
+"""The number of cores that a process can really use, and the source of that number."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Gpu:
 
 
 class Nvml:
-    """A started NVML, or the reason why there is none.
+    """An initialised NVML, or the reason why it is unavailable.
 
     Args:
         module: The ``pynvml`` module, started or not; None: look for the installed one.
@@ -89,7 +89,7 @@ class Nvml:
             return None
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """What does not change during a run."""
+        """The GPUs' fixed properties, which do not change during a run."""
         driver = _text(self._ask("nvmlSystemGetDriverVersion"))
         return tuple(self._gpu(index, handle, driver) for index, handle in enumerate(self._handles))
 
@@ -126,7 +126,7 @@ class Nvml:
         return tuple(names)
 
     def sample(self) -> list[dict[str, Any]]:
-        """What changes during a run, one entry a GPU, as in ``gpus`` of system.jsonl."""
+        """The values that change during a run, one entry per GPU, as in ``gpus`` of system.jsonl."""
         return [self._sample(index, handle) for index, handle in enumerate(self._handles)]
 
     def _sample(self, index: int, handle: Any) -> dict[str, Any]:

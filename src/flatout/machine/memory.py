@@ -45,7 +45,7 @@ class Limit:
     file: str
 
     def used_bytes(self) -> int | None:
-        """What the group has in use and could not drop at once: its usage less inactive file cache.
+        """Memory in use by the group that cannot be reclaimed immediately: its usage less inactive file cache.
 
         This is the working set that container platforms watch; the plain usage counts the page
         cache too and nears the limit in any run that reads much.

@@ -1,4 +1,4 @@
-"""What kind of storage a path is on, told from the mount table without touching the storage."""
+"""The kind of storage that a path is on, read from the mount table without touching the storage."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from flatout.machine.mountinfo import MountLine, reachable, read_mountinfo
 class Mount:
     """A mounted file system.
 
-    ``kind`` is one of: ``nvme``, ``ssd``, ``hdd``, ``network disk``, ``local`` (a disk of a class that
-    cannot be told), ``ram``, ``overlay``, ``nfs``, ``smb``, ``lustre``, ``ceph``, ``beegfs``, ``gpfs`` and other
-    network file systems by name, an object-store mount by product (``mountpoint-s3``, ``rclone``, …),
-    ``fuse`` (product unknown), ``kernel`` (proc, sysfs and the like), ``unknown``.
-    ``remote`` is None where this machine cannot know: an overlay, a virtual disk, an unknown FUSE product.
+    ``kind`` is one of: ``nvme``, ``ssd``, ``hdd``, ``network disk``, ``local`` (a disk of unknown class), ``ram``,
+    ``overlay``, ``nfs``, ``smb``, ``lustre``, ``ceph``, ``beegfs``, ``gpfs`` and other network file systems by name,
+    an object-store mount by product (``mountpoint-s3``, ``rclone``, …), ``fuse`` (product unknown), ``kernel`` (proc,
+    sysfs and the like), ``unknown``.
+    ``remote`` is None if this machine cannot know: an overlay, a virtual disk, an unknown FUSE product.
     """
 
     point: str

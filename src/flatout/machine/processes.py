@@ -13,7 +13,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Stat:
-    """What /proc/PID/stat says of a process, see proc_pid_stat(5)."""
+    """The fields of /proc/PID/stat, see proc_pid_stat(5)."""
 
     pid: int
     ppid: int

@@ -1,4 +1,4 @@
-"""What a run leaves behind in /dev/shm: reported, and removed where flatout itself ended the owner."""
+"""Files that a run leaves behind in /dev/shm: reported, and removed if flatout itself ended the owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def left_in_shm(before: set[str], shm: Path = SHM, of: set[int] | None = None) -
     """Files of this user that are new since ``before`` and whose processes are gone.
 
     A name that holds a pid belongs to that process. Any other (``psm_…`` of multiprocessing, semaphores)
-    counts as left when no process of this user has it open or mapped; whose it was cannot be told.
+    counts as left if no process of this user has it open or mapped; its owner cannot be determined.
 
     Args:
         before: names to leave out.

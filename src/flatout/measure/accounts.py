@@ -167,8 +167,8 @@ def _spans(training: Training, teams: tuple[WorkerGroup, ...]) -> tuple[Events, 
     derived["start"] = np.concatenate([starting.start, regions.start])
     derived["duration"] = np.concatenate([starting.length, regions.length])
     derived["kind"] = np.repeat([kinds.WORKER_START, kinds.VALIDATION], [len(starting), len(regions)])
-    # Of spans with equal edges the later row is the outer one: a region holds what it was told from,
-    # a wait holds the start of its workers.
+    # Of spans with equal edges the later row is the outer one: a region contains the spans it was derived from,
+    # a wait contains the start of its workers.
     spans = np.concatenate([derived[: len(starting)], recorded, derived[len(starting) :]])
     account = np.array([ACCOUNT_OF_KIND[int(kind)] for kind in spans["kind"]], np.int64)
     foreign = np.isin(spans["kind"], LOADER_KINDS) & ~np.isin(spans["arg"], training.loaders)
@@ -239,7 +239,7 @@ def _name_gaps(training: Training, pieces: Pieces, spans: Events, account: Ints)
 
 
 def _neighbours(marked: Flags) -> tuple[Ints, Ints]:
-    """Row of the nearest marked piece before and after each piece; -1 where there is none."""
+    """Row of the nearest marked piece before and after each piece; -1 if there is no such piece."""
     rows = np.arange(len(marked))
     before = np.maximum.accumulate(np.where(marked, rows, -1))
     after = np.minimum.accumulate(np.where(marked, rows, len(marked))[::-1])[::-1]

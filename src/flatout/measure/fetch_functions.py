@@ -1,4 +1,4 @@
-"""What the fetching threads did, by function group and by line: on a core, and blocked."""
+"""The fetching threads' time by function group and by line: on a core, and blocked."""
 
 from __future__ import annotations
 

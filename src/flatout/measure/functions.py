@@ -1,4 +1,4 @@
-"""What kind of work a sampled stack shows: reading, decompressing, decoding, transforming, ..."""
+"""The kinds of work that a sampled stack shows: reading, decompressing, decoding, transforming, ..."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rule:
 
 # The table is tried from top to bottom on each frame, from the innermost one outward, up to and including the first
 # frame of the user's own code; the first hit decides. The innermost Python frame of a call into C is the line
-# that calls, so rules on the source text catch what has no Python frame of its own (cv2.imdecode, zlib, file.read).
+# that calls, so rules on the source text catch calls without a Python frame (cv2.imdecode, zlib, file.read).
 # Within one frame the order settles: a line that says both what it waits for and what it computes
 # is named by the outer operation, so that `decode(file.read())` is decoding only once read() has returned.
 RULES: tuple[Rule, ...] = (

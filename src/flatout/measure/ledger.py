@@ -17,7 +17,7 @@ COLD_UNKNOWN = "{which}: not measured whether the data came from storage or from
 
 
 def ledger_of(run: Run) -> Ledger | None:
-    """Where the wall time of a run's training went; None when no complete training step was recorded."""
+    """The ledger of a run's training: its wall time by account. None if no complete training step was recorded."""
     training = find_training(run)
     return build_ledger(run, training, loader_processes(run, training)) if training else None
 
@@ -83,7 +83,7 @@ def _steps(training: Training) -> Steps:
 
 
 def _notes(training: Training, epochs: tuple[Epoch, ...]) -> list[str]:
-    """What the ledger cannot know."""
+    """Notes on what the ledger cannot know."""
     notes = []
     count = len(training.steps.start_ns[training.in_window])
     if not count:

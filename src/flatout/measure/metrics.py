@@ -30,7 +30,7 @@ class Metrics:
 
 
 def read_metrics(process: ProcessRecord) -> Metrics:
-    """What the training process logged."""
+    """The metrics that the training process logged."""
     # Names of flatout are what the probe itself measured.
     last = {name.lower(): value for name, value in process.metrics() if not name.startswith(METRIC_PREFIX)}
     validated = {name: value for name, value in last.items() if _VALIDATION.search(name)}

@@ -23,12 +23,12 @@ EXCHANGES = (kinds.BACKWARD, kinds.COLLECTIVE)  # where ranks wait for each othe
 
 @dataclass(frozen=True)
 class Ranks:
-    """What the ranks of a run cost each other.
+    """The time that the ranks of a run cost each other.
 
     Attributes:
         count: ranks that were recorded.
         steps: steps that all of them made.
-        straggler: the rank that is waited for most often.
+        straggler: the rank that the others wait for most often.
         lead: the lowest rank, which the ledger shows.
         late_share: of the steps in which it came last.
         waited_share: mean share of the other ranks' time in which they waited for it.

@@ -1,4 +1,4 @@
-"""What the loader's processes read: bytes, mounts, remote hosts, and whether a pass was cold."""
+"""The reads of the loader's processes: bytes, mounts, remote hosts, and whether a pass was cold."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bytes_per_sample(fetches: Sequence[Fetches]) -> tuple[float | None, float | 
 
 
 def is_cold(read: float | None, storage: float | None, counted: bool) -> bool | None:
-    """Whether bytes came from storage rather than from memory; None: not measured, or some of each.
+    """True if bytes came from storage rather than from memory; None: not measured, or some of each.
 
     ``counted`` says that the kernel's counters see this storage: they do not see FUSE file systems.
     """
@@ -107,7 +107,7 @@ def _library(process: ProcessRecord) -> str:
 
 
 def storage_is_counted(mounts: dict[str, float]) -> bool:
-    """Whether the kernel's counters see reads from these mounts; a mount of unknown kind counts as seen by none."""
+    """True if the kernel's counters see reads from all these mounts; they are assumed not to see an unknown kind."""
     return all(mount.rpartition(" (")[2].rstrip(")") in COUNTED_KINDS for mount in mounts)
 
 

@@ -42,7 +42,7 @@ class DeviceMemory:
         return round(min(bounds)), round(max(bounds))
 
     def fits(self, batch_size: int) -> bool:
-        """Whether the lower bound fits; a trial settles the rest."""
+        """True if the lower bound fits; a trial settles the rest."""
         return self.at(batch_size)[0] <= self.total_bytes
 
 

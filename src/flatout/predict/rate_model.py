@@ -68,7 +68,7 @@ class RateModel:
         return max(0.0, 1.0 - 1.0 / self.factor(change))
 
     def gain(self, change: Change, least: Change | None = None, most: Change | None = None) -> Gain:
-        """Predict a change; ``least`` and ``most`` bound a remedy whose own effect is not known exactly."""
+        """Predict a change; ``least`` and ``most`` bound a remedy whose effect is uncertain."""
         predicted = self.factor(change)
         low, high = predicted, predicted
         for bound in dict.fromkeys((change, least or change, most or change)):
@@ -196,7 +196,7 @@ def _share_of_cores(run: MeasuredRun, loader: LoaderStats) -> tuple[float | None
 
 
 def _is_locked(loader: LoaderStats, cpu_s: float, blocked_s: float) -> bool:
-    """Whether waiting for a lock is more than half of max(wall, CPU + blocked) of a fetch, beside other workers."""
+    """True if, with several workers, lock waits exceed half of max(wall, CPU + blocked) of a fetch."""
     lock_s = blocked_s * sum(loader.functions.blocked_groups.get(group, 0.0) for group in LOCK_GROUPS)
     fetch_s = max(mean_s(loader.fetch.wall_s), cpu_s + blocked_s)
     return loader.settings.num_workers > 1 and lock_s > DOMINANT_SHARE * fetch_s
@@ -208,7 +208,7 @@ def own_handover_s(loader: LoaderStats) -> float:
 
 
 def _cores_beside(run: MeasuredRun, cores: float, threads: int) -> float:
-    """Cores that other processes leave to a run of so many threads: the idle ones, but at least a fair part."""
+    """Cores that other processes leave to a run of ``threads`` threads: the idle ones, but at least a fair share."""
     others, online = run.usage.other_cores, run.usage.online_cores
     if others is None or online is None:
         return cores

@@ -1,4 +1,4 @@
-"""What other settings of the loader would give: the recorded batches, simulated as they are and as they would be."""
+"""The effect of other loader settings: the recorded batches, simulated with the current and with the new settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flatout.results import Gain
 
 STEPS = 1000
 SEEDS = 8  # each draws the recorded batches anew, in blocks: a block bootstrap (Künsch 1989)
-# Of the logarithm of the gain, beside what the model of means has for assumptions and few batches.
+# Of the logarithm of the gain, in addition to the errors of the model of means for assumptions and few batches.
 _MODEL_ERROR = 0.10
 _MISFIT_ERROR = 0.25  # of how far the simulation of the run as it is misses the measured rate
 _LEAST_S = 1e-9  # keeps divisions defined

@@ -1,6 +1,6 @@
 """Decoders for JSON values whose shape is not to be trusted.
 
-A decoder takes what ``json`` returned and gives back a value of its own type, or raises ``ValueError``. A field of an
+A decoder takes a value from ``json`` and returns one of its own type, or raises ``ValueError``. A field of an
 object whose value is of a wrong type is left out, and its name noted: one damaged field does not cost the others.
 """
 

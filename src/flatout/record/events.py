@@ -27,7 +27,7 @@ EVENT_DTYPE = np.dtype(
 )
 # One structured row an event; times in nanoseconds of CLOCK_MONOTONIC.
 Events = NDArray[np.void]
-# Events looked at together when searching for the end: a preallocated file is never read beyond it.
+# Events per chunk in the search for the end: a preallocated file is never read beyond it.
 SCAN_EVENTS = 1 << 16
 COPIED_EVENTS = 1 << 15
 _MOST_SAID = 40
@@ -64,7 +64,7 @@ def ends(events: Events) -> NDArray[np.int64]:
 
 
 def read_events(path: Path) -> EventsFile:
-    """Map the events file at ``path``; what is damaged is left out and said in ``problems``.
+    """Map the events file at ``path``; damaged parts are skipped and reported in ``problems``.
 
     Raises:
         RecordError: the file was written in a format that this version does not know.

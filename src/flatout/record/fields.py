@@ -233,10 +233,10 @@ _ANY = record({name: decoder for fields in _NAMES.values() for name, decoder in 
 
 
 def names_entry(value: Any, damage: list[str]) -> dict[str, Any]:
-    """One line of a names file. Of a type that is not known only ``id`` and ``type`` are kept.
+    """One line of a names file. For an unknown type only ``id`` and ``type`` are kept.
 
     Raises:
-        Damaged: it is no object, or has no id.
+        Damaged: it is not an object, or has no id.
     """
     entry: dict[str, Any] = _ENTRY(value, damage)
     decode = _FIELDS.get(entry["type"]) if "type" in entry else _ANY

@@ -19,7 +19,7 @@ _MOST_SAID = 80
 
 @dataclass(frozen=True)
 class RunEntry:
-    """What a list of runs shows without reading the events."""
+    """One entry in a list of runs, read without the events."""
 
     id: str
     path: Path

@@ -34,7 +34,7 @@ def open_regular(path: Path) -> Iterator[IO[bytes]]:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether a regular file is there; False too for a name that no file can have."""
+    """True if ``path`` is a regular file; False too for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What workers compute."""
+"""Remedies for the computing that workers do."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def crop_first(context: Context, cause: Cause) -> Proposal | None:
 
 
 def too_early(parts: tuple[TransformCost, ...]) -> tuple[TransformCost, list[TransformCost]] | None:
-    """The first part that shrinks the picture, with the size-keeping ones before it; None when there are none.
+    """The first part that shrinks the picture, with the size-keeping parts before it; None if there are no such parts.
 
     Args:
         parts: the pipeline, in order.

@@ -51,7 +51,7 @@ def queue_settings(context: Context, cause: Cause) -> Proposal | None:
     depth_now = loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR
     workers, depth = best_queue(whatif, most_workers(context.run), depth_now)
     if workers == loader.settings.num_workers or depth == depth_now:
-        return None  # one of the two is enough, and has a remedy of its own
+        return None  # one of the two is enough, and has its own remedy
     gain = whatif.gain(Wanted(num_workers=workers, prefetch_factor=depth))
     return Proposal(
         title=f"set num_workers={workers} and prefetch_factor={depth}",
@@ -67,7 +67,7 @@ def queue_settings(context: Context, cause: Cause) -> Proposal | None:
 def best_queue(whatif: WhatIf, most: int, depth_now: int) -> tuple[int, int]:
     """(num_workers, prefetch_factor): fewest workers, then shallowest queue, that nearly give the best rate.
 
-    Pairs whose bound rules them out beside the best rate so far are not simulated.
+    Pairs whose upper bound is below the best rate so far are not simulated.
     """
     depths = sorted(depth for depth in {depth_now, *_DEPTHS} if depth >= depth_now)
     pairs = [(workers, depth) for workers in _WORKERS if workers <= most for depth in depths]

@@ -1,4 +1,4 @@
-"""What is read, and from where."""
+"""Remedies for reads: their amount and their source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from flatout.units import size
 SSD = (0.1e-3, 1 / 1e9)
 SLOW_DISK = (1e-3, 1 / 1e8)
 # What a core takes to open and read a file. From the page cache 11 us were measured for 19 KB and 21 us for 110 KB (one
-# machine); what comes from the disk takes more, so this is some times that.
+# machine); reads from the disk take longer, so this is several times that.
 CORE = (50e-6, 1 / 4e9)
 UNKNOWN_SHARE = 0.05  # of the wait that stays, where files and bytes were not counted
 # The page cache does as much for a file system that uses it: half of the free memory stays with it.
@@ -88,7 +88,7 @@ def _share_of(loader: LoaderStats, costs: tuple[float, float], seconds: Seconds,
 
 
 def _is_counted(loader: LoaderStats) -> bool:
-    """Whether a sample's bytes are known: what a client of a store receives is not counted."""
+    """True if a sample's bytes are known: bytes that an object-store client receives are not counted."""
     return (
         bool(loader.storage.bytes_read_per_sample) and bool(loader.delivery.samples) and loader.storage.client is None
     )

@@ -136,7 +136,7 @@ def compute_bound(context: Context) -> Found | Lacks | None:
         compute = compute + run.ledger.share("device_sync") if busy is None else max(compute, busy)
     if run.ranks is not None and run.ranks.straggler != run.ranks.lead:
         compute -= run.ranks.waited_share  # spent in the exchange of gradients, waiting for another rank
-    # A little more waiting than the limit, beside eight times as much computation, is no fault either.
+    # Slightly more waiting than the limit is no fault either if there is eight times as much computation.
     if compute < DOMINANT_SHARE or wait >= max(MATERIAL_SHARE, compute / 8):
         return None
     return Found(

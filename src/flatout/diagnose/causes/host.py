@@ -59,7 +59,7 @@ def _writes_checkpoints(context: Context, found: Cause) -> str:
 
 @cause("training", sentence=_writes_checkpoints)
 def checkpoint(context: Context) -> Found | Lacks | None:
-    """Writing checkpoints while the training stands still."""
+    """Writing checkpoints while the training waits."""
     run = context.run
     return _between_steps(run, "checkpoint", NOISE_SHARE, "writing checkpoints", run.checkpoints, "write")
 
@@ -109,7 +109,7 @@ def epoch_start(context: Context) -> Found | Lacks | None:
 
 
 def _in_step(context: Context, account: str, what: str, confidence: float) -> Found | Lacks | None:
-    """Work that overlaps with the workers: it counts only as far as batches would arrive in time without it."""
+    """Work that overlaps with the workers: it counts only to the extent that batches would be ready without it."""
     run = context.run
     model = context.fitted
     if model is None:

@@ -77,7 +77,7 @@ def cpu_training(context: Context) -> Found | Lacks | None:
 
 @cause("training")
 def h2d(context: Context) -> Found | Lacks | None:
-    """Copies of batches to the GPU hold up the training: from memory that is not pinned, or waited for."""
+    """Copies of batches to the GPU delay the training: from memory that is not pinned, or waited for."""
     run = context.run
     if run.uses_gpu is False:
         return None

@@ -18,7 +18,7 @@ from flatout.predict.workers import enough_workers
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
-# A p95 this many times the median means that single batches hold up the ordered queue: more workers then give less
+# A p95 this many times the median means that single batches block the ordered queue: more workers then give less
 # than a model of means predicts.
 _SKEWED = 5.0
 
@@ -71,7 +71,7 @@ def no_workers(context: Context) -> Found | Lacks | None:
     sentence=what_workers_do,
 )
 def too_few_workers(context: Context) -> Found | Lacks | None:
-    """Batches arrive at W / (time of a fetch), while cores or latency leave room for more at once."""
+    """Batches arrive at W / (time of a fetch), while cores or latency leave room for more concurrent fetches."""
     run, loader, model = context.run, context.loader, context.model
     if loader.settings.num_workers == 0 or not model.now.starved:
         return None
@@ -137,11 +137,11 @@ def too_many_workers(context: Context) -> Found | Lacks | None:
     threads = computing_threads(run, loader)
     if parts.runqueue < SATURATED_RUNQUEUE or loader.settings.num_workers * threads <= run.cores:
         return None
-    # The rest of a wait for the hand-over of finished batches is none for cores.
+    # The remaining wait for the hand-over of finished batches is not a wait for cores.
     wait = run.ledger.share("batch_wait") - max(run.ledger.share("batch_wait.ipc") - answer, 0.0)
     if threads >= SEVERAL_THREADS:
-        # Threads of one fetch wait for each other at every barrier: beside the queue for a core, that is all
-        # blocked time which is not storage.
+        # Threads of one fetch wait for each other at every barrier: besides the queue for a core, all blocked time
+        # other than storage counts.
         storage = storage_share(loader)
         share = wait * min(1.0, parts.runqueue + (parts.blocked or 0.0) * (1.0 - storage))
     else:
