@@ -63,7 +63,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Where the wall time went. Top-level accounts and ``unaccounted`` add up to ``window_s``."""
+    """Wall time by account. Top-level accounts and ``unaccounted`` add up to ``window_s``."""
 
     wall_s: float  # first process start to the end of the record
     startup_s: float  # up to the end of the first training step
@@ -153,10 +153,10 @@ class Remedy:
     memory_bytes: int | None  # host memory added; None: not known
     how: str  # what a person would write
     basis: str  # what the prediction rests on
-    settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout apply --set`` takes them; empty: by hand only
-    shm_bytes: int | None = 0  # added in /dev/shm; None: not known
-    device_bytes: int | None = 0  # added on the GPU; None: not known
-    mechanics: str = ""  # what a trial prepares beside the settings, by name; empty: nothing
+    settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout apply --set`` takes them; empty: manual
+    shm_bytes: int | None = 0  # added in /dev/shm; None: unknown
+    device_bytes: int | None = 0  # added on the GPU; None: unknown
+    mechanics: str = ""  # what a trial prepares besides the settings, by name; empty: nothing
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,6 @@ class Diagnosis:
     problems: tuple[str, ...]
     next_command: str
     machine: str  # one line
-    findings: tuple[Finding, ...] = ()  # risks and opportunities beside the causes
+    findings: tuple[Finding, ...] = ()  # risks and opportunities besides the causes
     plans: tuple[RemedyBundle, ...] = ()  # from the one that changes least on
-    loader: dict[str, Any] = field(default_factory=dict)  # how the training's DataLoader is set; empty: there is none
+    loader: dict[str, Any] = field(default_factory=dict)  # settings of the training's DataLoader; empty: it has none

@@ -14,7 +14,7 @@ from .control import Control
 from .recorder import REC, now, quietly, report_fault
 from .unbound import Unbound, unseen
 
-# Imports whose duration is worth a line of its own in the start-up account.
+# Imports slow enough for a separate line in the start-up account.
 TIMED_IMPORTS = (
     "torch",
     "torchvision",
@@ -109,7 +109,7 @@ def _injected_changed():
 
 
 def inject():
-    """Put the wanted settings into this process without recording it; what is refused is told at the end."""
+    """Apply the requested settings to this process without recording it; refused settings are reported at exit."""
     watcher = AfterImport(lambda *_: None, injections.INJECTED.refuse)
     watcher.watch("torch", lambda torch: injections.install(watcher.watch))
     injections.install_at_start(watcher.watch)

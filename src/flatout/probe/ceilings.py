@@ -1,4 +1,4 @@
-"""What ``flatout ceilings`` changes in an unchanged script: batches that are replayed, or a loader that runs alone.
+"""Changes that ``flatout ceilings`` makes to an unmodified script: batches are replayed, or the loader runs alone.
 
 Only loops that compute gradients are changed. Nothing here is active in a recording of any other command.
 """

@@ -1,7 +1,7 @@
-"""What flatout and its probe agree on, beside the events: environment variables, and names of metrics.
+"""The contract between flatout and its probe, apart from the events: environment variables and names of metrics.
 
-The variables are how a command that flatout starts tells the probe, in every Python process below it, what to do.
-``on_pythonpath/sitecustomize.py``, which stands alone, spells those that it reads a second time.
+Through the variables, flatout tells the probe in every Python process of a command what to do.
+``on_pythonpath/sitecustomize.py`` imports nothing from here and so repeats the names that it reads.
 """
 
 # --- environment variables ---

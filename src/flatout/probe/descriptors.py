@@ -1,10 +1,10 @@
-"""File descriptors of the probe's own. A script may close all numbers and open files of its own under them."""
+"""The probe's file descriptors. A script may close all descriptors and reuse their numbers for its own files."""
 
 import os
 
 
 def belongs(fd, prefix):
-    """Whether ``fd`` is (still) open on a path that begins with ``prefix``."""
+    """True if ``fd`` is (still) open on a path that begins with ``prefix``."""
     try:
         return os.readlink("/proc/self/fd/%d" % fd).startswith(prefix)
     except OSError:

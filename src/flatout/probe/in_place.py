@@ -18,7 +18,7 @@ _FUTURE = functools.reduce(
     lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
 )
 _next_number = itertools.count(1).__next__
-_instrumented: Any = {}  # function -> its code as it was
+_instrumented: Any = {}  # function -> its original code
 
 
 class NotInstrumented(Exception):
@@ -31,12 +31,12 @@ def innermost(function):
 
 
 def is_python(function):
-    """Whether it has code of Python's."""
+    """True if the function is written in Python."""
     return isinstance(function, types.FunctionType)
 
 
 def is_instrumented(function):
-    """Whether this was done to a function already."""
+    """True if the function is already instrumented."""
     return function in _instrumented
 
 
@@ -58,7 +58,7 @@ def instrument(function, enter, leave, replace=None, at_return=None):
         at_return: called with the token before each expression of a ``return`` is evaluated.
 
     Returns:
-        The code as it was, and the new code, which the function has now.
+        The original code, and the new code, which the function has now.
 
     Raises:
         NotInstrumented: it is not written in Python, its source is missing, or it is not what is running.
@@ -131,7 +131,7 @@ def _import(name):
 
 
 def _foreign(function):
-    """Names that seem to come from other modules: asked first, for the whole file takes long to read."""
+    """Names that seem to come from other modules: checked first, since reading the whole file is slow."""
     home = function.__globals__
     for name in function.__code__.co_names:
         value = home.get(name)
@@ -170,7 +170,7 @@ def _compile(tree, plain, flags):
 
 
 def _same(one, other):
-    """Whether two code objects do the same."""
+    """True if two code objects do the same."""
     for field in ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_flags"):
         if getattr(one, field) != getattr(other, field):
             return False
@@ -213,7 +213,7 @@ def _given(arguments, enter):
 
 
 def _others(arguments):
-    """The arguments of a call that passes on all that this function was given beside its first parameters."""
+    """The arguments of a call that passes on everything but this function's first parameters."""
     if arguments.vararg:
         yield "*" + arguments.vararg.arg
     yield from ("%s=%s" % (parameter.arg, parameter.arg) for parameter in arguments.kwonlyargs)

@@ -1,4 +1,4 @@
-"""Which files and remote hosts a process reads from: an audit hook counts, a slow look samples."""
+"""Files and remote hosts that a process reads from: an audit hook counts opens, a slow scan samples."""
 
 import collections
 import os
@@ -20,7 +20,7 @@ def count(counter, name):
 
 
 class OpenFiles:
-    """Files and sockets that were open when looked at, and the folders of files opened by Python."""
+    """Files and sockets that were open when sampled, and the folders of files opened by Python."""
 
     def __init__(self):
         self.sampled: collections.Counter[str] = collections.Counter()
@@ -72,7 +72,7 @@ class Opened:
         self.extensions: collections.Counter[str] = collections.Counter()
 
     def audit(self, event, args):
-        """The audit hook: returns at once for everything but opening a file to read."""
+        """The audit hook: returns immediately for everything but opening a file for reading."""
         if event != "open" or not REC.on:
             return
         try:

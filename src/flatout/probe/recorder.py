@@ -92,7 +92,7 @@ class Recorder:
         self.pending_imports.clear()
 
     def after_fork_in_child(self):
-        """Start a record of its own in a forked child; the parent's files are left alone."""
+        """Start a separate record in a forked child; the parent's files are left alone."""
         file, was_on, control = self.file, self.on, self.control
         inherited = {name: self.process.get(name) for name in ("torch", "cuda", "schedstat", "io", "not_patched")}
         self.on = False

@@ -73,19 +73,19 @@ def _mapped(path):
 
 
 def readable(path):
-    """Where to read: the scratch folder's own version, if there is one."""
+    """The path to read from: the scratch folder's version if it exists."""
     mapped = _mapped(path)
     return mapped if mapped is not None and os.path.lexists(mapped) else path
 
 
 def writable(path, keep_content=False):
-    """Where to write; with ``keep_content``, a copy of what is there already."""
+    """The path to write to; with ``keep_content``, a copy of the existing file."""
     mapped = _mapped(path)
     if mapped is None:
         return path
     parent = os.path.dirname(os.path.abspath(os.fsdecode(path)))
     if not _isdir(parent) and not _isdir(_state["scratch"] + parent):
-        return path  # there is no such folder: the real call says so
+        return path  # there is no such folder: the real call raises the error
     os.makedirs(os.path.dirname(mapped), exist_ok=True)
     if keep_content and not os.path.lexists(mapped):
         with contextlib.suppress(OSError):
@@ -164,7 +164,7 @@ def _changing(original, removes):
                 return path, original  # raises as it should
             return path, lambda *_, **__: None  # a file of the user's: left where it is
         if not removes and os.path.isdir(path):
-            return path, original  # it is there already: the real call says so
+            return path, original  # it exists already: the real call raises the error
         return writable(path), original
 
     return _wrap(change)(original)

@@ -1,4 +1,4 @@
-"""What the kernel knows of this thread: time on a core, time waiting for one, bytes read, faults."""
+"""The kernel's counters of this thread: time on a core, time waiting for one, bytes read, faults."""
 
 import os
 import resource

@@ -50,7 +50,7 @@ def stop():
 
 
 def running():
-    """Whether the sampler runs in this process."""
+    """True if the sampler runs in this process."""
     return _thread is not None and _thread.is_alive()
 
 

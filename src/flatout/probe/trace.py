@@ -32,7 +32,7 @@ def start():
 
 
 def running():
-    """Whether the trace is being taken."""
+    """True while the trace is being taken."""
     return _running is not None
 
 

@@ -30,7 +30,7 @@ class Unbound:
 
     def __init__(self, function, module=None):
         """Stand in for the function of that name in ``module``; None: in the one that shows it to users."""
-        # Without the attributes of what it wraps: one of these, wrapped again, would bring its own function.
+        # Without the attributes of the wrapped object: those of another Unbound would replace the function.
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._original = getattr(function, "__wrapped__", function)

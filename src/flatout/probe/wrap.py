@@ -1,4 +1,4 @@
-"""How a function of somebody else's is timed: from inside where it is Python, by a stand-in where it is not."""
+"""Timing of third-party functions: instrumented in place if written in Python, otherwise by a wrapper."""
 
 import torch._utils
 import torch.compiler

@@ -24,12 +24,12 @@ class EventFile:
     """One process's events.
 
     Disk space is reserved a chunk at a time before the mapping touches it: writing to a mapped page
-    that the disk cannot hold would end the training with SIGBUS. No descriptor is kept: a script that closes
-    all numbers and opens files of its own under them would be written into.
+    that the disk cannot hold would end the training with SIGBUS. No descriptor is kept: if a script closed
+    all descriptors and reused the numbers, its own files would be overwritten.
 
-    ``emit`` only notes an event, which costs the step little; ``flush`` packs what was noted, many at once. It is
+    ``emit`` only queues an event, which costs the step little; ``flush`` packs the queued events in one go. It is
     called whenever progress is published, by the stack sampler some 20 times a second, and after each batch that a
-    worker hands over: what came since then is what a killed process loses.
+    worker hands over: a killed process loses only later events.
     """
 
     def __init__(self, path, first_chunk=CHUNK_BYTES):
@@ -72,7 +72,7 @@ class EventFile:
         return emit
 
     def flush(self):
-        """Pack the events noted so far into the file; returns at once while another thread does."""
+        """Pack the events queued so far into the file; returns immediately while another thread does."""
         if not self._flush_lock.acquire(False):
             return
         try:
@@ -90,7 +90,7 @@ class EventFile:
         if needed > self._reserved and not self._reserve(needed):
             room = (self._reserved - self._end) // EVENT.size
             self.lost += count - room
-            # At once: workers never publish, and nothing does after the last step.
+            # Immediately: workers never publish, and nothing does after the last step.
             LOST.pack_into(self._map, LOST_OFFSET, self.lost)
             count = room
         _many(count).pack_into(self._map, self._end, *values[: 7 * count])
@@ -126,7 +126,7 @@ _structs: Any = {}
 
 
 def _many(count):
-    """The layout of so many events in a row."""
+    """The struct of ``count`` consecutive events."""
     layout = _structs.get(count)
     if layout is None:
         layout = _structs[count] = struct.Struct("<" + EVENT.format.lstrip("<") * count)

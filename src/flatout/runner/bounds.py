@@ -1,4 +1,4 @@
-"""When a recording ends by itself."""
+"""Bounds at which a recording ends by itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bounds:
             raise UsageError(f"--first-step-within is {duration(self.first_step_within_s)}, but must be above 0")
 
     def reached(self, steps: int, elapsed_s: float) -> str | None:
-        """Which bound is reached ("steps" or "seconds"), if any.
+        """The bound that is reached ("steps" or "seconds"), if any.
 
         Args:
             steps: Steps since the first one.

@@ -26,7 +26,7 @@ def check_command(command: Sequence[str] | None, invocation: str = "flatout prof
         The words of the command, one at least.
 
     Raises:
-        UsageError: there is none, or flatout is already recording around it.
+        UsageError: there is no command, or flatout is already recording around it.
         CommandError: it is not found or not executable (exit codes 127 and 126, as in shells).
     """
     if not command:
@@ -48,7 +48,7 @@ def check_command(command: Sequence[str] | None, invocation: str = "flatout prof
 
 
 def probed_environment(run: Path) -> dict[str, str]:
-    """The environment that brings the probe into every Python process of the command."""
+    """The environment that loads the probe into every Python process of the command."""
     environment = injecting_environment()
     environment[RUN_VARIABLE] = str(run)
     return environment

@@ -16,7 +16,7 @@ _NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:$|$)")
 
 
 def explain(outcome: Outcome) -> tuple[str, int]:
-    """What to say, and the exit code to end with."""
+    """The error message, and the exit code to end with."""
     processes = _processes(outcome.run)
     if outcome.stop == "failed":
         code = outcome.exit_code or 1

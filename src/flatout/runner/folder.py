@@ -27,7 +27,7 @@ RESERVE_BYTES = 64 << 10
 
 @contextmanager
 def exclusive(runs_folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: two recordings at once would measure each other.
+    """Hold the folder's lock: concurrent recordings would distort each other's measurements.
 
     Raises:
         UsageError: another recording holds it, or the folder cannot be made or written.
@@ -159,7 +159,7 @@ def trim(run: Path) -> list[str]:
 
 
 def _writes_on(path: Path) -> bool:
-    """Whether the file's process still lives: cutting what it has mapped would end it."""
+    """True if the file's process still lives: truncating a file that it has mapped would end it."""
     stem = path.stem.split("-")[0]
     return stem.isdigit() and psutil.pid_exists(int(stem)) and int(stem) != os.getpid()
 
@@ -167,7 +167,7 @@ def _writes_on(path: Path) -> bool:
 def _cut_hole(path: Path) -> None:
     """Cut a file off where nothing was ever written.
 
-    Looking into a hole through a memory map takes space on a tmpfs, and ends this process when there is none.
+    Reading a hole through a memory map allocates space on a tmpfs, and ends this process if it is full.
     """
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)

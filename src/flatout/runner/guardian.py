@@ -139,7 +139,7 @@ class Guardian:
         import subprocess
 
         try:
-            # A session of its own: what ends flatout's whole group does not end the guardian.
+            # A separate session: a signal to flatout's whole process group does not end the guardian.
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, run],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

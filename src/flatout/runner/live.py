@@ -1,4 +1,4 @@
-"""What the processes of a recording are doing right now, from the headers of their event files."""
+"""The current state of a recording's processes, from the headers of their event files."""
 
 from __future__ import annotations
 

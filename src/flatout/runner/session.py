@@ -45,7 +45,7 @@ LEFTOVER_GRACE_S = 2.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a recording ended.
+    """The outcome of a recording.
 
     Attributes:
         run: The run folder.
@@ -84,7 +84,7 @@ def record(
         quiet: No progress lines.
         stdout_to_stderr: Keep the command's output off standard output (for ``--json``).
         trace: Take a kernel-level trace of a few steps after the measured window.
-        environment: Variables that the command gets beside its own.
+        environment: Variables that the command gets in addition to the current environment.
         guard: Asked again and again; what it answers ends the recording.
         shown: What the record says was run, where that is not ``command`` itself.
         output: An open file that gets what the command prints; None: this process's own.
@@ -104,7 +104,7 @@ def record(
 
 
 def run_info(run: Path, command: list[str], bounds: Bounds) -> dict[str, Any]:
-    """What run.json says of a recording that begins now."""
+    """The content of run.json for a recording that begins now."""
     return {
         "format": FORMAT_VERSION,
         "id": run.name,
@@ -190,7 +190,7 @@ class _Session:
         return self._close(child, stop, survivors, sampler.problem)
 
     def _tree(self) -> list[psutil.Process]:
-        """What the command started and still lives."""
+        """The command's processes that are still alive."""
         return [process for process in descendants(os.getpid()) if process.pid not in self.guardian.pids]
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -244,7 +244,7 @@ class _Session:
         return self.bounds.reached(live.steps - 1, (time.monotonic_ns() - live.first_step_ns) / 1e9)
 
     def _training_goes_on(self, live: Live, code: int) -> bool:
-        """Whether what trains, or may still come to it, has detached itself from the command that has ended."""
+        """True if a process that trains, or may yet train, has detached itself from the command that has ended."""
         # After a failure, what is still there was left behind; a daemon's parent ends with 0.
         untrained = self.reader.pids() if code == 0 else set()
         awaited = {live.training_pid} if live.first_step_ns else untrained

@@ -43,7 +43,7 @@ class SharedCounts:
         struct.pack_into("<q", self._map, 8 * FIELDS.index(field), value)
 
     def add(self, field, amount):
-        """Add without a lock, and give the sum: two processes at once may lose one count, which decides nothing."""
+        """Add without a lock and return the sum: concurrent updates may lose one count, which is harmless."""
         value = self.get(field) + amount
         self.put(field, value)
         return value

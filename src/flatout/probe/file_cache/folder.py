@@ -14,7 +14,7 @@ import stat
 
 NAME = "flatout-cache"
 TAG = "CACHEDIR.TAG"
-OWN_FILES = (TAG, "users", "state")  # beside the copies
+OWN_FILES = (TAG, "users", "state")  # besides the copies
 MARK = (
     b"Signature: 8a477f597d28d172789f06886806bc55\n"
     b"# Made by flatout cache. It may be removed when no training uses it; other files do not belong here.\n"
@@ -105,7 +105,7 @@ class CacheFolder:
             raise OSError(errno.ENOTDIR, "no folder", shelf)
 
     def shelves(self):
-        """The folders of links and copies; links to folders are none of them."""
+        """The folders of links and copies; symbolic links to folders do not count."""
         with os.scandir(self.path) as found:
             return [item.path for item in found if _SHELF.fullmatch(item.name) and item.is_dir(follow_symlinks=False)]
 
@@ -156,7 +156,7 @@ def copy_named(name):
 
 
 def linked(link):
-    """The copy that a link leads to: its path, what its name says, and its status; None where there is none."""
+    """The copy that a link leads to: its path, its parsed name and its status; None if there is no copy."""
     with contextlib.suppress(OSError):
         name = os.readlink(link)
         known = copy_named(name)
@@ -169,13 +169,13 @@ def linked(link):
 
 
 def linked_copy(link):
-    """The path of the copy that a link leads to; None where there is none."""
+    """The path of the copy that a link leads to; None if there is no copy."""
     found = linked(link)
     return found and found[0]
 
 
 def set_link(link, text):
-    """Let a link lead to something else, at once."""
+    """Point a link to something else, atomically."""
     swap = link + ".link"
     unlink(swap)
     os.symlink(text, swap)
@@ -183,7 +183,7 @@ def set_link(link, text):
 
 
 def regular_size(path):
-    """Size of a regular file; None where there is none."""
+    """Size of a regular file in bytes; None if there is no such file."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -1,12 +1,12 @@
-"""A folder on a fast disk that keeps what was read from a slow one, up to a budget, for all processes of a training.
+"""A cache on a fast disk for files read from a slow one, up to a budget, shared by all processes of a training.
 
-A training reads every file once a pass, in an order of its own: throwing out what was read longest ago throws out what
-comes next. So nothing is thrown out that was read within the last two passes; when there is no room, a file is read
-from where it is. Files that two passes did not ask for (of another data set, or changed since) make room.
+A training reads every file once a pass, each pass in its own order: evicting the least recently used file would evict
+the next one needed. So no file read within the last two passes is evicted; without room, a file is read from its
+source. Files that two passes did not request (of another data set, or changed since) make room.
 
-A copy's time of change says when it was used last: whole seconds are the token of the youngest training that compared
-it with its source, nanoseconds count the files opened since. Each training compares each file once, by size and time
-of change, and the copy's bytes with their checksum; each time a copy is used its size is compared.
+A copy's modification time encodes its last use: whole seconds are the token of the latest training that compared
+it with its source, nanoseconds count the files opened since. Each training compares each file once, by size and
+modification time, and the copy's bytes with their checksum; on every use of a copy its size is compared.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from .counts import SharedCounts
 
 PASSES = 2  # that must have gone by without a file's being read before it may make room
 COUNTS = ("used", "clock", "bits", "hits", "misses", "hit_bytes", "files")
-_TRIES = 64  # files looked at for room
+_TRIES = 64  # eviction candidates examined for room
 _WRITTEN = "written"  # where the link of a file leads that the training itself has written: it is not kept
 # As they are before anything is patched: what the cache does itself is not to be cached.
 _open, _stat = os.open, os.stat
@@ -33,7 +33,7 @@ class ReadCache:
     """Copies of files in a folder of flatout's own below another one.
 
     Args:
-        at: the other folder; made if it is not there.
+        at: the cache folder; created if missing.
         budget: bytes of all copies.
         token: names the training, the same in all its processes; None: ``begin`` draws it.
 
@@ -109,7 +109,7 @@ class ReadCache:
             folder.set_link(self._folder.link(name), _WRITTEN)
 
     def _current(self, link, path):
-        """The copy of the file as it is now, as ``linked`` gives it; None where there is none."""
+        """The copy of the file's current version, as ``linked`` returns it; None if there is no copy."""
         found = folder.linked(link)
         if found is None:
             return None
@@ -164,7 +164,7 @@ class ReadCache:
         return copy
 
     def _open_part(self, part, name, size, clock):
-        """The file to write a copy to, with room reserved; None: somebody writes it, or there is none. Lock held."""
+        """The file to write a copy to, with room reserved; None: another writer has it, or no room. Folder lock held."""
         self._folder.make_shelf(name)
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -185,7 +185,7 @@ class ReadCache:
         return out
 
     def _is_taken(self, link):
-        """Whether the link leads to a copy, or says that there is to be none; one that leads nowhere goes."""
+        """True if the link leads to a copy, or says that none is to be kept; a dangling link is removed."""
         if os.path.islink(link) and os.readlink(link) != _WRITTEN and folder.linked_copy(link) is None:
             folder.unlink(link)
         return os.path.lexists(link)

@@ -27,7 +27,7 @@ _state = _State()
 
 
 def device_present():
-    """Whether an accelerator may be in use, told without touching its driver."""
+    """True if an accelerator may be in use, determined without touching its driver."""
     if os.environ.get(DEVICE_HOOKS_VARIABLE) == "1":
         return True
     return sys.platform == "darwin" or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128")))

@@ -1,4 +1,4 @@
-"""Communication that a training asks for by itself: gradients averaged by hand, gathered metrics, barriers.
+"""Communication that a training requests explicitly: gradients it averages itself, gathered metrics, barriers.
 
 What DistributedDataParallel exchanges happens in C++ inside the backward pass, and is part of it.
 """

@@ -17,7 +17,7 @@ from ..wrap import is_compiling
 from . import modules
 
 _loaders: Any = ByIdentity()  # DataLoader -> [names id, how often iterated]
-_loader_of: Any = ByIdentity()  # iterator -> weak reference to the loader that it was made for
+_loader_of: Any = ByIdentity()  # iterator -> weak reference to its loader
 _built_before: Any = {}  # what describes a loader -> (its entry, weak reference to the last one)
 _STATE = "_flatout_state"  # of an iterator: [names id of its loader, worker pids, batches delivered]
 MEASURE_BYTES_EVERY = 256
@@ -154,7 +154,7 @@ def _next_begins(iterator):
     if _STATE not in iterator.__dict__:
         _found_late(iterator)
     state = iterator.__dict__.get(_STATE)
-    if state is None:  # its loader is not known, or gone
+    if state is None:  # its loader is unknown, or gone
         return None
     worker, ready = _outlook(iterator) if state[1] else (-1, 0)
     before = modules.hold(True)
@@ -184,7 +184,7 @@ def _next_ended(call, batch):
 
 
 def _outlook(iterator):
-    """Which worker the next batch is waited from (-1: unknown) and how many batches are ready."""
+    """The worker that makes the next batch (-1: unknown), and the number of ready batches."""
     try:
         tasks = iterator._task_info
         info = tasks.get(iterator._rcvd_idx)

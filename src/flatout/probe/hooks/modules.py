@@ -65,7 +65,7 @@ def _entered(module, *args, **kwargs):
 
 @quietly
 def _samples(module, given):
-    """What a training call is given before any DataLoader gave a batch; None: this is no such call."""
+    """Samples in the input of a training call before the first batch of a DataLoader; None: this is no such call."""
     return samples_in(given) if module.training and is_grad_enabled() else None
 
 

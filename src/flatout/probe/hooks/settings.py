@@ -1,4 +1,4 @@
-"""What a training is set to: precision, memory format, compilation. Noted once, at its first step."""
+"""Settings of a training: precision, memory format, compilation. Recorded once, at its first step."""
 
 import functools
 import sys
@@ -12,7 +12,7 @@ _noted: Any = {}  # what was seen before the first step: autocast, and the first
 
 
 def install():
-    """Watch for the first autocast that is enabled; the method is put back as soon as it was seen."""
+    """Watch for the first autocast that is enabled; the method is restored once it was seen."""
     autocast = torch.autocast
     original = autocast.__enter__
 
@@ -83,7 +83,7 @@ def _channels_last(weight):
 
 
 def _compiled():
-    """Whether torch.compile has compiled anything: its frames are counted by itself."""
+    """True if torch.compile has compiled anything, by its own count of frames."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return bool(dynamo is not None and dynamo.counters["frames"]["total"])
 
@@ -95,7 +95,7 @@ def _uuid():
 
 
 def _tf32():
-    """Whether float32 matrix products may use TF32; newer versions of torch have a setting of their own for it."""
+    """True if float32 matrix products may use TF32, None if unknown; newer versions of torch have their own setting."""
     matmul = torch.backends.cuda.matmul
     try:
         return matmul.fp32_precision == "tf32"

@@ -48,7 +48,6 @@ def install():
 
 
 def in_backward():
-    """Whether a backward pass is running."""
     return _state.in_backward
 
 
@@ -117,7 +116,7 @@ def _step_begins(name, result):
 
 
 def _step_done(optimizer):
-    """What torch calls at the end of each step, for profilers."""
+    """The hook, meant for profilers, that torch calls at the end of each step."""
     if is_compiling() or not REC.on:
         return None
     return now(), type(optimizer).__name__

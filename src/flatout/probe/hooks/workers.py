@@ -77,7 +77,7 @@ def _finish():
 
 
 class _IndexQueue:
-    """The queue that brings indices: times the wait for work."""
+    """The index queue of a worker: times the wait for work."""
 
     def __init__(self, queue):
         self._flatout_queue = queue

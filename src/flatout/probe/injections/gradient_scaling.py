@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 _scalers: dict[str, "torch.amp.GradScaler"] = {}  # by device type
 _optimizers: Any = weakref.WeakSet()
 _unscaled: Any = weakref.WeakSet()  # optimizers, since the scale's last update
-_looked_at: set[str] = set()  # device types with gradients that were looked at since then
+_looked_at: set[str] = set()  # device types with gradients that were examined since then
 
 
 def install():

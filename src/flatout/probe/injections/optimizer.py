@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 
 def install(injected, watch):
-    """Patch the optimizers that torch brings."""
+    """Patch the optimizers of torch."""
     form, factor, passes = injected.get("optimizer_form"), injected.get("lr_factor"), injected.get("accumulate")
     if form is not None and form not in ("fused", "foreach"):
         injected.refuse("optimizer_form", "%r is neither fused nor foreach" % (form,))
