@@ -1,4 +1,4 @@
-"""The plain result objects that every report renders: no logic, they reload from JSON."""
+"""The plain result objects that every report renders: without logic, and reloadable from JSON."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change, what it should give and what it costs."""
+    """A change, its predicted gain and its costs."""
 
     id: str
     cause: str
@@ -151,7 +151,7 @@ class Remedy:
     risk: str  # low | medium | high
     gain: Gain
     memory_bytes: int | None  # host memory added; None: not known
-    how: str  # what a person would write
+    how: str  # the code or option to write by hand
     basis: str  # what the prediction rests on
     settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout apply --set`` takes them; empty: manual
     shm_bytes: int | None = 0  # added in /dev/shm; None: unknown
@@ -173,7 +173,7 @@ class RemedyBundle:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that a report shows."""
+    """The content of a report."""
 
     run_id: str
     run_path: str

@@ -1,4 +1,4 @@
-"""Running two commands in turn, A B B A, each recorded in a process tree of its own."""
+"""Running two commands in turn, A B B A, each recorded in a separate process tree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Trials:
 
 
 def turn(number: int) -> tuple[str, str]:
-    """A B, B A, A B of the pairs 0, 1, 2: whatever drifts over the whole falls on both alike."""
+    """The order of a pair: A B, B A, A B for the pairs 0, 1, 2, so that drift affects both equally."""
     return ("a", "b") if number % 2 == 0 else ("b", "a")
 
 

@@ -25,7 +25,7 @@ class Ratio:
         factor: 1.0 is no difference; above it B is faster.
         low: lower end.
         high: upper end.
-        pairs: of runs that were measured; 1: the interval knows only how the steps of each run vary.
+        pairs: pairs of runs that were measured; 1: the interval reflects only the variation of steps within each run.
     """
 
     factor: float

@@ -19,7 +19,7 @@ from flatout.results import Ledger
 RESAMPLES = 1000
 BLOCKS = 50
 SEED = 0
-# Fewer steps than this say nothing about how fast a run is.
+# Fewer steps than this do not determine the speed of a run.
 LEAST_STEPS = 5
 
 
@@ -32,9 +32,9 @@ class Speed:
         command: what was run.
         rate: samples a second, waits and gaps included; steps a second where ``unit`` says so.
         unit: "samples/s", or "steps/s" if the samples per batch are unknown.
-        resampled: the same of block-bootstrapped versions of the run (Künsch 1989).
+        resampled: the rates of block-bootstrapped versions of the run (Künsch 1989).
         batch: mean samples per step; None if unknown.
-        ledger: where its time went.
+        ledger: its wall time by account.
         steps_s: duration of each step that counts.
     """
 
@@ -102,7 +102,7 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
     if settle:
         start = warm_up(durations)
         durations, amounts, window_s = durations[start:], amounts[start:], window_s - float(durations[:start].sum())
-    # What lies between passes belongs to no step: each step bears its part of it.
+    # Time between passes belongs to no step: it is spread evenly over the steps.
     between_s = max(window_s - float(durations.sum()), 0.0) / len(durations)
     return Speed(
         run=run.id,

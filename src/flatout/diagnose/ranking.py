@@ -48,7 +48,7 @@ def _within_account(context: Context, cause: Cause) -> Cause:
 
 
 def rank(causes: list[Cause]) -> tuple[Cause, ...]:
-    """Largest share first; hidden causes after all others, since removing them alone gives less than it seems.
+    """Largest share first; hidden causes after all others, since removing them alone yields less than it seems to.
 
     The healthy answer leads if no fault is material, and otherwise comes last. It is dropped if a fault of the data is
     material.
@@ -69,5 +69,5 @@ def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
     if not material:
         return None
     hidden = {id for hider in material for id in BY_ID[hider.id].hides}
-    # Of equal ones, the one that no other hides.
+    # Ties go to the cause that no other one hides.
     return max(material, key=lambda hider: (hider.share, hider.id not in hidden)).id

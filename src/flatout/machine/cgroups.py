@@ -1,7 +1,7 @@
 """Control groups: which folders hold the limits of a process, v1 and v2 alike.
 
-A limit set on any group above a process counts for it, so every level is looked at, from the
-process's own group up to the highest one that is visible here (in a container, often not the real top).
+A limit set on any group above a process applies to it, so every level is examined, from the
+process's own group up to the highest visible one (in a container, often not the real top).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def runqueue_ns(root: Path) -> int | None:
 
 
 def pressure(root: Path) -> dict[str, dict[str, int | None] | None]:
-    """Pressure stall information: µs in which some, and all, tasks were held up; cumulative."""
+    """Pressure stall information: µs in which some, and all, tasks were stalled; cumulative."""
     found: dict[str, dict[str, int | None] | None] = {}
     for resource in ("cpu", "io", "memory"):
         text = read_text(root / "proc/pressure" / resource)

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML. Everything that the driver does not tell stays None.
+"""NVIDIA GPUs through NVML. Values that the driver does not report stay None.
 
 NVML is a parameter everywhere, so that it can be replaced where there is no GPU.
 """
@@ -75,7 +75,7 @@ class Nvml:
         return len(self._handles)
 
     def close(self) -> None:
-        """Give NVML back. Safe to call twice."""
+        """Shut NVML down. Safe to call twice."""
         if self.because is None:
             self._ask("nvmlShutdown")
         self._handles = []
@@ -170,7 +170,7 @@ def read_gpus(root: Path, start: Callable[[], Nvml] = Nvml) -> tuple[tuple[Gpu, 
     """The machine's GPUs.
 
     Returns:
-        The GPUs: empty when the machine has none, None (and because) when there is one that could not be read.
+        The GPUs: empty if the machine has none, None (with the reason) if there is one that could not be read.
     """
     nvml = start()
     try:

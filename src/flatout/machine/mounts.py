@@ -74,7 +74,7 @@ _NETWORK = {
     "afs": "afs",
     "glusterfs": "glusterfs",
 }
-# What a FUSE mount calls itself (subtype or source) -> kind; all are reached over a network.
+# Name of a FUSE mount (subtype or source) -> kind; all are reached over a network.
 _FUSE = {
     "mountpoint-s3": "mountpoint-s3",
     "rclone": "rclone",
@@ -116,7 +116,7 @@ def _kind(line: MountLine, root: Path) -> tuple[str, bool | None]:
     if fs_type in _OVERLAY:
         return "overlay", None
     if fs_type in _VIRTUAL_MACHINE:
-        return "host folder", None  # lent by the machine's host, which may itself have it from anywhere
+        return "host folder", None  # shared by the machine's host, which may itself mount it from anywhere
     if fs_type == "fuse" or fs_type.startswith("fuse."):
         return _fuse_kind(fs_type, line.source)
     return disk_class(line.device, line.source, root)

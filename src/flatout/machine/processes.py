@@ -1,4 +1,4 @@
-"""The processes of a run: which they are, and what each has used, from one read of /proc/PID/stat."""
+"""The processes of a run and the resources that each has used, from one read of /proc/PID/stat."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ class SystemSampler:
         last = False
         while True:
             line = json.dumps(self.sample(), separators=(",", ":")).encode() + b"\n"
-            # Mostly one write a line. A short one means that the disk has just filled up;
-            # trying again tells so by its error.
+            # Usually one write per line. A short one means that the disk has just filled up;
+            # the retry then raises the error.
             while line:
                 line = line[write(line) :]
             self.samples += 1

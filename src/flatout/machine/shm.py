@@ -12,7 +12,7 @@ from flatout.machine.files import read_text
 from flatout.machine.processes import all_pids, read_stat
 
 SHM = Path("/dev/shm")
-# Names that tell who made them: torch's shared tensors and the registration of OpenMP runtimes.
+# Names that hold their owner's pid: torch's shared tensors and the registration of OpenMP runtimes.
 _OWNER = re.compile(r"^(?:torch_|__KMP_REGISTERED_LIB_)(\d+)_")
 
 

@@ -1,4 +1,4 @@
-"""The machine as it is seen once, at the start of a run: machine.json."""
+"""A snapshot of the machine at the start of a run: machine.json."""
 
 from __future__ import annotations
 

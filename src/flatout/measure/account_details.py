@@ -83,7 +83,7 @@ def _lengths(window: Window, rows: Ints) -> Ints:
 
 
 def _waited_lines(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...]:
-    """Lines that make the batches, where no DataLoader does."""
+    """Lines that make the batches if no DataLoader does."""
     return _sampled(window, rows, seconds) if window.training.loader is None else ()
 
 
@@ -245,7 +245,7 @@ def _boundaries(window: Window, rows: Ints) -> tuple[Account, ...]:
 
 
 def _epoch_start(window: Window, rows: Ints, whole: Account) -> list[Account]:
-    """The start of epochs, parted by its stack samples into starting processes and the rest, with the rest's lines."""
+    """The start of epochs, divided by stack samples into starting processes and the rest, with the rest's lines."""
     samples = window.charged.samples.take(np.isin(window.charged.sample_piece, rows))
     launching = np.array([_launches(samples.names, stack) for stack in samples.stack.tolist()], bool)
     total = float(samples.weight.sum())

@@ -65,7 +65,7 @@ ACCOUNT_OF_KIND = {
     kinds.IMPORT: IMPORTS,
 }
 LOADER_KINDS = (kinds.BATCH_WAIT, kinds.ITER_START, kinds.ITER_END)
-# What lies inside these belongs to them, except checkpoints that a framework writes inside its validation.
+# Time inside these belongs to them, except checkpoints that a framework writes inside its validation.
 ABSORBING = (kinds.VALIDATION, kinds.CHECKPOINT, kinds.LOG)
 # Spans that show where in a step a gap lies.
 MARKS = (kinds.BATCH_WAIT, kinds.FORWARD, kinds.BACKWARD, kinds.VALIDATION, kinds.CHECKPOINT)
@@ -269,7 +269,7 @@ def _with_renaming(pieces: Pieces, account: Ints, gaps: Gaps, samples: Samples) 
 
 
 def _without_short_gaps(pieces: Pieces, account: Ints) -> tuple[Pieces, Ints]:
-    """Take very short gaps out of host_other, since what they hold may be the probe's own time.
+    """Take very short gaps out of host_other, since they may be the probe's own time.
 
     Longer ones that no sample ever hit stay: the sampler needs the interpreter's lock, which pure Python gives away
     only every 5 ms, so that it meets shorter pieces of code at their end. Where they lie is known.

@@ -1,4 +1,4 @@
-"""Divide the wait for batches by what the worker that was waited for did at that time."""
+"""Divide the wait for batches by the concurrent state of the worker that was waited for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Activity:
         """Read one thread's ``events``; ``others`` are the events of its process's other threads."""
         wanted = (kinds.INDEX_WAIT, kinds.FETCH, kinds.COLLATE, kinds.PUT, kinds.WORKER_START)
         spans = events[np.isin(events["kind"], wanted)].copy()
-        # Before it exists a worker is not ready either.
+        # Before a worker exists, it counts as starting too.
         early = spans["kind"] == kinds.WORKER_START
         spans["duration"][early] += spans["start"][early] - begin_ns
         spans["start"][early] = begin_ns
@@ -101,7 +101,7 @@ class Activity:
         table = self.fetches
         if not len(table):
             return np.full(len(batch), -1, np.int64)
-        # One sorted run of fetches and questions: a question's answer is the last fetch before it.
+        # Fetches and queries sorted together: the answer to a query is the last fetch before it.
         count = len(table)
         key = np.concatenate([table.batch, batch])
         time = np.concatenate([table.end_ns, until])
@@ -125,7 +125,7 @@ def divide_waits(
         training: the training side of the run.
         wait: pieces of waiting, in time order.
         teams: the loader's workers; empty when the batches are made in the training thread.
-        activities: what each worker's fetching thread did, by the key of its process.
+        activities: of each worker's fetching thread, by the key of its process.
     """
     totals = dict.fromkeys(LABELS, 0.0)
     arrivals = training.process.of_kinds(kinds.DESERIALIZE)
@@ -152,7 +152,7 @@ def divide_waits(
                 continue
             activity = activities[member.key]
             made = activity.fetch_end(batch[mine], np.maximum(pass_start[mine], team.begin_ns), end[mine])
-            # Once its batch is made, what is left of the wait is the hand-over, whatever the worker does by then.
+            # Once the batch is made, the rest of the wait is the hand-over, whatever the worker does next.
             made = np.where(made < 0, end[mine], np.clip(made, start[mine], end[mine]))
             totals["ipc"] += float((end[mine] - made).sum())
             _add(totals, activity.during(start[mine], made).items(), 1.0)

@@ -42,7 +42,7 @@ def charge_device(
     Args:
         host: pieces of the training thread.
         account: account code of each piece.
-        busy: what ``device_busy`` returned.
+        busy: the result of ``device_busy``.
         account_of_kind: account code of each phase.
         keeps: host pieces that keep their account while the device works (validation).
 

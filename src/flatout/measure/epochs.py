@@ -13,7 +13,7 @@ from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.results import Epoch
 
-WARMER = 1 / 3  # a pass that waits for a third, or less, of what the first one waited
+WARMER = 1 / 3  # a pass that waits for at most a third of the first one's wait
 FEW = 50  # passes that are each examined
 
 

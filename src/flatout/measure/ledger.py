@@ -62,7 +62,7 @@ def _steps(training: Training) -> Steps:
         return Steps(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     updates = int(training.steps.updates[chosen].sum())
     window_s = training.window_ns / 1e9
-    # What the others trained in the same time: their clock is this one's.
+    # The work of the other ranks in the same time: they share this clock.
     begin, finish = training.window_begin_ns, training.window_end_ns
     inside = [table.samples[(table.work_end_ns > begin) & (table.work_end_ns <= finish)] for table in training.others]
     beside = [amounts for amounts in inside if len(amounts)]

@@ -94,8 +94,8 @@ class StorageReads:
     mounts: dict[str, float]  # "mount point (kind)" -> share of the files opened or sampled
     peers: tuple[str, ...]
     files_per_sample: float | None = None  # opened
-    client: str | None = None  # the library that most of the blocked time is in; None: none, or a file system
-    data_folder: str | None = None  # the folder that holds what is read; None: no file was seen
+    client: str | None = None  # the client library with most of the blocked time; None: none, or a file system
+    data_folder: str | None = None  # the folder of the files that are read; None: no file was seen
     file_cold_s: float | None = None  # wait for a file in passes that storage delivered
     file_warm_s: float | None = None  # and in those that memory delivered
 

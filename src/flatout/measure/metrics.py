@@ -16,7 +16,7 @@ _ACCURACY = re.compile(r"(^|[^a-z])(acc|accuracy|top)[-_@]?1?($|[^a-z0-9])")
 
 @dataclass(frozen=True)
 class Metrics:
-    """The last value of each. None: none was logged under a name that tells what it is.
+    """The last value of each. None: none was logged under a recognisable name.
 
     Attributes:
         train_loss: of the training.

@@ -13,7 +13,7 @@ from flatout.measure.functions import function_group
 from flatout.measure.samples import Samples, frames_of
 from flatout.measure.timeline import Flags, Ints, Pieces
 
-# What gives a batch is called so in every library: batchgenerators, nanoGPT, Keras, fairseq, tensor2tensor, ...
+# Common names of functions that return a batch: batchgenerators, nanoGPT, Keras, fairseq, tensor2tensor, ...
 _FUNCTION = re.compile(
     r"(^|[._])((get|next|load|make|sample|fetch|build|create|draw|prepare|generate)_?(next_?)?(mini_?)?"
     r"(batch(es)?|items?|samples?|data|example)|pre_?fetch\w*|collate\w*|__next__|__getitem__)$",
@@ -26,7 +26,7 @@ _SOURCE = re.compile(
 )
 _READING = ("read", "network", "decode", "decompress")
 _LOOP = re.compile(r"^(async )?for\b")
-# What a loop may run over that gives no batches: a bar around them, parameters of a model.
+# Iterables in a loop that yield no batches: a progress bar around them, parameters of a model.
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
 
 

@@ -58,7 +58,7 @@ def mount_shares(run: Run, processes: Iterable[ProcessRecord]) -> dict[str, floa
     """Share of the files that these processes opened, or were seen to hold open, by "mount point (kind)"."""
     opened: Counter[str] = Counter()
     for process in processes:
-        # Files that are held open all the time (memory-mapped volumes) show only in looks at the open files.
+        # Files that are held open all the time (memory-mapped volumes) show only in samples of the open files.
         for field in ("dirs", "sampled"):
             counts = process.names.files.get(field)
             for folder, count in counts.items() if isinstance(counts, dict) else ():
@@ -134,7 +134,7 @@ def _mount_of(run: Run, folder: str) -> str:
 
 
 def _total(counters: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> float | None:
-    """Sum of what was measured; None when any of it was not."""
+    """Sum of the measured values; None if any of them was not measured."""
     joined = np.concatenate(counters) if counters else np.zeros(0)
     return float(joined.sum()) if len(joined) and not np.isnan(joined).any() else None
 

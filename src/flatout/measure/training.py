@@ -11,7 +11,7 @@ from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, of_kinds
 from flatout.record.packed_fields import batch_samples
 
-# What shows that a process trains, the surest sign first.
+# Signs that a process trains, the surest one first.
 TRAINING_SIGNS = (kinds.BACKWARD, kinds.OPTIMIZER, kinds.BATCH_WAIT)
 # A second loader trains too (paired data) when it is waited for at least this often per batch of the first.
 PAIRED_SHARE = 0.5
@@ -154,7 +154,7 @@ def _notes(lead: ProcessRecord, trains: list[ProcessRecord], sign: int) -> list[
 
 
 def _loaders(events: Events, marks: Events) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Loaders that feed training, and the others: what counts is whose batches are followed by a backward pass."""
+    """Loaders that feed training, and the others, divided by whether a backward pass follows their batches."""
     waits = of_kinds(events, kinds.BATCH_WAIT)
     seen = [int(id) for id in np.unique(waits["arg"])]
     # Each backward pass speaks for the batch that arrived last before it.
@@ -291,7 +291,7 @@ def _model_inputs(events: Events, begin: Ints, finish: Ints) -> Ints:
     inputs, forwards = of_kinds(events, kinds.INPUT), of_kinds(events, kinds.FORWARD)
     if not len(inputs):
         return np.zeros(len(begin), np.int64)
-    # A loss is a module too, and what is nested in none: the network is the one that takes longest.
+    # A loss is an outermost module too: the network is the one that takes longest.
     module = max(set(inputs["arg"].tolist()), key=lambda id: int(forwards["duration"][forwards["arg"] == id].sum()))
     inputs = inputs[inputs["arg"] == module]
     sums = np.concatenate(([0], np.cumsum(inputs["a"])))

@@ -1,4 +1,4 @@
-"""Summarize the machine samples of a window: who used the cores, what memory workers hold, how busy the GPU was."""
+"""Summarize the machine samples of a window: use of the cores, memory of the workers, busy time of the GPU."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _torch_imported(watcher):
     redirect.torch_imported(torch)
     if injections.INJECTED.wanted:
         injections.INJECTED.changed = _injected_changed
-        # Before: what the probe times is the training as it is set.
+        # Before patching: the probe times the training with its settings applied.
         injections.install(watcher.watch)
         if injections.INJECTED.applied or injections.INJECTED.refused:  # before torch was imported
             _injected_changed()
@@ -153,7 +153,7 @@ def _write_before_exit():
 
 @quietly
 def _ended():
-    in_place.restore_all()  # what is called from here on finds modules that are being taken apart
+    in_place.restore_all()  # calls from here on find modules that are being torn down
     if REC.process.get("pid") != os.getpid() or REC.process["end_ns"]:  # noted already: a spawned worker's end
         return
     stacks.stop()

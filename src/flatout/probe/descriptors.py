@@ -12,6 +12,6 @@ def belongs(fd, prefix):
 
 
 def close_own(fd, prefix):
-    """Close ``fd``, unless it has become somebody else's."""
+    """Close ``fd``, unless its number has been reused for another file."""
     if fd >= 0 and belongs(fd, prefix):
         os.close(fd)

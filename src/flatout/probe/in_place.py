@@ -1,8 +1,8 @@
-"""Time a Python function from inside: its own source is compiled again, with a call before its body and one after.
+"""Time a Python function from inside: its source is recompiled with a call before its body and one after.
 
-The function stays the object that it is, in the place where it is, and keeps its frame, its file and its lines. So
-nothing else sees a difference: no deeper recursion, no further frame in tracebacks and warnings, nothing that pickles,
-``torch.fx`` or ``torch.compile`` would take along, and nobody's own patch is lost.
+The function remains the same object in the same place, and keeps its frame, its file and its lines. So nothing else
+sees a difference: no deeper recursion, no further frame in tracebacks and warnings, nothing additional for pickles,
+``torch.fx`` or ``torch.compile``, and patches by other libraries stay in place.
 """
 
 import __future__
@@ -41,7 +41,7 @@ def is_instrumented(function):
 
 
 def restore_all():
-    """Give every function its own code back."""
+    """Restore the original code of every function."""
     for function, plain in _instrumented.items():
         function.__code__ = plain
 
@@ -50,9 +50,9 @@ def instrument(function, enter, leave, replace=None, at_return=None):
     """Call ``enter`` before the function's body and ``leave`` after it.
 
     Args:
-        function: a plain Python function whose source is at hand.
-        enter: called with the function's arguments, the first ones only where it takes no more; gives a token, or
-            None for a call that is of no interest.
+        function: a plain Python function whose source is available.
+        enter: called with the function's arguments, or only with the first ones if it takes no more; returns a
+            token, or None for a call that is of no interest.
         leave: called with the token and the result, which is the token itself after an exception.
         replace: name of a parameter that takes the value ``token[0]``.
         at_return: called with the token before each expression of a ``return`` is evaluated.
@@ -88,7 +88,7 @@ def instrument(function, enter, leave, replace=None, at_return=None):
 
 
 def _parse(function):
-    """The function's definition at its own lines and columns, in as much around it as its meaning needs."""
+    """The function's definition at its original lines and columns, with as much context as its meaning needs."""
     code = function.__code__
     try:
         lines, first = inspect.getsourcelines(code)
@@ -140,7 +140,7 @@ def _foreign(function):
 
 
 def _not_functions(function):
-    """These, and classes that were made to say that they are from here."""
+    """These names, and classes whose ``__module__`` was set to this module."""
     yield from _foreign(function)
     for name in function.__code__.co_names:
         if isinstance(function.__globals__.get(name), type):
@@ -203,7 +203,7 @@ def _rewrite(function, names, given, replace, returning):
 
 
 def _given(arguments, enter):
-    """The arguments of the call of ``enter``: making tuples of what it does not look at costs as much as the call."""
+    """The arguments of the call of ``enter``: packing unused arguments into tuples would cost as much as the call."""
     named = [parameter.arg for parameter in [*arguments.posonlyargs, *arguments.args]]
     code: Any = getattr(enter, "__code__", None)
     takes_all = code is None or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
@@ -231,7 +231,7 @@ def _statements(text, place):
 
 
 class _Returns(ast.NodeTransformer):
-    """``return x`` keeps x for the call that follows; functions and classes inside are left alone."""
+    """``return x`` stores x for the call that follows; nested functions and classes are left alone."""
 
     def __init__(self, note):
         self._note = note

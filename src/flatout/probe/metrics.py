@@ -6,7 +6,7 @@ import struct
 from . import events
 from .recorder import REC, now, quietly
 
-MOST = 20_000  # of one process: a training that logs everything every step is not to fill the disk
+MOST = 20_000  # per process: a training that logs everything every step must not fill the disk
 
 
 class _State:

@@ -11,7 +11,7 @@ MOST_KEPT = 1024  # names of one kind: the summary shows the 64 most frequent
 
 
 def count(counter, name):
-    """Count ``name``. Of too many names, the half that was seen least is dropped: those that are read most stay."""
+    """Count ``name``. If there are too many names, the less frequent half is dropped."""
     counter[name] += 1
     if len(counter) > MOST_KEPT:
         kept = counter.most_common(MOST_KEPT // 2)
@@ -27,7 +27,7 @@ class OpenFiles:
         self.peers: collections.Counter[str] = collections.Counter()
 
     def look(self):
-        """One look at this process's descriptors."""
+        """Sample this process's descriptors once."""
         sockets = set()
         for fd in _listed("/proc/self/fd"):
             try:
@@ -66,7 +66,7 @@ class Opened:
         self.forget()
 
     def forget(self):
-        """Begin anew: what the parent of a forked process opened is not its own."""
+        """Start over in a forked process: its parent's files do not count."""
         self.opens = 0
         self.folders: collections.Counter[str] = collections.Counter()
         self.extensions: collections.Counter[str] = collections.Counter()

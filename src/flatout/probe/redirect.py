@@ -1,7 +1,7 @@
-"""Writes of a trial to a scratch folder, where the kernel grants no private view of the disks.
+"""Redirect a trial's writes to a scratch folder, if the kernel grants no private view of the disks.
 
-What Python itself opens for writing, makes, renames or removes happens below the scratch folder, under the same path;
-what was written there is read from there. C libraries that open files by themselves are not reached, except by
+Files that Python itself opens for writing, creates, renames or removes are redirected to the same path below the
+scratch folder, and read back from there. C libraries that open files themselves are not reached, except by
 torch.save.
 """
 
@@ -63,7 +63,7 @@ def _path(target):
 
 
 def _mapped(path):
-    """The path below the scratch folder; None for what stays real."""
+    """The path below the scratch folder; None for paths that are not redirected."""
     text = os.path.abspath(os.fsdecode(path))
     inside = os.path.join(text, "")
     scratch = os.path.join(_state["scratch"], "")
@@ -98,7 +98,7 @@ def _isdir(path):
 
 
 def _outermost(function):
-    """Our own use of the patched functions is theirs unpatched."""
+    """Decorate a patch: nested calls from flatout's own code reach the original function."""
 
     @functools.wraps(function)
     def wrapper(original, path, args, kwargs):
@@ -162,7 +162,7 @@ def _changing(original, removes):
         if removes and not os.path.lexists(mapped):
             if not os.path.lexists(path):
                 return path, original  # raises as it should
-            return path, lambda *_, **__: None  # a file of the user's: left where it is
+            return path, lambda *_, **__: None  # the user's file: left in place
         if not removes and os.path.isdir(path):
             return path, original  # it exists already: the real call raises the error
         return writable(path), original

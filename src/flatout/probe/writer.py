@@ -15,7 +15,7 @@ from .events import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, LIVE, LIVE_OFFS
 PACKED_AT_ONCE = 64
 WAITING_AT_MOST = 4096  # values, of seven an event
 LOST = struct.Struct("<q")
-LOST_OFFSET = LIVE_OFFSET + 6 * LOST.size  # its place among the live counters
+LOST_OFFSET = LIVE_OFFSET + 6 * LOST.size  # its index among the live counters
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 1 << 30  # 26 million events: a day of 3 ms steps; the mapping costs address space, not memory
 
@@ -107,7 +107,7 @@ class EventFile:
                         os.posix_fallocate(fd, self._reserved, CHUNK_BYTES)
                     finally:
                         os.close(fd)
-                except OSError:  # disk full: the training goes on, the record says what it lost
+                except OSError:  # disk full: the training continues, the record counts the lost events
                     return False
                 self._reserved += CHUNK_BYTES
         return True
@@ -119,7 +119,7 @@ class EventFile:
     def abandon(self):
         """In a forked child: stop sharing the parent's file, without touching it."""
         self.emit = lambda *args, **kwargs: None
-        self._waiting.clear()  # the parent writes them; nothing is noted here any more
+        self._waiting.clear()  # the parent writes them; nothing is queued here any more
 
 
 _structs: Any = {}
@@ -147,7 +147,7 @@ def _map_largest(fd, least):
 
 
 class NamesFile:
-    """JSON lines that say what the ids in events mean; every line is on disk once written."""
+    """JSON lines with the meanings of the ids in events; every line is on disk once written."""
 
     def __init__(self, path):
         self._path = path

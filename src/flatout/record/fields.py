@@ -1,4 +1,4 @@
-"""The types of all JSON in a run folder, as docs/record-format.md describes it: what is not here is not read."""
+"""The types of all JSON in a run folder, as docs/record-format.md describes it; other fields are not read."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ _NAMES: dict[str, dict[str, Decoder]] = {
 }
 _ENTRY = record({"id": _ID, "type": text}, required=("id",))
 _FIELDS = {name: record(fields) for name, fields in _NAMES.items()}
-# A later line of the same id may leave its type out.
+# A later line of the same id may omit its type.
 _ANY = record({name: decoder for fields in _NAMES.values() for name, decoder in fields.items()})
 
 

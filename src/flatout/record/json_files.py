@@ -1,4 +1,4 @@
-"""Bytes and JSON from a folder that anybody may have written: bounded, and never waited for."""
+"""Bytes and JSON from an untrusted folder: reads are bounded and never block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_LINE_BYTES = 8 << 20
 
 
 class EndlessLineError(ValueError):
-    """A line is longer than any that is written: what comes behind it is not read."""
+    """A line is longer than any that is written; the rest of the file is not read."""
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def read_names(path: Path) -> Names:
 
 
 def listed(fields: list[str]) -> str:
-    """Say which fields were left out."""
+    """Report the fields that were dropped."""
     named = sorted(set(fields))
     shown = ", ".join(name[:_MOST_NAME] for name in named[:_MOST_NAMED]) + (", …" if len(named) > _MOST_NAMED else "")
     return f"{len(fields)} damaged value(s) left out ({shown})"

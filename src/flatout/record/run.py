@@ -205,7 +205,7 @@ def _process(folder: Path, stem: str, present: set[str], problems: list[str]) ->
         return None
     pid, start_ns = int(named[1]), int(named[2])
     info = _json(folder / f"{stem}.json", fields.PROCESS, problems) or {}
-    # The file name alone says enough to use the events of a process whose JSON file is gone.
+    # The file name suffices to use the events of a process whose JSON file is missing.
     info = {**info, "pid": pid, "start_ns": info.get("start_ns") or start_ns}
     file = EventsFile(no_events(), pid, 0, 0, 0)
     if f"{stem}.events" in present:

@@ -10,7 +10,7 @@ from flatout.results import Cause
 
 @remedy(("own_input",), IDENTICAL, risk="medium")
 def batches_ahead(context: Context, cause: Cause) -> Proposal | None:
-    """Make the next batch while the model computes, where no DataLoader does."""
+    """Make the next batch while the model computes, if no DataLoader does."""
     run = context.run
     if run.loading is not None:
         return None

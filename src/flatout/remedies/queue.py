@@ -44,7 +44,7 @@ def prefetch_factor(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("too_few_workers", "storage_latency", "sample_skew", "shallow_prefetch", "small_files"), IDENTICAL, risk="low")
 def queue_settings(context: Context, cause: Cause) -> Proposal | None:
-    """Workers and the depth of their queue together, where neither alone gives as much."""
+    """Change the number of workers and the depth of their queue together, if neither alone gains as much."""
     loader, whatif = context.run.loading, context.whatif
     if loader is None or whatif is None:
         return None
@@ -83,7 +83,7 @@ def best_queue(whatif: WhatIf, most: int, depth_now: int) -> tuple[int, int]:
         best = max(best, rates[pair])
         first = next((found for found, rate in rates.items() if rate >= _NEARLY * best), pairs[-1])
         if rates.get(first, 0.0) >= _NEARLY * max(bounds.values()):
-            break  # whatever the others give, it stays the first
+            break  # no other pair can replace it as the first
     return first
 
 

@@ -9,7 +9,7 @@ from flatout.errors import UsageError
 from flatout.units import duration
 
 DEFAULT_SECONDS = 60.0
-# With the default bound, slow steps (case: 18 s each) still give a distribution to look at.
+# With the default bound, slow steps (case: 18 s each) still give a usable distribution.
 DEFAULT_LEAST_STEPS = 12
 DEFAULT_MOST_SECONDS = 600.0
 FIRST_STEP_WITHIN_S = 600.0

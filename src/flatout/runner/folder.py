@@ -21,7 +21,7 @@ from flatout.probe.control import PAGE_BYTES
 from flatout.record.events import read_events
 
 NEEDED_BYTES = 64 << 20
-# Held from the start, so that a record can be closed on a disk that has filled up meanwhile.
+# Reserved from the start, so that a record can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 64 << 10
 
 
@@ -111,7 +111,7 @@ def write_run_json(run: Path, info: dict[str, Any]) -> None:
 
 
 def keep_run(run: Path, runs_folder: Path) -> Path:
-    """Move a closed run to where runs are recorded; gives back its place there."""
+    """Move a closed run to the folder of runs; return its path there."""
     _make(runs_folder)
     place, suffix = runs_folder / run.name, 2
     while place.exists():
@@ -129,7 +129,7 @@ def _make(runs_folder: Path) -> None:
 
 
 def free_reserve(run: Path) -> None:
-    """Give the reserved space to what is written next."""
+    """Release the reserved space for the next writes."""
     (run / "reserve").unlink(missing_ok=True)
 
 
@@ -137,7 +137,7 @@ def trim(run: Path) -> list[str]:
     """Cut the space that the event files had reserved; temporary files go.
 
     Returns:
-        What was wrong with files, as sentences.
+        Problems with files, as sentences.
     """
     problems: list[str] = []
     for path in (run / "processes").glob("*.tmp"):

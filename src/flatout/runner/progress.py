@@ -12,7 +12,7 @@ from flatout.runner.live import Live
 from flatout.terminal_text import progress_lines
 from flatout.units import duration, percent
 
-# The script's output goes to the same terminal: a few whole lines, further and further apart.
+# The script's output goes to the same terminal: print a few whole lines, at increasing intervals.
 FIRST_LINE_S = 5.0
 LONGEST_PAUSE_S = 60.0
 

@@ -39,7 +39,7 @@ LOOK_EVERY_S = 0.05
 EXIT_CODES = {"interrupted": 130, "terminated": 143}  # as shells count
 GRACE_S = 5.0
 TRACE_WITHIN_S = 30.0
-# What a command leaves running after it has ended (a tracker's service, say) is given this long.
+# Processes that a command leaves running after its end (a tracker's service, say) get this long.
 LEFTOVER_GRACE_S = 2.0
 
 
@@ -85,9 +85,9 @@ def record(
         stdout_to_stderr: Keep the command's output off standard output (for ``--json``).
         trace: Take a kernel-level trace of a few steps after the measured window.
         environment: Variables that the command gets in addition to the current environment.
-        guard: Asked again and again; what it answers ends the recording.
-        shown: What the record says was run, where that is not ``command`` itself.
-        output: An open file that gets what the command prints; None: this process's own.
+        guard: Polled; a text that it returns ends the recording.
+        shown: The command to record, if not ``command`` itself.
+        output: An open file for the command's output; None: this process's own.
 
     Raises:
         UsageError: no command, the folder cannot be used, another recording is on.
@@ -180,7 +180,7 @@ class _Session:
             sampler.start()
             stop = self._watch(child)
         except BaseException:
-            # Whatever went wrong here, nothing is left running.
+            # Whatever fails here, nothing is left running.
             self._end(child, "failed")
             raise
         finally:
@@ -209,7 +209,7 @@ class _Session:
         return child
 
     def _watch(self, child: subprocess.Popen[bytes]) -> str:
-        """Wait for the end; says how it came."""
+        """Wait for the end; return the reason, as ``stop`` in run.json."""
         started_s = time.monotonic()
         ended_s: float | None = None
         while True:
@@ -245,7 +245,7 @@ class _Session:
 
     def _training_goes_on(self, live: Live, code: int) -> bool:
         """True if a process that trains, or may yet train, has detached itself from the command that has ended."""
-        # After a failure, what is still there was left behind; a daemon's parent ends with 0.
+        # After a failure, remaining processes are leftovers; a daemon's parent ends with 0.
         untrained = self.reader.pids() if code == 0 else set()
         awaited = {live.training_pid} if live.first_step_ns else untrained
         return any(process.pid in awaited for process in self._tree())
@@ -277,9 +277,9 @@ class _Session:
     def _end(self, child: subprocess.Popen[bytes], stop: str) -> list[int]:
         """End all that is left of the tree; the command's own pid is reaped by ``child``."""
         if stop == "interrupted":
-            # The terminal sent Ctrl-C to the command too: let it say goodbye.
+            # The terminal sent Ctrl-C to the command too: let it shut down.
             _wait(child, GRACE_S)
-        # Workers may be starting right now: look until the same ones are found twice.
+        # Workers may be starting right now: repeat until the same ones are found twice.
         folders = multiprocessing_folders()
         while (found := multiprocessing_folders() | folders) != folders:
             folders = found
@@ -307,7 +307,7 @@ class _Session:
         if survivors:
             problems.append(f"processes that could not be ended: {', '.join(map(str, survivors))}")
         left = self._left()
-        if left:  # somebody else's tracker may only be about to clean up: look twice
+        if left:  # another process's tracker may be about to clean up: check twice
             time.sleep(0.5)
             left = self._left()
         if left:

@@ -95,8 +95,8 @@ def device_sync(context: Context) -> Found | Lacks | None:
     if run.usage.device_busy_share is None:
         because = "the GPU's busy time was not measured, so useful waiting in reads cannot be separated from lost time"
         return Lacks(because)
-    # A read waits for kernels that had to run anyway. Only what the GPU idles is lost, and no more of it than
-    # the wait for batches and other host work leave.
+    # A read waits for kernels that had to run anyway. Only the GPU's idle time is lost, less the idle time that
+    # the wait for batches and other host work explain.
     idle = 1.0 - run.usage.device_busy_share - run.ledger.share("batch_wait") - _host_share(run)
     share = min(reads, idle)
     if share < NOISE_SHARE:

@@ -114,7 +114,7 @@ def _in_step(context: Context, account: str, what: str, confidence: float) -> Fo
     model = context.fitted
     if model is None:
         return Lacks(NO_STEP)
-    # Freeing large batches is no code of the loop's own, though the time passes there.
+    # Freeing large batches is not the loop's own code, though the time passes there.
     seconds = run.seconds(account) - (freeing_s(run) if account == "host_other" else 0.0)
     each_s = seconds / model.batches
     share = model.recovered(Change(step_removed_s=each_s, step_cpu_removed_s=each_s))

@@ -94,7 +94,7 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
             ),
             parts.evidence(),
             *(_slowest_transform(loader) if groups == TRANSFORM_GROUPS else ()),
-            # Lines carry no group: they speak for the largest one.
+            # Lines carry no group: they are evidence for the largest one.
             *(
                 hottest(loader.functions.cpu_lines)
                 if named == max(loader.functions.cpu_groups, key=loader.functions.cpu_groups.__getitem__)

@@ -25,7 +25,7 @@ from flatout.predict.workers import enough_prefetch
 from flatout.results import Evidence
 from flatout.units import duration, percent, size
 
-# Supply that exceeds the demand by less may just meet it.
+# With a smaller margin, supply may just meet demand.
 _AMPLE = 1.1
 
 

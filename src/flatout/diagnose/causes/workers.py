@@ -1,4 +1,4 @@
-"""Causes in the number of workers and in how long they live."""
+"""Causes in the number and the lifetime of workers."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def _take_turns(context: Context, found: Cause) -> str:
     sentence=_take_turns,
 )
 def too_many_workers(context: Context) -> Found | Lacks | None:
-    """More runnable threads than cores: they take turns, and disturb each other and the training process."""
+    """More runnable threads than cores: they take turns, and slow each other and the training process down."""
     run, loader, model = context.run, context.loader, context.model
-    # Workers that find no core hand out late what they have made: that is waiting for cores too.
+    # Workers without a core hand over finished batches late: that is waiting for cores too.
     answer = model.now.worker_busy_delay_s / model.now.total_s
     if loader.settings.num_workers == 0 or not (model.now.starved or answer >= NOISE_SHARE):
         return None
@@ -145,7 +145,7 @@ def too_many_workers(context: Context) -> Found | Lacks | None:
         storage = storage_share(loader)
         share = wait * min(1.0, parts.runqueue + (parts.blocked or 0.0) * (1.0 - storage))
     else:
-        # Taking turns loses no work by itself: the loss is what the full cores fail to deliver.
+        # Taking turns loses no work in itself: the loss is the work that saturated cores fail to deliver.
         whole = replace(model.now, cores=run.cores, efficiency=1.0, serial_batches_per_s=None)
         fitting = whole.changed(Change(num_workers=max(1, int(run.cores))))
         share = min(max(0.0, 1.0 - model.now.rate_sps() / fitting.rate_sps()), wait * parts.runqueue)

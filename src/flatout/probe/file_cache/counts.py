@@ -49,7 +49,7 @@ class SharedCounts:
         return value
 
     def opened(self, name):
-        """Count an opened file by its hash, and whether it is one more; gives the number of files opened."""
+        """Count an opened file by its hash, and whether it is a new one; return the number of files opened."""
         bit = int(name[:16], 16) % _MAP_BITS
         place, mask = _HEAD + bit // 8, 1 << bit % 8
         if not self._map[place] & mask:

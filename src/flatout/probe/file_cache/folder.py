@@ -1,4 +1,4 @@
-"""The folder of a read cache: flatout makes and marks it, and touches nothing that it did not make there.
+"""The folder of a read cache: flatout creates and marks it, and touches nothing there that it did not create.
 
 The mark is a ``CACHEDIR.TAG`` (https://bford.info/cachedir/), which also makes backups skip the folder. It is the lock
 of the folder, too. ``xx/HASH`` is a link to ``xx/HASH-SIZE-CRC-MTIME``, the copy of one version of one file;
@@ -24,7 +24,7 @@ _COPY = re.compile("([0-9a-f]{32})-([0-9a-f]+)-([0-9a-f]{8})-(-?[0-9]+)")
 _PART = re.compile("[0-9a-f]{32}-([0-9a-f]+)[.]part")
 _LINK = re.compile("[0-9a-f]{32}")
 _SWAP = re.compile("[0-9a-f]{32}[.]link")
-# As it is before anything is patched: what the cache does itself is not to be cached.
+# The unpatched function: the cache must not cache its own file operations.
 _open = os.open
 
 
@@ -78,7 +78,7 @@ class CacheFolder:
             os.close(fd)
 
     def use(self):
-        """Use the folder until this process ends, or the descriptor is closed that is given.
+        """Use the folder until this process ends, or the returned descriptor is closed.
 
         Returns:
             The descriptor, and whether nobody else uses the folder.
@@ -110,7 +110,7 @@ class CacheFolder:
             return [item.path for item in found if _SHELF.fullmatch(item.name) and item.is_dir(follow_symlinks=False)]
 
     def remove_leftovers(self, keep=()):
-        """Remove what killed processes left half done, and damaged copies; gives the copies and the bytes in parts.
+        """Remove unfinished files of killed processes, and damaged copies; return the copies and the bytes in parts.
 
         The lock is held. Parts that are being written stay, as do all files whose names are not of the cache's form.
 
@@ -192,7 +192,7 @@ def regular_size(path):
 
 
 def unlink(path):
-    """Remove a file, if it is there and may be removed."""
+    """Remove a file, if it exists and may be removed."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 

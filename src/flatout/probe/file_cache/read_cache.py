@@ -25,7 +25,7 @@ PASSES = 2  # that must have gone by without a file's being read before it may m
 COUNTS = ("used", "clock", "bits", "hits", "misses", "hit_bytes", "files")
 _TRIES = 64  # eviction candidates examined for room
 _WRITTEN = "written"  # where the link of a file leads that the training itself has written: it is not kept
-# As they are before anything is patched: what the cache does itself is not to be cached.
+# The unpatched functions: the cache must not cache its own file operations.
 _open, _stat = os.open, os.stat
 
 
@@ -101,7 +101,7 @@ class ReadCache:
         return copy
 
     def written(self, path):
-        """Note that the training changes a file itself: its copy goes, and none is made until the next training."""
+        """Note that the training itself changes a file: its copy is removed; the next training may make a new one."""
         name = _hash(path)
         with self._folder.alone():
             self._remove(self._folder.link(name))
@@ -164,7 +164,7 @@ class ReadCache:
         return copy
 
     def _open_part(self, part, name, size, clock):
-        """The file to write a copy to, with room reserved; None: another writer has it, or no room. Folder lock held."""
+        """The file to write a copy to, with room reserved; None: another writer has it, or no room. Lock held."""
         self._folder.make_shelf(name)
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:

@@ -68,7 +68,7 @@ def resolve():
         start = _anchor[1] + since_anchor
         REC.emit(events.DEVICE_SPAN, start, start + int(first.elapsed_time(last) * 1e6), kind)
         if now() - _anchor[2] > ANCHOR_EVERY_NS:
-            # The old anchor is not reused: later spans may still be measured from it nowhere else.
+            # ``first`` becomes the anchor, so it is not spare; the old anchor is dropped, not reused.
             _anchor[1] = start
             _anchor[0] = (first, first_host)
             _anchor[2] = now()

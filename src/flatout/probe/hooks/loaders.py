@@ -1,4 +1,4 @@
-"""The DataLoader as the main process sees it: iterations, waits, and what its workers are."""
+"""The DataLoader as the main process sees it: iterations, waits, and its workers."""
 
 import functools
 import sys
@@ -18,7 +18,7 @@ from . import modules
 
 _loaders: Any = ByIdentity()  # DataLoader -> [names id, how often iterated]
 _loader_of: Any = ByIdentity()  # iterator -> weak reference to its loader
-_built_before: Any = {}  # what describes a loader -> (its entry, weak reference to the last one)
+_built_before: Any = {}  # description of a loader -> (its entry, weak reference to the last loader)
 _STATE = "_flatout_state"  # of an iterator: [names id of its loader, worker pids, batches delivered]
 MEASURE_BYTES_EVERY = 256
 _ATTRIBUTES = (*(name for name, setting in SETTINGS.items() if setting.keyword), "drop_last", "timeout")
@@ -66,7 +66,7 @@ def _made(call, result):
 
 @quietly
 def _found_late(iterator):
-    """An iterator whose start was not seen: made past ``DataLoader.__iter__``, or before the recording began."""
+    """An iterator whose start was not seen: made without ``DataLoader.__iter__``, or before the recording began."""
     loader = _loader_of.get(iterator, _nothing)()
     if loader is None:
         iterator.__dict__[_STATE] = None
@@ -127,7 +127,7 @@ def _describe(loader):
     fields["dataset"] = _class(dataset)
     try:
         fields["dataset_len"] = len(dataset)
-    except Exception:  # the user's own __len__ may do anything
+    except Exception:  # a user-defined __len__ may do anything
         fields["dataset_len"] = None
     fields["sampler"] = _class(getattr(loader, "sampler", None))
     fields["batch_sampler"] = _class(getattr(loader, "batch_sampler", None))

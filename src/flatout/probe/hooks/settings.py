@@ -8,7 +8,7 @@ import torch
 
 from ..recorder import REC, quietly
 
-_noted: Any = {}  # what was seen before the first step: autocast, and the first module that has weights
+_noted: Any = {}  # seen before the first step: autocast, and the first module that has weights
 
 
 def install():
@@ -50,7 +50,7 @@ def _weights_of(module):
 
 @quietly
 def save():
-    """Write what is known once the training runs; asking for the devices earlier would start their driver."""
+    """Write the settings once the training runs; querying the devices earlier would initialise their driver."""
     cuda = torch.cuda
     used = cuda.is_initialized()
     REC.save_process(
@@ -70,7 +70,7 @@ def save():
 
 
 def _asked(function, *args):
-    """The answer of a question that some version or kind of tensor may refuse: a missing setting is no fault."""
+    """The result of a query that some version or kind of tensor may not support: a missing setting is no fault."""
     try:
         return function(*args)
     except Exception:
@@ -89,7 +89,7 @@ def _compiled():
 
 
 def _uuid():
-    """The current GPU's own name, with which the driver's list can be searched; None in older versions of torch."""
+    """The current GPU's UUID, as in the driver's list of GPUs; None in older versions of torch."""
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     return "GPU-%s" % uuid if uuid is not None else None
 

@@ -15,7 +15,7 @@ MAX_PIXELS = 1 << 40
 
 
 class _TimedPart:
-    """Stands for one transform during one call of its pipeline."""
+    """Stands in for one transform during one call of its pipeline."""
 
     def __init__(self, part, place):
         self._part = part

@@ -33,7 +33,7 @@ def _patch(injected, module):
 
 
 class _FileCache:
-    """Bytes of files in memory: once read, and as long as there is room, which is in bytes."""
+    """Bytes of files kept in memory after the first read, up to ``room`` bytes."""
 
     __slots__ = ("injected", "kept", "room")
 

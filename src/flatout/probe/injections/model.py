@@ -1,4 +1,4 @@
-"""The model: memory format, autocast and compilation, put on when a training first calls it."""
+"""The model: memory format, autocast and compilation, applied when a training first calls it."""
 
 import contextlib
 import functools

@@ -50,7 +50,7 @@ def _every(original, count, used):
 
 
 def _beside(original, injected):
-    """Copy what is to be saved, and write it in a thread; one checkpoint waits for the one before."""
+    """Copy the object to save, and write it in a thread; a checkpoint waits for the previous one."""
     work: Any = queue.Queue(1)
     failed = []
 
@@ -85,7 +85,7 @@ def _beside(original, injected):
 
 
 def _copied(value):
-    """The same with tensors copied to the host; what is no plain container is left as it is."""
+    """The same with tensors copied to the host; anything but a plain container is left unchanged."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
