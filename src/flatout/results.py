@@ -150,7 +150,7 @@ class Remedy:
     semantic_class: str  # identical | numerics | optimisation | data
     risk: str  # low | medium | high
     gain: Gain
-    memory_bytes: int | None  # host memory added; None: not known
+    memory_bytes: int | None  # host memory added; None: unknown
     how: str  # the code or option to write by hand
     basis: str  # what the prediction rests on
     settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout apply --set`` takes them; empty: manual

@@ -26,7 +26,7 @@ def disk_class(device: str, source: str, root: Path) -> Class:
     Args:
         device: ``major:minor`` of the file system.
         source: What is mounted, such as ``/dev/nvme0n1p1``; used where the file system (btrfs, zfs) has
-            a device number of its own.
+            its own device number.
         root: The folder that holds ``sys``.
 
     Returns:

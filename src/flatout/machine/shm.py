@@ -76,7 +76,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _names_in_use(pid: int, shm: Path) -> Iterator[str]:
-    """Names of files in /dev/shm that a process has mapped or open; none of another user's process."""
+    """Names of files in /dev/shm that a process has mapped or open; empty for another user's process."""
     prefix = f"{shm}/"
     for line in (read_text(Path(f"/proc/{pid}/maps")) or "").splitlines():
         _, found, name = line.partition(prefix)

@@ -41,7 +41,7 @@ def head_of_line_s(waits: Events, fetches: Sequence[Fetches], pass_starts: Ints)
         order = np.argsort(batch[mine])
         batches, times = batch[mine][order], made[mine][order]
         asked = asked[np.isin(asked["a"], batch[mine & slow])]
-        # Earliest time at which any batch from a position on was made.
+        # For each position: the earliest time at which a batch from there on was made.
         earliest = np.minimum.accumulate(times[::-1])[::-1]
         row = np.searchsorted(batches, asked["a"], "right")
         later = row < len(batches)

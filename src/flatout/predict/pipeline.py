@@ -1,4 +1,4 @@
-"""The rate model: samples/s from the mean costs of one batch, and what a change to them gives.
+"""The rate model: samples/s from the mean costs of one batch, before and after a change to them.
 
 Source: operational bounds of closed queueing systems (Denning and Buzen, 1978). A pipeline of workers and a training
 step is limited by whichever of these is least; Little's law gives the batches in flight.
@@ -73,7 +73,7 @@ class Pipeline:
     worker_busy_delay_s: float = 0.0  # part of handover_s spent waiting for a worker that fetches its next batch
     fetch_cpu_s: float = 0.0  # fetch thread on a core
     fetch_blocked_s: float = 0.0
-    core_share: float = 1.0  # of a core that a ready fetch thread gets from the scheduler
+    core_share: float = 1.0  # of a core that a ready fetch thread gets, given the other processes
     runqueue_part: float = 0.0  # run-queue / (on-CPU + run-queue)
     worker_cpu_s: float = 0.0  # all threads of the worker, serializing included
     main_cpu_s: float = 0.0
@@ -117,7 +117,7 @@ class Pipeline:
         return self.samples / (step_s + self.between_steps_s)
 
     def calibrated(self) -> Pipeline:
-        """Fit what formulas cannot know, so that the model reproduces the measured rate.
+        """Fit the parameters that formulas cannot give, so that the model reproduces the measured rate.
 
         A starved run measures the supply itself. Where run-queue delay shows full cores, the cores' limit is the
         measured rate; otherwise the difference between model and measurement is the workers' efficiency.
@@ -211,7 +211,7 @@ def _main_runqueue_after(now: Pipeline, worker_cpu_s: float) -> float:
 
 
 def _kept_of_step(now: Pipeline, main_runqueue_s: float) -> float:
-    """Part of step and hand-over that is left = 1 - (wait for a core now - after) / (step + hand-over)."""
+    """Remaining part of step and hand-over = 1 - (wait for a core now - after) / (step + hand-over)."""
     return 1.0 - min((now.main_runqueue_s - main_runqueue_s) / (now.step_s + now.handover_s), 1.0)
 
 

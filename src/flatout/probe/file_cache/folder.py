@@ -2,7 +2,7 @@
 
 The mark is a ``CACHEDIR.TAG`` (https://bford.info/cachedir/), which also makes backups skip the folder. It is the lock
 of the folder, too. ``xx/HASH`` is a link to ``xx/HASH-SIZE-CRC-MTIME``, the copy of one version of one file;
-``xx/HASH-SIZE.part`` is a copy that is being written, and locked by who writes it.
+``xx/HASH-SIZE.part`` is a copy that is being written, and locked by its writer.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class CacheFolder:
     """The folder in ``at`` that holds the copies.
 
     Raises:
-        OSError: it cannot be made, or a folder of that name is there that flatout did not make.
+        OSError: it cannot be made, or a folder of that name exists that flatout did not make.
     """
 
     def __init__(self, at):
@@ -81,7 +81,7 @@ class CacheFolder:
         """Use the folder until this process ends, or the returned descriptor is closed.
 
         Returns:
-            The descriptor, and whether nobody else uses the folder.
+            The descriptor, and whether no other process uses the folder.
         """
         fd = _open(os.path.join(self.path, "users"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -150,7 +150,7 @@ def copy_name(link, size, checksum, mtime_ns):
 
 
 def copy_named(name):
-    """Hash, size, checksum and time of change of the file, by the name of its copy; None: it is no copy."""
+    """Hash, size, checksum and modification time of the file, from the name of its copy; None: not a copy."""
     found = _COPY.fullmatch(name)
     return found and (found[1], int(found[2], 16), int(found[3], 16), int(found[4]))
 

@@ -21,24 +21,24 @@ import zlib
 from . import folder
 from .counts import SharedCounts
 
-PASSES = 2  # that must have gone by without a file's being read before it may make room
+PASSES = 2  # a file may be evicted once this many have gone by without a read of it
 COUNTS = ("used", "clock", "bits", "hits", "misses", "hit_bytes", "files")
 _TRIES = 64  # eviction candidates examined for room
-_WRITTEN = "written"  # where the link of a file leads that the training itself has written: it is not kept
+_WRITTEN = "written"  # target of the link of a file that the training itself has written: it is not cached
 # The unpatched functions: the cache must not cache its own file operations.
 _open, _stat = os.open, os.stat
 
 
 class ReadCache:
-    """Copies of files in a folder of flatout's own below another one.
+    """Copies of files in flatout's own folder below another one.
 
     Args:
-        at: the cache folder; created if missing.
-        budget: bytes of all copies.
+        at: the other folder; created if missing.
+        budget: bytes of all copies together.
         token: names the training, the same in all its processes; None: ``begin`` draws it.
 
     Raises:
-        OSError: the folder cannot be made, is somebody else's, or has no room.
+        OSError: the folder cannot be made, belongs to something else, or has no room.
     """
 
     def __init__(self, at, budget, token=None):
@@ -48,9 +48,9 @@ class ReadCache:
             self._counts = SharedCounts(os.path.join(self.folder, "state"))
 
     def begin(self):
-        """Before a training: draw its token, remove what killed ones left, and shrink the cache to the budget.
+        """Before a training: draw its token, remove leftovers of killed ones, and shrink the cache to the budget.
 
-        Where another training uses the cache, its counts go on; else they begin at 0.
+        If another training uses the cache, its counts continue; otherwise they start at 0.
         """
         self._using, first = self._folder.use()
         with self._folder.alone():
@@ -70,17 +70,17 @@ class ReadCache:
                     self._discard(copy)
 
     def end(self):
-        """After a training: the folder is not used any more. Only for who began it, in the same process."""
+        """After a training: release the folder. Only in the process that called ``begin``."""
         os.close(self._using)
 
     def counts(self):
-        """Numbers since ``begin``: bytes used, files opened, hits, misses, bytes of hits; and distinct files."""
+        """Counts since ``begin``: bytes used, files opened, hits, misses, bytes of hits; and distinct files."""
         found = {name: self._counts.get(name) for name in COUNTS[:-1]}
         found["files"] = round(self._counts.distinct())
         return found
 
     def open_path(self, path):
-        """The path to open instead of ``path``; ``path`` itself where there is no copy, and no room for one.
+        """The path to open instead of ``path``; ``path`` itself if there is no copy and no room for one.
 
         Args:
             path: absolute.
@@ -116,7 +116,7 @@ class ReadCache:
         copy, (_, size, checksum, mtime_ns), held = found
         right = held.st_size == size
         if right and held.st_mtime_ns // 10**9 < self.token:
-            # Asked once in a training: it costs a round trip to the slow place.
+            # Checked once per training: it costs a round trip to the slow storage.
             now = _stat(path)
             right = (now.st_size, now.st_mtime_ns) == (size, mtime_ns) and _checksum(copy) == checksum
         if not right:
@@ -127,7 +127,7 @@ class ReadCache:
         return found
 
     def _fill(self, path, name, clock):
-        """Copy the file; gives the copy's path, or None where it has no room or another process is at it."""
+        """Copy the file; return the copy's path, or None if it has no room or another process is copying it."""
         found = _stat(path)
         size, link = found.st_size, self._folder.link(name)
         if not stat.S_ISREG(found.st_mode) or size > self.budget:
@@ -137,7 +137,7 @@ class ReadCache:
         part = "%s-%x.part" % (link, size)
         with self._folder.alone():
             if self._is_taken(link):
-                return None  # somebody made it just now, or the training wrote the file
+                return None  # another process has just made it, or the training wrote the file
             out = self._open_part(part, name, size, clock)
         if out is None:
             return None
@@ -169,7 +169,7 @@ class ReadCache:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             out, reserved = _open(part, flags | os.O_CREAT | os.O_EXCL, 0o600), False
-        except FileExistsError:  # of a process that was killed, with its room, if nobody has it locked
+        except FileExistsError:  # of a killed process, with its room, unless it is locked
             out, reserved = _open(part, flags), True
         try:
             fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -197,7 +197,7 @@ class ReadCache:
         return clock > PASSES * self._counts.distinct()
 
     def _reserve(self, size, clock):
-        """Take room for a file, from files that two passes did not read if need be. The lock is held."""
+        """Reserve room for a file, evicting files that two passes did not read if necessary. The lock is held."""
         if not self._has_room(size) and self._may_evict(clock):
             self._evict(size, clock)
         if not self._has_room(size):
@@ -209,7 +209,7 @@ class ReadCache:
         self._counts.put("used", max(self._counts.get("used") - size, 0))
 
     def _evict(self, size, clock):
-        """Remove files until ``size`` fits; looks at some that are drawn, not at all. The lock is held."""
+        """Remove files until ``size`` fits; examines a random sample, not all files. The lock is held."""
         shelves, since = self._folder.shelves(), self._counts.get("since")
         random.shuffle(shelves)
         looked = 0
@@ -227,7 +227,7 @@ class ReadCache:
                 return
 
     def _remove(self, link):
-        """Remove a link and its copy; whoever has it open goes on reading. The lock is held."""
+        """Remove a link and its copy; a process that has the copy open can go on reading. The lock is held."""
         copy = folder.linked_copy(link)
         if copy is not None:
             self._discard(copy)
@@ -251,7 +251,7 @@ def _hash(path):
 
 
 def _copied(path, out, size):
-    """Checksum of what was copied, and the file's time of change; raises OSError if it changed meanwhile."""
+    """Checksum of the copied bytes, and the file's modification time; raises OSError if it changed meanwhile."""
     source = _open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         before = os.fstat(source)
@@ -267,7 +267,7 @@ def _copied(path, out, size):
 
 
 def _copy(source, out):
-    """Copy one descriptor to another; gives the bytes and their checksum."""
+    """Copy one descriptor to another; return the number of bytes and their checksum."""
     written = checksum = 0
     while True:
         block = os.read(source, 1 << 20)
