@@ -101,7 +101,7 @@ def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process
 
 
 def _uses_gpu(process: Process, ledger: Ledger, spans: bool) -> bool | None:
-    """Whether the training ran on a GPU; None if unknown: the presence of one proves nothing."""
+    """True if the training ran on a GPU; None if unknown, since the presence of one proves nothing."""
     if process.device_count == 0:
         return False
     if spans or ledger.share("h2d") > 0:
