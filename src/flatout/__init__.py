@@ -7,7 +7,7 @@ __all__ = ["CommandError", "FlatoutError", "RecordError", "UsageError", "__versi
 
 
 def __getattr__(name: str) -> object:
-    # Imported when asked for: `import flatout` costs a training nothing until it is watched.
+    # Imported lazily: `import flatout` costs a training nothing until it is watched.
     if name == "watch":
         from flatout.watching import watch
 

@@ -14,8 +14,8 @@ from typing import IO
 def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Open a file that takes the place of ``path`` when the block ends without an exception.
 
-    The new content is written beside ``path``, on the same file system, and reaches the disk before it gets the
-    name. If the block raises, ``path`` stays as it was and the new file is removed. A symbolic link is replaced,
+    The new content is written to a file next to ``path``, on the same file system, and is flushed to disk before the
+    rename. If the block raises, ``path`` is unchanged and the new file is removed. A symbolic link is replaced,
     not followed.
 
     Args:

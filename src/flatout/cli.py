@@ -37,7 +37,7 @@ from flatout.version import __version__
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 READER_GONE = 1
-# What the machine refused (a full disk, no permission): an error like those that flatout raises itself.
+# An error of the operating system (a full disk, no permission) is reported like flatout's own errors.
 ENVIRONMENT = 2
 FAULT = 70  # EX_SOFTWARE of sysexits.h: a fault of flatout's own, unlike any result of a command
 _KEPT = 120  # characters of each end of a word that is too long to show
@@ -67,7 +67,7 @@ class Contents(TyperGroup):
                 formatter.write_dl(rows)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the example as it stands: wrapping would make it something else to type."""
+        """Write the example verbatim: a wrapped command could not be pasted."""
         formatter.write(f"\n{EXAMPLE}\n")
 
 
@@ -152,11 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has seen enough. Python flushes once more at its end: give it a place to write.
+        # The reader of the output has gone. Python flushes once more at exit: give it a place to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except SystemExit as stop:
-        # How rich and typer end when the reader is gone.
+        # The exception with which rich and typer end if the reader is gone.
         return stop.code if isinstance(stop.code, int) else READER_GONE
     except Exception as error:
         return _unexpected(error, given)
@@ -188,8 +188,8 @@ def _refuse_empty_paths(arguments: list[str]) -> None:
 
 
 def _unexpected(error: Exception, arguments: list[str]) -> int:
-    """Report an exception that nothing foresaw: one line, or with ``--debug`` the traceback."""
-    # Options of the user's own command are not ours.
+    """Report an unexpected exception: one line, or with ``--debug`` the traceback."""
+    # Options of the user's command are not flatout's.
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--debug" in own:
         traceback.print_exception(error)
@@ -205,7 +205,7 @@ def _unexpected(error: Exception, arguments: list[str]) -> int:
 
 
 def _complain(message: str, exit_code: int) -> int:
-    """Print an error as one line; a word that would fill the screen loses its middle."""
+    """Print an error as one line; the middle of a very long word is elided."""
     shown = _LONG_WORD.sub(lambda found: f"{found[0][:_KEPT]}…{found[0][-_KEPT:]}", one_line(message))
     print(f"flatout: {shown}", file=sys.stderr)
     return exit_code

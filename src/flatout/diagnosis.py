@@ -22,7 +22,7 @@ _RECORDED = (*(name for name, setting in SETTINGS.items() if setting.recorded), 
 def diagnose(run: Run) -> Diagnosis:
     """Diagnose a recorded run.
 
-    A run without a complete training step gives a diagnosis without a ledger, and says so.
+    For a run without a complete training step, the diagnosis has no ledger and says so.
     """
     measured = build_view(run)
     context = Context.of(measured) if measured else None

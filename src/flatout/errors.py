@@ -27,7 +27,7 @@ class FlatoutError(Exception):
     """Base of all errors that a person can do something about.
 
     Attributes:
-        exit_code: What the command line exits with.
+        exit_code: Exit code of the command line.
     """
 
     exit_code: int = 2
@@ -95,5 +95,5 @@ class UnreadableImage(FlatoutError):
         self.where, self.reason = where, reason
 
     def __reduce__(self) -> tuple[type[UnreadableImage], tuple[str, str]]:
-        """Made anew from its parts, in a process that gets it from another."""
+        """Rebuild from the parts, so that the error can be pickled between processes."""
         return type(self), (self.where, self.reason)

@@ -6,7 +6,7 @@ import importlib.util
 
 from flatout.errors import UsageError
 
-# What tells that an extra is there: its packages, by the name they are imported with.
+# Extra -> the packages that show it is installed, by import name.
 EXTRAS = {
     "train": ("torch", "torchvision", "timm", "pydantic", "pytorch_lightning", "ruamel.yaml"),
     "config": ("libcst", "ruamel.yaml", "tomlkit"),
@@ -16,7 +16,7 @@ EXTRAS = {
 
 
 def require(extra: str) -> None:
-    """Make sure that the packages of an extra of flatout can be imported; nothing is imported for it.
+    """Make sure that the packages of an extra of flatout can be imported, without importing them.
 
     Args:
         extra: a key of ``EXTRAS``.

@@ -1,4 +1,4 @@
-"""The plain result objects that every report renders: no logic, they reload from JSON."""
+"""The plain result objects that every report renders: without logic, and reloadable from JSON."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Where the wall time went. Top-level accounts and ``unaccounted`` add up to ``window_s``."""
+    """Wall time by account. Top-level accounts and ``unaccounted`` add up to ``window_s``."""
 
     wall_s: float  # first process start to the end of the record
     startup_s: float  # up to the end of the first training step
@@ -142,7 +142,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change, what it should give and what it costs."""
+    """A change, its predicted gain and its costs."""
 
     id: str
     cause: str
@@ -150,13 +150,13 @@ class Remedy:
     semantic_class: str  # identical | numerics | optimisation | data
     risk: str  # low | medium | high
     gain: Gain
-    memory_bytes: int | None  # host memory added; None: not known
-    how: str  # what a person would write
+    memory_bytes: int | None  # host memory added; None: unknown
+    how: str  # the code or option to write by hand
     basis: str  # what the prediction rests on
-    settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout apply --set`` takes them; empty: by hand only
-    shm_bytes: int | None = 0  # added in /dev/shm; None: not known
-    device_bytes: int | None = 0  # added on the GPU; None: not known
-    mechanics: str = ""  # what a trial prepares beside the settings, by name; empty: nothing
+    settings: dict[str, Any] = field(default_factory=dict)  # as ``flatout apply --set`` takes them; empty: manual
+    shm_bytes: int | None = 0  # added in /dev/shm; None: unknown
+    device_bytes: int | None = 0  # added on the GPU; None: unknown
+    mechanics: str = ""  # what a trial prepares besides the settings, by name; empty: nothing
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class RemedyBundle:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that a report shows."""
+    """The content of a report."""
 
     run_id: str
     run_path: str
@@ -186,6 +186,6 @@ class Diagnosis:
     problems: tuple[str, ...]
     next_command: str
     machine: str  # one line
-    findings: tuple[Finding, ...] = ()  # risks and opportunities beside the causes
+    findings: tuple[Finding, ...] = ()  # risks and opportunities besides the causes
     plans: tuple[RemedyBundle, ...] = ()  # from the one that changes least on
-    loader: dict[str, Any] = field(default_factory=dict)  # how the training's DataLoader is set; empty: there is none
+    loader: dict[str, Any] = field(default_factory=dict)  # settings of the training's DataLoader; empty: it has none

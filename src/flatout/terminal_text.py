@@ -6,7 +6,7 @@ import re
 import textwrap
 
 # Control characters (C0, DEL, C1), lone surrogates, line and paragraph separators, and the characters that
-# reorder what stands around them: each could move the cursor, retitle the window or disguise a name.
+# reorder the text around them: each could move the cursor, retitle the window or disguise a name.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

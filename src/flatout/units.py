@@ -1,4 +1,4 @@
-"""Durations, sizes, rates, shares and factors as a person reads and types them."""
+"""Durations, sizes, rates, shares and factors in human-readable form, formatted and parsed."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def parse_duration(text: str, *, option: str = "duration") -> float:
 
     Args:
         text: What the user typed.
-        option: What the message calls it, such as "--seconds".
+        option: Its name in messages, such as "--seconds".
 
     Returns:
         Seconds, more than 0.

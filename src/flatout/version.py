@@ -5,5 +5,5 @@ from importlib.metadata import PackageNotFoundError, version
 try:
     __version__ = version("flatout")
 except PackageNotFoundError:
-    # The folder is on the path without having been installed; the number is then not known.
+    # The folder is on the path without being installed; the version is then unknown.
     __version__ = "0+unknown"

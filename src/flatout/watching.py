@@ -82,7 +82,7 @@ def watch(runs_dir: Path | str = Path(".flatout/runs"), name: str | None = None)
 
 
 def _ended_by(error: BaseException) -> tuple[str, int]:
-    """How the code ended, and the exit code that it leads to."""
+    """The outcome of the code ("finished", "interrupted" or "failed"), and its exit code."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
     if isinstance(error, SystemExit) and error.code in (None, 0):

@@ -1,4 +1,4 @@
-"""Three short runs of the unchanged command: as it is, with batches replayed, and with nobody computing."""
+"""Three short runs of the unchanged command: unmodified, with batches replayed, and with the loader alone."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Ceilings:
     """Rates in samples/s. None: not measured.
 
     Attributes:
-        train_sps: the training as it is.
-        device_sps: batches replayed: what the model and the loop could take.
+        train_sps: the unchanged training.
+        device_sps: batches replayed: the rate that the model and the loop could reach.
         loader_cold_sps: the data path alone, batches not read before.
         loader_warm_sps: the same batches again, with their bytes in memory if the system caches them.
     """
@@ -42,17 +42,17 @@ class Ceilings:
 
     @property
     def headroom(self) -> float:
-        """How many times as fast the training would be if batches cost nothing."""
+        """Speedup of the training if batches cost nothing."""
         return self.device_sps / self.train_sps
 
     def parts(self) -> dict[str, float]:
         """Shares of the time of a sample, which add up to 1; empty where the data path was not measured alone.
 
         - device: 1 / device rate
-        - preparation: what the data path takes longer than that with the bytes in memory (new
-          batches, where there are no others)
-        - io: what it takes longer on new batches than on the same ones again
-        - overlap_loss: what is lost because both run at the same time: shared cores, hand-over, pauses
+        - preparation: additional time of the data path with the bytes in memory (on new batches if no
+          others were measured)
+        - io: additional time of the data path on new batches compared with repeated ones
+        - overlap_loss: time lost because both run at the same time: shared cores, hand-over, pauses
         """
         if self.loader_cold_sps is None:
             return {}
@@ -60,7 +60,7 @@ class Ceilings:
         again_sps = self.loader_warm_sps if self.loader_warm_sps is not None else cold_sps
         warm_sps = max(min(again_sps, self.device_sps), cold_sps)
         shares = [self.train_sps / self.device_sps, self.train_sps / warm_sps, self.train_sps / cold_sps, 1.0]
-        # A run that went better than its parts alone lost nothing by running them together.
+        # A run that was faster than its parts alone lost nothing by running them together.
         shares = [min(share, 1.0) for share in shares]
         names = ("device", "preparation", "io", "overlap_loss")
         return {name: share - before for name, share, before in zip(names, shares, [0.0, *shares], strict=False)}
@@ -104,7 +104,7 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
     if alone.stop in ("interrupted", "terminated"):
         raise KeyboardInterrupt
     rates = {name: value for process in load_run(alone.run).processes for name, value in process.metrics()}
-    # Among the runs, these would be taken for the training as it is.
+    # In the folder of runs, these would be mistaken for the unchanged training.
     shutil.rmtree(alone.run, ignore_errors=True)
     shutil.rmtree(replayed.run, ignore_errors=True)
     return Ceilings(live.rate, device.rate, rates.get(SUPPLY_COLD_METRIC), rates.get(SUPPLY_WARM_METRIC))

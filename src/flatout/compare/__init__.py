@@ -1,1 +1,1 @@
-"""Two trainings side by side: which is faster, by how much, how sure that is, and where the difference lies."""
+"""Comparison of two trainings: the faster one, the ratio with its interval, and the accounts that differ."""

@@ -16,14 +16,14 @@ AMOUNT = 1000  # samples, or steps, that accounts are compared over
 
 @dataclass(frozen=True)
 class Comparison:
-    """A and B, and what they are to each other.
+    """A and B, and their ratio.
 
     Attributes:
-        a: runs of A; the middle one by rate speaks for it.
+        a: runs of A; the one with the median rate represents it.
         b: runs of B.
         ratio: B over A.
         allowed: the share by which B may be slower; None: not asked.
-        interrupted: fewer pairs than asked for, since Ctrl-C was pressed.
+        interrupted: fewer pairs than requested, since Ctrl-C was pressed.
     """
 
     a: Sequence[Speed]
@@ -34,7 +34,7 @@ class Comparison:
 
     @property
     def fails(self) -> bool:
-        """Whether B is slower than was allowed."""
+        """True if B is slower than allowed."""
         return self.allowed is not None and self.ratio.slower_than(self.allowed)
 
     def accounts(self) -> list[tuple[str, float, float]]:

@@ -1,4 +1,4 @@
-"""Running two commands in turn, A B B A, each recorded in a process tree of its own."""
+"""Running two commands in turn, A B B A, each recorded in a separate process tree."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DEFAULT_BOUNDS = Bounds(seconds=20.0)
 
 @dataclass
 class Trials:
-    """What was measured of A and B.
+    """The speeds measured of A and B.
 
     Attributes:
-        a: speeds of A, one a run, in order.
+        a: speeds of A, one per run, in order.
         b: speeds of B.
         interrupted: Ctrl-C ended it early.
     """
@@ -37,14 +37,14 @@ class Trials:
 
 
 def turn(number: int) -> tuple[str, str]:
-    """A B, B A, A B of the pairs 0, 1, 2: whatever drifts over the whole falls on both alike."""
+    """The order of a pair: A B, B A, A B for the pairs 0, 1, 2, so that drift affects both equally."""
     return ("a", "b") if number % 2 == 0 else ("b", "a")
 
 
 def run_pairs(
     a: Sequence[str], b: Sequence[str], pairs: int, bounds: Bounds, runs_dir: Path, quiet: bool = False
 ) -> Trials:
-    """Run A and B in turn until there are so many pairs, or Ctrl-C.
+    """Run A and B in turn until ``pairs`` pairs are done, or until Ctrl-C.
 
     The commands' own output goes to standard error, and each run is kept in ``runs_dir``.
 

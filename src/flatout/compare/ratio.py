@@ -25,7 +25,7 @@ class Ratio:
         factor: 1.0 is no difference; above it B is faster.
         low: lower end.
         high: upper end.
-        pairs: of runs that were measured; 1: the interval knows only how the steps of each run vary.
+        pairs: pairs of runs that were measured; 1: the interval reflects only the variation of steps within each run.
     """
 
     factor: float
@@ -35,11 +35,11 @@ class Ratio:
 
     @property
     def resolved(self) -> bool:
-        """Whether the whole interval lies on one side of 1."""
+        """True if the whole interval lies on one side of 1."""
         return self.low > 1.0 or self.high < 1.0
 
     def slower_than(self, share: float) -> bool:
-        """Whether the whole interval says that B has lost more than a share of the speed of A."""
+        """True if, over the whole interval, B has lost more than ``share`` of the speed of A."""
         return self.high < 1.0 - share
 
 

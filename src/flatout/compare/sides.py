@@ -1,4 +1,4 @@
-"""What the user names as A and B: a recorded run, or a command to run."""
+"""The sides A and B as the user names them: a recorded run, or a command to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast one recorded run trained, and how well that is known."""
+"""The training speed of one recorded run, and its uncertainty."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flatout.results import Ledger
 RESAMPLES = 1000
 BLOCKS = 50
 SEED = 0
-# Fewer steps than this say nothing about how fast a run is.
+# Fewer steps than this do not determine the speed of a run.
 LEAST_STEPS = 5
 
 
@@ -31,10 +31,10 @@ class Speed:
         run: its id.
         command: what was run.
         rate: samples a second, waits and gaps included; steps a second where ``unit`` says so.
-        unit: "samples/s", or "steps/s" where the samples of a batch are not known.
-        resampled: the same of block-bootstrapped versions of the run (Künsch 1989).
-        batch: mean samples of a step; None: not known.
-        ledger: where its time went.
+        unit: "samples/s", or "steps/s" if the samples per batch are unknown.
+        resampled: the rates of block-bootstrapped versions of the run (Künsch 1989).
+        batch: mean samples per step; None if unknown.
+        ledger: its wall time by account.
         steps_s: duration of each step that counts.
     """
 
@@ -57,7 +57,7 @@ def alike(a: Speed, b: Speed) -> tuple[Speed, Speed]:
     """Both in one unit.
 
     Raises:
-        RecordError: the samples of one of them are not known, so that only its steps could be counted.
+        RecordError: the samples of one of them are unknown, so that only its steps could be counted.
     """
     if a.unit != b.unit:
         unknown = a if a.batch is None else b
@@ -75,7 +75,7 @@ def measure(path: Path) -> Speed:
 
 
 def speed_of(run: Run, settle: bool = False) -> Speed:
-    """How fast a run trained.
+    """The training speed of a run.
 
     Args:
         run: the record.
@@ -102,7 +102,7 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
     if settle:
         start = warm_up(durations)
         durations, amounts, window_s = durations[start:], amounts[start:], window_s - float(durations[:start].sum())
-    # What lies between passes belongs to no step: each step bears its part of it.
+    # Time between passes belongs to no step: it is spread evenly over the steps.
     between_s = max(window_s - float(durations.sum()), 0.0) / len(durations)
     return Speed(
         run=run.id,

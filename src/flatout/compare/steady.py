@@ -1,4 +1,4 @@
-"""Where a run's warm-up ends: found in the steps' durations, not assumed."""
+"""The end of a run's warm-up: found in the steps' durations, not assumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cause is made of, and the decorator that makes one from a function."""
+"""The parts of a cause, and the decorator that makes one from a function."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.results import Cause, Evidence, NotMeasured
 
-# What removing a cause shortens: only the wait for batches, the input path beyond that wait, or the rest of the
-# training. "healthy" is the answer that nothing needs to be removed.
+# The part of the time that removing a cause shortens: only the wait for batches, the input path beyond that wait,
+# or the rest of the training. "healthy" means that nothing needs to be removed.
 Group = Literal["waiting", "data", "training", "healthy"]
 NO_STEP = "no training step was seen after the first one"
 
@@ -48,8 +48,8 @@ class CauseSpec:
         id: fixed for good.
         group: what removing it shortens.
         judge: a pure function of the context.
-        needs_loader: it speaks of the training's DataLoader and its fetches.
-        hides: ids of causes that give less than it seems, or are not the way to begin, while this one stands.
+        needs_loader: it concerns the training's DataLoader and its fetches.
+        hides: ids of causes that yield less than they seem to, or should not be addressed first, while this one holds.
         sentence: the verdict when this cause leads; None: its title and share.
     """
 
@@ -63,7 +63,7 @@ class CauseSpec:
     def __call__(self, context: Context) -> Cause | NotMeasured | None:
         """Judge the cause; None: it does not hold for this run."""
         if self.needs_loader and context.run.loading is None and context.run.ledger.share("batch_wait") < NOISE_SHARE:
-            return None  # input that comes from no DataLoader, and holds nothing up
+            return None  # input without a DataLoader, which delays nothing
         because = _lacks_loader(context) if self.needs_loader else None
         if because is not None:
             return NotMeasured(self.id, because)

@@ -1,4 +1,4 @@
-"""How the time of fetches divides, as several causes need it."""
+"""The breakdown of fetch time that several causes use."""
 
 from __future__ import annotations
 

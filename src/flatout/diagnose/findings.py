@@ -1,4 +1,4 @@
-"""What a run shows beside its causes: risks and opportunities that cost no time now, and so never lead."""
+"""Findings of a run other than causes: risks and opportunities that cost no time now, and so never lead."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.results import OPPORTUNITY, RISK, Evidence, Finding
 from flatout.units import duration, percent, size
 
-# Allocators and caches wander by tens of MiB; a leak shows only beyond that, in a window long enough for a slope.
+# Allocators and caches fluctuate by tens of MiB; a leak shows only beyond that, in a window long enough for a slope.
 _LEAST_GROWTH_BYTES = 64 << 20
 _LEAST_WINDOW_S = 20.0
-# A day: what lasts longer than that is restarted before it runs full.
+# A day: a leak that takes longer to fill the memory is ended by a restart first.
 _SOON_S = 24 * 3600.0
 # The allocator keeps what it had once; the last twentieth is what a larger sample or a fragment takes.
 _FULL, _IDLE = 0.95, 0.5
@@ -55,7 +55,7 @@ BAD_VERSIONS = (
 
 
 def memory_growth(run: MeasuredRun) -> Finding | None:
-    """The training's processes grow all the time: retained tensors, lists that workers copy page by page."""
+    """The training's processes grow steadily: retained tensors, lists that workers copy page by page."""
     growth, window_s = run.usage.memory_growth_bps, run.ledger.window_s
     if growth is None or window_s < _LEAST_WINDOW_S or growth * window_s / 2 < _LEAST_GROWTH_BYTES:
         return None
@@ -118,7 +118,7 @@ def bad_version(run: MeasuredRun) -> Finding | None:
 
 
 def metric_at_chance(run: MeasuredRun) -> Finding | None:
-    """The training loss falls while validation guesses."""
+    """The training loss falls while validation stays at chance."""
     metrics, classes = run.metrics, run.process.outputs
     if metrics.train_loss is None or metrics.val_loss is None or metrics.val_accuracy is None:
         return None

@@ -79,7 +79,7 @@ def not_compiled(run: MeasuredRun) -> Finding | None:
 
 
 def _computes(run: MeasuredRun) -> bool:
-    """Whether computation on a GPU is a material part of the time: these settings speed up nothing else."""
+    """True if computation on a GPU is a material part of the time: these settings speed up nothing else."""
     return bool(run.uses_gpu) and run.ledger.share("forward") + run.ledger.share("backward") >= MATERIAL_SHARE
 
 

@@ -13,7 +13,7 @@ from flatout.units import percent
 _OF_DATA = ("waiting", "data")
 _ROUNDING = 0.005  # shares are shown in whole percent
 
-HIDING = 0.3  # of the hidden cause's share: less of it cannot be what the hidden one comes from
+HIDING = 0.3  # of the hidden cause's share: a smaller one cannot explain it
 
 
 def judge(context: Context) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
@@ -48,10 +48,10 @@ def _within_account(context: Context, cause: Cause) -> Cause:
 
 
 def rank(causes: list[Cause]) -> tuple[Cause, ...]:
-    """Largest share first; hidden causes after all others, since removing them alone gives less than it seems.
+    """Largest share first; hidden causes after all others, since removing them alone yields less than it seems to.
 
-    The healthy answer leads where no fault is material, and otherwise comes last. Beside a material fault of the data
-    it is no answer.
+    The healthy answer leads if no fault is material, and otherwise comes last. It is dropped if a fault of the data is
+    material.
     """
     by_id = {cause.id: cause for cause in causes}
     faults = [replace(cause, hidden_by=_hider(cause, by_id)) for cause in causes if cause.id != HEALTHY]
@@ -69,5 +69,5 @@ def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
     if not material:
         return None
     hidden = {id for hider in material for id in BY_ID[hider.id].hides}
-    # Of equal ones, the one that no other hides.
+    # Ties go to the cause that no other one hides.
     return max(material, key=lambda hider: (hider.share, hider.id not in hidden)).id

@@ -27,7 +27,7 @@ _BLOCKED = {
 
 
 def what_workers_do(context: Context, cause: Cause) -> str:
-    """How long the training waits, and what the fetching side spends its time on meanwhile."""
+    """A sentence: how long the training waits, and what the fetching side spends its time on meanwhile."""
     return f"{waiting(context.run)}: {workers_do(context.run)}."
 
 
@@ -50,7 +50,7 @@ def cores(run: MeasuredRun) -> str:
 
 
 def workers_do(run: MeasuredRun) -> str:
-    """What the fetching side spends its time on."""
+    """A clause that says what the fetching side spends its time on."""
     loader = run.loading
     if loader is None:
         return "they come without a DataLoader"

@@ -1,4 +1,4 @@
-"""The class list: which classes a set has, in the order of their indices, and how a subset of them is drawn."""
+"""The class list: the classes of a set, in the order of their indices, and the drawing of a subset."""
 
 from __future__ import annotations
 

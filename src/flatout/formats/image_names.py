@@ -1,4 +1,4 @@
-"""Which files are images by their names, and names that no packed format can hold."""
+"""Image files recognised by name, and names that no packed format can hold."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 class PackedWriter:
-    """Writes the layout; an exception leaves no ``packed.json``, so no reader takes the set for whole."""
+    """Writes the layout; an exception leaves no ``packed.json``, so no reader takes the set for complete."""
 
     def __init__(self, folder: Path, classes: tuple[str, ...], part_bytes: int = PART_BYTES) -> None:
         """Write into ``folder``, which must not hold a packed set.
@@ -48,7 +48,7 @@ class PackedWriter:
         self._places: dict[str, Place] = {}
         self._file: BinaryIO | None = None
         self._open = -1  # number of the open part
-        self.part = -1  # number of the last image's part: those before are whole
+        self.part = -1  # number of the last image's part: those before are complete
         self._offset = 0
 
     def add(self, key: str, label: str | None, data: bytes) -> None:
@@ -66,7 +66,7 @@ class PackedWriter:
         self._file.write(data)
 
     def count(self, key: str, label: str | None, size: int) -> None:
-        """Count an image without writing it: it is in a part that is whole already; raises as ``add`` does."""
+        """Count an image without writing it, since a complete part holds it; raises as ``add`` does."""
         if "\n" in key or key in self._places:
             raise UnpackableName(f"{key!r}: {'appears twice' if key in self._places else 'a line break in a name'}")
         if self.part < 0 or self._offset + size > self._part_bytes:
@@ -117,7 +117,7 @@ def read_index(folder: Path) -> PackedIndex:
     """Read the index.
 
     Raises:
-        UsageError: there is none, or it is damaged or of another version.
+        UsageError: it is missing, damaged or of another version.
     """
     try:
         about = json.loads((folder / NAME).read_text("utf-8"))

@@ -44,7 +44,7 @@ class TarWriter:
         self._samples: list[int] = []  # of each shard
         self._tar: tarfile.TarFile | None = None
         self._open = -1  # number of the open shard
-        self.part = -1  # number of the last image's shard: those before are whole
+        self.part = -1  # number of the last image's shard: those before are complete
         self._offset = 0
 
     def add(self, key: str, label: str | None, data: bytes) -> None:
@@ -65,7 +65,7 @@ class TarWriter:
             self._write(f"{number}.cls", str(self._label[label]).encode())
 
     def count(self, key: str, label: str | None, size: int) -> None:
-        """Count an image without writing it: it is in a shard that is whole already; raises as ``add`` does."""
+        """Count an image without writing it, since a complete shard holds it; raises as ``add`` does."""
         if "\n" in key:
             raise UnpackableName(f"{key!r}: a line break in a name")
         if self.part < 0 or (self._offset and self._offset + size > self._shard_bytes):

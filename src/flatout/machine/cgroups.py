@@ -1,7 +1,7 @@
 """Control groups: which folders hold the limits of a process, v1 and v2 alike.
 
-A limit set on any group above a process counts for it, so every level is looked at, from the
-process's own group up to the highest one that is visible here (in a container, often not the real top).
+A limit set on any group above a process applies to it, so every level is examined, from the
+process's own group up to the highest visible one (in a container, often not the real top).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def levels(root: Path, controller: str, pid: int | str = "self") -> list[Level] 
 
 
 def version(root: Path) -> str | None:
-    """Which hierarchies are mounted: "v1", "v2" or "v1+v2"; None when unknown or none."""
+    """The mounted hierarchies: "v1", "v2" or "v1+v2"; None if unknown or none."""
     kinds = {line.fs_type for line in read_mountinfo(root) or []}
     seen = [name for name, fs_type in (("v1", "cgroup"), ("v2", "cgroup2")) if fs_type in kinds]
     return "+".join(seen) or None

@@ -1,4 +1,4 @@
-"""How many cores a process can really use, and what says so."""
+"""The number of cores that a process can really use, and the source of that number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flatout.machine.files import parse_cpu_list, read_int, read_text
 
 @dataclass(frozen=True)
 class Cores:
-    """Cores usable = the least of online, affinity and CPU quota."""
+    """Usable cores = min(online, affinity, CPU quota)."""
 
     usable: float | None  # a quota need not be whole
     online: int | None
@@ -91,7 +91,7 @@ def read_cores(root: Path, pid: int | str = "self") -> tuple[Cores, dict[str, st
     """Read what bounds the cores of a process.
 
     Returns:
-        The cores, and for each field that could not be read: because.
+        The cores, and the reason for each field that could not be read.
     """
     missing: dict[str, str] = {}
     derived: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""What the machine counts: cores, throttling, pressure, memory, disks and networks.
+"""The machine's counters: cores, throttling, pressure, memory, disks and networks.
 
-Each function reads one thing and answers None when it is not there.
+Each function reads one counter group and returns None if it is missing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def runqueue_ns(root: Path) -> int | None:
 
 
 def pressure(root: Path) -> dict[str, dict[str, int | None] | None]:
-    """Pressure stall information: µs in which some, and all, tasks were held up; cumulative."""
+    """Pressure stall information: µs in which some, and all, tasks were stalled; cumulative."""
     found: dict[str, dict[str, int | None] | None] = {}
     for resource in ("cpu", "io", "memory"):
         text = read_text(root / "proc/pressure" / resource)
@@ -94,7 +94,7 @@ def pressure(root: Path) -> dict[str, dict[str, int | None] | None]:
 def memory_use(root: Path, limit: Limit | None) -> dict[str, int | None]:
     """``memory`` of system.jsonl in bytes: against the group's limit where there is one, else the machine's total.
 
-    ``used`` leaves out what the kernel can drop at once (page cache that is not in use).
+    ``used`` excludes memory that the kernel can reclaim immediately (page cache not in use).
     """
     meminfo = read_meminfo(root)
     total, available = meminfo.get("MemTotal"), meminfo.get("MemAvailable")
@@ -120,7 +120,7 @@ def shm_use(root: Path) -> dict[str, int] | None:
 def disk_counts(root: Path) -> dict[str, dict[str, int | None]] | None:
     """Whole disks, cumulative since boot. Partitions are left out, as are loop and memory devices.
 
-    A mapped or RAID device is listed beside the disks that it is made of: do not add them up.
+    A mapped or RAID device is listed along with its member disks: do not add them up.
     """
     try:
         whole = set(os.listdir(root / "sys/block"))

@@ -26,12 +26,12 @@ def disk_class(device: str, source: str, root: Path) -> Class:
     Args:
         device: ``major:minor`` of the file system.
         source: What is mounted, such as ``/dev/nvme0n1p1``; used where the file system (btrfs, zfs) has
-            a device number of its own.
+            its own device number.
         root: The folder that holds ``sys``.
 
     Returns:
-        Kind ("nvme", "ssd", "hdd", "network disk", or "local" when it cannot be told) and whether it
-        is reached over a network (None: cannot be known).
+        Kind ("nvme", "ssd", "hdd", "network disk", or "local" if it cannot be determined) and whether it
+        is reached over a network (None: cannot be determined).
     """
     for entry in (root / "sys/dev/block" / device, root / "sys/class/block" / source.rpartition("/")[2]):
         # An empty source name would make the class folder itself the entry.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read_text(path: Path) -> str | None:
-    """The file's text, or None when it is not there or may not be read.
+    """The file's text; None if it is missing or may not be read.
 
     The kernel's files may hold any bytes (a mount point, a process name); those that are
     not UTF-8 survive as surrogates.

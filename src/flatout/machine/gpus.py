@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML. Everything that the driver does not tell stays None.
+"""NVIDIA GPUs through NVML. Values that the driver does not report stay None.
 
 NVML is a parameter everywhere, so that it can be replaced where there is no GPU.
 """
@@ -50,7 +50,7 @@ class Gpu:
 
 
 class Nvml:
-    """A started NVML, or the reason why there is none.
+    """An initialised NVML, or the reason why it is unavailable.
 
     Args:
         module: The ``pynvml`` module, started or not; None: look for the installed one.
@@ -75,7 +75,7 @@ class Nvml:
         return len(self._handles)
 
     def close(self) -> None:
-        """Give NVML back. Safe to call twice."""
+        """Shut NVML down. Safe to call twice."""
         if self.because is None:
             self._ask("nvmlShutdown")
         self._handles = []
@@ -89,7 +89,7 @@ class Nvml:
             return None
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """What does not change during a run."""
+        """The GPUs' fixed properties, which do not change during a run."""
         driver = _text(self._ask("nvmlSystemGetDriverVersion"))
         return tuple(self._gpu(index, handle, driver) for index, handle in enumerate(self._handles))
 
@@ -126,7 +126,7 @@ class Nvml:
         return tuple(names)
 
     def sample(self) -> list[dict[str, Any]]:
-        """What changes during a run, one entry a GPU, as in ``gpus`` of system.jsonl."""
+        """The values that change during a run, one entry per GPU, as in ``gpus`` of system.jsonl."""
         return [self._sample(index, handle) for index, handle in enumerate(self._handles)]
 
     def _sample(self, index: int, handle: Any) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def read_gpus(root: Path, start: Callable[[], Nvml] = Nvml) -> tuple[tuple[Gpu, 
     """The machine's GPUs.
 
     Returns:
-        The GPUs: empty when the machine has none, None (and because) when there is one that could not be read.
+        The GPUs: empty if the machine has none, None (with the reason) if there is one that could not be read.
     """
     nvml = start()
     try:

@@ -45,7 +45,7 @@ class Limit:
     file: str
 
     def used_bytes(self) -> int | None:
-        """What the group has in use and could not drop at once: its usage less inactive file cache.
+        """Memory in use by the group that cannot be reclaimed immediately: its usage less inactive file cache.
 
         This is the working set that container platforms watch; the plain usage counts the page
         cache too and nears the limit in any run that reads much.
@@ -77,7 +77,7 @@ def tightest_limit(root: Path, pid: int | str = "self") -> Limit | None:
     Among equals, the highest group: its usage includes that of the groups below it.
     """
     limits = [limit for level in cgroups.levels(root, "memory", pid) or [] if (limit := _limit_of(level))]
-    # min() keeps the first among equals; a limit that only memory.stat tells of comes last.
+    # min() keeps the first among equals; a limit that only memory.stat shows comes last.
     return min(reversed(limits), key=lambda limit: (limit.limit_bytes, "stat" in limit.file), default=None)
 
 
@@ -96,7 +96,7 @@ def read_memory(root: Path, pid: int | str = "self") -> tuple[Memory, dict[str, 
     """Read the machine's memory and the limit on it.
 
     Returns:
-        The memory, and for each field that could not be read: because.
+        The memory, and the reason for each field that could not be read.
     """
     missing: dict[str, str] = {}
     meminfo = read_meminfo(root)

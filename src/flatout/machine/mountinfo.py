@@ -81,7 +81,7 @@ def reachable(lines: list[MountLine]) -> list[MountLine]:
         top[line.parent, line.point] = line.id  # the later of two siblings wins
 
     def covered(line: MountLine, inside: int | None = None, depth: int = 0) -> bool:
-        """Whether another mount hides this one; ``inside``: the child through which it is entered."""
+        """True if another mount hides this one; ``inside``: the child through which it is entered."""
         if top.get((line.id, line.point), inside) != inside or top[line.parent, line.point] != line.id:
             return True
         parent = by_id.get(line.parent)

@@ -1,4 +1,4 @@
-"""What kind of storage a path is on, told from the mount table without touching the storage."""
+"""The kind of storage that a path is on, read from the mount table without touching the storage."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from flatout.machine.mountinfo import MountLine, reachable, read_mountinfo
 class Mount:
     """A mounted file system.
 
-    ``kind`` is one of: ``nvme``, ``ssd``, ``hdd``, ``network disk``, ``local`` (a disk of a class that
-    cannot be told), ``ram``, ``overlay``, ``nfs``, ``smb``, ``lustre``, ``ceph``, ``beegfs``, ``gpfs`` and other
-    network file systems by name, an object-store mount by product (``mountpoint-s3``, ``rclone``, …),
-    ``fuse`` (product unknown), ``kernel`` (proc, sysfs and the like), ``unknown``.
-    ``remote`` is None where this machine cannot know: an overlay, a virtual disk, an unknown FUSE product.
+    ``kind`` is one of: ``nvme``, ``ssd``, ``hdd``, ``network disk``, ``local`` (a disk of unknown class), ``ram``,
+    ``overlay``, ``nfs``, ``smb``, ``lustre``, ``ceph``, ``beegfs``, ``gpfs`` and other network file systems by name,
+    an object-store mount by product (``mountpoint-s3``, ``rclone``, …), ``fuse`` (product unknown), ``kernel`` (proc,
+    sysfs and the like), ``unknown``.
+    ``remote`` is None if this machine cannot know: an overlay, a virtual disk, an unknown FUSE product.
     """
 
     point: str
@@ -74,7 +74,7 @@ _NETWORK = {
     "afs": "afs",
     "glusterfs": "glusterfs",
 }
-# What a FUSE mount calls itself (subtype or source) -> kind; all are reached over a network.
+# Name of a FUSE mount (subtype or source) -> kind; all are reached over a network.
 _FUSE = {
     "mountpoint-s3": "mountpoint-s3",
     "rclone": "rclone",
@@ -116,7 +116,7 @@ def _kind(line: MountLine, root: Path) -> tuple[str, bool | None]:
     if fs_type in _OVERLAY:
         return "overlay", None
     if fs_type in _VIRTUAL_MACHINE:
-        return "host folder", None  # lent by the machine's host, which may itself have it from anywhere
+        return "host folder", None  # shared by the machine's host, which may itself mount it from anywhere
     if fs_type == "fuse" or fs_type.startswith("fuse."):
         return _fuse_kind(fs_type, line.source)
     return disk_class(line.device, line.source, root)

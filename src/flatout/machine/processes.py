@@ -1,4 +1,4 @@
-"""The processes of a run: which they are, and what each has used, from one read of /proc/PID/stat."""
+"""The processes of a run and the resources that each has used, from one read of /proc/PID/stat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Stat:
-    """What /proc/PID/stat says of a process, see proc_pid_stat(5)."""
+    """The fields of /proc/PID/stat, see proc_pid_stat(5)."""
 
     pid: int
     ppid: int

@@ -24,7 +24,7 @@ _ROOT = Path("/")
 
 
 class SystemSampler:
-    """Samples the machine and a tree of processes in a thread of its own.
+    """Samples the machine and a tree of processes in a separate thread.
 
     It never raises into its caller: what stops it (a full disk) is kept in ``problem``, and the
     samples written until then stay.
@@ -69,7 +69,7 @@ class SystemSampler:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin sampling; the first sample is taken at once."""
+        """Begin sampling; the first sample is taken immediately."""
         if self._thread is not None:
             return
         self._thread = threading.Thread(target=self._run, name="flatout-sampler", daemon=True)
@@ -94,7 +94,7 @@ class SystemSampler:
         self.stop()
 
     def _look_up_limits(self) -> None:
-        """Which groups and cores the tree has; of one that has ended, keep what was seen last."""
+        """Look up the tree's groups and cores; once it has ended, keep the last values seen."""
         root = read_stat(self._root_pid)
         if root is None or root.ended:
             return
@@ -120,8 +120,8 @@ class SystemSampler:
         last = False
         while True:
             line = json.dumps(self.sample(), separators=(",", ":")).encode() + b"\n"
-            # Mostly one write a line. A short one means that the disk has just filled up;
-            # trying again tells so by its error.
+            # Usually one write per line. A short one means that the disk has just filled up;
+            # the retry then raises the error.
             while line:
                 line = line[write(line) :]
             self.samples += 1

@@ -1,6 +1,6 @@
 """``python -m flatout.machine.sampling FILE PID``: samples a process tree until standard input closes.
 
-For ``flatout.watch``: a process of its own takes nothing from the training's interpreter lock.
+For ``flatout.watch``: a separate process does not compete for the training's interpreter lock.
 """
 
 from __future__ import annotations

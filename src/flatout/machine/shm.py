@@ -1,4 +1,4 @@
-"""What a run leaves behind in /dev/shm: reported, and removed where flatout itself ended the owner."""
+"""Files that a run leaves behind in /dev/shm: reported, and removed if flatout itself ended the owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flatout.machine.files import read_text
 from flatout.machine.processes import all_pids, read_stat
 
 SHM = Path("/dev/shm")
-# Names that tell who made them: torch's shared tensors and the registration of OpenMP runtimes.
+# Names that hold their owner's pid: torch's shared tensors and the registration of OpenMP runtimes.
 _OWNER = re.compile(r"^(?:torch_|__KMP_REGISTERED_LIB_)(\d+)_")
 
 
@@ -28,7 +28,7 @@ def left_in_shm(before: set[str], shm: Path = SHM, of: set[int] | None = None) -
     """Files of this user that are new since ``before`` and whose processes are gone.
 
     A name that holds a pid belongs to that process. Any other (``psm_…`` of multiprocessing, semaphores)
-    counts as left when no process of this user has it open or mapped; whose it was cannot be told.
+    counts as left if no process of this user has it open or mapped; its owner cannot be determined.
 
     Args:
         before: names to leave out.
@@ -76,7 +76,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _names_in_use(pid: int, shm: Path) -> Iterator[str]:
-    """Names of files in /dev/shm that a process has mapped or open; none of another user's process."""
+    """Names of files in /dev/shm that a process has mapped or open; empty for another user's process."""
     prefix = f"{shm}/"
     for line in (read_text(Path(f"/proc/{pid}/maps")) or "").splitlines():
         _, found, name = line.partition(prefix)

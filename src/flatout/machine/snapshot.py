@@ -1,4 +1,4 @@
-"""The machine as it is seen once, at the start of a run: machine.json."""
+"""A snapshot of the machine at the start of a run: machine.json."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Machine:
-    """What a training can use of a machine.
+    """The resources of a machine that a training can use.
 
-    A field that could not be read is None and named in ``not_measured`` ("cores.quota": because).
+    A field that could not be read is None; ``not_measured`` maps its name ("cores.quota") to the reason.
     """
 
     cores: Cores
@@ -41,7 +41,7 @@ class Machine:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Machine:
-        """Reload. Fields of a newer version are left out, those an older one did not write are None.
+        """Reload. Fields of a newer version are ignored; fields that an older version did not write are None.
 
         Raises:
             ValueError: ``data`` is not a mapping of the right shape.

@@ -83,7 +83,7 @@ def _lengths(window: Window, rows: Ints) -> Ints:
 
 
 def _waited_lines(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...]:
-    """Lines that make the batches, where no DataLoader does."""
+    """Lines that make the batches if no DataLoader does."""
     return _sampled(window, rows, seconds) if window.training.loader is None else ()
 
 
@@ -93,7 +93,7 @@ def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
         return ()
     pieces, spans = window.charged.pieces, window.charged.spans
     owner = spans[pieces.owner[rows]]
-    # A second training loader has workers of its own; its waits are not divided further.
+    # A second training loader has its own workers; its waits are not divided further.
     mine = (owner["arg"] == window.side.loader) & (owner["kind"] == kinds.BATCH_WAIT)
     wait = Wait(
         np.maximum(pieces.start[rows], window.begin_ns)[mine],
@@ -220,7 +220,7 @@ def _by_name(window: Window, rows: Ints, account: str) -> tuple[Account, ...]:
 
 
 def _checkpoint_note(window: Window) -> str | None:
-    """How many checkpoints were written inside the interval, and how large."""
+    """A note: the number and size of the checkpoints written inside the interval."""
     writes = window.training.kind(kinds.CHECKPOINT)
     writes = writes[(writes["start"] >= window.begin_ns) & (writes["start"] < window.end_ns)]
     # A framework's own span lies around the write that it makes: only outermost spans count.
@@ -245,7 +245,7 @@ def _boundaries(window: Window, rows: Ints) -> tuple[Account, ...]:
 
 
 def _epoch_start(window: Window, rows: Ints, whole: Account) -> list[Account]:
-    """The start of epochs, parted by its stack samples into starting processes and the rest, with the rest's lines."""
+    """The start of epochs, divided by stack samples into starting processes and the rest, with the rest's lines."""
     samples = window.charged.samples.take(np.isin(window.charged.sample_piece, rows))
     launching = np.array([_launches(samples.names, stack) for stack in samples.stack.tolist()], bool)
     total = float(samples.weight.sum())
@@ -262,7 +262,7 @@ def _epoch_start(window: Window, rows: Ints, whole: Account) -> list[Account]:
 
 
 def _launches(names: Names, stack: int) -> bool:
-    """Whether a stack inside ``iter(loader)`` starts processes, or makes the queues to them."""
+    """True if a stack inside ``iter(loader)`` starts processes, or makes the queues to them."""
     # A training process that was itself started by multiprocessing has that further out.
     for place, frame in enumerate(frames_of(names, stack)):
         if _LAUNCHING.search(str(frame[0])):

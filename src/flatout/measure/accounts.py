@@ -65,7 +65,7 @@ ACCOUNT_OF_KIND = {
     kinds.IMPORT: IMPORTS,
 }
 LOADER_KINDS = (kinds.BATCH_WAIT, kinds.ITER_START, kinds.ITER_END)
-# What lies inside these belongs to them, except checkpoints that a framework writes inside its validation.
+# Time inside these belongs to them, except checkpoints that a framework writes inside its validation.
 ABSORBING = (kinds.VALIDATION, kinds.CHECKPOINT, kinds.LOG)
 # Spans that show where in a step a gap lies.
 MARKS = (kinds.BATCH_WAIT, kinds.FORWARD, kinds.BACKWARD, kinds.VALIDATION, kinds.CHECKPOINT)
@@ -167,8 +167,8 @@ def _spans(training: Training, teams: tuple[WorkerGroup, ...]) -> tuple[Events, 
     derived["start"] = np.concatenate([starting.start, regions.start])
     derived["duration"] = np.concatenate([starting.length, regions.length])
     derived["kind"] = np.repeat([kinds.WORKER_START, kinds.VALIDATION], [len(starting), len(regions)])
-    # Of spans with equal edges the later row is the outer one: a region holds what it was told from,
-    # a wait holds the start of its workers.
+    # Of spans with equal edges the later row is the outer one: a region contains the spans it was derived from,
+    # a wait contains the start of its workers.
     spans = np.concatenate([derived[: len(starting)], recorded, derived[len(starting) :]])
     account = np.array([ACCOUNT_OF_KIND[int(kind)] for kind in spans["kind"]], np.int64)
     foreign = np.isin(spans["kind"], LOADER_KINDS) & ~np.isin(spans["arg"], training.loaders)
@@ -239,7 +239,7 @@ def _name_gaps(training: Training, pieces: Pieces, spans: Events, account: Ints)
 
 
 def _neighbours(marked: Flags) -> tuple[Ints, Ints]:
-    """Row of the nearest marked piece before and after each piece; -1 where there is none."""
+    """Row of the nearest marked piece before and after each piece; -1 if there is no such piece."""
     rows = np.arange(len(marked))
     before = np.maximum.accumulate(np.where(marked, rows, -1))
     after = np.minimum.accumulate(np.where(marked, rows, len(marked))[::-1])[::-1]
@@ -269,7 +269,7 @@ def _with_renaming(pieces: Pieces, account: Ints, gaps: Gaps, samples: Samples) 
 
 
 def _without_short_gaps(pieces: Pieces, account: Ints) -> tuple[Pieces, Ints]:
-    """Take very short gaps out of host_other, since what they hold may be the probe's own time.
+    """Take very short gaps out of host_other, since they may be the probe's own time.
 
     Longer ones that no sample ever hit stay: the sampler needs the interpreter's lock, which pure Python gives away
     only every 5 ms, so that it meets shorter pieces of code at their end. Where they lie is known.

@@ -1,4 +1,4 @@
-"""Divide the wait for batches by what the worker that was waited for did at that time."""
+"""Divide the wait for batches by the concurrent state of the worker that was waited for."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Wait:
 
     start_ns: Ints
     end_ns: Ints
-    worker: Ints  # -1: not known
+    worker: Ints  # -1: unknown
     batch: Ints  # index in its pass
 
 
 class Activity:
-    """What one fetching thread did when: an accrual for each state."""
+    """The states of one fetching thread over time: one accrual per state."""
 
     def __init__(self, events: Events, begin_ns: int, finish_ns: int, others: Events | None = None) -> None:
         """Read one thread's ``events``; ``others`` are the events of its process's other threads."""
         wanted = (kinds.INDEX_WAIT, kinds.FETCH, kinds.COLLATE, kinds.PUT, kinds.WORKER_START)
         spans = events[np.isin(events["kind"], wanted)].copy()
-        # Before it exists a worker is not ready either.
+        # Before a worker exists, it counts as starting too.
         early = spans["kind"] == kinds.WORKER_START
         spans["duration"][early] += spans["start"][early] - begin_ns
         spans["start"][early] = begin_ns
@@ -58,8 +58,8 @@ class Activity:
         cut = overlay(pieces, union(feeder["start"], ends(feeder)))
         kind = kind[cut.base]
         pieces = Pieces(cut.start, cut.end, pieces.owner[cut.base])
-        # The feeder thread pickles a batch while the fetch thread goes on: that is the hand-over
-        # as far as the fetch thread does nothing else.
+        # The feeder thread pickles a batch while the fetch thread goes on: only while the fetch thread is idle
+        # does that count as hand-over.
         handing = (kind == kinds.PUT) | ((cut.cover >= 0) & np.isin(kind, (0, kinds.INDEX_WAIT)))
         for state, mask in (
             ("worker_startup", kind == kinds.WORKER_START),
@@ -97,11 +97,11 @@ class Activity:
         return {state: accrual.between(begin, finish) for state, accrual in self._accruals.items()}
 
     def fetch_end(self, batch: Ints, since: Ints, until: Ints) -> Ints:
-        """When the fetch of each batch ended: the latest one between ``since`` and ``until``; -1 for none."""
+        """End of each batch's fetch: the latest one between ``since`` and ``until``; -1 if there was none."""
         table = self.fetches
         if not len(table):
             return np.full(len(batch), -1, np.int64)
-        # One sorted run of fetches and questions: a question's answer is the last fetch before it.
+        # Fetches and queries sorted together: the answer to a query is the last fetch before it.
         count = len(table)
         key = np.concatenate([table.batch, batch])
         time = np.concatenate([table.end_ns, until])
@@ -125,7 +125,7 @@ def divide_waits(
         training: the training side of the run.
         wait: pieces of waiting, in time order.
         teams: the loader's workers; empty when the batches are made in the training thread.
-        activities: what each worker's fetching thread did, by the key of its process.
+        activities: of each worker's fetching thread, by the key of its process.
     """
     totals = dict.fromkeys(LABELS, 0.0)
     arrivals = training.process.of_kinds(kinds.DESERIALIZE)
@@ -152,11 +152,11 @@ def divide_waits(
                 continue
             activity = activities[member.key]
             made = activity.fetch_end(batch[mine], np.maximum(pass_start[mine], team.begin_ns), end[mine])
-            # Once its batch is made, what is left of the wait is the hand-over, whatever the worker does by then.
+            # Once the batch is made, the rest of the wait is the hand-over, whatever the worker does next.
             made = np.where(made < 0, end[mine], np.clip(made, start[mine], end[mine]))
             totals["ipc"] += float((end[mine] - made).sum())
             _add(totals, activity.during(start[mine], made).items(), 1.0)
-            # It is not known which worker was waited for: each counts for its part.
+            # The worker that was waited for is unknown: each gets an equal part.
             _add(totals, activity.during(start[unknown], end[unknown]).items(), 1.0 / len(team.members))
     whole = float((wait.end_ns - wait.start_ns).sum())
     found = sum(totals.values())
@@ -167,7 +167,7 @@ def divide_waits(
 
 
 def worker_activity(member: ProcessRecord, training: Training) -> Activity:
-    """What one worker's fetching thread did over the whole record."""
+    """The activity of one worker's fetching thread over the whole record."""
     events = fetch_events(member)
     return Activity(events, training.begin_ns, training.finish_ns, member.events)
 

@@ -27,7 +27,7 @@ from flatout.results import Ledger
 
 
 def build_view(run: Run) -> MeasuredRun | None:
-    """What causes, predictions and remedies see of a run; None when it has no complete training step."""
+    """The run as causes, predictions and remedies see it; None if it has no complete training step."""
     training = find_training(run)
     if training is None:
         return None
@@ -72,7 +72,7 @@ def build_view(run: Run) -> MeasuredRun | None:
 
 
 def _by_recipe(command: Sequence[str]) -> bool:
-    """Whether the command is ``flatout train``, as a program or as a module."""
+    """True if the command is ``flatout train``, as a program or as a module."""
     pairs = itertools.pairwise(command)
     return any(word == "train" and Path(before).name in ("flatout", "__main__.py") for before, word in pairs)
 
@@ -101,7 +101,7 @@ def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process
 
 
 def _uses_gpu(process: Process, ledger: Ledger, spans: bool) -> bool | None:
-    """Whether the training ran on a GPU: one that is merely there proves nothing."""
+    """True if the training ran on a GPU; None if unknown, since the presence of one proves nothing."""
     if process.device_count == 0:
         return False
     if spans or ledger.share("h2d") > 0:
@@ -142,6 +142,6 @@ def _of_gpu(run: Run, index: int | None, field: str) -> Any:
 
 
 def _begun(training: Training, starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """How many of these times lie in the window."""
+    """The number of these times that lie in the window."""
     inside = (starts >= training.window_begin_ns) & (starts < training.window_end_ns)
     return int(np.count_nonzero(inside))

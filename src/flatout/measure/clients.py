@@ -1,4 +1,4 @@
-"""Which library brings the data: told from the stacks of fetches that stand still."""
+"""The client library that fetches the data, recognised in the stacks of blocked fetches."""
 
 from __future__ import annotations
 

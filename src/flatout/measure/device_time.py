@@ -1,4 +1,4 @@
-"""When the device was busy, and what it does to the ledger: the host is charged only for the device's idle time."""
+"""Busy time of the device, and its effect on the ledger: the host is charged only for the device's idle time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPUTE = (kinds.FORWARD, kinds.BACKWARD, kinds.OPTIMIZER)
 def device_busy(events: Events) -> Pieces:
     """Disjoint intervals in which the device worked; ``owner`` is the event kind of the phase it worked on.
 
-    A copy that runs beside computing costs nothing, so only the rest of it counts as H2D.
+    A copy that overlaps with compute costs nothing, so only the rest of it counts as H2D.
     """
     spans = events[events["kind"] == kinds.DEVICE_SPAN]
     compute = spans[np.isin(spans["arg"], COMPUTE)]
@@ -42,7 +42,7 @@ def charge_device(
     Args:
         host: pieces of the training thread.
         account: account code of each piece.
-        busy: what ``device_busy`` returned.
+        busy: the result of ``device_busy``.
         account_of_kind: account code of each phase.
         keeps: host pieces that keep their account while the device works (validation).
 

@@ -13,8 +13,8 @@ from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.results import Epoch
 
-WARMER = 1 / 3  # a pass that waits for a third, or less, of what the first one waited
-FEW = 50  # passes of which each is looked at
+WARMER = 1 / 3  # a pass that waits for at most a third of the first one's wait
+FEW = 50  # passes that are each examined
 
 
 def build_epochs(training: Training, charged: Charged, side: LoaderProcesses | None) -> tuple[Epoch, ...]:

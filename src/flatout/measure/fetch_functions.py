@@ -1,4 +1,4 @@
-"""What the fetching threads did, by function group and by line: on a core, and blocked."""
+"""The fetching threads' time by function group and by line: on a core, and blocked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FetchFunctions:
 
 
 def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, finish_ns: int) -> FetchFunctions:
-    """Name what fetches did inside [begin_ns, finish_ns), from the stack samples of the fetching threads.
+    """Break fetches inside [begin_ns, finish_ns) down by function, from the stack samples of the fetching threads.
 
     The kernel's state letter, taken with each sample, says whether the thread was on a core (or ready for one).
     Where it is missing, reading, the network and locks count as blocked and everything else as running.

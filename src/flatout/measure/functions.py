@@ -1,4 +1,4 @@
-"""What kind of work a sampled stack shows: reading, decompressing, decoding, transforming, ..."""
+"""The kinds of work that a sampled stack shows: reading, decompressing, decoding, transforming, ..."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rule:
 
 # The table is tried from top to bottom on each frame, from the innermost one outward, up to and including the first
 # frame of the user's own code; the first hit decides. The innermost Python frame of a call into C is the line
-# that calls, so rules on the source text catch what has no Python frame of its own (cv2.imdecode, zlib, file.read).
+# that calls, so rules on the source text catch calls without a Python frame (cv2.imdecode, zlib, file.read).
 # Within one frame the order settles: a line that says both what it waits for and what it computes
 # is named by the outer operation, so that `decode(file.read())` is decoding only once read() has returned.
 RULES: tuple[Rule, ...] = (
@@ -42,7 +42,7 @@ RULES: tuple[Rule, ...] = (
     Rule("network", r"/(urllib3|requests|httpx2?|httpcore2?|aiohttp|botocore|boto3|s3transfer|s3fs|gcsfs|adlfs)/"),
     Rule("network", r"/(s3torchconnector\w*|google/cloud/storage|azure/storage|paramiko|huggingface_hub|grpc)/"),
     Rule("network", source=r"\b(urlopen|requests\.get|get_object|download_file\w*|recv_into|recv)\("),
-    # Decompressing bytes, whatever they mean afterwards.
+    # Decompressing bytes of any kind.
     Rule("decompress", r"/(gzip|bz2|lzma|zipfile(/__init__)?|_compression|compression/\w+)\.py$"),
     Rule("decompress", r"/(numcodecs|blosc2?|zstandard|lz4|imagecodecs|py7zr|brotli|snappy)/"),
     Rule("decompress", source=r"\b(zlib|gzip|bz2|lzma|zstd|zstandard|lz4\w*|blosc2?|snappy|brotli)\.\w*"),
@@ -90,7 +90,7 @@ RULES: tuple[Rule, ...] = (
     Rule("read", r"/(numpy/lib/_npyio_impl|numpy/_core/memmap|h5py|zarr|lmdb|webdataset|fsspec|tensorstore|netCDF4)\b"),
     Rule("read", source=r"\b(open|read\w*|pread\w*|seek|fromfile|memmap|mmap|stat|listdir|scandir|glob|exists)\("),
     Rule("read", source=r"\bnp\.load\(|\btorch\.load\(|\bh5py\.|\bzarr\.|\.get_tensor\("),
-    # Says least: a call of something that the user named so.
+    # The weakest evidence: a call of something that the user named so.
     Rule("transform", source=r"transforms?\w*\("),
 )
 

@@ -17,7 +17,7 @@ COLD_UNKNOWN = "{which}: not measured whether the data came from storage or from
 
 
 def ledger_of(run: Run) -> Ledger | None:
-    """Where the wall time of a run's training went; None when no complete training step was recorded."""
+    """The ledger of a run's training: its wall time by account. None if no complete training step was recorded."""
     training = find_training(run)
     return build_ledger(run, training, loader_processes(run, training)) if training else None
 
@@ -62,7 +62,7 @@ def _steps(training: Training) -> Steps:
         return Steps(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     updates = int(training.steps.updates[chosen].sum())
     window_s = training.window_ns / 1e9
-    # What the others trained in the same time: their clock is this one's.
+    # The work of the other ranks in the same time: they share this clock.
     begin, finish = training.window_begin_ns, training.window_end_ns
     inside = [table.samples[(table.work_end_ns > begin) & (table.work_end_ns <= finish)] for table in training.others]
     beside = [amounts for amounts in inside if len(amounts)]
@@ -83,7 +83,7 @@ def _steps(training: Training) -> Steps:
 
 
 def _notes(training: Training, epochs: tuple[Epoch, ...]) -> list[str]:
-    """What the ledger cannot know."""
+    """Notes on what the ledger cannot know."""
     notes = []
     count = len(training.steps.start_ns[training.in_window])
     if not count:

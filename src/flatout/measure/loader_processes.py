@@ -30,7 +30,7 @@ class LoaderProcesses:
 
     @cached_property
     def processes(self) -> tuple[ProcessRecord, ...]:
-        """The workers, of all teams; the training process itself when there are none."""
+        """The workers of all teams; without workers, the training process itself."""
         found = {m.key: m for team in self.teams for m in team.members if m is not None}
         return tuple(found.values()) if self.teams else (self.training.process,)
 
@@ -47,7 +47,7 @@ class LoaderProcesses:
 
     @cached_property
     def activities(self) -> tuple[Activity, ...]:
-        """What each fetching thread did when."""
+        """The activity of each fetching thread."""
         training = self.training
         if self.teams:
             return tuple(worker_activity(process, training) for process in self.processes)
@@ -66,13 +66,13 @@ class LoaderProcesses:
 
     @cached_property
     def functions(self) -> FetchFunctions:
-        """What the fetches inside the window did."""
+        """The time of the fetches inside the window, by function."""
         pairs = zip(self.activities, self.samples, strict=True)
         return fetch_functions(pairs, self.training.window_begin_ns, self.training.window_end_ns)
 
     @cached_property
     def mounts(self) -> dict[str, float]:
-        """Where the files came from."""
+        """The share of each mount in the files read."""
         return mount_shares(self.run, self.processes)
 
     def fetches(self, begin_ns: int, finish_ns: int) -> tuple[Fetches, ...]:
@@ -80,7 +80,7 @@ class LoaderProcesses:
         return tuple(_between(activity.fetches, begin_ns, finish_ns) for activity in self.activities)
 
     def cold(self, begin_ns: int, finish_ns: int) -> bool | None:
-        """Whether what was fetched inside [begin_ns, finish_ns) came from storage."""
+        """True if data fetched inside [begin_ns, finish_ns) came from storage; None: not measured, or some of each."""
         read, storage = bytes_per_sample(self.fetches(begin_ns, finish_ns))
         return is_cold(read, storage, storage_is_counted(self.mounts))
 

@@ -1,4 +1,4 @@
-"""What the training's DataLoader did: the plain numbers that causes and predictions read. None: not measured."""
+"""Measurements of the training's DataLoader, as causes and predictions read them. None: not measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Seconds = NDArray[np.float64]
 
 
 def mean_s(seconds: Seconds | None) -> float:
-    """Mean of measured seconds; 0.0 where there are none."""
+    """Mean of measured seconds; 0.0 if empty."""
     return float(np.mean(seconds)) if seconds is not None and len(seconds) else 0.0
 
 
@@ -30,7 +30,7 @@ class TransformCost:
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How the DataLoader is set."""
+    """Settings of the DataLoader."""
 
     num_workers: int
     batch_size: int | None
@@ -71,7 +71,7 @@ class Delivery:
     serialize_s: Seconds  # pickling and copying to shared memory, feeder thread
     deserialize_s: Seconds  # in the training process, inside the wait
     pickled_bytes: float = 0.0  # of a batch, through the pipe: tensors go through shared memory and count little
-    head_of_line_s: float | None = None  # waited for a batch while a later one was made already
+    head_of_line_s: float | None = None  # waited for a batch while a later one was ready
     mean_ready: float | None = None  # batches that were ready when the next one was asked for
     sampling_s: float = 0.0  # without workers: the first waits of passes, less the fetches in them
 
@@ -87,22 +87,22 @@ class WorkerLives:
 
 @dataclass(frozen=True)
 class StorageReads:
-    """What was read for the samples, from where, and how long it was waited for."""
+    """Reads for the samples: how much, from where, and the time spent waiting for them."""
 
     bytes_read_per_sample: float | None
     uncached_bytes_per_sample: float | None  # of these, from storage rather than from memory
     mounts: dict[str, float]  # "mount point (kind)" -> share of the files opened or sampled
     peers: tuple[str, ...]
     files_per_sample: float | None = None  # opened
-    client: str | None = None  # the library that most of the blocked time is in; None: none, or a file system
-    data_folder: str | None = None  # the folder that holds what is read; None: no file was seen
+    client: str | None = None  # the client library with most of the blocked time; None: none, or a file system
+    data_folder: str | None = None  # the folder of the files that are read; None: no file was seen
     file_cold_s: float | None = None  # wait for a file in passes that storage delivered
     file_warm_s: float | None = None  # and in those that memory delivered
 
 
 @dataclass(frozen=True)
 class FunctionShares:
-    """What the fetching threads compute and wait for, from stack samples."""
+    """Shares of the functions in which the fetching threads compute and wait, from stack samples."""
 
     cpu_groups: dict[str, float]  # function group -> share of on-CPU fetch time, adds up to 1
     blocked_groups: dict[str, float]  # function group -> share of blocked fetch time

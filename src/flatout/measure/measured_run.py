@@ -1,4 +1,4 @@
-"""What a cause, a prediction and a remedy receive: the measured run as plain numbers."""
+"""The measured run as plain numbers: the input of causes, predictions and remedies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flatout.results import Ledger, Line
 
 @dataclass(frozen=True)
 class Usage:
-    """What system samples say about the window. None: not measured."""
+    """Resource usage in the window, from system samples. None: not measured."""
 
     main_cores: float | None = None  # mean cores that the training process used
     main_runqueue_share: float | None = None  # of the time, in which the training thread was ready and had no core
@@ -64,7 +64,7 @@ class MeasuredRun:
     cores: float | None  # usable: affinity and cgroup quota applied
     process: Process = field(default_factory=Process)
     usage: Usage = field(default_factory=Usage)
-    uses_gpu: bool | None = False  # None: a GPU is there, but whether it was used is not known
+    uses_gpu: bool | None = False  # None: a GPU is present, but whether it was used is unknown
     machine: Mapping[str, object] = field(default_factory=dict)
     validations: int | None = None  # passes that began inside the window
     checkpoints: int | None = None  # writes that began inside the window
@@ -74,7 +74,7 @@ class MeasuredRun:
 
     @property
     def waiter(self) -> str:
-        """Who waits for batches, as sentences name it."""
+        """The subject that waits for batches, as sentences name it."""
         return "GPU" if self.uses_gpu else "training"
 
     def confidence(self, full: float) -> float:

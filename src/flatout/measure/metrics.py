@@ -16,7 +16,7 @@ _ACCURACY = re.compile(r"(^|[^a-z])(acc|accuracy|top)[-_@]?1?($|[^a-z0-9])")
 
 @dataclass(frozen=True)
 class Metrics:
-    """The last value of each. None: none was logged under a name that tells what it is.
+    """The last value of each. None: none was logged under a recognisable name.
 
     Attributes:
         train_loss: of the training.
@@ -30,7 +30,7 @@ class Metrics:
 
 
 def read_metrics(process: ProcessRecord) -> Metrics:
-    """What the training process logged."""
+    """The metrics that the training process logged."""
     # Names of flatout are what the probe itself measured.
     last = {name.lower(): value for name, value in process.metrics() if not name.startswith(METRIC_PREFIX)}
     validated = {name: value for name, value in last.items() if _VALIDATION.search(name)}

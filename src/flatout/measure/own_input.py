@@ -1,4 +1,4 @@
-"""Input that comes from no DataLoader: which part of the time between a step's measured calls is spent on batches."""
+"""Input without a DataLoader: the part of the time between a step's measured calls that is spent on batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flatout.measure.functions import function_group
 from flatout.measure.samples import Samples, frames_of
 from flatout.measure.timeline import Flags, Ints, Pieces
 
-# What gives a batch is called so in every library: batchgenerators, nanoGPT, Keras, fairseq, tensor2tensor, ...
+# Common names of functions that return a batch: batchgenerators, nanoGPT, Keras, fairseq, tensor2tensor, ...
 _FUNCTION = re.compile(
     r"(^|[._])((get|next|load|make|sample|fetch|build|create|draw|prepare|generate)_?(next_?)?(mini_?)?"
     r"(batch(es)?|items?|samples?|data|example)|pre_?fetch\w*|collate\w*|__next__|__getitem__)$",
@@ -26,7 +26,7 @@ _SOURCE = re.compile(
 )
 _READING = ("read", "network", "decode", "decompress")
 _LOOP = re.compile(r"^(async )?for\b")
-# What a loop may run over that gives no batches: a bar around them, parameters of a model.
+# Iterables in a loop that yield no batches: a progress bar around them, parameters of a model.
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
 
 
@@ -41,7 +41,7 @@ class Divided:
 
 
 def is_input(frames: Sequence[Sequence[Any]]) -> bool:
-    """Whether a sampled stack makes, or waits for, a batch.
+    """True if a sampled stack makes, or waits for, a batch.
 
     Args:
         frames: innermost first, ``[file, line, function, source, is_user]`` as the record keeps them.
@@ -82,7 +82,7 @@ def divide_input(pieces: Pieces, candidates: Flags, account: Ints, gap: Ints, sa
         part[candidates & (kind == each)] = samples.weight[met & shows].sum() / samples.weight[met].sum()
     cut = pieces.start + np.round(part * pieces.length).astype(np.int64)
     first, second = np.flatnonzero(cut > pieces.start), np.flatnonzero(cut < pieces.end)
-    # The part that is input comes first: where in a gap it lies is not known, only how much of it there is.
+    # The input part is placed first: its length within a gap is known, its position is not.
     before = np.concatenate([first, second])
     order = np.lexsort((np.arange(len(before)) >= len(first), before))
     flags = (np.arange(len(before)) < len(first))[order]

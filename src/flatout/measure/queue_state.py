@@ -1,4 +1,4 @@
-"""What the loader's queue held while the training waited: later batches that were ready, and how many."""
+"""The contents of the loader's queue while the training waited: later batches that were ready, and how many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOW = 3.0
 
 
 def head_of_line_s(waits: Events, fetches: Sequence[Fetches], pass_starts: Ints) -> float:
-    """Seconds in which the training waited for a slow batch while a later one of the same pass was made already.
+    """Seconds in which the training waited for a slow batch while a later one of the same pass was ready.
 
     A DataLoader that keeps the order delivers that later batch only after the one that is late.
 
@@ -41,7 +41,7 @@ def head_of_line_s(waits: Events, fetches: Sequence[Fetches], pass_starts: Ints)
         order = np.argsort(batch[mine])
         batches, times = batch[mine][order], made[mine][order]
         asked = asked[np.isin(asked["a"], batch[mine & slow])]
-        # Earliest time at which any batch from a place on was made.
+        # For each position: the earliest time at which a batch from there on was made.
         earliest = np.minimum.accumulate(times[::-1])[::-1]
         row = np.searchsorted(batches, asked["a"], "right")
         later = row < len(batches)

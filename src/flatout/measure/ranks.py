@@ -1,4 +1,4 @@
-"""Several ranks of one training: who is waited for, without a common clock.
+"""Several ranks of one training, and the one that the others wait for, without a common clock.
 
 Ranks that exchange gradients in the backward pass leave it together. The rank that entered last waits for nobody
 there, so its backward pass is the shortest of that step: what the others' takes longer is their wait for it. Only
@@ -15,7 +15,7 @@ from flatout.measure.timeline import Floats
 from flatout.probe import events as kinds
 from flatout.record import ProcessRecord, Run, of_kinds
 
-# What a rank does in a step before its gradients are exchanged: the kind of event, and how a sentence says it.
+# The work of a rank in a step before its gradients are exchanged: kind of event -> its name in a sentence.
 PARTS = {kinds.BATCH_WAIT: "waits for batches", kinds.FORWARD: "computes the forward pass", 0: "runs other code"}
 LEAST_STEPS = 10
 EXCHANGES = (kinds.BACKWARD, kinds.COLLECTIVE)  # where ranks wait for each other
@@ -23,12 +23,12 @@ EXCHANGES = (kinds.BACKWARD, kinds.COLLECTIVE)  # where ranks wait for each othe
 
 @dataclass(frozen=True)
 class Ranks:
-    """What the ranks of a run cost each other.
+    """The time that the ranks of a run cost each other.
 
     Attributes:
         count: ranks that were recorded.
         steps: steps that all of them made.
-        straggler: the rank that is waited for most often.
+        straggler: the rank that the others wait for most often.
         lead: the lowest rank, which the ledger shows.
         late_share: of the steps in which it came last.
         waited_share: mean share of the other ranks' time in which they waited for it.

@@ -19,7 +19,7 @@ TOP_LINES = 5
 # Functions by which a part of a pipeline is called, and frameworks that own the training loop.
 _PART = re.compile(r"(^|\.)(__getitem__|__call__|forward|transform)$")
 _FRAMEWORK = re.compile(r"/(pytorch_lightning|lightning|transformers|accelerate|fastai|ignite|composer)/")
-# What pip puts into bin/ for a package's command only calls that package.
+# The script that pip puts into bin/ for a package's command only calls that package.
 _STARTER = re.compile(r"/bin/[^/.]+$")
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 # A sample stands for the time since the one before it, but not for a pause of the sampler.
@@ -33,7 +33,7 @@ class Samples:
     time_ns: Ints
     weight: Floats
     stack: Ints  # name id
-    state: Ints  # the kernel's state letter as a number; 0: not known
+    state: Ints  # the kernel's state letter as a number; 0: unknown
     names: Names
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ def source_of(names: Names, stack: int) -> str:
 
 
 def line_of(names: Names, stack: int) -> Line | None:
-    """The line to name for a stack: the one in it that a person could do something about.
+    """The line to name for a stack: the one that the user can act on.
 
     That is the innermost line of the user's own. A line that only starts a framework's loop (``trainer.fit``) says
     nothing: then it is the framework's innermost. Where no code of the user is on the stack, it is the part of the
@@ -124,7 +124,7 @@ def top_lines(weights: dict[Line, float], seconds: float, count: int = TOP_LINES
     total = sum(weights.values())
     if total <= 0 or seconds <= 0:
         return ()
-    # A comprehension or a lambda is a function of its own on the line of another.
+    # A comprehension or a lambda is a separate function on the same line as another one.
     places: dict[tuple[str, int], tuple[Line, float]] = {}
     for line, weight in sorted(weights.items(), key=lambda item: -item[1]):
         known, before = places.get((line.file, line.line), (line, 0.0))

@@ -1,4 +1,4 @@
-"""Where the time before the first step's end went."""
+"""The time before the end of the first step, by account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the loader's processes read: bytes, mounts, remote hosts, and whether a pass was cold."""
+"""The reads of the loader's processes: bytes, mounts, remote hosts, and whether a pass was cold."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bytes_per_sample(fetches: Sequence[Fetches]) -> tuple[float | None, float | 
 
 
 def is_cold(read: float | None, storage: float | None, counted: bool) -> bool | None:
-    """Whether bytes came from storage rather than from memory; None: not measured, or some of each.
+    """True if bytes came from storage rather than from memory; None: not measured, or some of each.
 
     ``counted`` says that the kernel's counters see this storage: they do not see FUSE file systems.
     """
@@ -58,7 +58,7 @@ def mount_shares(run: Run, processes: Iterable[ProcessRecord]) -> dict[str, floa
     """Share of the files that these processes opened, or were seen to hold open, by "mount point (kind)"."""
     opened: Counter[str] = Counter()
     for process in processes:
-        # Files that are held open all the time (memory-mapped volumes) show only in looks at the open files.
+        # Files that are held open all the time (memory-mapped volumes) show only in samples of the open files.
         for field in ("dirs", "sampled"):
             counts = process.names.files.get(field)
             for folder, count in counts.items() if isinstance(counts, dict) else ():
@@ -107,7 +107,7 @@ def _library(process: ProcessRecord) -> str:
 
 
 def storage_is_counted(mounts: dict[str, float]) -> bool:
-    """Whether the kernel's counters see reads from these mounts; a mount of unknown kind counts as seen by none."""
+    """True if the kernel's counters see reads from all these mounts; they are assumed not to see an unknown kind."""
     return all(mount.rpartition(" (")[2].rstrip(")") in COUNTED_KINDS for mount in mounts)
 
 
@@ -134,7 +134,7 @@ def _mount_of(run: Run, folder: str) -> str:
 
 
 def _total(counters: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> float | None:
-    """Sum of what was measured; None when any of it was not."""
+    """Sum of the measured values; None if any of them was not measured."""
     joined = np.concatenate(counters) if counters else np.zeros(0)
     return float(joined.sum()) if len(joined) and not np.isnan(joined).any() else None
 

@@ -1,4 +1,4 @@
-"""The few limits that rules share. Each is physical, and says why it has its value."""
+"""The limits that several rules share, each with the physical reason for its value."""
 
 # Two runs of the same training on a quiet machine differ by 1-3%. A share below this could not be proved by a
 # trial, so it is never called a fault.
@@ -15,5 +15,5 @@ DOMINANT_SHARE = 0.5
 # 1 / (1 - r) runnable threads for each core: from 0.2 on there are 1.25, so the cores are always busy.
 SATURATED_RUNQUEUE = 0.2
 
-# Fewer batches than this make means and quantiles unsteady: confidence is lowered and intervals widen.
+# Fewer batches than this make means and quantiles unstable: confidence is lowered and intervals widen.
 THIN_BATCHES = 20

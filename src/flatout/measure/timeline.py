@@ -114,7 +114,7 @@ class Overlay:
     start: Ints
     end: Ints
     base: Ints  # row of the base piece
-    cover: Ints  # row of the covering piece; -1 where there is none
+    cover: Ints  # row of the covering piece; -1 if there is none
 
 
 def overlay(base: Pieces, cover: Pieces) -> Overlay:
@@ -143,7 +143,7 @@ def union(start: ArrayLike, end: ArrayLike) -> Pieces:
 
 
 class Accrual:
-    """How much has accrued by a time: linear inside disjoint intervals, level between them."""
+    """The amount accrued by a given time: grows linearly inside disjoint intervals, constant between them."""
 
     def __init__(self, pieces: Pieces, weight: Floats | None = None) -> None:
         """Accrue ``weight`` (default: 1) for each nanosecond inside the pieces."""

@@ -1,4 +1,4 @@
-"""Who trains in a run, from which loader, and where its steps, its passes and the measured window are."""
+"""The training in a run: its process, its loader, its steps, its passes and the measured window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, of_kinds
 from flatout.record.packed_fields import batch_samples
 
-# What shows that a process trains, the surest sign first.
+# Signs that a process trains, the surest one first.
 TRAINING_SIGNS = (kinds.BACKWARD, kinds.OPTIMIZER, kinds.BATCH_WAIT)
 # A second loader trains too (paired data) when it is waited for at least this often per batch of the first.
 PAIRED_SHARE = 0.5
@@ -25,7 +25,7 @@ class StepTable:
     work_end_ns: Ints  # end of its last backward pass or optimizer step
     duration_s: Floats  # up to the next step; the last one of a pass up to its ``work_end_ns``
     wait_s: Floats
-    samples: Ints  # 0: not known
+    samples: Ints  # 0: unknown
     epoch: Ints  # pass over the training loader, counted from 0
     updates: Ints  # 1 where an optimizer stepped
 
@@ -123,7 +123,7 @@ class _Marked:
 
 
 def _marked(process: ProcessRecord, sign: int) -> _Marked:
-    """What ``sign`` says about a process that has such events."""
+    """The steps and batches of a process that has ``sign`` events, as these mark them."""
     thread = int(np.bincount(process.events["thread"][process.events["kind"] == sign]).argmax())
     events = process.events[process.events["thread"] == thread]
     events = events[np.argsort(events["start"], kind="stable")]
@@ -154,7 +154,7 @@ def _notes(lead: ProcessRecord, trains: list[ProcessRecord], sign: int) -> list[
 
 
 def _loaders(events: Events, marks: Events) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Loaders that feed training, and the others: what counts is whose batches are followed by a backward pass."""
+    """Loaders that feed training, and the others, divided by whether a backward pass follows their batches."""
     waits = of_kinds(events, kinds.BATCH_WAIT)
     seen = [int(id) for id in np.unique(waits["arg"])]
     # Each backward pass speaks for the batch that arrived last before it.
@@ -176,12 +176,12 @@ def _loaders(events: Events, marks: Events) -> tuple[tuple[int, ...], tuple[int,
 
 
 def _followed(waits: Events, marks: Events) -> Flags:
-    """Which batches of one loader are followed by a mark before its next batch."""
+    """Flags for the batches of one loader that are followed by a mark before its next batch."""
     return np.asarray(_marks_after(waits, marks) > 0)
 
 
 def _marks_after(waits: Events, marks: Events) -> Ints:
-    """How many marks follow each batch of one loader before its next batch."""
+    """The number of marks that follow each batch of one loader before its next batch."""
     if len(marks) and marks["kind"][0] == kinds.BATCH_WAIT:
         return np.ones(len(waits), np.int64)
     # By the end of the mark: an optimizer may call the backward pass, and so may begin before the wait.
@@ -190,10 +190,10 @@ def _marks_after(waits: Events, marks: Events) -> Ints:
 
 
 def _without_lead(marks: Ints, work_end: Ints, epoch: Ints) -> tuple[Flags, Ints]:
-    """Which batches were trained on, and when that ended, where a loader draws each batch one step ahead.
+    """The batches that were trained on, and the end of that work, if a loader draws each batch one step ahead.
 
-    accelerate asks for the next batch before it hands out the current one: a pass begins with two batches at once and
-    ends with a step that no batch comes before. There each batch is followed by the step of the one before it.
+    accelerate fetches the next batch before it hands out the current one: a pass begins with two consecutive batches
+    and ends with a step that no batch precedes. Each batch is then followed by the step of the one before it.
     """
     followed, finished = marks > 0, work_end.copy()
     edges = np.flatnonzero(np.concatenate(([True], np.diff(epoch) != 0, [True]))) if len(epoch) else np.zeros(1, int)
@@ -287,11 +287,11 @@ def _steps_of_updates(events: Events, marks: Events) -> tuple[Ints, StepTable]:
 
 
 def _model_inputs(events: Events, begin: Ints, finish: Ints) -> Ints:
-    """Samples that the training's largest module was given in each step; 0: not known."""
+    """Samples that the training's largest module was given in each step; 0 if unknown."""
     inputs, forwards = of_kinds(events, kinds.INPUT), of_kinds(events, kinds.FORWARD)
     if not len(inputs):
         return np.zeros(len(begin), np.int64)
-    # A loss is a module too, and what is nested in none: the network is the one that takes longest.
+    # A loss is an outermost module too: the network is the one that takes longest.
     module = max(set(inputs["arg"].tolist()), key=lambda id: int(forwards["duration"][forwards["arg"] == id].sum()))
     inputs = inputs[inputs["arg"] == module]
     sums = np.concatenate(([0], np.cumsum(inputs["a"])))

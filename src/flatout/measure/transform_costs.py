@@ -1,4 +1,4 @@
-"""What each part of the transform pipeline costs, from the parts of single samples that were timed."""
+"""The cost of each part of the transform pipeline, from the parts of single samples that were timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summarize the machine samples of a window: who used the cores, what memory workers hold, how busy the GPU was."""
+"""Summarize the machine samples of a window: use of the cores, memory of the workers, busy time of the GPU."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def summarize(
         end_ns: end of the window.
         main_pid: the training process.
         worker_pids: its DataLoader workers.
-        gpu: index of its GPU; None when it has none or it is not known which.
-        cores: that are usable; None: not known.
+        gpu: index of its GPU; None if it has none or its index is unknown.
+        cores: usable cores; None if unknown.
     """
     chosen = [sample for sample in samples if begin_ns <= sample["t"] <= end_ns]
     processes = [{entry["pid"]: entry for entry in sample.get("processes") or ()} for sample in chosen]

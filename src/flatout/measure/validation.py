@@ -1,4 +1,4 @@
-"""Where validation ran when no framework said so: from its loader, or from eval() to train()."""
+"""The intervals of validation if no framework reported them: from its loader, or from eval() to train()."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _by_loader(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     begin = seen["start"][first].astype(np.int64)
     finish = np.append(resumes, training.finish_ns)[turn[first]]
     if len(first):
-        # Only an iterator was made, nothing was read from it: what follows is not validation.
+        # An iterator was created but nothing was read from it: what follows is not validation.
         reads = np.add.reduceat((seen["kind"] == kinds.BATCH_WAIT).astype(int), first)
         finish = np.where(reads > 0, finish, ends(seen)[first])
         last_seen = np.maximum.reduceat(ends(seen), first)

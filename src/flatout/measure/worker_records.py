@@ -1,4 +1,4 @@
-"""Which processes worked for a loader, and what each fetch of theirs cost."""
+"""The processes that worked for a loader, and the cost of each of their fetches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Fetches:
 
 
 def loader_settings(training: Training, loader: int) -> dict[str, Any]:
-    """What the record says of a loader; empty when its name was lost."""
+    """The recorded settings of a loader; empty if its name was lost."""
     return training.process.names.get(loader, "loader")
 
 
@@ -82,7 +82,7 @@ def worker_groups(run: Run, training: Training, loader: int) -> tuple[WorkerGrou
 
 
 def _threads_as_team(training: Training, loader: int) -> list[WorkerGroup]:
-    """The threads of the training process that make this loader's batches, each seen as a worker of its own."""
+    """The threads of the training process that make this loader's batches, each treated as one worker."""
     process = training.process
     fetches = process.of_kinds(kinds.FETCH)
     slots = np.unique(fetches["thread"][(fetches["arg"] == loader)])
@@ -171,7 +171,7 @@ def fetch_table(events: Events) -> Fetches:
 def divide_time(wall_s: Floats, cpu_s: Floats, runqueue_s: Floats) -> tuple[Floats, Floats, Floats]:
     """On a core, waiting for one, and blocked: parts of each interval that together add up to the wall time.
 
-    The kernel brings its counters up to date at its ticks, so that one interval shows what belongs to its neighbour:
+    The kernel updates its counters at its ticks, so that one interval shows time that belongs to its neighbour:
     single values may exceed their interval. Sums are kept; where even they exceed the wall time, all shrink alike.
     """
     wall, used = float(wall_s.sum()), float((cpu_s + runqueue_s).sum())

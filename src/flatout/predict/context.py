@@ -1,4 +1,4 @@
-"""What causes and remedies read: the measured run, and the rate model fitted to it."""
+"""The input of causes and remedies: the measured run, and the rate model fitted to it."""
 
 from __future__ import annotations
 

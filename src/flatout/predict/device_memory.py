@@ -1,8 +1,8 @@
 """Memory of the GPU as a function of the batch size: memory(b) = base + slope x b.
 
-One run shows one point of that line. What does not grow with the batch is bounded from what is known of the model: its
-weights at least, and at most weights, gradients and two moments of the optimizer (Adam, 32 bits) with the libraries'
-own memory. The rest of what is in use grows with the batch: activations, their gradients, the batch itself.
+One run shows one point of that line. The part that does not grow with the batch is bounded from the model: at least its
+weights, and at most weights, gradients and two moments of the optimizer (Adam, 32 bits) with the libraries'
+own memory. The rest of the memory in use grows with the batch: activations, their gradients, the batch itself.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DeviceMemory:
         return round(min(bounds)), round(max(bounds))
 
     def fits(self, batch_size: int) -> bool:
-        """Whether the lower bound fits; a trial settles the rest."""
+        """True if the lower bound fits; a trial settles the rest."""
         return self.at(batch_size)[0] <= self.total_bytes
 
 

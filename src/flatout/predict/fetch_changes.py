@@ -21,7 +21,7 @@ UNPACKING_GROUPS = ("read", "decompress")
 COPY_BYTES_PER_S = 3e8
 # Smaller batches take as long to hand over as empty ones: waking the process takes the time, not the bytes.
 LARGE_BATCH = 1 << 20
-# Threads that compute in a worker besides the one that fetches; below this it is measuring noise.
+# Threads that compute in a worker besides the one that fetches; fewer are measurement noise.
 SEVERAL_THREADS = 1.5
 
 
@@ -32,9 +32,9 @@ def collate_share(loader: LoaderStats) -> float:
 
 
 def helped(loader: LoaderStats) -> bool:
-    """Whether blocked fetches mostly wait for other threads of their worker, which compute for them.
+    """True if blocked fetches mostly wait for other threads of their worker, which compute for them.
 
-    Libraries such as pyarrow and blosc unpack in threads of their own; the fetching thread waits for these.
+    Libraries such as pyarrow and blosc decompress in their own threads; the fetching thread waits for these.
     """
     if loader.fetch.process_cpu_s is None or loader.fetch.cpu_s is None or loader.fetch.blocked_s is None:
         return False

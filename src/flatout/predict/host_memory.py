@@ -7,9 +7,9 @@ from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 
 
 def added_bytes(run: MeasuredRun, num_workers: int, prefetch_factor: int | None) -> int | None:
-    """Host memory added by other worker settings, in bytes; negative when memory is given back.
+    """Host memory added by other worker settings, in bytes; negative if memory is freed.
 
-    W x worker growth + W x prefetch x batch bytes, after less before. None when a part that changes is not known.
+    W x worker growth + W x prefetch x batch bytes, after less before. None if a part that changes is unknown.
     """
     loader = run.loading
     if loader is None:

@@ -1,4 +1,4 @@
-"""What settings add to /dev/shm and to the GPU's memory; host memory is in ``host_memory``."""
+"""Memory that settings add in /dev/shm and on the GPU; host memory is in ``host_memory``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR, SETTINGS
 
 @dataclass(frozen=True)
 class MemoryCosts:
-    """Bytes added by settings; negative: given back. None: not known.
+    """Bytes added by settings; negative if memory is freed, None if unknown.
 
     Attributes:
-        shm_bytes: batches on their way from workers lie in /dev/shm.
-        device_bytes: of one GPU; 0 without one.
+        shm_bytes: in /dev/shm, which holds batches on their way from workers.
+        device_bytes: on one GPU; 0 without a GPU.
     """
 
     shm_bytes: int | None
@@ -25,7 +25,7 @@ class MemoryCosts:
 
 
 def memory_costs(run: MeasuredRun, settings: Mapping[str, Any]) -> MemoryCosts:
-    """What a remedy's settings add.
+    """The memory that a remedy's settings add.
 
     Args:
         run: the measured run.

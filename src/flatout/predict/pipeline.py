@@ -1,4 +1,4 @@
-"""The rate model: samples/s from the mean costs of one batch, and what a change to them gives.
+"""The rate model: samples/s from the mean costs of one batch, before and after a change to them.
 
 Source: operational bounds of closed queueing systems (Denning and Buzen, 1978). A pipeline of workers and a training
 step is limited by whichever of these is least; Little's law gives the batches in flight.
@@ -26,7 +26,7 @@ _LEAST_S = 1e-9  # keeps divisions defined where a change removes a cost complet
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What a remedy does to the inputs of the model. The defaults change nothing."""
+    """The effect of a remedy on the inputs of the model. The defaults change nothing."""
 
     num_workers: int | None = None
     fetch_cpu_factor: float = 1.0  # on the CPU time of a fetch
@@ -62,7 +62,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """Mean costs of one batch, in seconds unless said otherwise."""
+    """Mean costs of one batch, in seconds unless stated otherwise."""
 
     num_workers: int
     samples: float  # in a batch
@@ -73,7 +73,7 @@ class Pipeline:
     worker_busy_delay_s: float = 0.0  # part of handover_s spent waiting for a worker that fetches its next batch
     fetch_cpu_s: float = 0.0  # fetch thread on a core
     fetch_blocked_s: float = 0.0
-    core_share: float = 1.0  # of a core that a ready fetch thread gets beside other processes
+    core_share: float = 1.0  # of a core that a ready fetch thread gets, given the other processes
     runqueue_part: float = 0.0  # run-queue / (on-CPU + run-queue)
     worker_cpu_s: float = 0.0  # all threads of the worker, serializing included
     main_cpu_s: float = 0.0
@@ -90,12 +90,12 @@ class Pipeline:
 
     @property
     def fetch_s(self) -> float:
-        """One batch in one worker; waiting for a core counts only as far as other processes cause it."""
+        """One batch in one worker; of waiting for a core, only the part that other processes cause counts."""
         return max(self.fetch_cpu_s / self.core_share + self.fetch_blocked_s, _LEAST_S)
 
     @property
     def starved(self) -> bool:
-        """Whether the training waits for batches beyond their hand-over."""
+        """True if the training waits for batches beyond their hand-over."""
         return (self.wait_s - self.handover_s) > NOISE_SHARE * self.total_s
 
     def limits(self) -> dict[str, float]:
@@ -117,7 +117,7 @@ class Pipeline:
         return self.samples / (step_s + self.between_steps_s)
 
     def calibrated(self) -> Pipeline:
-        """Fit what formulas cannot know, so that the model reproduces the measured rate.
+        """Fit the parameters that formulas cannot give, so that the model reproduces the measured rate.
 
         A starved run measures the supply itself. Where run-queue delay shows full cores, the cores' limit is the
         measured rate; otherwise the difference between model and measurement is the workers' efficiency.
@@ -184,7 +184,7 @@ def _cores_fitted(now: Pipeline, batches_per_s: float) -> float | None:
 def _efficiency_fitted(now: Pipeline, batches_per_s: float) -> float:
     """Measured rate / modelled supply, in a starved run; otherwise at least 1.
 
-    A training that does not wait shows only that the supply is at least the measured rate. A short wait beside ample
+    A training that does not wait shows only that the supply is at least the measured rate. A short wait despite ample
     supply is hand-over and unevenness: it does not measure the supply either.
     """
     limits = now.limits()
@@ -211,7 +211,7 @@ def _main_runqueue_after(now: Pipeline, worker_cpu_s: float) -> float:
 
 
 def _kept_of_step(now: Pipeline, main_runqueue_s: float) -> float:
-    """Part of step and hand-over that is left = 1 - (wait for a core now - after) / (step + hand-over)."""
+    """Remaining part of step and hand-over = 1 - (wait for a core now - after) / (step + hand-over)."""
     return 1.0 - min((now.main_runqueue_s - main_runqueue_s) / (now.step_s + now.handover_s), 1.0)
 
 

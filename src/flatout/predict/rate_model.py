@@ -1,7 +1,7 @@
-"""Fit the rate model to a measured run, and predict what a change gives, with an interval.
+"""Fit the rate model to a measured run, and predict the gain of a change, with an interval.
 
-The interval has two parts. What was measured is resampled: blocks of consecutive batches, so that slow spells stay
-together (block bootstrap, Künsch 1989). What the formulas leave out is added in proportion to the size of the
+The interval has two parts. Measured values are resampled in blocks of consecutive batches, so that slow spells stay
+together (block bootstrap, Künsch 1989). The error of the formulas is added in proportion to the size of the
 predicted effect: a prediction of no change is nearly certain, one of a factor of ten is not.
 """
 
@@ -29,14 +29,14 @@ _MODEL_ERROR = 0.10
 _ASSUMPTION_ERROR = 0.10  # for every input that had to be assumed
 # Hand-over from workers, and their competition for cores, were not measured in a run that has none.
 _UNSEEN_WORKERS_ERROR = 0.30
-_UNSEEN_EFFICIENCY_ERROR = 0.25  # of how far the formulas missed the measured supply
+_UNSEEN_EFFICIENCY_ERROR = 0.25  # of the formulas' error on the measured supply
 
 # Use by other processes that changes what a run on few cores gets; the recording itself stays far below.
 _NEIGHBOURS_CORES = 0.25
 
 # Receiving two tensors from an idle worker through shared memory: mapping them copies nothing, whatever their size.
 HANDED_OUT_S = 0.3e-3
-# What one core copies through a pipe and unpickles: arrays and lists that are no tensors.
+# The rate at which one core copies through a pipe and unpickles: arrays and lists that are not tensors.
 PIPE_BYTES_PER_S = 5e8
 
 # Accounts between steps: workers cannot prepare this time ahead.
@@ -51,7 +51,7 @@ class RateModel:
 
     now: Pipeline
     resampled: tuple[Pipeline, ...]
-    undisturbed: Pipeline | None  # as if other processes left their cores; None: they used hardly any
+    undisturbed: Pipeline | None  # without the other processes on the cores; None: they used hardly any
     batches: int
     assumptions: tuple[str, ...]
 
@@ -68,7 +68,7 @@ class RateModel:
         return max(0.0, 1.0 - 1.0 / self.factor(change))
 
     def gain(self, change: Change, least: Change | None = None, most: Change | None = None) -> Gain:
-        """Predict a change; ``least`` and ``most`` bound a remedy whose own effect is not known exactly."""
+        """Predict a change; ``least`` and ``most`` bound a remedy whose effect is uncertain."""
         predicted = self.factor(change)
         low, high = predicted, predicted
         for bound in dict.fromkeys((change, least or change, most or change)):
@@ -126,7 +126,7 @@ def _pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]
     if loader is None:
         alone = Pipeline(num_workers=0, samples=samples, total_s=total_s, wait_s=0.0, between_steps_s=between_steps_s)
         return alone, ()
-    # What draws the order of a pass is done in its first wait, and no worker can do it meanwhile.
+    # The order of a pass is drawn in its first wait, and no worker can do that meanwhile.
     sampling_s = loader.delivery.sampling_s / batches
     wait_s = run.seconds("batch_wait") / batches - sampling_s
     between_steps_s += sampling_s
@@ -196,7 +196,7 @@ def _share_of_cores(run: MeasuredRun, loader: LoaderStats) -> tuple[float | None
 
 
 def _is_locked(loader: LoaderStats, cpu_s: float, blocked_s: float) -> bool:
-    """Whether waiting for a lock is more than half of max(wall, CPU + blocked) of a fetch, beside other workers."""
+    """True if, with several workers, lock waits exceed half of max(wall, CPU + blocked) of a fetch."""
     lock_s = blocked_s * sum(loader.functions.blocked_groups.get(group, 0.0) for group in LOCK_GROUPS)
     fetch_s = max(mean_s(loader.fetch.wall_s), cpu_s + blocked_s)
     return loader.settings.num_workers > 1 and lock_s > DOMINANT_SHARE * fetch_s
@@ -208,7 +208,7 @@ def own_handover_s(loader: LoaderStats) -> float:
 
 
 def _cores_beside(run: MeasuredRun, cores: float, threads: int) -> float:
-    """Cores that other processes leave to a run of so many threads: the idle ones, but at least a fair part."""
+    """Cores that other processes leave to a run of ``threads`` threads: the idle ones, but at least a fair share."""
     others, online = run.usage.other_cores, run.usage.online_cores
     if others is None or online is None:
         return cores

@@ -50,7 +50,7 @@ class Settings:
     persistent_workers: bool = True
     cores: float = _NEVER
     epoch_batches: int | None = None  # None: the run lies within one epoch
-    one_lock: bool = False  # what blocks a fetch lets one worker through at a time
+    one_lock: bool = False  # blocking in a fetch admits one worker at a time
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def simulate(costs: Costs, settings: Settings, steps: int, seed: int = 0) -> Sim
         seed: the same one gives the same run.
 
     Raises:
-        ValueError: ``steps`` or ``num_workers`` make no sense, or there is no measured batch.
+        ValueError: ``steps`` or ``num_workers`` is out of range, or there is no measured batch.
     """
     count = len(costs.fetch_cpu_s)
     if steps < 1 or settings.num_workers < 0 or not count:

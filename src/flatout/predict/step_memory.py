@@ -71,7 +71,7 @@ def fit_steps(steps: Sequence[Tracked]) -> StepMemory:
     """Through the smallest and the largest batch; through one step, by the kinds of its tensors.
 
     Raises:
-        ValueError: there is no step, or its batch size is not known.
+        ValueError: there is no step, or its batch size is unknown.
     """
     if not steps or min(step.batch_size for step in steps) < 1:
         raise ValueError("no step with a known batch size was tracked")

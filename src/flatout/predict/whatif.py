@@ -1,4 +1,4 @@
-"""What other settings of the loader would give: the recorded batches, simulated as they are and as they would be."""
+"""The effect of other loader settings: the recorded batches, simulated with the current and with the new settings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from flatout.results import Gain
 
 STEPS = 1000
 SEEDS = 8  # each draws the recorded batches anew, in blocks: a block bootstrap (Künsch 1989)
-# Of the logarithm of the gain, beside what the model of means has for assumptions and few batches.
+# Of the logarithm of the gain, in addition to the errors of the model of means for assumptions and few batches.
 _MODEL_ERROR = 0.10
-_MISFIT_ERROR = 0.25  # of how far the simulation of the run as it is misses the measured rate
+_MISFIT_ERROR = 0.25  # of the error of the simulation on the measured rate of the unchanged run
 _LEAST_S = 1e-9  # keeps divisions defined
 # Work on parameters costs the same at any batch size.
 _FIXED_ACCOUNTS = ("optimizer", "collective", "logging", "checkpoint")
@@ -27,7 +27,7 @@ _FIXED_ACCOUNTS = ("optimizer", "collective", "logging", "checkpoint")
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Settings to simulate; None: as they are.
+    """Settings to simulate; None: unchanged.
 
     Attributes:
         num_workers: worker processes.
@@ -78,7 +78,7 @@ class WhatIf:
     def gain(self, wanted: Wanted) -> Gain:
         """Samples/s with these settings over samples/s as they are, both simulated.
 
-        The interval holds all draws, widened by what the model itself was measured to err.
+        The interval holds all draws, widened by the measured error of the model.
         """
         rates = [self._rate(wanted, seed) / self._rate(Wanted(), seed) for seed in range(SEEDS)]
         factor = float(np.mean(rates))

@@ -1,4 +1,4 @@
-"""The smallest number of workers that meets the demand, and the prefetch depth that carries slow batches."""
+"""The smallest number of workers that meets the demand, and the prefetch depth that bridges slow batches."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .control import Control
 from .recorder import REC, now, quietly, report_fault
 from .unbound import Unbound, unseen
 
-# Imports whose duration is worth a line of its own in the start-up account.
+# Imports slow enough for a separate line in the start-up account.
 TIMED_IMPORTS = (
     "torch",
     "torchvision",
@@ -85,7 +85,7 @@ def _torch_imported(watcher):
     redirect.torch_imported(torch)
     if injections.INJECTED.wanted:
         injections.INJECTED.changed = _injected_changed
-        # Before: what the probe times is the training as it is set.
+        # Before patching: the probe times the training with its settings applied.
         injections.install(watcher.watch)
         if injections.INJECTED.applied or injections.INJECTED.refused:  # before torch was imported
             _injected_changed()
@@ -109,7 +109,7 @@ def _injected_changed():
 
 
 def inject():
-    """Put the wanted settings into this process without recording it; what is refused is told at the end."""
+    """Apply the requested settings to this process without recording it; refused settings are reported at exit."""
     watcher = AfterImport(lambda *_: None, injections.INJECTED.refuse)
     watcher.watch("torch", lambda torch: injections.install(watcher.watch))
     injections.install_at_start(watcher.watch)
@@ -153,7 +153,7 @@ def _write_before_exit():
 
 @quietly
 def _ended():
-    in_place.restore_all()  # what is called from here on finds modules that are being taken apart
+    in_place.restore_all()  # calls from here on find modules that are being torn down
     if REC.process.get("pid") != os.getpid() or REC.process["end_ns"]:  # noted already: a spawned worker's end
         return
     stacks.stop()

@@ -1,4 +1,4 @@
-"""What a batch holds: samples, bytes, and how its tensors are laid out."""
+"""The contents of a batch: samples, bytes, and the memory layout of its tensors."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def samples_in(batch):
 
 
 def _fields(batch):
-    """What a dataclass holds, without a call of its own code: its attributes may be computed, and may raise."""
+    """The fields of a dataclass, read without running its code: its attributes may be computed, and may raise."""
     return getattr(batch, "__dict__", {})
 
 

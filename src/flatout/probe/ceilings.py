@@ -1,4 +1,4 @@
-"""What ``flatout ceilings`` changes in an unchanged script: batches that are replayed, or a loader that runs alone.
+"""Changes that ``flatout ceilings`` makes to an unmodified script: batches are replayed, or the loader runs alone.
 
 Only loops that compute gradients are changed. Nothing here is active in a recording of any other command.
 """
@@ -58,7 +58,7 @@ def iterate(loader, original, samples_in, number_of):
         return _Replay(loader, original, samples_in, number_of)
     _state.busy = True
     _run_alone(loader, samples_in)
-    # There is nothing more to measure, and the script is not to train with what is left.
+    # There is nothing more to measure, and the script must not train on the remaining batches.
     raise SystemExit(0)
 
 
@@ -147,7 +147,7 @@ class _Batches:
 
 
 def _rate(loader, samples_in, name):
-    """Note samples a second from the first batch on, for SECONDS; gives back how many batches came."""
+    """Record samples/s from the first batch on, for SECONDS; return the number of batches."""
     count = samples = 0
     start = noted = 0
     for batch in loader:

@@ -1,7 +1,7 @@
-"""What flatout and its probe agree on, beside the events: environment variables, and names of metrics.
+"""The contract between flatout and its probe, apart from the events: environment variables and names of metrics.
 
-The variables are how a command that flatout starts tells the probe, in every Python process below it, what to do.
-``on_pythonpath/sitecustomize.py``, which stands alone, spells those that it reads a second time.
+Through the variables, flatout tells the probe in every Python process of a command what to do.
+``on_pythonpath/sitecustomize.py`` imports nothing from here and so repeats the names that it reads.
 """
 
 # --- environment variables ---
@@ -13,7 +13,7 @@ CACHE_RUN_VARIABLE = "FLATOUT_CACHE_RUN"  # a number that names one training to 
 CEILING_VARIABLE = "FLATOUT_CEILING"  # CEILING_DEVICE or CEILING_SUPPLY
 CEILING_SECONDS_VARIABLE = "FLATOUT_CEILING_SECONDS"  # how long the loader runs alone, twice; 10 if not set
 MEMORY_VARIABLE = "FLATOUT_MEMORY"  # "1": track the memory of the second step, then end
-DEVICE_HOOKS_VARIABLE = "FLATOUT_DEVICE_HOOKS"  # "1": time copies and reads though no device is seen
+DEVICE_HOOKS_VARIABLE = "FLATOUT_DEVICE_HOOKS"  # "1": time copies and reads even without a device
 DEBUG_VARIABLE = "FLATOUT_DEBUG"  # anything: print the probe's own faults on standard error
 
 CEILING_DEVICE = "device"  # replay batches: how fast the model and the loop are

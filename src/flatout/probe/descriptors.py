@@ -1,10 +1,10 @@
-"""File descriptors of the probe's own. A script may close all numbers and open files of its own under them."""
+"""The probe's file descriptors. A script may close all descriptors and reuse their numbers for its own files."""
 
 import os
 
 
 def belongs(fd, prefix):
-    """Whether ``fd`` is (still) open on a path that begins with ``prefix``."""
+    """True if ``fd`` is (still) open on a path that begins with ``prefix``."""
     try:
         return os.readlink("/proc/self/fd/%d" % fd).startswith(prefix)
     except OSError:
@@ -12,6 +12,6 @@ def belongs(fd, prefix):
 
 
 def close_own(fd, prefix):
-    """Close ``fd``, unless it has become somebody else's."""
+    """Close ``fd``, unless its number has been reused for another file."""
     if fd >= 0 and belongs(fd, prefix):
         os.close(fd)

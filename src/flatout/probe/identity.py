@@ -1,4 +1,4 @@
-"""What is known of the user's objects: found by identity, for their classes may define equality in any way."""
+"""Data about the user's objects, keyed by identity, since their classes may define equality in any way."""
 
 import weakref
 
@@ -18,7 +18,7 @@ class ByIdentity:
         """The value kept for ``thing``.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no value is kept.
         """
         reference, value = self._held[id(thing)]
         if reference() is not thing:
@@ -36,7 +36,7 @@ class ByIdentity:
         held[key] = (weakref.ref(thing, forget), value)
 
     def setdefault(self, thing, value):
-        """The value kept for ``thing``; ``value``, from now on, where there is none."""
+        """The value kept for ``thing``; if there is none, keep ``value`` and return it."""
         if self.get(thing) is None:
             self[thing] = value
         return self[thing]

@@ -1,8 +1,8 @@
-"""Time a Python function from inside: its own source is compiled again, with a call before its body and one after.
+"""Time a Python function from inside: its source is recompiled with a call before its body and one after.
 
-The function stays the object that it is, in the place where it is, and keeps its frame, its file and its lines. So
-nothing else sees a difference: no deeper recursion, no further frame in tracebacks and warnings, nothing that pickles,
-``torch.fx`` or ``torch.compile`` would take along, and nobody's own patch is lost.
+The function remains the same object in the same place, and keeps its frame, its file and its lines. So nothing else
+sees a difference: no deeper recursion, no further frame in tracebacks and warnings, nothing additional for pickles,
+``torch.fx`` or ``torch.compile``, and patches by other libraries stay in place.
 """
 
 import __future__
@@ -18,7 +18,7 @@ _FUTURE = functools.reduce(
     lambda flags, name: flags | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
 )
 _next_number = itertools.count(1).__next__
-_instrumented: Any = {}  # function -> its code as it was
+_instrumented: Any = {}  # function -> its original code
 
 
 class NotInstrumented(Exception):
@@ -31,17 +31,17 @@ def innermost(function):
 
 
 def is_python(function):
-    """Whether it has code of Python's."""
+    """True if the function is written in Python."""
     return isinstance(function, types.FunctionType)
 
 
 def is_instrumented(function):
-    """Whether this was done to a function already."""
+    """True if the function is already instrumented."""
     return function in _instrumented
 
 
 def restore_all():
-    """Give every function its own code back."""
+    """Restore the original code of every function."""
     for function, plain in _instrumented.items():
         function.__code__ = plain
 
@@ -50,15 +50,15 @@ def instrument(function, enter, leave, replace=None, at_return=None):
     """Call ``enter`` before the function's body and ``leave`` after it.
 
     Args:
-        function: a plain Python function whose source is at hand.
-        enter: called with the function's arguments, the first ones only where it takes no more; gives a token, or
-            None for a call that is of no interest.
+        function: a plain Python function whose source is available.
+        enter: called with the function's arguments, or only with the first ones if it takes no more; returns a
+            token, or None for a call that is of no interest.
         leave: called with the token and the result, which is the token itself after an exception.
         replace: name of a parameter that takes the value ``token[0]``.
         at_return: called with the token before each expression of a ``return`` is evaluated.
 
     Returns:
-        The code as it was, and the new code, which the function has now.
+        The original code, and the new code, which the function has now.
 
     Raises:
         NotInstrumented: it is not written in Python, its source is missing, or it is not what is running.
@@ -88,7 +88,7 @@ def instrument(function, enter, leave, replace=None, at_return=None):
 
 
 def _parse(function):
-    """The function's definition at its own lines and columns, in as much around it as its meaning needs."""
+    """The function's definition at its original lines and columns, with as much context as its meaning needs."""
     code = function.__code__
     try:
         lines, first = inspect.getsourcelines(code)
@@ -131,7 +131,7 @@ def _import(name):
 
 
 def _foreign(function):
-    """Names that seem to come from other modules: asked first, for the whole file takes long to read."""
+    """Names that seem to come from other modules: checked first, since reading the whole file is slow."""
     home = function.__globals__
     for name in function.__code__.co_names:
         value = home.get(name)
@@ -140,7 +140,7 @@ def _foreign(function):
 
 
 def _not_functions(function):
-    """These, and classes that were made to say that they are from here."""
+    """These names, and classes whose ``__module__`` was set to this module."""
     yield from _foreign(function)
     for name in function.__code__.co_names:
         if isinstance(function.__globals__.get(name), type):
@@ -170,7 +170,7 @@ def _compile(tree, plain, flags):
 
 
 def _same(one, other):
-    """Whether two code objects do the same."""
+    """True if two code objects do the same."""
     for field in ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_flags"):
         if getattr(one, field) != getattr(other, field):
             return False
@@ -203,7 +203,7 @@ def _rewrite(function, names, given, replace, returning):
 
 
 def _given(arguments, enter):
-    """The arguments of the call of ``enter``: making tuples of what it does not look at costs as much as the call."""
+    """The arguments of the call of ``enter``: packing unused arguments into tuples would cost as much as the call."""
     named = [parameter.arg for parameter in [*arguments.posonlyargs, *arguments.args]]
     code: Any = getattr(enter, "__code__", None)
     takes_all = code is None or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
@@ -213,7 +213,7 @@ def _given(arguments, enter):
 
 
 def _others(arguments):
-    """The arguments of a call that passes on all that this function was given beside its first parameters."""
+    """The arguments of a call that passes on everything but this function's first parameters."""
     if arguments.vararg:
         yield "*" + arguments.vararg.arg
     yield from ("%s=%s" % (parameter.arg, parameter.arg) for parameter in arguments.kwonlyargs)
@@ -231,7 +231,7 @@ def _statements(text, place):
 
 
 class _Returns(ast.NodeTransformer):
-    """``return x`` keeps x for the call that follows; functions and classes inside are left alone."""
+    """``return x`` stores x for the call that follows; nested functions and classes are left alone."""
 
     def __init__(self, note):
         self._note = note

@@ -27,7 +27,7 @@ _compile_starts: list[int] = []
 
 
 def install(watch):
-    """Patch torch, part by part: what this version of it lacks is left out.
+    """Patch torch, part by part; parts that this version lacks are skipped.
 
     Args:
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.

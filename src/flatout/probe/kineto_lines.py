@@ -1,4 +1,4 @@
-"""The lines that torch's profiler writes on its own account: those of flatout's trace are not shown to the user."""
+"""The lines that torch's profiler itself writes: those of flatout's trace are hidden from the user."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ _LINE = re.compile(rb"[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(cpp|h|
 
 @contextlib.contextmanager
 def held_back():
-    """Leave out the profiler's lines on standard error meanwhile; what else is written there comes after."""
+    """Suppress the profiler's lines on standard error meanwhile; other output is written afterwards."""
     try:
         error = os.dup(2)
     except OSError:  # it is closed

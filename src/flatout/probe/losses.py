@@ -1,4 +1,4 @@
-"""The loss of each backward pass, for a trial's check. A loss on a GPU is read late, without waiting for it."""
+"""The loss of each backward pass, for a trial's check. A loss on a GPU is read later, without waiting for it."""
 
 import collections
 import functools
@@ -18,7 +18,7 @@ _unscaled: list[torch.Tensor] = []  # the last loss that was given to a gradient
 
 
 def install():
-    """Look at what gradient scalers scale: the loss before it counts."""
+    """Watch gradient scalers: the loss before scaling counts."""
     scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
     if not wanted or scaler is None:
         return

@@ -6,7 +6,7 @@ import struct
 from . import events
 from .recorder import REC, now, quietly
 
-MOST = 20_000  # of one process: a training that logs everything every step is not to fill the disk
+MOST = 20_000  # per process: a training that logs everything every step must not fill the disk
 
 
 class _State:
@@ -22,7 +22,7 @@ _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 
 @quietly
 def note(name, value):
-    """Emit one metric, if it is a number that is there already."""
+    """Emit one metric if it is a number in host memory."""
     if _state.count >= MOST or not REC.on or not isinstance(name, str):
         return
     number = _number(value)
@@ -40,7 +40,7 @@ def note_all(metrics):
 
 
 def _number(value):
-    """The value as a float; None for what is none, or lies on a device. Somebody's own type may raise anything."""
+    """The value as a float; None if it is no number, or lies on a device. A user-defined type may raise anything."""
     try:
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
             return float(value)

@@ -1,4 +1,4 @@
-"""Which files and remote hosts a process reads from: an audit hook counts, a slow look samples."""
+"""Files and remote hosts that a process reads from: an audit hook counts opens, a slow scan samples."""
 
 import collections
 import os
@@ -11,7 +11,7 @@ MOST_KEPT = 1024  # names of one kind: the summary shows the 64 most frequent
 
 
 def count(counter, name):
-    """Count ``name``. Of too many names, the half that was seen least is dropped: those that are read most stay."""
+    """Count ``name``. If there are too many names, the less frequent half is dropped."""
     counter[name] += 1
     if len(counter) > MOST_KEPT:
         kept = counter.most_common(MOST_KEPT // 2)
@@ -20,14 +20,14 @@ def count(counter, name):
 
 
 class OpenFiles:
-    """Files and sockets that were open when looked at, and the folders of files opened by Python."""
+    """Files and sockets that were open when sampled, and the folders of files opened by Python."""
 
     def __init__(self):
         self.sampled: collections.Counter[str] = collections.Counter()
         self.peers: collections.Counter[str] = collections.Counter()
 
     def look(self):
-        """One look at this process's descriptors."""
+        """Sample this process's descriptors once."""
         sockets = set()
         for fd in _listed("/proc/self/fd"):
             try:
@@ -66,13 +66,13 @@ class Opened:
         self.forget()
 
     def forget(self):
-        """Begin anew: what the parent of a forked process opened is not its own."""
+        """Start over in a forked process: its parent's files do not count."""
         self.opens = 0
         self.folders: collections.Counter[str] = collections.Counter()
         self.extensions: collections.Counter[str] = collections.Counter()
 
     def audit(self, event, args):
-        """The audit hook: returns at once for everything but opening a file to read."""
+        """The audit hook: returns immediately for everything but opening a file for reading."""
         if event != "open" or not REC.on:
             return
         try:

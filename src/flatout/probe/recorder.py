@@ -20,7 +20,7 @@ COMMAND_RECORD, COMMAND_STOP, COMMAND_TRACE = 0, 1, 2
 class Recorder:
     """State of the probe in this process. Cheap until :meth:`open` is called (torch was imported).
 
-    ``on`` is what hooks look at first: False before opening, after a stop command, and after a fault.
+    Hooks check ``on`` first: False before opening, after a stop command, and after a fault.
     """
 
     def __init__(self):
@@ -43,7 +43,7 @@ class Recorder:
         self.training_thread: Any = None  # thread ident, known at the first backward or loader iteration
 
     def attach(self, run, control):
-        """Say in the run folder that this process exists."""
+        """Announce this process in the run folder."""
         self.run = run
         self.control = control
         start = now()
@@ -92,7 +92,7 @@ class Recorder:
         self.pending_imports.clear()
 
     def after_fork_in_child(self):
-        """Start a record of its own in a forked child; the parent's files are left alone."""
+        """Start a separate record in a forked child; the parent's files are left alone."""
         file, was_on, control = self.file, self.on, self.control
         inherited = {name: self.process.get(name) for name in ("torch", "cuda", "schedstat", "io", "not_patched")}
         self.on = False
@@ -114,14 +114,14 @@ class Recorder:
             self.file.flush()
 
     def flush_quietly(self):
-        """The same where nothing may go wrong any more."""
+        """The same, where no exception may escape."""
         try:
             self.flush()
         except Exception:
             report_fault("exit")
 
     def publish(self):
-        """Show progress in the file's header, with the events behind it, and obey the control page."""
+        """Publish progress in the file's header, flush the events, and obey the control page."""
         self.file.flush()
         self.file.live(
             self.iterations,
@@ -190,7 +190,7 @@ def quietly(function):
 
 
 def report_fault(where):
-    """Switch the recorder off after a fault of the probe, and say so in the record."""
+    """Switch the recorder off after a fault of the probe, and note it in the record."""
     REC.on = False
     try:
         import traceback

@@ -1,7 +1,7 @@
-"""Writes of a trial to a scratch folder, where the kernel grants no private view of the disks.
+"""Redirect a trial's writes to a scratch folder, if the kernel grants no private view of the disks.
 
-What Python itself opens for writing, makes, renames or removes happens below the scratch folder, under the same path;
-what was written there is read from there. C libraries that open files by themselves are not reached, except by
+Files that Python itself opens for writing, creates, renames or removes are redirected to the same path below the
+scratch folder, and read back from there. C libraries that open files themselves are not reached, except by
 torch.save.
 """
 
@@ -63,7 +63,7 @@ def _path(target):
 
 
 def _mapped(path):
-    """The path below the scratch folder; None for what stays real."""
+    """The path below the scratch folder; None for paths that are not redirected."""
     text = os.path.abspath(os.fsdecode(path))
     inside = os.path.join(text, "")
     scratch = os.path.join(_state["scratch"], "")
@@ -73,19 +73,19 @@ def _mapped(path):
 
 
 def readable(path):
-    """Where to read: the scratch folder's own version, if there is one."""
+    """The path to read from: the scratch folder's version if it exists."""
     mapped = _mapped(path)
     return mapped if mapped is not None and os.path.lexists(mapped) else path
 
 
 def writable(path, keep_content=False):
-    """Where to write; with ``keep_content``, a copy of what is there already."""
+    """The path to write to; with ``keep_content``, a copy of the existing file."""
     mapped = _mapped(path)
     if mapped is None:
         return path
     parent = os.path.dirname(os.path.abspath(os.fsdecode(path)))
     if not _isdir(parent) and not _isdir(_state["scratch"] + parent):
-        return path  # there is no such folder: the real call says so
+        return path  # there is no such folder: the real call raises the error
     os.makedirs(os.path.dirname(mapped), exist_ok=True)
     if keep_content and not os.path.lexists(mapped):
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ def _isdir(path):
 
 
 def _outermost(function):
-    """Our own use of the patched functions is theirs unpatched."""
+    """Decorate a patch: nested calls from flatout's own code reach the original function."""
 
     @functools.wraps(function)
     def wrapper(original, path, args, kwargs):
@@ -162,9 +162,9 @@ def _changing(original, removes):
         if removes and not os.path.lexists(mapped):
             if not os.path.lexists(path):
                 return path, original  # raises as it should
-            return path, lambda *_, **__: None  # a file of the user's: left where it is
+            return path, lambda *_, **__: None  # the user's file: left in place
         if not removes and os.path.isdir(path):
-            return path, original  # it is there already: the real call says so
+            return path, original  # it exists already: the real call raises the error
         return writable(path), original
 
     return _wrap(change)(original)

@@ -1,4 +1,4 @@
-"""What the kernel knows of this thread: time on a core, time waiting for one, bytes read, faults."""
+"""The kernel's counters of this thread: time on a core, time waiting for one, bytes read, faults."""
 
 import os
 import resource
@@ -33,7 +33,7 @@ def thread_times():
         return None
     try:
         waiting = int(os.pread(fd, 96, 0).split()[1])
-        # The file's own figure of the time on a core is as old as the last tick, up to 10 ms.
+        # The file's own figure of the time on a core dates from the last tick, up to 10 ms ago.
         return time.thread_time_ns(), waiting
     except (OSError, ValueError):
         return None
@@ -57,7 +57,7 @@ def major_faults():
 
 
 def reset_after_fork():
-    """Forget the parent's descriptors (they would tell of the parent's thread)."""
+    """Forget the parent's descriptors (they refer to the parent's thread)."""
     if getattr(_local, "pid", None) is not None:
         for fd in (_local.schedstat, _local.io):
             close_own(fd, "/proc/")

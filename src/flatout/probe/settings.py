@@ -1,12 +1,12 @@
-"""The settings that can be put into an unchanged training: each is declared here, once, and read by everybody else.
+"""The settings that can be injected into an unmodified training, each declared once, here.
 
-The command line takes their names, types and help from here; trials, where users keep them and what to try after a run
-out of memory; predictions, what they cost; the probe, which module of ``injections`` sets them.
+The command line reads their names, types and help; trials, the users' names for them and the value to try after
+running out of memory; predictions, their costs; the probe, the module of ``injections`` that sets them.
 """
 
 from typing import Any, NamedTuple, Optional
 
-DEFAULT_PREFETCH_FACTOR = 2  # torch's own, for a DataLoader with workers that names none
+DEFAULT_PREFETCH_FACTOR = 2  # torch's default for a DataLoader with workers
 
 
 class Setting(NamedTuple):
@@ -22,7 +22,7 @@ class Setting(NamedTuple):
         aliases: names that users give it, in lower case with ``_``.
         multiplies: it is a factor on the user's own value, which has this type; None: it replaces it.
         least: smallest int that makes sense.
-        default: what counts for a training that does not say.
+        default: the value in a training that does not set it.
         halved: after a run out of memory, the value half way to the present one is tried.
         follows: when that setting is halved, this one is scaled with it.
         in_queue: the DataLoader's queue, in host memory and /dev/shm, grows with it.

@@ -1,4 +1,4 @@
-"""Which line of the user's own code is calling."""
+"""The calling line of the user's own code."""
 
 import os
 import re
@@ -31,7 +31,7 @@ _is_user: dict[str, bool] = {}
 
 
 def is_user_file(path):
-    """Whether a source file is neither the standard library nor an installed package."""
+    """True if a source file belongs neither to the standard library nor to an installed package."""
     known = _is_user.get(path)
     if known is None:
         outside = path.startswith("<") and not path.startswith("<ipython")
@@ -62,7 +62,7 @@ def user_frame():
 
 
 def user_site():
-    """Name id of the innermost line of the user's code that led here; 0 when there is none."""
+    """Name id of the innermost line of the user's code on the stack; 0 if there is none."""
     frame = user_frame()
     if frame is None:
         return 0
@@ -76,6 +76,6 @@ def user_site():
 
 
 def user_line():
-    """The same place as ``file:line``; None when there is none."""
+    """The same line as ``file:line``; None if there is none."""
     frame = user_frame()
     return None if frame is None else "%s:%d" % (frame.f_code.co_filename, frame.f_lineno)

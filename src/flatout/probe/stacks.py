@@ -1,4 +1,4 @@
-"""A low-rate sampler of one thread's stack: which function the time goes to.
+"""A low-rate sampler of one thread's stack, which attributes time to functions.
 
 The kernel's state letter is read first, with the interpreter lock released for that moment, so that a
 thread that merely waits for the lock is not taken for one that waits for a disk.
@@ -17,8 +17,8 @@ from .recorder import REC, now, report_fault
 from .sites import MAX_FRAMES, describe_frame, is_user_file
 
 INTERVAL_S = 0.05
-DEEPEST = 200  # frames that are looked through for one of the user's own
-FILES_EVERY = 8  # samples between two looks at the open files
+DEEPEST = 200  # frames that are searched for one of the user's own
+FILES_EVERY = 8  # stack samples between two samples of the open files
 
 _PROBE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -27,7 +27,7 @@ _WORKER_ENTRY = "_worker_loop"
 
 _thread: Any = None
 _stop: Any = None
-_jitter = random.Random(0x5EED)  # its own generator: the user's sequence must not move
+_jitter = random.Random(0x5EED)  # a separate generator: the user's random sequence must not change
 
 
 def start():
@@ -50,7 +50,7 @@ def stop():
 
 
 def running():
-    """Whether the sampler runs in this process."""
+    """True if the sampler runs in this process."""
     return _thread is not None and _thread.is_alive()
 
 
@@ -78,7 +78,7 @@ class _Sampler:
         self.count = 0
 
     def run(self, stop_event):
-        # The sampler is started anew after each fork: a first pause of any length keeps the moments after one in view.
+        # The sampler is restarted after each fork: a random first pause lets it sample the time right after a fork too.
         pause_s = INTERVAL_S * _jitter.random()
         try:
             while not stop_event.wait(pause_s):

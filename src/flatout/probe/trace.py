@@ -9,7 +9,7 @@ from .kineto_lines import held_back
 from .recorder import REC, now, quietly
 
 STEPS = 3
-# Where a step has many backward passes, or is one long update: what has been traced by then is enough.
+# If a step has many backward passes, or is one long update, the trace up to here is enough.
 LONGEST_NS = 4_000_000_000
 MOST_BACKWARDS = 64
 
@@ -32,7 +32,7 @@ def start():
 
 
 def running():
-    """Whether the trace is being taken."""
+    """True while the trace is being taken."""
     return _running is not None
 
 

@@ -1,4 +1,4 @@
-"""Functions that stand in for others that cannot be timed from inside: they must not be noticed.
+"""Stand-ins for functions that cannot be timed from inside; they must be transparent to the user's code.
 
 A stand-in for a function of C must not become a method in a class. The frames of a stand-in are not counted by
 ``warnings``, whose ``stacklevel`` names a line of the user's.
@@ -23,21 +23,21 @@ def unseen(original):
 
 
 class Unbound:
-    """Calls a function; as an attribute of a class it stays what it is, as a function of C does.
+    """Calls a function; as an attribute of a class it does not become a method, like a function of C.
 
     ``pathlib`` of Python 3.9 keeps ``os.open`` and others as attributes of a class.
     """
 
     def __init__(self, function, module=None):
         """Stand in for the function of that name in ``module``; None: in the one that shows it to users."""
-        # Without the attributes of what it wraps: one of these, wrapped again, would bring its own function.
+        # Without the attributes of the wrapped object: those of another Unbound would replace the function.
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._original = getattr(function, "__wrapped__", function)
         self.__module__ = module or _SHOWN.get(function.__module__) or function.__module__
 
     def __reduce__(self):
-        """By its name: another process finds its own function there, wrapped or not."""
+        """Pickled by name: another process finds its own function there, wrapped or not."""
         return str(vars(self)["__name__"])
 
     def __call__(self, *args, **kwargs):
@@ -52,7 +52,7 @@ class Unbound:
         return type(self._original)
 
     def __eq__(self, other):
-        """It is found where somebody keeps a list of functions, such as those that torch.compile may reorder."""
+        """Equal to the original, so that lists of functions, such as those torch.compile may reorder, contain it."""
         return (
             other is self or other is self._original or (type(other) is Unbound and other._original is self._original)
         )

@@ -1,4 +1,4 @@
-"""How a function of somebody else's is timed: from inside where it is Python, by a stand-in where it is not."""
+"""Timing of third-party functions: instrumented in place if written in Python, otherwise by a wrapper."""
 
 import torch._utils
 import torch.compiler
@@ -7,12 +7,12 @@ from . import in_place
 from .recorder import REC, now, report_fault
 from .unbound import Unbound, unseen
 
-# Under tracing every hook must vanish, or it would break the graph: the compiler folds this test away.
+# Under tracing every hook must disappear, or it would break the graph: the compiler folds this test away.
 is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 
 
 def let_compiler_fold(allowed_functions):
-    """Torch 2.1 knows the answer of ``is_compiling``, but looks only for functions on this list.
+    """Allow ``is_compiling`` in torch 2.1, which folds it only if the function is on this list.
 
     Args:
         allowed_functions: ``torch._dynamo.allowed_functions``.
@@ -27,7 +27,7 @@ def patch(owner, name, kind, arg=None):
         owner: module or class.
         name: of the function.
         kind: event kind.
-        arg: called with the call's arguments after it has ended; gives the event's ``arg``
+        arg: called with the call's arguments after it has ended; returns the event's ``arg``
             and ``a`` as a tuple. None: both 0.
 
     Raises:

@@ -15,7 +15,7 @@ from .events import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, LIVE, LIVE_OFFS
 PACKED_AT_ONCE = 64
 WAITING_AT_MOST = 4096  # values, of seven an event
 LOST = struct.Struct("<q")
-LOST_OFFSET = LIVE_OFFSET + 6 * LOST.size  # its place among the live counters
+LOST_OFFSET = LIVE_OFFSET + 6 * LOST.size  # its index among the live counters
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 1 << 30  # 26 million events: a day of 3 ms steps; the mapping costs address space, not memory
 
@@ -24,12 +24,12 @@ class EventFile:
     """One process's events.
 
     Disk space is reserved a chunk at a time before the mapping touches it: writing to a mapped page
-    that the disk cannot hold would end the training with SIGBUS. No descriptor is kept: a script that closes
-    all numbers and opens files of its own under them would be written into.
+    that the disk cannot hold would end the training with SIGBUS. No descriptor is kept: if a script closed
+    all descriptors and reused the numbers, its own files would be overwritten.
 
-    ``emit`` only notes an event, which costs the step little; ``flush`` packs what was noted, many at once. It is
+    ``emit`` only queues an event, which costs the step little; ``flush`` packs the queued events in one go. It is
     called whenever progress is published, by the stack sampler some 20 times a second, and after each batch that a
-    worker hands over: what came since then is what a killed process loses.
+    worker hands over: a killed process loses only later events.
     """
 
     def __init__(self, path, first_chunk=CHUNK_BYTES):
@@ -72,7 +72,7 @@ class EventFile:
         return emit
 
     def flush(self):
-        """Pack the events noted so far into the file; returns at once while another thread does."""
+        """Pack the events queued so far into the file; returns immediately while another thread does."""
         if not self._flush_lock.acquire(False):
             return
         try:
@@ -90,7 +90,7 @@ class EventFile:
         if needed > self._reserved and not self._reserve(needed):
             room = (self._reserved - self._end) // EVENT.size
             self.lost += count - room
-            # At once: workers never publish, and nothing does after the last step.
+            # Immediately: workers never publish, and nothing does after the last step.
             LOST.pack_into(self._map, LOST_OFFSET, self.lost)
             count = room
         _many(count).pack_into(self._map, self._end, *values[: 7 * count])
@@ -107,7 +107,7 @@ class EventFile:
                         os.posix_fallocate(fd, self._reserved, CHUNK_BYTES)
                     finally:
                         os.close(fd)
-                except OSError:  # disk full: the training goes on, the record says what it lost
+                except OSError:  # disk full: the training continues, the record counts the lost events
                     return False
                 self._reserved += CHUNK_BYTES
         return True
@@ -119,14 +119,14 @@ class EventFile:
     def abandon(self):
         """In a forked child: stop sharing the parent's file, without touching it."""
         self.emit = lambda *args, **kwargs: None
-        self._waiting.clear()  # the parent writes them; nothing is noted here any more
+        self._waiting.clear()  # the parent writes them; nothing is queued here any more
 
 
 _structs: Any = {}
 
 
 def _many(count):
-    """The layout of so many events in a row."""
+    """The struct of ``count`` consecutive events."""
     layout = _structs.get(count)
     if layout is None:
         layout = _structs[count] = struct.Struct("<" + EVENT.format.lstrip("<") * count)
@@ -147,7 +147,7 @@ def _map_largest(fd, least):
 
 
 class NamesFile:
-    """JSON lines that say what the ids in events mean; every line is on disk once written."""
+    """JSON lines with the meanings of the ids in events; every line is on disk once written."""
 
     def __init__(self, path):
         self._path = path

@@ -1,7 +1,7 @@
-"""Decoders for JSON values whose shape is not to be trusted.
+"""Decoders for untrusted JSON values.
 
-A decoder takes what ``json`` returned and gives back a value of its own type, or raises ``ValueError``. A field of an
-object whose value is of a wrong type is left out, and its name noted: one damaged field does not cost the others.
+A decoder takes a value from ``json`` and returns one of its own type, or raises ``ValueError``. A field of an
+object whose value is of a wrong type is dropped, and its name noted: one damaged field does not affect the others.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ EVENT_DTYPE = np.dtype(
 )
 # One structured row an event; times in nanoseconds of CLOCK_MONOTONIC.
 Events = NDArray[np.void]
-# Events looked at together when searching for the end: a preallocated file is never read beyond it.
+# Events per chunk in the search for the end: a preallocated file is never read beyond it.
 SCAN_EVENTS = 1 << 16
 COPIED_EVENTS = 1 << 15
 _MOST_SAID = 40
@@ -64,7 +64,7 @@ def ends(events: Events) -> NDArray[np.int64]:
 
 
 def read_events(path: Path) -> EventsFile:
-    """Map the events file at ``path``; what is damaged is left out and said in ``problems``.
+    """Map the events file at ``path``; damaged parts are skipped and reported in ``problems``.
 
     Raises:
         RecordError: the file was written in a format that this version does not know.
@@ -98,7 +98,7 @@ def read_events(path: Path) -> EventsFile:
             problems.append(f"{path.name} was cut inside its last event: it counts up to there")
         events = np.asarray(mapped[:used])
         if used <= COPIED_EVENTS:
-            # A mapping holds a descriptor before Python 3.13, of which there are fewer than a run may have processes.
+            # Before Python 3.13 a mapping holds a descriptor, and a run may have more processes than descriptors.
             events = events.copy()
         del mapped
         believed = _believable(events)
@@ -128,7 +128,7 @@ def check_format(version: object, path: Path) -> None:
 
 
 def _mapped(path: Path, count: int) -> Events:
-    """All that the file has room for, mapped.
+    """The file's events, mapped at full capacity.
 
     Raises:
         OSError: the file cannot be mapped.
@@ -147,7 +147,7 @@ def _used(mapped: Events) -> int:
 
 
 def _believable(events: Events) -> Events | None:
-    """Without those that cannot have happened; None when all can.
+    """The events without impossible ones; None if all are possible.
 
     A flipped bit makes a time that lies years away, and sums of such times do not fit into 64 bits. The median stays
     where most events are.

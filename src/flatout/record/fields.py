@@ -1,4 +1,4 @@
-"""The types of all JSON in a run folder, as docs/record-format.md describes it: what is not here is not read."""
+"""The types of all JSON in a run folder, as docs/record-format.md describes it; other fields are not read."""
 
 from __future__ import annotations
 
@@ -228,15 +228,15 @@ _NAMES: dict[str, dict[str, Decoder]] = {
 }
 _ENTRY = record({"id": _ID, "type": text}, required=("id",))
 _FIELDS = {name: record(fields) for name, fields in _NAMES.items()}
-# A later line of the same id may leave its type out.
+# A later line of the same id may omit its type.
 _ANY = record({name: decoder for fields in _NAMES.values() for name, decoder in fields.items()})
 
 
 def names_entry(value: Any, damage: list[str]) -> dict[str, Any]:
-    """One line of a names file. Of a type that is not known only ``id`` and ``type`` are kept.
+    """One line of a names file. For an unknown type only ``id`` and ``type`` are kept.
 
     Raises:
-        Damaged: it is no object, or has no id.
+        Damaged: it is not an object, or has no id.
     """
     entry: dict[str, Any] = _ENTRY(value, damage)
     decode = _FIELDS.get(entry["type"]) if "type" in entry else _ANY

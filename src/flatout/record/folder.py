@@ -19,7 +19,7 @@ _MOST_SAID = 80
 
 @dataclass(frozen=True)
 class RunEntry:
-    """What a list of runs shows without reading the events."""
+    """One entry in a list of runs, read without the events."""
 
     id: str
     path: Path
@@ -65,7 +65,7 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
     by_id = {entry.id: entry.path for entry in runs}
     if wanted in by_id:
         return by_id[wanted]
-    # An id or "latest" is no place on the disk; anything that exists was meant as a path.
+    # An id or "latest" is not a path; anything that exists is taken as a path.
     if wanted != LATEST and exists(Path(wanted)):
         if is_run(Path(wanted)):
             return Path(wanted)

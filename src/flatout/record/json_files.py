@@ -1,4 +1,4 @@
-"""Bytes and JSON from a folder that anybody may have written: bounded, and never waited for."""
+"""Bytes and JSON from an untrusted folder: reads are bounded and never block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_LINE_BYTES = 8 << 20
 
 
 class EndlessLineError(ValueError):
-    """A line is longer than any that is written: what comes behind it is not read."""
+    """A line is longer than any that is written; the rest of the file is not read."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def open_regular(path: Path) -> Iterator[IO[bytes]]:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether a regular file is there; False too for a name that no file can have."""
+    """True if ``path`` is a regular file; False too for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the ids in a process's events mean: loaders, stacks, places in code, texts, files."""
+"""The meanings of the ids in a process's events: loaders, stacks, places in code, texts, files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Names:
 
 
 def read_names(path: Path) -> Names:
-    """Read a names file; damaged lines and fields are left out and said in ``problems``."""
+    """Read a names file; damaged lines and fields are skipped and reported in ``problems``."""
     entries: dict[int, dict[str, Any]] = {}
     workers: list[dict[str, Any]] = []
     files: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def read_names(path: Path) -> Names:
 
 
 def listed(fields: list[str]) -> str:
-    """Say which fields were left out."""
+    """Report the fields that were dropped."""
     named = sorted(set(fields))
     shown = ", ".join(name[:_MOST_NAME] for name in named[:_MOST_NAMED]) + (", …" if len(named) > _MOST_NAMED else "")
     return f"{len(fields)} damaged value(s) left out ({shown})"

@@ -106,7 +106,7 @@ class Run:
 
     @property
     def window_end_ns(self) -> int | None:
-        """When a bound closed the measured window."""
+        """Time at which a bound closed the measured window; None if none did."""
         return self.info.get("window_end_ns")
 
     @cached_property
@@ -157,7 +157,7 @@ def load_run(path: Path | str) -> Run:
 
 
 def _system_problems(path: Path) -> list[str]:
-    """What keeps machine samples from being read; they may be absent."""
+    """Problems that keep machine samples from being read; an absent file is none."""
     try:
         for _ in read_lines(path):
             pass
@@ -171,7 +171,7 @@ def _system_problems(path: Path) -> list[str]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether ``path`` looks like a run folder, damaged or not."""
+    """True if ``path`` looks like a run folder, damaged or not."""
     try:
         return is_regular(path / "run.json") or any((path / "processes").glob("*.json"))
     except (OSError, ValueError):
@@ -179,7 +179,7 @@ def is_run(path: Path) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Whether something is there; False too for a name that nothing can have."""
+    """True if ``path`` exists; False too for a name that nothing can have."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -205,7 +205,7 @@ def _process(folder: Path, stem: str, present: set[str], problems: list[str]) ->
         return None
     pid, start_ns = int(named[1]), int(named[2])
     info = _json(folder / f"{stem}.json", fields.PROCESS, problems) or {}
-    # The file name alone says enough to use the events of a process whose JSON file is gone.
+    # The file name suffices to use the events of a process whose JSON file is missing.
     info = {**info, "pid": pid, "start_ns": info.get("start_ns") or start_ns}
     file = EventsFile(no_events(), pid, 0, 0, 0)
     if f"{stem}.events" in present:
@@ -220,7 +220,7 @@ def _process(folder: Path, stem: str, present: set[str], problems: list[str]) ->
 
 
 def _json(path: Path, decode: Decoder, problems: list[str]) -> dict[str, Any] | None:
-    """A JSON object without its damaged fields; None when there is none. Says what is missing."""
+    """A JSON object without its damaged fields; None if absent. ``problems`` gets what is missing."""
     name = f"{path.parent.name}/{path.name}" if path.parent.name == "processes" else path.name
     damage: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""The catalogue of remedies, one flat list, and the choice of those that a run calls for."""
+"""The catalogue of remedies, one flat list, and the selection of those that apply to a run."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ REMEDIES: tuple[RemedySpec, ...] = (
     even_ranks,
 )
 
-# A remedy whose whole interval stays below this gives nothing that a trial could separate from noise.
+# A remedy whose whole interval stays below this cannot be distinguished from noise in a trial.
 _WORTH_SHOWING = 1.0 + NOISE_SHARE
 # A predicted slowdown is no remedy; rounding may put "no change" just below 1.
 _NO_HARM = 0.99
 
 
 def propose(context: Context, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tuple[RemedyBundle, ...]]:
-    """Remedies for the causes found, largest predicted gain first, and the plans that they make.
+    """Remedies for the causes found, largest predicted gain first, and the plans made of them.
 
     Args:
         context: the measured run with its model.

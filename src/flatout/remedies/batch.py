@@ -21,7 +21,7 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
         return None
     size = loader.settings.batch_size
     memory = device_memory(context.run)
-    # Sizes that fit: without a GPU, or without its memory known, the double is taken.
+    # Sizes that fit: without a GPU, or if its memory is unknown, twice the present one.
     bigger = next((int(size * factor) for factor in _FACTORS if _fits(memory, int(size * factor), size)), None)
     if bigger is None:
         return None

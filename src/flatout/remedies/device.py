@@ -15,7 +15,7 @@ _TF32_CORES = 8.0
 @remedy(("device_sync",), IDENTICAL, risk="low")
 def fewer_blocking_reads(context: Context, cause: Cause) -> Proposal | None:
     """Keep values on the device until they are logged."""
-    # The cause's share is the GPU's idle time, which is all that can come back.
+    # The cause's share is the GPU's idle time, which is all that can be recovered.
     lost_s = cause.share * context.model.now.total_s
     site = context.run.lines("device_sync", 1)
     where = f" ({site[0].file}:{site[0].line})" if site else ""

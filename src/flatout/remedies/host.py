@@ -10,12 +10,12 @@ from flatout.results import Cause
 
 @remedy(("own_input",), IDENTICAL, risk="medium")
 def batches_ahead(context: Context, cause: Cause) -> Proposal | None:
-    """Make the next batch while the model computes, where no DataLoader does."""
+    """Make the next batch while the model computes, if no DataLoader does."""
     run = context.run
     if run.loading is not None:
         return None
     input_s = run.seconds("batch_wait") / context.model.batches
-    # One helper that works beside the step: the longer of both sets the pace.
+    # One helper that runs in parallel with the step: the longer of the two sets the pace.
     overlapped_s = min(input_s, max(context.model.now.total_s - context.model.now.between_steps_s - input_s, 0.0))
     line = run.lines("batch_wait", 1)
     where = f" ({line[0].file}:{line[0].line})" if line else ""

@@ -36,7 +36,7 @@ def train_on_gpu(context: Context, cause: Cause) -> Proposal | None:
     compute_s = cause.share * context.model.now.total_s
     return Proposal(
         title="move the model and the batches to the GPU",
-        # The least that a GPU of a server gives over its CPUs for dense models; small ones gain less.
+        # The least speedup of a server's GPU over its CPUs for dense models; small ones gain less.
         change=Change(step_removed_s=0.8 * compute_s, step_cpu_removed_s=0.8 * compute_s),
         least=Change(step_removed_s=0.3 * compute_s),
         most=Change(step_removed_s=0.98 * compute_s, step_cpu_removed_s=0.98 * compute_s),

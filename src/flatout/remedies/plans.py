@@ -1,4 +1,4 @@
-"""Plans: remedies bundled by how much they may change, each with what the model predicts for the whole."""
+"""Plans: remedies bundled by how much they may change, each with the model's prediction for the bundle."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RISKS = ("low", "medium", "high")
 
 
 def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[RemedyBundle, ...]:
-    """The three plans, without those that add nothing to the one before.
+    """The three plans, without those that add nothing to the previous one.
 
-    Only remedies that can be put into a training are bundled. Their changes are applied to the model together, so that
-    two remedies for one cause are not counted twice.
+    Only remedies that can be injected into a training are bundled. Their changes are applied to the model together, so
+    that two remedies for one cause are not counted twice.
 
     Args:
         model: fitted to the run.

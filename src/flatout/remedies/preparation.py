@@ -1,4 +1,4 @@
-"""What workers compute."""
+"""Remedies for the computing that workers do."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import DATA, Proposal, remedy
 from flatout.results import Cause
 
-# Of a decoded picture: what crops of 224 pixels are commonly taken from.
+# Of a decoded picture: the size from which crops of 224 pixels are commonly taken.
 SHORT_SIDE = 256
 # A step that leaves more than this part of the pixels is not worth moving.
 _SHRINKS = 0.5
-# The cost of a transform that keeps the size grows with the pixels; what every call costs whatever its size is not
-# known: the lower bound grants this much of the saving.
+# The cost of a transform that keeps the size grows with the pixels; its fixed cost per call is unknown: the lower
+# bound grants this much of the saving.
 _LEAST_SAVED = 0.75
 
 
@@ -65,7 +65,7 @@ def crop_first(context: Context, cause: Cause) -> Proposal | None:
 
 
 def too_early(parts: tuple[TransformCost, ...]) -> tuple[TransformCost, list[TransformCost]] | None:
-    """The first part that shrinks the picture, with the size-keeping ones before it; None when there are none.
+    """The first part that shrinks the picture, with the size-keeping parts before it; None if there are no such parts.
 
     Args:
         parts: the pipeline, in order.
@@ -83,7 +83,7 @@ def too_early(parts: tuple[TransformCost, ...]) -> tuple[TransformCost, list[Tra
 def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
     """Move transforms from single samples on the CPU to whole batches on the GPU."""
     loader = context.run.loading
-    # Where it is known which transform comes too early, that is the remedy.
+    # If a transform is known to come too early, moving it is the remedy.
     if loader is None or too_early(loader.fetch.transforms):
         return None
     if context.run.uses_gpu:

@@ -1,4 +1,4 @@
-"""What a remedy of the catalogue is made of, and the decorator that makes one from a function."""
+"""The parts of a remedy in the catalogue, and the decorator that makes one from a function."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ IDENTICAL, NUMERICS, OPTIMISATION, DATA = "identical", "numerics", "optimisation
 class Proposal:
     """A remedy with its values filled in for one run.
 
-    ``change`` is the seam to any model of the pipeline: it says what the remedy does to its inputs.
-    ``least`` and ``most`` bound a remedy whose own effect is not known exactly.
+    ``change`` is the interface to any model of the pipeline: the remedy's effect on the model's inputs.
+    ``least`` and ``most`` bound a remedy whose effect is uncertain.
     """
 
     title: str
     change: Change
     how: str
     basis: str
-    memory_bytes: int | None  # host memory added; None: not known
+    memory_bytes: int | None  # host memory added; None: unknown
     least: Change | None = None
     most: Change | None = None
-    settings: Mapping[str, Any] | None = None  # as ``flatout apply --set`` takes them; None: only a person can do it
-    gain: Gain | None = None  # simulated; None: what the model of means makes of ``change``
-    recipe: str | None = None  # the same as ``--set`` of a recipe's key; None: recipes have none for it
+    settings: Mapping[str, Any] | None = None  # as ``flatout apply --set`` takes them; None: manual
+    gain: Gain | None = None  # simulated; None: the prediction of the model of means for ``change``
+    recipe: str | None = None  # the same as ``--set`` of a recipe's key; None: recipes have no such key
 
 
 Propose = Callable[[Context, Cause], Proposal | None]  # None: it does not apply to this run
@@ -42,8 +42,8 @@ class RemedySpec:
 
     Attributes:
         id: fixed for good.
-        causes: ids that it answers.
-        semantic_class: what it changes beside the speed: nothing, numerics, optimisation or data.
+        causes: ids of the causes that it addresses.
+        semantic_class: what it changes besides the speed: nothing, numerics, optimisation or data.
         risk: low, medium or high.
         propose: a pure function of the context and of the cause to answer.
     """
@@ -53,7 +53,7 @@ class RemedySpec:
     semantic_class: str
     risk: str
     propose: Propose
-    mechanics: str = ""  # what a trial prepares beside its settings, by name: see trials/mechanics.py
+    mechanics: str = ""  # what a trial prepares besides its settings, by name: see trials/mechanics.py
 
 
 def remedy(

@@ -44,14 +44,14 @@ def prefetch_factor(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("too_few_workers", "storage_latency", "sample_skew", "shallow_prefetch", "small_files"), IDENTICAL, risk="low")
 def queue_settings(context: Context, cause: Cause) -> Proposal | None:
-    """Workers and the depth of their queue together, where neither alone gives as much."""
+    """Change the number of workers and the depth of their queue together, if neither alone gains as much."""
     loader, whatif = context.run.loading, context.whatif
     if loader is None or whatif is None:
         return None
     depth_now = loader.settings.prefetch_factor or DEFAULT_PREFETCH_FACTOR
     workers, depth = best_queue(whatif, most_workers(context.run), depth_now)
     if workers == loader.settings.num_workers or depth == depth_now:
-        return None  # one of the two is enough, and has a remedy of its own
+        return None  # one of the two is enough, and has its own remedy
     gain = whatif.gain(Wanted(num_workers=workers, prefetch_factor=depth))
     return Proposal(
         title=f"set num_workers={workers} and prefetch_factor={depth}",
@@ -67,7 +67,7 @@ def queue_settings(context: Context, cause: Cause) -> Proposal | None:
 def best_queue(whatif: WhatIf, most: int, depth_now: int) -> tuple[int, int]:
     """(num_workers, prefetch_factor): fewest workers, then shallowest queue, that nearly give the best rate.
 
-    Pairs whose bound rules them out beside the best rate so far are not simulated.
+    Pairs whose upper bound is below the best rate so far are not simulated.
     """
     depths = sorted(depth for depth in {depth_now, *_DEPTHS} if depth >= depth_now)
     pairs = [(workers, depth) for workers in _WORKERS if workers <= most for depth in depths]
@@ -83,7 +83,7 @@ def best_queue(whatif: WhatIf, most: int, depth_now: int) -> tuple[int, int]:
         best = max(best, rates[pair])
         first = next((found for found, rate in rates.items() if rate >= _NEARLY * best), pairs[-1])
         if rates.get(first, 0.0) >= _NEARLY * max(bounds.values()):
-            break  # whatever the others give, it stays the first
+            break  # no other pair can replace it as the first
     return first
 
 

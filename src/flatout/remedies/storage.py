@@ -1,4 +1,4 @@
-"""What is read, and from where."""
+"""Remedies for reads: their amount and their source."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import size
 
-# What a local disk takes to open a file, and for each byte of it. The data sheets of NVMe disks say 0.1 ms and less,
-# and 2 GB/s and more; a network disk of a cloud's machine answers in up to 1 ms and gives 100 MB/s and more.
+# Seconds that a local disk takes to open a file, and per byte of it. The data sheets of NVMe disks say 0.1 ms and
+# less, and 2 GB/s and more; a cloud machine's network disk answers in up to 1 ms and gives 100 MB/s and more.
 SSD = (0.1e-3, 1 / 1e9)
 SLOW_DISK = (1e-3, 1 / 1e8)
-# What a core takes to open and read a file. From the page cache 11 us were measured for 19 KB and 21 us for 110 KB (one
-# machine); what comes from the disk takes more, so this is some times that.
+# Seconds that a core takes to open a file, and per byte of it. From the page cache, 11 us were measured for 19 KB and
+# 21 us for 110 KB (one machine); reads from the disk take longer, so this is several times that.
 CORE = (50e-6, 1 / 4e9)
 UNKNOWN_SHARE = 0.05  # of the wait that stays, where files and bytes were not counted
 # The page cache does as much for a file system that uses it: half of the free memory stays with it.
@@ -58,7 +58,7 @@ def local_copy(context: Context, cause: Cause) -> Proposal | None:
 
 
 def _reading_locally(loader: LoaderStats, waiting: float, computing: float) -> Change:
-    """The change of removing these parts of the wait for storage and of the CPU time of reading."""
+    """The change that removes these parts of the wait for storage and of the CPU time of reading."""
     change = without_reading(loader, waiting)
     reading = without_groups(loader, ("read",), computing)
     return replace(change, fetch_cpu_factor=max(change.fetch_cpu_factor + reading.fetch_cpu_factor - 1.0, 0.0))
@@ -88,7 +88,7 @@ def _share_of(loader: LoaderStats, costs: tuple[float, float], seconds: Seconds,
 
 
 def _is_counted(loader: LoaderStats) -> bool:
-    """Whether a sample's bytes are known: what a client of a store receives is not counted."""
+    """True if a sample's bytes are known: bytes that an object-store client receives are not counted."""
     return (
         bool(loader.storage.bytes_read_per_sample) and bool(loader.delivery.samples) and loader.storage.client is None
     )
@@ -122,7 +122,7 @@ def cache_files(context: Context, cause: Cause) -> Proposal | None:
         / (loader.delivery.epochs_started + 1)
     )
     held = min(budget * processes / passes, 1.0) if passes > 0 else 0.0
-    # A worker has what it read itself: in the second pass, one file in as many as there are workers.
+    # A worker holds only files that it read itself: in the second pass, one in ``num_workers`` of those it needs.
     return Proposal(
         title=f"keep up to {size(budget)} of picture files in each process",
         change=without_reading(loader, held / processes),

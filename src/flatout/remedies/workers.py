@@ -1,4 +1,4 @@
-"""The number and the life of workers."""
+"""The number and the lifetime of workers."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def fewer_workers(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("too_many_workers",), IDENTICAL, risk="low")
 def worker_threads(context: Context, cause: Cause) -> Proposal | None:
-    """One computing thread in each worker."""
+    """Use one computing thread in each worker."""
     loader, now = context.run.loading, context.model.now
     if loader is None or now.fetch_cpu_s <= 0:
         return None
     threads = computing_threads(context.run, loader)
     if threads <= 1.0:
         return None
-    # What the other threads did is partly work that the one thread has to do, partly spinning at barriers:
-    # between none and all of it is left, and the middle (of the logarithms) is predicted.
+    # The time of the other threads is partly work that the one thread has to do, partly spinning at barriers:
+    # between none and all of it remains, and the geometric middle is predicted.
     storage = storage_share(loader)
     left = max(now.worker_cpu_s / now.fetch_cpu_s, 1.0)
     middle = Change(worker_threads_removed=True, fetch_cpu_factor=math.sqrt(left), fetch_blocked_factor=storage)
@@ -102,7 +102,7 @@ def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
     # The first batch of an epoch is still fetched while the training waits for it.
     first_s = float(loader.fetch.wall_s.mean()) if len(loader.fetch.wall_s) else 0.0
     left_s = min(first_s * loader.delivery.epochs_started / context.model.batches, in_gap_s / 2)
-    # A loader that is built anew has no workers to keep: the line that builds it has to move, and only a person can.
+    # A loader that is rebuilt has no workers to keep: the line that builds it has to be moved, by the user.
     once = loader.settings.rebuilt
     return Proposal(
         title="build the DataLoader once, with persistent_workers=True" if once else "set persistent_workers=True",
@@ -120,7 +120,7 @@ def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("worker_restart",), IDENTICAL, risk="medium")
 def start_method(context: Context, cause: Cause) -> Proposal | None:
-    """Fork workers instead of starting interpreters, where they are started again and again."""
+    """Fork workers instead of starting interpreters, if they are started repeatedly."""
     loader = context.run.loading
     # A process that uses a GPU has threads and a context that do not survive a fork well.
     if loader is None or context.run.uses_gpu is not False or loader.settings.num_workers == 0:

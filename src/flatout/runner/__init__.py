@@ -1,4 +1,4 @@
-"""Running the user's command under the probe, and ending it: what ``flatout profile`` does before it diagnoses."""
+"""Running the user's command under the probe, and ending it: the first part of ``flatout profile``."""
 
 from flatout.runner.bounds import Bounds
 from flatout.runner.session import Outcome, record

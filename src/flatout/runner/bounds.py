@@ -1,4 +1,4 @@
-"""When a recording ends by itself."""
+"""Bounds at which a recording ends by itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flatout.errors import UsageError
 from flatout.units import duration
 
 DEFAULT_SECONDS = 60.0
-# With the default bound, slow steps (case: 18 s each) still give a distribution to look at.
+# With the default bound, slow steps (case: 18 s each) still give a usable distribution.
 DEFAULT_LEAST_STEPS = 12
 DEFAULT_MOST_SECONDS = 600.0
 FIRST_STEP_WITHIN_S = 600.0
@@ -43,7 +43,7 @@ class Bounds:
             raise UsageError(f"--first-step-within is {duration(self.first_step_within_s)}, but must be above 0")
 
     def reached(self, steps: int, elapsed_s: float) -> str | None:
-        """Which bound is reached ("steps" or "seconds"), if any.
+        """The bound that is reached ("steps" or "seconds"), if any.
 
         Args:
             steps: Steps since the first one.

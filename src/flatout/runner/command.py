@@ -1,4 +1,4 @@
-"""The user's command: is it one that can be started, and with which environment."""
+"""The user's command: checked before it is started, and its environment."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def check_command(command: Sequence[str] | None, invocation: str = "flatout prof
 
     Args:
         command: the user's command.
-        invocation: what stands before the ``--``, for messages, such as "flatout fix".
+        invocation: the words before the ``--``, for messages, such as "flatout fix".
 
     Returns:
         The words of the command, one at least.
 
     Raises:
-        UsageError: there is none, or flatout is already recording around it.
+        UsageError: there is no command, or flatout is already recording around it.
         CommandError: it is not found or not executable (exit codes 127 and 126, as in shells).
     """
     if not command:
@@ -48,7 +48,7 @@ def check_command(command: Sequence[str] | None, invocation: str = "flatout prof
 
 
 def probed_environment(run: Path) -> dict[str, str]:
-    """The environment that brings the probe into every Python process of the command."""
+    """The environment that loads the probe into every Python process of the command."""
     environment = injecting_environment()
     environment[RUN_VARIABLE] = str(run)
     return environment
@@ -58,7 +58,7 @@ def injecting_environment(settings: Mapping[str, Any] | None = None) -> dict[str
     """The environment in which every Python process of the command finds the probe's start file.
 
     Args:
-        settings: name -> value, put into the training; None: those of the present environment, usually none.
+        settings: name -> value, injected into the training; None: those of the current environment, usually none.
     """
     inject = str(Path(flatout.probe.__file__).parent / "on_pythonpath")
     environment = dict(os.environ)
@@ -71,7 +71,7 @@ def injecting_environment(settings: Mapping[str, Any] | None = None) -> dict[str
 
 @functools.cache
 def _given_descriptors() -> tuple[tuple[int, int], ...]:
-    """Descriptors above standard error that this process was started with, and what each was: its inode."""
+    """Descriptors above standard error that this process was started with, each with its inode."""
     found = []
     for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
         number = int(name)
@@ -86,7 +86,7 @@ def _given_descriptors() -> tuple[tuple[int, int], ...]:
 def inherited_descriptors() -> tuple[int, ...]:
     """Descriptors for the command besides the standard three: those that the user's shell gave, as ``<(command)`` does.
 
-    Python's own are never inherited. Asked first before any library opens one without saying so.
+    Python's own are never inherited. First called before any library can open one implicitly.
     """
     kept = []
     for number, inode in _given_descriptors():

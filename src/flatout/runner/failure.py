@@ -11,12 +11,12 @@ from flatout.record.json_files import read_json
 from flatout.runner.live import what_was_seen
 from flatout.runner.session import Outcome
 
-# How a traceback names an exception: "ValueError: …", "my.package.Error".
+# An exception as a traceback names it: "ValueError: …", "my.package.Error".
 _NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:$|$)")
 
 
 def explain(outcome: Outcome) -> tuple[str, int]:
-    """What to say, and the exit code to end with."""
+    """The error message, and the exit code to end with."""
     processes = _processes(outcome.run)
     if outcome.stop == "failed":
         code = outcome.exit_code or 1
@@ -75,7 +75,7 @@ def _exception(processes: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _first_line(last: str, traceback: list[str]) -> str:
-    """The line with the exception's name: of a message of several lines the traceback ends in the last one."""
+    """The line with the exception's name: a traceback ends with the last line of a message, which may have several."""
     frames = [number for number, line in enumerate(traceback) if line.startswith("  File ")]
     after = traceback[frames[-1] + 1 :] if frames else traceback
     named = [line for line in after if line and not line[0].isspace() and _NAMED.match(line)]

@@ -21,13 +21,13 @@ from flatout.probe.control import PAGE_BYTES
 from flatout.record.events import read_events
 
 NEEDED_BYTES = 64 << 20
-# Held from the start, so that a record can be closed on a disk that has filled up meanwhile.
+# Reserved from the start, so that a record can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 64 << 10
 
 
 @contextmanager
 def exclusive(runs_folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: two recordings at once would measure each other.
+    """Hold the folder's lock: concurrent recordings would distort each other's measurements.
 
     Raises:
         UsageError: another recording holds it, or the folder cannot be made or written.
@@ -111,7 +111,7 @@ def write_run_json(run: Path, info: dict[str, Any]) -> None:
 
 
 def keep_run(run: Path, runs_folder: Path) -> Path:
-    """Move a closed run to where runs are recorded; gives back its place there."""
+    """Move a closed run to the folder of runs; return its path there."""
     _make(runs_folder)
     place, suffix = runs_folder / run.name, 2
     while place.exists():
@@ -129,7 +129,7 @@ def _make(runs_folder: Path) -> None:
 
 
 def free_reserve(run: Path) -> None:
-    """Give the reserved space to what is written next."""
+    """Release the reserved space for the next writes."""
     (run / "reserve").unlink(missing_ok=True)
 
 
@@ -137,7 +137,7 @@ def trim(run: Path) -> list[str]:
     """Cut the space that the event files had reserved; temporary files go.
 
     Returns:
-        What was wrong with files, as sentences.
+        Problems with files, as sentences.
     """
     problems: list[str] = []
     for path in (run / "processes").glob("*.tmp"):
@@ -159,7 +159,7 @@ def trim(run: Path) -> list[str]:
 
 
 def _writes_on(path: Path) -> bool:
-    """Whether the file's process still lives: cutting what it has mapped would end it."""
+    """True if the file's process still lives: truncating a file that it has mapped would end it."""
     stem = path.stem.split("-")[0]
     return stem.isdigit() and psutil.pid_exists(int(stem)) and int(stem) != os.getpid()
 
@@ -167,7 +167,7 @@ def _writes_on(path: Path) -> bool:
 def _cut_hole(path: Path) -> None:
     """Cut a file off where nothing was ever written.
 
-    Looking into a hole through a memory map takes space on a tmpfs, and ends this process when there is none.
+    Reading a hole through a memory map allocates space on a tmpfs, and ends this process if it is full.
     """
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Ends what a recording started when flatout itself was killed. Standard library only; runs as a script.
+"""Ends the processes of a recording if flatout itself was killed. Standard library only; runs as a script.
 
 ``python -I -S guardian.py RUN``: waits until standard input closes. After a byte on it, the recording ended in order
 and there is nothing to do. Otherwise every process that carries ``FLATOUT_RUN=RUN`` in its environment is ended,
@@ -42,7 +42,7 @@ def members(run: str) -> set[int]:
 
 
 def end(run: str) -> tuple[set[int], set[str]]:
-    """End them all; gives back every pid that was seen, and the folders of multiprocessing in which they listened."""
+    """End them all; return every pid that was seen, and the folders of multiprocessing in which they listened."""
     seen: set[int] = set()
     told: set[int] = set()
     folders: set[str] = set()
@@ -53,7 +53,7 @@ def end(run: str) -> tuple[set[int], set[str]]:
         seen |= living
         quiet = 0 if living else quiet + 1
         late = time.monotonic() - begin_s > GRACE_S
-        # Stopped, none begins to listen between the look at its sockets and its end.
+        # A stopped process cannot begin to listen between the scan of its sockets and its end.
         send(living - told, signal.SIGSTOP)
         folders |= listening_folders(sockets_of(living)) if living else set()
         send(living if late else living - told, signal.SIGKILL if late else signal.SIGTERM)
@@ -139,7 +139,7 @@ class Guardian:
         import subprocess
 
         try:
-            # A session of its own: what ends flatout's whole group does not end the guardian.
+            # A separate session: a signal to flatout's whole process group does not end the guardian.
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, run],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What the processes of a recording are doing right now, from the headers of their event files."""
+"""The current state of a recording's processes, from the headers of their event files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flatout.record.json_files import parse, read_lines
 from flatout.runner.steps import StepCounter
 from flatout.terminal_text import one_line
 
-MOST_LOOKS = 64  # files that a look reads of those that stood still
+MOST_LOOKS = 64  # unchanged files that are reread in each update
 NOTHING = (0,) * 8
 
 
@@ -31,7 +31,7 @@ class Live:
     batches: int = 0
     steps: int = 0  # training steps, as the report counts them
     wait_s: float = 0.0  # for batches, within
-    window_s: float = 0.0  # end of the first step to the end of the latest one, as the report has it
+    window_s: float = 0.0  # end of the first step to the end of the latest one, as in the report
     first_step_ns: int = 0
     last_step_ns: int = 0
     lost: int = 0
@@ -40,10 +40,10 @@ class Live:
 
 
 class LiveReader:
-    """Reads the live counters again and again.
+    """Polls the live counters.
 
-    No file stays open between two looks: a training whose workers are made anew each epoch leaves thousands of files.
-    Of many, each look reads those that changed last and some of the others in turn.
+    No file stays open between polls: a training that recreates its workers each epoch leaves thousands of files.
+    If there are many, each poll reads the most recently changed ones and some of the others in turn.
     """
 
     def __init__(self, run: Path) -> None:
@@ -57,7 +57,7 @@ class LiveReader:
         self._steps: StepCounter | None = None
 
     def read(self) -> Live:
-        """Look once."""
+        """Poll once."""
         self._list()
         rest = [name for name in self._names if name not in self._moving]
         turn = [rest[(self._turn + place) % len(rest)] for place in range(min(MOST_LOOKS, len(rest)))]
@@ -91,10 +91,10 @@ class LiveReader:
         )
 
     def _list(self) -> None:
-        """The names of the files, listed anew when one has come."""
+        """The names of the files, listed again when one was added."""
         try:
             changed_ns = self._folder.stat().st_mtime_ns
-            # A file that came within the clock's resolution of the last look does not change the time again.
+            # A file added within the clock's resolution after the last poll does not change the time again.
             if changed_ns == self._listed_ns and time.time_ns() - changed_ns > 1_000_000_000:
                 return
             names = os.listdir(self._folder)

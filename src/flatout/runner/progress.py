@@ -12,7 +12,7 @@ from flatout.runner.live import Live
 from flatout.terminal_text import progress_lines
 from flatout.units import duration, percent
 
-# The script's output goes to the same terminal: a few whole lines, further and further apart.
+# The script's output goes to the same terminal: print a few whole lines, at increasing intervals.
 FIRST_LINE_S = 5.0
 LONGEST_PAUSE_S = 60.0
 
@@ -21,7 +21,7 @@ class Progress:
     """Prints a line now and then. Silent when ``quiet``.
 
     Args:
-        bounds: Told in the lines, so that the end can be foreseen.
+        bounds: Shown in the lines, so that the end can be foreseen.
         quiet: Print nothing.
         stream: Where to; standard error by default.
     """
@@ -36,7 +36,7 @@ class Progress:
         self._stepping = False
 
     def say(self, text: str) -> None:
-        """Print a sentence at once."""
+        """Print a sentence immediately."""
         if not self._quiet:
             # The reader of the lines may be gone: that is no reason to lose the recording.
             with contextlib.suppress(OSError, ValueError):

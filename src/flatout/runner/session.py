@@ -39,13 +39,13 @@ LOOK_EVERY_S = 0.05
 EXIT_CODES = {"interrupted": 130, "terminated": 143}  # as shells count
 GRACE_S = 5.0
 TRACE_WITHIN_S = 30.0
-# What a command leaves running after it has ended (a tracker's service, say) is given this long.
+# Processes that a command leaves running after its end (a tracker's service, say) get this long.
 LEFTOVER_GRACE_S = 2.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a recording ended.
+    """The outcome of a recording.
 
     Attributes:
         run: The run folder.
@@ -84,10 +84,10 @@ def record(
         quiet: No progress lines.
         stdout_to_stderr: Keep the command's output off standard output (for ``--json``).
         trace: Take a kernel-level trace of a few steps after the measured window.
-        environment: Variables that the command gets beside its own.
-        guard: Asked again and again; what it answers ends the recording.
-        shown: What the record says was run, where that is not ``command`` itself.
-        output: An open file that gets what the command prints; None: this process's own.
+        environment: Variables that the command gets in addition to the current environment.
+        guard: Polled; a text that it returns ends the recording.
+        shown: The command to record, if not ``command`` itself.
+        output: An open file for the command's output; None: this process's own.
 
     Raises:
         UsageError: no command, the folder cannot be used, another recording is on.
@@ -104,7 +104,7 @@ def record(
 
 
 def run_info(run: Path, command: list[str], bounds: Bounds) -> dict[str, Any]:
-    """What run.json says of a recording that begins now."""
+    """The content of run.json for a recording that begins now."""
     return {
         "format": FORMAT_VERSION,
         "id": run.name,
@@ -180,7 +180,7 @@ class _Session:
             sampler.start()
             stop = self._watch(child)
         except BaseException:
-            # Whatever went wrong here, nothing is left running.
+            # Whatever fails here, nothing is left running.
             self._end(child, "failed")
             raise
         finally:
@@ -190,7 +190,7 @@ class _Session:
         return self._close(child, stop, survivors, sampler.problem)
 
     def _tree(self) -> list[psutil.Process]:
-        """What the command started and still lives."""
+        """The command's processes that are still alive."""
         return [process for process in descendants(os.getpid()) if process.pid not in self.guardian.pids]
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -209,7 +209,7 @@ class _Session:
         return child
 
     def _watch(self, child: subprocess.Popen[bytes]) -> str:
-        """Wait for the end; says how it came."""
+        """Wait for the end; return the reason, as ``stop`` in run.json."""
         started_s = time.monotonic()
         ended_s: float | None = None
         while True:
@@ -244,8 +244,8 @@ class _Session:
         return self.bounds.reached(live.steps - 1, (time.monotonic_ns() - live.first_step_ns) / 1e9)
 
     def _training_goes_on(self, live: Live, code: int) -> bool:
-        """Whether what trains, or may still come to it, has detached itself from the command that has ended."""
-        # After a failure, what is still there was left behind; a daemon's parent ends with 0.
+        """True if a process that trains, or may yet train, has detached itself from the command that has ended."""
+        # After a failure, remaining processes are leftovers; a daemon's parent ends with 0.
         untrained = self.reader.pids() if code == 0 else set()
         awaited = {live.training_pid} if live.first_step_ns else untrained
         return any(process.pid in awaited for process in self._tree())
@@ -277,9 +277,9 @@ class _Session:
     def _end(self, child: subprocess.Popen[bytes], stop: str) -> list[int]:
         """End all that is left of the tree; the command's own pid is reaped by ``child``."""
         if stop == "interrupted":
-            # The terminal sent Ctrl-C to the command too: let it say goodbye.
+            # The terminal sent Ctrl-C to the command too: let it shut down.
             _wait(child, GRACE_S)
-        # Workers may be starting right now: look until the same ones are found twice.
+        # Workers may be starting right now: repeat until the same ones are found twice.
         folders = multiprocessing_folders()
         while (found := multiprocessing_folders() | folders) != folders:
             folders = found
@@ -307,7 +307,7 @@ class _Session:
         if survivors:
             problems.append(f"processes that could not be ended: {', '.join(map(str, survivors))}")
         left = self._left()
-        if left:  # somebody else's tracker may only be about to clean up: look twice
+        if left:  # another process's tracker may be about to clean up: check twice
             time.sleep(0.5)
             left = self._left()
         if left:

@@ -32,7 +32,7 @@ def add_sources(run: Path) -> None:
 
 
 def _complete(line: bytes) -> bytes:
-    """One line of a names file with its source texts; as it was when it holds none or is damaged."""
+    """One line of a names file with its source texts; unchanged if it is of another type or damaged."""
     try:
         entry: Any = json.loads(line)
         if entry["type"] == "stack":

@@ -1,4 +1,4 @@
-"""Training steps counted while they are made, from the events of one process: as many as the report will count."""
+"""Training steps counted during a recording, from the events of one process, as the report counts them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flatout.record.events import EVENT_DTYPE, Events, ends
 from flatout.record.json_files import open_regular
 
 BLOCK_BYTES = EVENT_DTYPE.itemsize << 11
-MOST_BLOCKS = 128  # in one look; a process that is further ahead is caught up with in the next ones
+MOST_BLOCKS = 128  # per poll; a longer backlog is read in the next ones
 _MARKS = (kinds.BATCH_WAIT, kinds.BACKWARD, kinds.OPTIMIZER)
 
 
@@ -34,7 +34,7 @@ class StepCounter:
         self._thread: int | None = None
         self._backwards = self._updates = 0
         self._turn = False
-        # The window, as the report has it: from the end of the first step to the end of the latest one.
+        # The window, as in the report: from the end of the first step to the end of the latest one.
         self._begin_ns = self._end_ns = 0
         self._in_first_step = False  # its optimizer step may come
         self._batches: Counter[int] = Counter()  # by loader
@@ -55,7 +55,7 @@ class StepCounter:
 
     @property
     def steps(self) -> int:
-        """Those that were seen."""
+        """The steps seen so far."""
         if self._votes:
             return self._followed[self._votes.most_common(1)[0][0]]
         return self._updates or self._backwards

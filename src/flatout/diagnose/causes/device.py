@@ -95,8 +95,8 @@ def device_sync(context: Context) -> Found | Lacks | None:
     if run.usage.device_busy_share is None:
         because = "the GPU's busy time was not measured, so useful waiting in reads cannot be separated from lost time"
         return Lacks(because)
-    # A read waits for kernels that had to run anyway. Only what the GPU idles is lost, and no more of it than
-    # the wait for batches and other host work leave.
+    # A read waits for kernels that had to run anyway. Only the GPU's idle time is lost, less the idle time that
+    # the wait for batches and other host work explain.
     idle = 1.0 - run.usage.device_busy_share - run.ledger.share("batch_wait") - _host_share(run)
     share = min(reads, idle)
     if share < NOISE_SHARE:
@@ -136,7 +136,7 @@ def compute_bound(context: Context) -> Found | Lacks | None:
         compute = compute + run.ledger.share("device_sync") if busy is None else max(compute, busy)
     if run.ranks is not None and run.ranks.straggler != run.ranks.lead:
         compute -= run.ranks.waited_share  # spent in the exchange of gradients, waiting for another rank
-    # A little more waiting than the limit, beside eight times as much computation, is no fault either.
+    # Slightly more waiting than the limit is no fault either if there is eight times as much computation.
     if compute < DOMINANT_SHARE or wait >= max(MATERIAL_SHARE, compute / 8):
         return None
     return Found(

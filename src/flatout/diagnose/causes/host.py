@@ -59,7 +59,7 @@ def _writes_checkpoints(context: Context, found: Cause) -> str:
 
 @cause("training", sentence=_writes_checkpoints)
 def checkpoint(context: Context) -> Found | Lacks | None:
-    """Writing checkpoints while the training stands still."""
+    """Writing checkpoints while the training waits."""
     run = context.run
     return _between_steps(run, "checkpoint", NOISE_SHARE, "writing checkpoints", run.checkpoints, "write")
 
@@ -109,12 +109,12 @@ def epoch_start(context: Context) -> Found | Lacks | None:
 
 
 def _in_step(context: Context, account: str, what: str, confidence: float) -> Found | Lacks | None:
-    """Work that overlaps with the workers: it counts only as far as batches would arrive in time without it."""
+    """Work that overlaps with the workers: it counts only to the extent that batches would be ready without it."""
     run = context.run
     model = context.fitted
     if model is None:
         return Lacks(NO_STEP)
-    # Freeing large batches is no code of the loop's own, though the time passes there.
+    # Freeing large batches is not the loop's own code, though the time passes there.
     seconds = run.seconds(account) - (freeing_s(run) if account == "host_other" else 0.0)
     each_s = seconds / model.batches
     share = model.recovered(Change(step_removed_s=each_s, step_cpu_removed_s=each_s))

@@ -1,4 +1,4 @@
-"""Causes in the machine: limits on cores and clocks, a GPU that stands idle, copies to it."""
+"""Causes in the machine: limits on cores and clocks, an idle GPU, copies to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flatout.predict.context import Context
 from flatout.results import Evidence
 from flatout.units import duration, percent
 
-_IDLE_GPU = 0.05  # a GPU that runs kernels less than this is used by nobody
+_IDLE_GPU = 0.05  # a GPU that runs kernels for less than this share of the time is unused
 
 
 @cause(
@@ -77,7 +77,7 @@ def cpu_training(context: Context) -> Found | Lacks | None:
 
 @cause("training")
 def h2d(context: Context) -> Found | Lacks | None:
-    """Copies of batches to the GPU hold up the training: from memory that is not pinned, or waited for."""
+    """Copies of batches to the GPU delay the training: from memory that is not pinned, or waited for."""
     run = context.run
     if run.uses_gpu is False:
         return None

@@ -72,7 +72,7 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
     parts = split(loader)
     if parts.cpu is None:
         return Lacks("CPU time of the fetching threads was not measured")
-    # All of the CPU time at once bounds what any group of functions can give back.
+    # Removing all of the CPU time bounds the gain from any single function group.
     everything = Change(fetch_cpu_factor=0.0, fetch_blocked_factor=0.0 if helped(loader) else 1.0)
     if model.recovered(everything) < NOISE_SHARE:
         return None
@@ -94,7 +94,7 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
             ),
             parts.evidence(),
             *(_slowest_transform(loader) if groups == TRANSFORM_GROUPS else ()),
-            # Lines carry no group: they speak for the largest one.
+            # Lines carry no group: they are evidence for the largest one.
             *(
                 hottest(loader.functions.cpu_lines)
                 if named == max(loader.functions.cpu_groups, key=loader.functions.cpu_groups.__getitem__)

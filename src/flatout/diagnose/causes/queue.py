@@ -25,7 +25,7 @@ from flatout.predict.workers import enough_prefetch
 from flatout.results import Evidence
 from flatout.units import duration, percent, size
 
-# Supply that exceeds the demand by less may just meet it.
+# With a smaller margin, supply may just meet demand.
 _AMPLE = 1.1
 
 
@@ -36,7 +36,7 @@ _AMPLE = 1.1
     hides=("shallow_prefetch", "too_few_workers", "cpu_decode", "cpu_transform"),
 )
 def sample_skew(context: Context) -> Found | Lacks | None:
-    """Slow samples hold up finished batches behind them, since batches are delivered in order."""
+    """Slow samples block finished batches behind them, since batches are delivered in order."""
     run, loader = context.run, context.loader
     if loader.delivery.head_of_line_s is None or not loader.settings.in_order:
         return None

@@ -1,4 +1,4 @@
-"""Causes in how several ranks of one training go together."""
+"""Causes in the synchronisation of several ranks of one training."""
 
 from __future__ import annotations
 

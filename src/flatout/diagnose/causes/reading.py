@@ -1,4 +1,4 @@
-"""Causes in how much is read, in how many pieces, and from where."""
+"""Causes in the reads: their amount, their number and their source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flatout.predict.fetch_changes import (
 from flatout.results import Evidence
 from flatout.units import duration, size
 
-# Compressed files are read in less than they are used in; float data in just as much. Four times is another matter.
+# Compressed files are smaller than the decoded samples, float data as large. Four times as much is excessive.
 _AMPLIFIED = 4.0
 # A first byte of a remote store takes 10 ms or more, and one stream delivers about 100 MB/s: larger reads wait for
 # bytes rather than for the first one.
@@ -130,7 +130,7 @@ def _reading(context: Context, title: str, applies: Callable[[LoaderStats], bool
 
 @cause(
     "data",
-    # What is cold once is no property of the storage.
+    # A single cold pass says nothing about the storage.
     hides=("storage_latency", "storage_bandwidth", "small_files"),
 )
 def cold_cache(context: Context) -> Found | Lacks | None:

@@ -1,4 +1,4 @@
-"""Causes in where the data lie."""
+"""Causes in the storage of the data."""
 
 from __future__ import annotations
 

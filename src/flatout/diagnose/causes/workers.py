@@ -1,4 +1,4 @@
-"""Causes in the number of workers and in how long they live."""
+"""Causes in the number and the lifetime of workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flatout.predict.workers import enough_workers
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
-# A p95 this many times the median means that single batches hold up the ordered queue: more workers then give less
+# A p95 this many times the median means that single batches block the ordered queue: more workers then give less
 # than a model of means predicts.
 _SKEWED = 5.0
 
@@ -71,7 +71,7 @@ def no_workers(context: Context) -> Found | Lacks | None:
     sentence=what_workers_do,
 )
 def too_few_workers(context: Context) -> Found | Lacks | None:
-    """Batches arrive at W / (time of a fetch), while cores or latency leave room for more at once."""
+    """Batches arrive at W / (time of a fetch), while cores or latency leave room for more concurrent fetches."""
     run, loader, model = context.run, context.loader, context.model
     if loader.settings.num_workers == 0 or not model.now.starved:
         return None
@@ -124,9 +124,9 @@ def _take_turns(context: Context, found: Cause) -> str:
     sentence=_take_turns,
 )
 def too_many_workers(context: Context) -> Found | Lacks | None:
-    """More runnable threads than cores: they take turns, and disturb each other and the training process."""
+    """More runnable threads than cores: they take turns, and slow each other and the training process down."""
     run, loader, model = context.run, context.loader, context.model
-    # Workers that find no core hand out late what they have made: that is waiting for cores too.
+    # Workers without a core hand over finished batches late: that is waiting for cores too.
     answer = model.now.worker_busy_delay_s / model.now.total_s
     if loader.settings.num_workers == 0 or not (model.now.starved or answer >= NOISE_SHARE):
         return None
@@ -137,15 +137,15 @@ def too_many_workers(context: Context) -> Found | Lacks | None:
     threads = computing_threads(run, loader)
     if parts.runqueue < SATURATED_RUNQUEUE or loader.settings.num_workers * threads <= run.cores:
         return None
-    # The rest of a wait for the hand-over of finished batches is none for cores.
+    # The remaining wait for the hand-over of finished batches is not a wait for cores.
     wait = run.ledger.share("batch_wait") - max(run.ledger.share("batch_wait.ipc") - answer, 0.0)
     if threads >= SEVERAL_THREADS:
-        # Threads of one fetch wait for each other at every barrier: beside the queue for a core, that is all
-        # blocked time which is not storage.
+        # Threads of one fetch wait for each other at every barrier: besides the queue for a core, all blocked time
+        # other than storage counts.
         storage = storage_share(loader)
         share = wait * min(1.0, parts.runqueue + (parts.blocked or 0.0) * (1.0 - storage))
     else:
-        # Taking turns loses no work by itself: the loss is what the full cores fail to deliver.
+        # Taking turns loses no work in itself: the loss is the work that saturated cores fail to deliver.
         whole = replace(model.now, cores=run.cores, efficiency=1.0, serial_batches_per_s=None)
         fitting = whole.changed(Change(num_workers=max(1, int(run.cores))))
         share = min(max(0.0, 1.0 - model.now.rate_sps() / fitting.rate_sps()), wait * parts.runqueue)

@@ -43,13 +43,13 @@ class SharedCounts:
         struct.pack_into("<q", self._map, 8 * FIELDS.index(field), value)
 
     def add(self, field, amount):
-        """Add without a lock, and give the sum: two processes at once may lose one count, which decides nothing."""
+        """Add without a lock and return the sum: concurrent updates may lose one count, which is harmless."""
         value = self.get(field) + amount
         self.put(field, value)
         return value
 
     def opened(self, name):
-        """Count an opened file by its hash, and whether it is one more; gives the number of files opened."""
+        """Count an opened file by its hash, and whether it is a new one; return the number of files opened."""
         bit = int(name[:16], 16) % _MAP_BITS
         place, mask = _HEAD + bit // 8, 1 << bit % 8
         if not self._map[place] & mask:

@@ -1,8 +1,8 @@
-"""The folder of a read cache: flatout makes and marks it, and touches nothing that it did not make there.
+"""The folder of a read cache: flatout creates and marks it, and touches nothing there that it did not create.
 
 The mark is a ``CACHEDIR.TAG`` (https://bford.info/cachedir/), which also makes backups skip the folder. It is the lock
 of the folder, too. ``xx/HASH`` is a link to ``xx/HASH-SIZE-CRC-MTIME``, the copy of one version of one file;
-``xx/HASH-SIZE.part`` is a copy that is being written, and locked by who writes it.
+``xx/HASH-SIZE.part`` is a copy that is being written, and locked by its writer.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import stat
 
 NAME = "flatout-cache"
 TAG = "CACHEDIR.TAG"
-OWN_FILES = (TAG, "users", "state")  # beside the copies
+OWN_FILES = (TAG, "users", "state")  # besides the copies
 MARK = (
     b"Signature: 8a477f597d28d172789f06886806bc55\n"
     b"# Made by flatout cache. It may be removed when no training uses it; other files do not belong here.\n"
@@ -24,7 +24,7 @@ _COPY = re.compile("([0-9a-f]{32})-([0-9a-f]+)-([0-9a-f]{8})-(-?[0-9]+)")
 _PART = re.compile("[0-9a-f]{32}-([0-9a-f]+)[.]part")
 _LINK = re.compile("[0-9a-f]{32}")
 _SWAP = re.compile("[0-9a-f]{32}[.]link")
-# As it is before anything is patched: what the cache does itself is not to be cached.
+# The unpatched function: the cache must not cache its own file operations.
 _open = os.open
 
 
@@ -32,7 +32,7 @@ class CacheFolder:
     """The folder in ``at`` that holds the copies.
 
     Raises:
-        OSError: it cannot be made, or a folder of that name is there that flatout did not make.
+        OSError: it cannot be made, or a folder of that name exists that flatout did not make.
     """
 
     def __init__(self, at):
@@ -78,10 +78,10 @@ class CacheFolder:
             os.close(fd)
 
     def use(self):
-        """Use the folder until this process ends, or the descriptor is closed that is given.
+        """Use the folder until this process ends, or the returned descriptor is closed.
 
         Returns:
-            The descriptor, and whether nobody else uses the folder.
+            The descriptor, and whether no other process uses the folder.
         """
         fd = _open(os.path.join(self.path, "users"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -105,12 +105,12 @@ class CacheFolder:
             raise OSError(errno.ENOTDIR, "no folder", shelf)
 
     def shelves(self):
-        """The folders of links and copies; links to folders are none of them."""
+        """The folders of links and copies; symbolic links to folders do not count."""
         with os.scandir(self.path) as found:
             return [item.path for item in found if _SHELF.fullmatch(item.name) and item.is_dir(follow_symlinks=False)]
 
     def remove_leftovers(self, keep=()):
-        """Remove what killed processes left half done, and damaged copies; gives the copies and the bytes in parts.
+        """Remove unfinished files of killed processes, and damaged copies; return the copies and the bytes in parts.
 
         The lock is held. Parts that are being written stay, as do all files whose names are not of the cache's form.
 
@@ -150,13 +150,13 @@ def copy_name(link, size, checksum, mtime_ns):
 
 
 def copy_named(name):
-    """Hash, size, checksum and time of change of the file, by the name of its copy; None: it is no copy."""
+    """Hash, size, checksum and modification time of the file, from the name of its copy; None: not a copy."""
     found = _COPY.fullmatch(name)
     return found and (found[1], int(found[2], 16), int(found[3], 16), int(found[4]))
 
 
 def linked(link):
-    """The copy that a link leads to: its path, what its name says, and its status; None where there is none."""
+    """The copy that a link leads to: its path, its parsed name and its status; None if there is no copy."""
     with contextlib.suppress(OSError):
         name = os.readlink(link)
         known = copy_named(name)
@@ -169,13 +169,13 @@ def linked(link):
 
 
 def linked_copy(link):
-    """The path of the copy that a link leads to; None where there is none."""
+    """The path of the copy that a link leads to; None if there is no copy."""
     found = linked(link)
     return found and found[0]
 
 
 def set_link(link, text):
-    """Let a link lead to something else, at once."""
+    """Point a link to something else, atomically."""
     swap = link + ".link"
     unlink(swap)
     os.symlink(text, swap)
@@ -183,7 +183,7 @@ def set_link(link, text):
 
 
 def regular_size(path):
-    """Size of a regular file; None where there is none."""
+    """Size of a regular file in bytes; None if there is no such file."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -192,7 +192,7 @@ def regular_size(path):
 
 
 def unlink(path):
-    """Remove a file, if it is there and may be removed."""
+    """Remove a file, if it exists and may be removed."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 

@@ -1,12 +1,12 @@
-"""A folder on a fast disk that keeps what was read from a slow one, up to a budget, for all processes of a training.
+"""A cache on a fast disk for files read from a slow one, up to a budget, shared by all processes of a training.
 
-A training reads every file once a pass, in an order of its own: throwing out what was read longest ago throws out what
-comes next. So nothing is thrown out that was read within the last two passes; when there is no room, a file is read
-from where it is. Files that two passes did not ask for (of another data set, or changed since) make room.
+A training reads every file once a pass, each pass in its own order: evicting the least recently used file would evict
+the next one needed. So no file read within the last two passes is evicted; without room, a file is read from its
+source. Files that two passes did not request (of another data set, or changed since) make room.
 
-A copy's time of change says when it was used last: whole seconds are the token of the youngest training that compared
-it with its source, nanoseconds count the files opened since. Each training compares each file once, by size and time
-of change, and the copy's bytes with their checksum; each time a copy is used its size is compared.
+A copy's modification time encodes its last use: whole seconds are the token of the latest training that compared
+it with its source, nanoseconds count the files opened since. Each training compares each file once, by size and
+modification time, and the copy's bytes with their checksum; on every use of a copy its size is compared.
 """
 
 import contextlib
@@ -21,24 +21,24 @@ import zlib
 from . import folder
 from .counts import SharedCounts
 
-PASSES = 2  # that must have gone by without a file's being read before it may make room
+PASSES = 2  # a file may be evicted once this many have gone by without a read of it
 COUNTS = ("used", "clock", "bits", "hits", "misses", "hit_bytes", "files")
-_TRIES = 64  # files looked at for room
-_WRITTEN = "written"  # where the link of a file leads that the training itself has written: it is not kept
-# As they are before anything is patched: what the cache does itself is not to be cached.
+_TRIES = 64  # eviction candidates examined for room
+_WRITTEN = "written"  # target of the link of a file that the training itself has written: it is not cached
+# The unpatched functions: the cache must not cache its own file operations.
 _open, _stat = os.open, os.stat
 
 
 class ReadCache:
-    """Copies of files in a folder of flatout's own below another one.
+    """Copies of files in flatout's own folder below another one.
 
     Args:
-        at: the other folder; made if it is not there.
-        budget: bytes of all copies.
+        at: the other folder; created if missing.
+        budget: bytes of all copies together.
         token: names the training, the same in all its processes; None: ``begin`` draws it.
 
     Raises:
-        OSError: the folder cannot be made, is somebody else's, or has no room.
+        OSError: the folder cannot be made, belongs to something else, or has no room.
     """
 
     def __init__(self, at, budget, token=None):
@@ -48,9 +48,9 @@ class ReadCache:
             self._counts = SharedCounts(os.path.join(self.folder, "state"))
 
     def begin(self):
-        """Before a training: draw its token, remove what killed ones left, and shrink the cache to the budget.
+        """Before a training: draw its token, remove leftovers of killed ones, and shrink the cache to the budget.
 
-        Where another training uses the cache, its counts go on; else they begin at 0.
+        If another training uses the cache, its counts continue; otherwise they start at 0.
         """
         self._using, first = self._folder.use()
         with self._folder.alone():
@@ -70,17 +70,17 @@ class ReadCache:
                     self._discard(copy)
 
     def end(self):
-        """After a training: the folder is not used any more. Only for who began it, in the same process."""
+        """After a training: release the folder. Only in the process that called ``begin``."""
         os.close(self._using)
 
     def counts(self):
-        """Numbers since ``begin``: bytes used, files opened, hits, misses, bytes of hits; and distinct files."""
+        """Counts since ``begin``: bytes used, files opened, hits, misses, bytes of hits; and distinct files."""
         found = {name: self._counts.get(name) for name in COUNTS[:-1]}
         found["files"] = round(self._counts.distinct())
         return found
 
     def open_path(self, path):
-        """The path to open instead of ``path``; ``path`` itself where there is no copy, and no room for one.
+        """The path to open instead of ``path``; ``path`` itself if there is no copy and no room for one.
 
         Args:
             path: absolute.
@@ -101,7 +101,7 @@ class ReadCache:
         return copy
 
     def written(self, path):
-        """Note that the training changes a file itself: its copy goes, and none is made until the next training."""
+        """Note that the training itself changes a file: its copy is removed; the next training may make a new one."""
         name = _hash(path)
         with self._folder.alone():
             self._remove(self._folder.link(name))
@@ -109,14 +109,14 @@ class ReadCache:
             folder.set_link(self._folder.link(name), _WRITTEN)
 
     def _current(self, link, path):
-        """The copy of the file as it is now, as ``linked`` gives it; None where there is none."""
+        """The copy of the file's current version, as ``linked`` returns it; None if there is no copy."""
         found = folder.linked(link)
         if found is None:
             return None
         copy, (_, size, checksum, mtime_ns), held = found
         right = held.st_size == size
         if right and held.st_mtime_ns // 10**9 < self.token:
-            # Asked once in a training: it costs a round trip to the slow place.
+            # Checked once per training: it costs a round trip to the slow storage.
             now = _stat(path)
             right = (now.st_size, now.st_mtime_ns) == (size, mtime_ns) and _checksum(copy) == checksum
         if not right:
@@ -127,7 +127,7 @@ class ReadCache:
         return found
 
     def _fill(self, path, name, clock):
-        """Copy the file; gives the copy's path, or None where it has no room or another process is at it."""
+        """Copy the file; return the copy's path, or None if it has no room or another process is copying it."""
         found = _stat(path)
         size, link = found.st_size, self._folder.link(name)
         if not stat.S_ISREG(found.st_mode) or size > self.budget:
@@ -137,7 +137,7 @@ class ReadCache:
         part = "%s-%x.part" % (link, size)
         with self._folder.alone():
             if self._is_taken(link):
-                return None  # somebody made it just now, or the training wrote the file
+                return None  # another process has just made it, or the training wrote the file
             out = self._open_part(part, name, size, clock)
         if out is None:
             return None
@@ -164,12 +164,12 @@ class ReadCache:
         return copy
 
     def _open_part(self, part, name, size, clock):
-        """The file to write a copy to, with room reserved; None: somebody writes it, or there is none. Lock held."""
+        """The file to write a copy to, with room reserved; None: another writer has it, or no room. Lock held."""
         self._folder.make_shelf(name)
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             out, reserved = _open(part, flags | os.O_CREAT | os.O_EXCL, 0o600), False
-        except FileExistsError:  # of a process that was killed, with its room, if nobody has it locked
+        except FileExistsError:  # of a killed process, with its room, unless it is locked
             out, reserved = _open(part, flags), True
         try:
             fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,7 +185,7 @@ class ReadCache:
         return out
 
     def _is_taken(self, link):
-        """Whether the link leads to a copy, or says that there is to be none; one that leads nowhere goes."""
+        """True if the link leads to a copy, or says that none is to be kept; a dangling link is removed."""
         if os.path.islink(link) and os.readlink(link) != _WRITTEN and folder.linked_copy(link) is None:
             folder.unlink(link)
         return os.path.lexists(link)
@@ -197,7 +197,7 @@ class ReadCache:
         return clock > PASSES * self._counts.distinct()
 
     def _reserve(self, size, clock):
-        """Take room for a file, from files that two passes did not read if need be. The lock is held."""
+        """Reserve room for a file, evicting files that two passes did not read if necessary. The lock is held."""
         if not self._has_room(size) and self._may_evict(clock):
             self._evict(size, clock)
         if not self._has_room(size):
@@ -209,7 +209,7 @@ class ReadCache:
         self._counts.put("used", max(self._counts.get("used") - size, 0))
 
     def _evict(self, size, clock):
-        """Remove files until ``size`` fits; looks at some that are drawn, not at all. The lock is held."""
+        """Remove files until ``size`` fits; examines a random sample, not all files. The lock is held."""
         shelves, since = self._folder.shelves(), self._counts.get("since")
         random.shuffle(shelves)
         looked = 0
@@ -227,7 +227,7 @@ class ReadCache:
                 return
 
     def _remove(self, link):
-        """Remove a link and its copy; whoever has it open goes on reading. The lock is held."""
+        """Remove a link and its copy; a process that has the copy open can go on reading. The lock is held."""
         copy = folder.linked_copy(link)
         if copy is not None:
             self._discard(copy)
@@ -251,7 +251,7 @@ def _hash(path):
 
 
 def _copied(path, out, size):
-    """Checksum of what was copied, and the file's time of change; raises OSError if it changed meanwhile."""
+    """Checksum of the copied bytes, and the file's modification time; raises OSError if it changed meanwhile."""
     source = _open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         before = os.fstat(source)
@@ -267,7 +267,7 @@ def _copied(path, out, size):
 
 
 def _copy(source, out):
-    """Copy one descriptor to another; gives the bytes and their checksum."""
+    """Copy one descriptor to another; return the number of bytes and their checksum."""
     written = checksum = 0
     while True:
         block = os.read(source, 1 << 20)

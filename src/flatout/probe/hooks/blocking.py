@@ -1,4 +1,4 @@
-"""Copies to the device, and reads that make the host wait for it. Patched only where a device is."""
+"""Copies to the device, and reads that make the host wait for it. Patched only if a device is present."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ _state = _State()
 
 
 def device_present():
-    """Whether an accelerator may be in use, told without touching its driver."""
+    """True if an accelerator may be in use, determined without touching its driver."""
     if os.environ.get(DEVICE_HOOKS_VARIABLE) == "1":
         return True
     return sys.platform == "darwin" or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128")))
@@ -96,7 +96,7 @@ def _timed_read(original, name):
     def read(self, *args, **kwargs):
         if is_compiling() or not REC.on or self.is_cpu or _state.reading:
             return original(self, *args, **kwargs)
-        _state.reading = True  # printing a tensor reads it many times; one event tells it
+        _state.reading = True  # printing a tensor reads it many times; one event is enough
         start = now()
         try:
             return original(self, *args, **kwargs)

@@ -1,6 +1,6 @@
-"""Communication that a training asks for by itself: gradients averaged by hand, gathered metrics, barriers.
+"""Communication that a training requests explicitly: gradients it averages itself, gathered metrics, barriers.
 
-What DistributedDataParallel exchanges happens in C++ inside the backward pass, and is part of it.
+The exchange of DistributedDataParallel happens in C++ inside the backward pass, and is part of it.
 """
 
 import functools
@@ -52,7 +52,7 @@ def install():
 
 
 def _begins(name, *args, **kwargs):
-    # One that others are made of counts once, and in a backward pass it is part of that.
+    # A collective inside another one is not counted again, and inside a backward pass it is part of that pass.
     if is_compiling() or not REC.on or _state.inside or training.in_backward():
         return None
     _state.inside = True

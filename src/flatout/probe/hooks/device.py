@@ -1,6 +1,6 @@
 """Device time from CUDA events: recorded in the stream, read later, never waited for.
 
-An event recorded at host time h runs on the device at d >= h, and at once when the device is idle.
+An event recorded at host time h runs on the device at d >= h, and immediately if the device is idle.
 So with e the device time since a reference event, the reference lies at max(h - e) on the host's clock;
 the first forward pass finds an idle device and makes that tight. Nothing is synchronised for it.
 """
@@ -17,7 +17,7 @@ from .blocking import device_present
 MAX_PENDING = 8192
 ANCHOR_EVERY_NS = 20_000_000_000  # elapsed_time is a float32 of milliseconds: keep spans of it short
 
-present = False  # looked at before any call into here: without a device, phases cost nothing more
+present = False  # checked before any call into this module: without a device, phases cost nothing more
 _cuda = torch.cuda
 Recorded = tuple["torch.cuda.Event", int]  # an event, and the host's time when it was recorded
 _pending: deque[tuple[int, Recorded, Recorded]] = deque()  # kind, start, end
@@ -68,7 +68,7 @@ def resolve():
         start = _anchor[1] + since_anchor
         REC.emit(events.DEVICE_SPAN, start, start + int(first.elapsed_time(last) * 1e6), kind)
         if now() - _anchor[2] > ANCHOR_EVERY_NS:
-            # The old anchor is not reused: later spans may still be measured from it nowhere else.
+            # ``first`` becomes the anchor, so it is not spare; the old anchor is dropped, not reused.
             _anchor[1] = start
             _anchor[0] = (first, first_host)
             _anchor[2] = now()

@@ -1,4 +1,4 @@
-"""How a batch is made: the fetch, its samples and its collate, in a worker or in the main process."""
+"""The making of a batch: the fetch, its samples and its collate, in a worker or in the main process."""
 
 import time
 from typing import Any
@@ -7,10 +7,10 @@ from .. import events, in_place
 from ..recorder import REC, now, quietly, report_fault
 from ..scheduling import major_faults, process_io, thread_times
 
-ITEM_COST_NS = 1_500  # what timing one sample costs; see benchmarks/overhead
-CLOSELY_COST_NS = 30_000  # what reading the kernel's counters around a fetch costs, caches cold
-CLOSELY_BUDGET = 0.003  # share of the fetches' own time that looking closely may cost
-LONG_NS = 10_000_000  # from here on what one fetch did is noted even where it was not looked at closely
+ITEM_COST_NS = 1_500  # cost of timing one sample; see benchmarks/overhead
+CLOSELY_COST_NS = 30_000  # cost of reading the kernel's counters around a fetch, caches cold
+CLOSELY_BUDGET = 0.003  # share of the fetches' own time that close measurement may cost
+LONG_NS = 10_000_000  # from this duration on, every fetch gets its counters recorded, sampled closely or not
 
 
 class _State:
@@ -26,7 +26,7 @@ STATE = _State()
 
 
 class _TimedIndices:
-    """The indices of one fetch. A sample is made between two of them: nothing stands before the data set."""
+    """The indices of one fetch. A sample is made between two of them, so the data set needs no wrapper."""
 
     def __init__(self, indices):
         self._indices = indices
@@ -42,7 +42,7 @@ class _TimedIndices:
 
 
 class _Fetch:
-    """One that is running; its first item is what the fetch is given for its indices."""
+    """A running fetch; its first item is passed to the fetch in place of the indices."""
 
     __slots__ = ("before", "closely", "collate_start", "fetcher", "indices", "samples", "start")
 
@@ -67,7 +67,7 @@ def install(fetch_module):
 
 
 def _begins(fetcher, indices):
-    """Time every fetch; count what the kernel knows of it, and time its samples one by one, within the budget."""
+    """Time every fetch; within the budget, read its kernel counters and time its samples one by one."""
     if not REC.on:
         return None
     fetch = _Fetch(fetcher, indices)
@@ -84,7 +84,7 @@ def _begins(fetcher, indices):
 
 
 def _one_by_one(fetcher):
-    """Whether the fetch takes the samples of a batch one after the other."""
+    """True if the fetch takes the samples of a batch one after the other."""
     try:
         return fetcher.auto_collation and not getattr(fetcher.dataset, "__getitems__", None)
     except Exception:
@@ -92,7 +92,7 @@ def _one_by_one(fetcher):
 
 
 def _collates(fetch):
-    """The samples are there."""
+    """The samples are complete."""
     fetch.collate_start = now()
 
 
@@ -129,9 +129,9 @@ def _times():
 
 
 def _long_fetch(fetcher, start, end, before):
-    """What a long fetch did cannot be told from the short ones beside it that were looked at closely.
+    """Record the scheduler counters of every long fetch: sampled short fetches say nothing about it.
 
-    The first one only switches the clocks on: a loader without long fetches pays nothing.
+    The first long fetch only switches the clocks on: a loader without long fetches pays nothing.
     """
     fetcher._flatout_long = True
     if before is None:

@@ -1,4 +1,4 @@
-"""What training frameworks call validation, checkpoints and logging: patched when they are imported."""
+"""Validation, checkpoints and logging of training frameworks: patched when the frameworks are imported."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""The DataLoader as the main process sees it: iterations, waits, and what its workers are."""
+"""The DataLoader as the main process sees it: iterations, waits, and its workers."""
 
 import functools
 import sys
@@ -17,8 +17,8 @@ from ..wrap import is_compiling
 from . import modules
 
 _loaders: Any = ByIdentity()  # DataLoader -> [names id, how often iterated]
-_loader_of: Any = ByIdentity()  # iterator -> weak reference to the loader that it was made for
-_built_before: Any = {}  # what describes a loader -> (its entry, weak reference to the last one)
+_loader_of: Any = ByIdentity()  # iterator -> weak reference to its loader
+_built_before: Any = {}  # description of a loader -> (its entry, weak reference to the last loader)
 _STATE = "_flatout_state"  # of an iterator: [names id of its loader, worker pids, batches delivered]
 MEASURE_BYTES_EVERY = 256
 _ATTRIBUTES = (*(name for name, setting in SETTINGS.items() if setting.keyword), "drop_last", "timeout")
@@ -66,7 +66,7 @@ def _made(call, result):
 
 @quietly
 def _found_late(iterator):
-    """An iterator whose start was not seen: made past ``DataLoader.__iter__``, or before the recording began."""
+    """An iterator whose start was not seen: made without ``DataLoader.__iter__``, or before the recording began."""
     loader = _loader_of.get(iterator, _nothing)()
     if loader is None:
         iterator.__dict__[_STATE] = None
@@ -127,7 +127,7 @@ def _describe(loader):
     fields["dataset"] = _class(dataset)
     try:
         fields["dataset_len"] = len(dataset)
-    except Exception:  # the user's own __len__ may do anything
+    except Exception:  # a user-defined __len__ may do anything
         fields["dataset_len"] = None
     fields["sampler"] = _class(getattr(loader, "sampler", None))
     fields["batch_sampler"] = _class(getattr(loader, "batch_sampler", None))
@@ -154,7 +154,7 @@ def _next_begins(iterator):
     if _STATE not in iterator.__dict__:
         _found_late(iterator)
     state = iterator.__dict__.get(_STATE)
-    if state is None:  # its loader is not known, or gone
+    if state is None:  # its loader is unknown, or gone
         return None
     worker, ready = _outlook(iterator) if state[1] else (-1, 0)
     before = modules.hold(True)
@@ -184,7 +184,7 @@ def _next_ended(call, batch):
 
 
 def _outlook(iterator):
-    """Which worker the next batch is waited from (-1: unknown) and how many batches are ready."""
+    """The worker that makes the next batch (-1: unknown), and the number of ready batches."""
     try:
         tasks = iterator._task_info
         info = tasks.get(iterator._rcvd_idx)

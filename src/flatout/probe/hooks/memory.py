@@ -48,7 +48,7 @@ def _begin(model, args):
 
 
 def _before_step(optimizer, args, kwargs):
-    """The peak of forward and backward pass, by kind: what the optimizer needs comes on top, whatever the batch."""
+    """The peak of forward and backward pass, by kind; the optimizer adds its memory regardless of the batch."""
     if _state["tracker"] is not None:
         for name, held in _peak(_state["tracker"]).items():
             note(MEMORY_METRICS + name, held)

@@ -1,7 +1,7 @@
 """The forward pass: the outermost call of a module, timed in torch's own code that every such call runs through.
 
-While one runs, that code is what torch wrote: the modules inside cost nothing. No class and no object of the user's is
-touched.
+During such a call, torch's original code is in place: the modules inside cost nothing. No class and no object of the
+user's is touched.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ class _State:
 _state = _State()
 
 _call: Any = None  # torch's function
-_plain: Any = None  # its code as torch wrote it
+_plain: Any = None  # its original code
 _timed: Any = None
 
 
@@ -43,7 +43,7 @@ def install():
 
 
 def hold(inside):
-    """Ignore module calls meanwhile: what fetches a batch is no forward pass. Gives back what was before."""
+    """Ignore module calls during a fetch, since they are not a forward pass. Returns the previous state."""
     before = _state.inside
     if inside != before:
         _state.inside = inside
@@ -65,7 +65,7 @@ def _entered(module, *args, **kwargs):
 
 @quietly
 def _samples(module, given):
-    """What a training call is given before any DataLoader gave a batch; None: this is no such call."""
+    """Samples in the input of a training call before the first batch of a DataLoader; None: this is no such call."""
     return samples_in(given) if module.training and is_grad_enabled() else None
 
 

@@ -1,4 +1,4 @@
-"""What a training is set to: precision, memory format, compilation. Noted once, at its first step."""
+"""Settings of a training: precision, memory format, compilation. Recorded once, at its first step."""
 
 import functools
 import sys
@@ -8,11 +8,11 @@ import torch
 
 from ..recorder import REC, quietly
 
-_noted: Any = {}  # what was seen before the first step: autocast, and the first module that has weights
+_noted: Any = {}  # seen before the first step: autocast, and the first module that has weights
 
 
 def install():
-    """Watch for the first autocast that is enabled; the method is put back as soon as it was seen."""
+    """Watch for the first autocast that is enabled; the method is restored once it was seen."""
     autocast = torch.autocast
     original = autocast.__enter__
 
@@ -50,7 +50,7 @@ def _weights_of(module):
 
 @quietly
 def save():
-    """Write what is known once the training runs; asking for the devices earlier would start their driver."""
+    """Write the settings once the training runs; querying the devices earlier would initialise their driver."""
     cuda = torch.cuda
     used = cuda.is_initialized()
     REC.save_process(
@@ -70,7 +70,7 @@ def save():
 
 
 def _asked(function, *args):
-    """The answer of a question that some version or kind of tensor may refuse: a missing setting is no fault."""
+    """The result of a query that some version or kind of tensor may not support: a missing setting is no fault."""
     try:
         return function(*args)
     except Exception:
@@ -83,19 +83,19 @@ def _channels_last(weight):
 
 
 def _compiled():
-    """Whether torch.compile has compiled anything: its frames are counted by itself."""
+    """True if torch.compile has compiled anything, by its own count of frames."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return bool(dynamo is not None and dynamo.counters["frames"]["total"])
 
 
 def _uuid():
-    """The current GPU's own name, with which the driver's list can be searched; None in older versions of torch."""
+    """The current GPU's UUID, as in the driver's list of GPUs; None in older versions of torch."""
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     return "GPU-%s" % uuid if uuid is not None else None
 
 
 def _tf32():
-    """Whether float32 matrix products may use TF32; newer versions of torch have a setting of their own for it."""
+    """True if float32 matrix products may use TF32, None if unknown; newer versions of torch have their own setting."""
     matmul = torch.backends.cuda.matmul
     try:
         return matmul.fp32_precision == "tf32"

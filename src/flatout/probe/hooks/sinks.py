@@ -1,4 +1,4 @@
-"""Where a training writes: text, metrics and checkpoints."""
+"""The outputs of a training: text, metrics and checkpoints."""
 
 import builtins
 import functools

@@ -1,4 +1,4 @@
-"""Backward passes, optimizer steps and what belongs to them; they also move the step counters."""
+"""Backward passes, optimizer steps and related calls; they also advance the step counters."""
 
 import functools
 import threading
@@ -20,12 +20,13 @@ class _State:
 
     def __init__(self):
         self.in_backward = False
-        self.published_ns = 0  # when the counters were written last
+        self.published_ns = 0  # time of the last write of the counters
 
 
 _state = _State()
 
-# What every optimizer's step runs in, whose name says so: its class and its hooks are pickled with the user's own.
+# Every optimizer's step runs in the profiler region of this name. Its class and hooks are not patched: they are
+# pickled with the user's objects.
 STEP = "Optimizer.step#"
 MOST_STEPS = 16
 
@@ -48,7 +49,6 @@ def install():
 
 
 def in_backward():
-    """Whether a backward pass is running."""
     return _state.in_backward
 
 
@@ -93,7 +93,7 @@ def _backward_ended(start, end):
     REC.last_step_ns = end
     if device.present:
         device.resolve()
-    # The counters are for people to look at, and the command may be obeyed this much later.
+    # The counters only show progress, and the command may be obeyed with this delay.
     if end - _state.published_ns > PUBLISH_EVERY_NS:
         _state.published_ns = end
         if REC.publish() == COMMAND_TRACE:
@@ -117,7 +117,7 @@ def _step_begins(name, result):
 
 
 def _step_done(optimizer):
-    """What torch calls at the end of each step, for profilers."""
+    """The hook, meant for profilers, that torch calls at the end of each step."""
     if is_compiling() or not REC.on:
         return None
     return now(), type(optimizer).__name__

@@ -1,4 +1,4 @@
-"""What each transform of a pipeline costs, and how it changes the size of the picture.
+"""The cost of each transform of a pipeline, and its effect on the size of the picture.
 
 Pipelines are torchvision's ``Compose``, of both generations. The parts are timed in the batches in which samples are
 timed one by one, within the same budget.
@@ -15,7 +15,7 @@ MAX_PIXELS = 1 << 40
 
 
 class _TimedPart:
-    """Stands for one transform during one call of its pipeline."""
+    """Stands in for one transform during one call of its pipeline."""
 
     def __init__(self, part, place):
         self._part = part
@@ -35,7 +35,7 @@ class _TimedPart:
 
 
 def pixels(picture):
-    """Pixels of a Pillow image, a (..., H, W) tensor or an (H, W, ...) array; 0 when it is none of them."""
+    """Pixels of a Pillow image, a (..., H, W) tensor or an (H, W, ...) array; 0 for anything else."""
     size = getattr(picture, "size", None)
     if isinstance(size, tuple) and len(size) == 2:
         return size[0] * size[1]

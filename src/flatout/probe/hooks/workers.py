@@ -77,7 +77,7 @@ def _finish():
 
 
 class _IndexQueue:
-    """The queue that brings indices: times the wait for work."""
+    """The index queue of a worker: times the wait for work."""
 
     def __init__(self, queue):
         self._flatout_queue = queue
@@ -100,7 +100,7 @@ class _IndexQueue:
         if isinstance(item, tuple) and item and isinstance(item[0], int):
             fetching.STATE.current_batch = item[0]
         if not self._flatout_settled:
-            self._flatout_settled = True  # the worker's own set-up and the user's worker_init_fn are over
+            self._flatout_settled = True  # the worker's own set-up and the user's worker_init_fn are done
             _note_settings()
         if REC.control.command():
             REC.on = False
@@ -130,7 +130,7 @@ class _DataQueue:
 
 
 class _TimedPickler:
-    """Stands for the pickler of multiprocessing's queues and times it."""
+    """Stands in for the pickler of multiprocessing's queues and times it."""
 
     def __init__(self, pickler, kind):
         self._flatout_pickler = pickler

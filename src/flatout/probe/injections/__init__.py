@@ -1,7 +1,7 @@
-"""Settings that are put into an unchanged training, one module a part: what trials try, and ``flatout apply`` keeps.
+"""Settings injected into an unmodified training, one module per part: trials try them, ``flatout apply`` keeps them.
 
-Nothing in the user's files changes; with the process, the setting is gone. What could not be set is noted with its
-reason, and never stops the training.
+The user's files do not change, and the setting ends with the process. A setting that cannot be applied is noted with
+its reason, and never stops the training.
 """
 
 import importlib
@@ -18,7 +18,7 @@ class Injected:
     Attributes:
         wanted: name -> value.
         applied: names of those that took effect.
-        refused: name -> why it did not.
+        refused: name -> the reason why it did not.
     """
 
     def __init__(self, text):
@@ -29,10 +29,10 @@ class Injected:
         self.wanted = wanted if isinstance(wanted, dict) else {}
         self.applied = {}
         self.refused = {}
-        self.changed = lambda: None  # called when there is something new to tell
+        self.changed = lambda: None  # called when there is something new to report
 
     def get(self, name):
-        """The value that is wanted; None: leave it as it is."""
+        """The requested value; None: leave the training's own."""
         return self.wanted.get(name)
 
     def done(self, *names):
@@ -53,12 +53,12 @@ INJECTED = Injected(os.environ.get(SETTINGS_VARIABLE))
 
 
 def install_at_start(watch):
-    """Patch what the wanted settings need in any program, whether it imports torch or not; see ``install``."""
+    """Install the patches that need no torch, for any program; see ``install``."""
     _install([name for name in _wanted() if SETTINGS[name].at_start], watch)
 
 
 def install(watch):
-    """Patch what the wanted settings need, once torch is imported.
+    """Install the patches of the requested settings, once torch is imported.
 
     Args:
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.

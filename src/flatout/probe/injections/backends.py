@@ -4,7 +4,7 @@ import torch
 
 
 def install(injected, watch):
-    """Set them at once; a script that sets them itself has the last word."""
+    """Apply the settings immediately; a script that sets them itself overrides them."""
     if injected.get("tf32") is not None:
         torch.set_float32_matmul_precision("high" if injected.get("tf32") else "highest")
         torch.backends.cudnn.allow_tf32 = bool(injected.get("tf32"))

@@ -1,18 +1,18 @@
-"""Libraries that open files by themselves, in C: their functions are handed the path of the copy."""
+"""Libraries that open files themselves, in C: their functions get the path of the copy."""
 
 import functools
 import os
 
 from ..unbound import Unbound
 
-# Module -> what takes the path of a file as its first argument.
+# Module -> functions that take the path of a file as their first argument.
 READERS = {
     "cv2": ("imread", "imreadmulti"),
     "torchvision.io.image": ("read_file",),
     "h5py._hl.files": ("File.__init__",),
     "soundfile": ("SoundFile.__init__",),
 }
-# These go by the ending of the name.
+# These decide by the file name's extension.
 BY_ENDING = {"SimpleITK": ("ReadImage",), "openslide": ("OpenSlide.__init__",)}
 PATH_NAMES = ("filename", "path", "name", "file", "fileName")
 
@@ -21,7 +21,7 @@ def install(mapped, watch, endings, changed=lambda path: None):
     """Patch them once they are imported.
 
     Args:
-        mapped: gives the path to read in place of another one, or that one itself.
+        mapped: returns the path to read in place of another one, or that path itself.
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.
         endings: whether the paths that ``mapped`` gives end as the files' names do.
         changed: called with the path of a file that is opened for writing.
@@ -68,7 +68,7 @@ def _reading(original, mapped, changed, place):
             if _exist(there):
                 raise
             return original(*args, **kwargs)
-        # OpenCV says by None that there is no such file: the copy was removed just now.
+        # OpenCV returns None if the file does not exist: the copy has just been removed.
         return original(*args, **kwargs) if found is None and not place and not _exist(there) else found
 
     return patched

@@ -1,4 +1,4 @@
-"""Reads below one folder that are kept on a faster disk, up to a budget."""
+"""Reads below one folder that are cached on a faster disk, up to a budget."""
 
 import builtins
 import functools
@@ -14,7 +14,7 @@ _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def install(injected, watch):
-    """Patch the functions that open files, and those that change them: what the program writes, it must read again."""
+    """Patch the functions that open files, and those that change them: a program must read back its own writes."""
     real, separator, rest = injected.get("read_through").partition("=")
     folder, colon, budget = rest.rpartition(":")
     if not separator or not colon or not os.path.isdir(real) or not budget.isdigit():
@@ -39,14 +39,14 @@ def install(injected, watch):
         return text if text.startswith(inside) else None
 
     def mapped(path):
-        """The copy of a file below the folder; as it is elsewhere."""
+        """The copy of a file below the folder; other paths are unchanged."""
         try:
             text = below(path)
             if text is None:
                 return path
             there = cache.open_path(text)
         except Exception:
-            return path  # whatever is wrong with the cache, the training reads its file
+            return path  # whatever fails in the cache, the training still reads its file
         injected.done("read_through")
         return path if there == text else there
 
@@ -71,7 +71,7 @@ def install(injected, watch):
                 return original(path, *args, **kwargs)
             try:
                 return original(there, *args, **kwargs)
-            except FileNotFoundError:  # it made room for another one just now
+            except FileNotFoundError:  # it has just been evicted
                 return original(path, *args, **kwargs)
 
         return Unbound(patched)

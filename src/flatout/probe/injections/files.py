@@ -33,7 +33,7 @@ def _patch(injected, module):
 
 
 class _FileCache:
-    """Bytes of files in memory: once read, and as long as there is room, which is in bytes."""
+    """Bytes of files kept in memory after the first read, up to ``room`` bytes."""
 
     __slots__ = ("injected", "kept", "room")
 
@@ -42,7 +42,7 @@ class _FileCache:
         self.kept: dict[str, bytes] = {}
 
     def opened(self, file):
-        """What Pillow opens in place of a path or an open file: its bytes, or itself where it cannot be kept."""
+        """The object that Pillow opens in place of a path or open file: its bytes, or the file if it cannot be kept."""
         path = None
         if isinstance(file, (str, os.PathLike)):
             path = os.fspath(file)

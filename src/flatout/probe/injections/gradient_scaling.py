@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 _scalers: dict[str, "torch.amp.GradScaler"] = {}  # by device type
 _optimizers: Any = weakref.WeakSet()
 _unscaled: Any = weakref.WeakSet()  # optimizers, since the scale's last update
-_looked_at: set[str] = set()  # device types with gradients that were looked at since then
+_looked_at: set[str] = set()  # device types with gradients that were examined since then
 
 
 def install():
@@ -47,7 +47,7 @@ def install():
 
 
 def _unscaling(clip):
-    """A threshold is meant for gradients as they are."""
+    """Unscale first: a clipping threshold is meant for unscaled gradients."""
 
     @functools.wraps(clip)
     def clip_unscaled(*args, **kwargs):
@@ -77,7 +77,7 @@ def _before_step(optimizer, args, kwargs):
         return
     _unscale(optimizer)
     found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
-    if any(float(value) for value in found):  # as GradScaler does: this step is left out
+    if any(float(value) for value in found):  # as GradScaler does: this step is skipped
         for group in optimizer.param_groups:
             for weight in group["params"]:
                 weight.grad = None

@@ -54,7 +54,7 @@ def _set_workers(loader, count):
         state["_DataLoader__multiprocessing_context"] = None
     elif not loader.num_workers:
         state.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR)
-        # New workers for each pass cost a start each; none were there to keep before.
+        # New workers for each pass would cost a start each; before, there were none to keep.
         state.update(persistent_workers=True)
     state["num_workers"] = count
     return None
@@ -122,13 +122,13 @@ class _Threads:
         cv2 = sys.modules.get("cv2")
         if cv2 is not None:
             cv2.setNumThreads(0 if self._count == 1 else self._count)
-        with contextlib.suppress(ImportError):  # with scikit-learn it is there, and reaches BLAS and OpenMP
+        with contextlib.suppress(ImportError):  # it is installed with scikit-learn, and reaches BLAS and OpenMP
             importlib.import_module("threadpoolctl").threadpool_limits(self._count)
         if self._then is not None:
             self._then(worker)
 
 
-# What takes more than the attribute of that name. A setter returns why it refuses.
+# Settings that take more than setting the attribute of that name. A setter returns the reason why it refuses.
 _SETTERS: Any = {
     "num_workers": _set_workers,
     "prefetch_factor": functools.partial(_set_with_workers, "prefetch_factor"),

@@ -1,4 +1,4 @@
-"""The model: memory format, autocast and compilation, put on when a training first calls it."""
+"""The model: memory format, autocast and compilation, applied when a training first calls it."""
 
 import contextlib
 import functools
@@ -98,7 +98,7 @@ def _float32(value):
         made = {name: _float32(part) for name, part in value.items()}
         if type(value) is dict:
             return made
-        for name, part in made.items():  # a dict with a class of its own, such as the outputs of transformers
+        for name, part in made.items():  # a subclass of dict, such as the outputs of transformers
             value[name] = part
         return value
     if type(value) in (tuple, list):

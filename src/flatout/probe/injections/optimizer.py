@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 
 def install(injected, watch):
-    """Patch the optimizers that torch brings."""
+    """Patch the optimizers of torch."""
     form, factor, passes = injected.get("optimizer_form"), injected.get("lr_factor"), injected.get("accumulate")
     if form is not None and form not in ("fused", "foreach"):
         injected.refuse("optimizer_form", "%r is neither fused nor foreach" % (form,))
@@ -47,7 +47,7 @@ def _formed(original, form, injected):
         if args:  # a generator of weights is empty the second time
             args = (list(args[0]), *args[1:])
         if form == "fused" and isinstance(self, optim.SGD) and (kwargs.get("dampening") or len(args) > 3):
-            injected.refuse("optimizer_form", "SGD with dampening")  # its first step is another one, see below
+            injected.refuse("optimizer_form", "SGD with dampening")  # its first step differs, see below
             return original(self, *args, **kwargs)
         if kwargs.get("fused") or kwargs.get("foreach") or kwargs.get("differentiable"):
             injected.refuse("optimizer_form", "the script chooses a form itself")
@@ -69,7 +69,7 @@ def _begin_momentum(optimizer, args, kwargs):
     """Begin with a momentum of zero.
 
     The fused SGD of torch allocates it in its first step and fills it there, unless a gradient scaler skips that step
-    for an overflow in float16: the second step then goes on from whatever lay in that memory.
+    for an overflow in float16: the second step then starts from uninitialised memory.
     """
     for group in optimizer.param_groups:
         for weight in group["params"]:

@@ -1,4 +1,4 @@
-"""Scalars that are read from the GPU only when somebody looks at them: ``loss.item()`` does not wait."""
+"""Scalars that are read from the GPU only when they are used: ``loss.item()`` does not wait."""
 
 import functools
 import math

@@ -1,7 +1,7 @@
 """Reads below one folder that go to a copy of it, such as one that ``flatout stage`` made on a local disk.
 
-Python's own file functions are reached, what is built on them (Pillow, NumPy, torchvision's folders), and the libraries
-in ``c_readers``; others that open files in C by themselves are not.
+This reaches Python's own file functions, libraries built on them (Pillow, NumPy, torchvision's folders), and the
+libraries in ``c_readers``, but no others that open files themselves in C.
 """
 
 import builtins
@@ -14,7 +14,7 @@ from . import c_readers
 
 
 def install(injected, watch):
-    """Patch the functions that open, list and look at files."""
+    """Patch the functions that open, list and stat files."""
     real, separator, copy = injected.get("read_from").partition("=")
     if not separator or not os.path.isdir(copy):
         injected.refuse("read_from", "%r is not REAL=COPY with a folder COPY" % injected.get("read_from"))
@@ -23,7 +23,7 @@ def install(injected, watch):
     inside = os.path.join(real, "")
 
     def mapped(path):
-        """The path in the copy; as it is outside of the folder, or where the copy lacks it."""
+        """The path in the copy; unchanged outside of the folder, or if the copy lacks it."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return path
         text = os.path.abspath(os.fsdecode(path))

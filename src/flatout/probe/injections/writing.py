@@ -1,4 +1,4 @@
-"""What a training writes: checkpoints beside the training or less often, and metrics less often."""
+"""The writes of a training: checkpoints in the background or less often, and metrics less often."""
 
 import atexit
 import functools
@@ -50,7 +50,7 @@ def _every(original, count, used):
 
 
 def _beside(original, injected):
-    """Copy what is to be saved, and write it in a thread; one checkpoint waits for the one before."""
+    """Copy the object to save, and write it in a thread; a checkpoint waits for the previous one."""
     work: Any = queue.Queue(1)
     failed = []
 
@@ -59,7 +59,7 @@ def _beside(original, injected):
             args, kwargs = work.get()
             try:
                 original(*args, **kwargs)
-            except Exception as error:  # told to the training at its next save
+            except Exception as error:  # raised in the training at its next save
                 failed.append(error)
             finally:
                 work.task_done()
@@ -71,7 +71,7 @@ def _beside(original, injected):
         if failed:
             raise failed.pop()
         if not isinstance(f, (str, bytes)) and not hasattr(f, "__fspath__"):
-            return original(obj, f, *args, **kwargs)  # an open file: its owner may close it at once
+            return original(obj, f, *args, **kwargs)  # an open file: its owner may close it right away
         if not started:
             started.append(threading.Thread(target=write, name="flatout-checkpoint", daemon=True))
             started[0].start()
@@ -85,7 +85,7 @@ def _beside(original, injected):
 
 
 def _copied(value):
-    """The same with tensors copied to the host; what is no plain container is left as it is."""
+    """The same with tensors copied to the host; anything but a plain container is left unchanged."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
 """Starts the probe in every Python process below ``flatout profile``, then runs the user's own sitecustomize.
 
-Any Python of the process tree imports this file, so it keeps to syntax that old ones read.
+Any Python of the process tree imports this file, so it keeps to syntax that old versions understand.
 """
 
 import os
