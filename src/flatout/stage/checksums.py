@@ -19,7 +19,7 @@ class Running(Protocol):
         """Put bytes in."""
 
     def digest(self) -> bytes:
-        """What it is by now."""
+        """The checksum of all bytes so far."""
 
 
 class _Crc:
@@ -77,9 +77,9 @@ class _OfParts:
 
 
 class Checksum(NamedTuple):
-    """How a checksum of a file is made from those of its parts, which may be computed in any order.
+    """Combines the checksums of a file's parts, computed in any order, into one of the file.
 
-    It is noted as ``kind:hex``, or ``kind-of-parts-N:hex`` where it is the checksum of the parts' checksums.
+    Written as ``kind:hex``, or as ``kind-of-parts-N:hex`` if it is the checksum of the parts' checksums.
     """
 
     kind: str
@@ -88,12 +88,12 @@ class Checksum(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What stands before the colon."""
+        """The part before the colon."""
         return self.kind if self.whole else f"{self.kind}-of-parts-{self.part_bytes}"
 
     @property
     def range_bytes(self) -> int:
-        """How much to read at once: several parts where they are small."""
+        """Bytes to read at once: several parts if they are small."""
         return self.part_bytes if self.whole else self.part_bytes * max(PART_BYTES // self.part_bytes, 1)
 
     def part(self) -> Running:
@@ -101,7 +101,7 @@ class Checksum(NamedTuple):
         return running(self.kind) if self.whole else _OfParts(self.kind, self.part_bytes)
 
     def of(self, parts: list[bytes], size: int) -> str:
-        """The noted checksum of a file of ``size`` bytes, from its parts' in order."""
+        """The checksum of a file of ``size`` bytes as it is recorded, from its parts' checksums in order."""
         return f"{self.name}:{(self._combined(parts, size) if self.whole else self._of_all(parts)).hex()}"
 
     def _of_all(self, parts: list[bytes]) -> bytes:

@@ -17,7 +17,7 @@ STEADY = 60  # intervals between attempts to step up again
 
 
 class ConcurrencyLimit:
-    """How many transfers may run at once, from the measured rate.
+    """Adapts the number of concurrent transfers to the measured rate.
 
     Doubles while an interval's rate is at least ``GROWTH`` times the best so far, then returns to the previous limit
     and stays there. When the store says "slow down" the limit is halved and held for a while. Networks change, so every
@@ -60,7 +60,7 @@ class ConcurrencyLimit:
             self.current = max(LOWEST, self.current // 2)
             self._climbing = False
             self._held_until = now + HOLD_AFTER_BUSY_S
-            self._began = 0.0  # what was done until now says nothing about this limit
+            self._began = 0.0  # bytes moved before now do not count for this limit
 
     def update(self, done: int) -> None:
         """Re-evaluate the limit; call a few times per second.

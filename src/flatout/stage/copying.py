@@ -93,7 +93,7 @@ def _copy_in_parts(
 
 
 def version_of(obj: ObjectInfo, change: PictureChange | None) -> str:
-    """What the file at the destination is made from: the object's version, and what was changed."""
+    """The recorded version of the destination file: the object's version, plus any picture change."""
     return f"{obj.version}+{change.name}" if change is not None and change.applies(obj.key) else obj.version
 
 

@@ -16,10 +16,10 @@ class Corrupt(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class PictureChange:
-    """How pictures are changed. Other files are copied unchanged.
+    """Changes to make to pictures; other files are copied unchanged.
 
     JPEGs are scaled with antialiasing (Lanczos), keep their colours, their ICC profile and their EXIF (with the
-    orientation), and are never enlarged or cropped. What is encoded again loses a little: the class of this change is
+    orientation), and are never enlarged or cropped. Re-encoding is lossy: the semantic class of this change is
     ``data``.
 
     Attributes:
@@ -42,7 +42,7 @@ class PictureChange:
         return ",".join(part for part in parts if part)
 
     def applies(self, key: str) -> bool:
-        """Whether anything may be done to the file of this name."""
+        """True if the file of this name may be changed."""
         lower = key.lower()
         if self.drop_corrupt:
             return lower.endswith(EXTENSIONS)

@@ -183,7 +183,7 @@ class _Staging:
 
     def _listing_ends(self) -> None:
         skipped, progress = self.source.skipped, self.progress
-        # What was staged earlier is gone from the source: the summary says so.
+        # Files staged earlier are gone from the source: the summary reports it.
         nothing = not progress.listed and not progress.n_refused and not skipped.unreadable
         if nothing and (self.state.is_new or self.options.prune):
             raise UsageError(self.source.nothing_found() + ("" if self.state.is_new else "; nothing was pruned"))
@@ -246,7 +246,7 @@ class _Staging:
         prune(gone, self.destination, self.state, listing, meant, self.options.prune_most)
 
     def _is_meant(self, done: Complete, classes: list[str] | None) -> bool:
-        """Whether this listing covers a file: what was left out by choice is not gone."""
+        """True if this listing covers a file: files left out by choice are not gone."""
         archive = archive_of(done.version)
         if archive is not None and not self.options.unpack:
             return False  # its archive may well be there

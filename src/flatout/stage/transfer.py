@@ -29,7 +29,7 @@ CHECK_SPACE_EVERY = 256  # files
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to stage."""
+    """Options of a staging."""
 
     concurrency: int | None = None  # transfers at once; None: adapted to the store
     wait: bool = False  # for another staging to the same destination to end
@@ -110,7 +110,7 @@ class ObjectTransfer:
         return done
 
     def _record_seen(self, key: str, archive: bool, listing: int) -> None:
-        """Record that the source still has an object that failed: what was made from it before is not gone."""
+        """Record that the source still has an object that failed: files made from it earlier are not gone."""
         if self.state.is_new:
             return
         self.state.saw(key, listing)
@@ -118,7 +118,7 @@ class ObjectTransfer:
             self.state.saw_archive(key, listing)
 
     def _is_complete(self, obj: ObjectInfo, archive: bool, listing: int) -> bool:
-        """Whether it is complete, or was left out earlier for a reason that still holds."""
+        """True if the object is complete, or was left out earlier for a reason that still holds."""
         if not self.check_existing:
             return False
         if archive:
@@ -142,7 +142,7 @@ class ObjectTransfer:
         return adopted is not None
 
     def _adopted(self, obj: ObjectInfo, known: Complete | None, version: str) -> Complete | None:
-        """An existing file with the right bytes, by a known checksum; None: the object has to be transferred.
+        """An existing file with the right bytes, by a known checksum; None if the object must be transferred.
 
         Raises:
             Failure: the file was changed, and may not be replaced.

@@ -19,7 +19,7 @@ class TransferPool:
     """Transfers what a listing yields.
 
     Attributes:
-        stopped: the exception that ended it early; None: none has.
+        stopped: the exception that ended it early; None: not stopped.
     """
 
     def __init__(self, transfer: Callable[[ObjectInfo], object], limit: ConcurrencyLimit) -> None:
@@ -32,7 +32,7 @@ class TransferPool:
         self._transfer, self._limit = transfer, limit
         # None is its end. A thread that takes it puts it back for the others.
         self._queue: SimpleQueue[ObjectInfo | None] = SimpleQueue()
-        self._ended = False  # a thread has taken the end: no more are started
+        self._ended = False  # a thread has reached the end of the listing: start no more
         self.stopped: BaseException | None = None
 
     def run(self, objects: Iterable[ObjectInfo], watch: Callable[[], int]) -> None:

@@ -25,7 +25,7 @@ def md5_in(obj: ObjectInfo) -> str | None:
 
 
 def parts_in(obj: ObjectInfo) -> int | None:
-    """In how many parts an object was stored, by its ETag; None where it does not say."""
+    """Number of parts an object was stored in, by its ETag; None if the ETag does not show it."""
     found = _ETAG.fullmatch(obj.version)
     return int(found[2]) if found and found[2] else None
 
@@ -47,11 +47,11 @@ class Verification:
 
     @property
     def has_checksum(self) -> bool:
-        """Whether a checksum is computed here."""
+        """True if a checksum is computed here."""
         return self._digest is not None
 
     def checksum(self) -> str:
-        """Of the bytes, as it is noted."""
+        """The checksum of the bytes, in its recorded form."""
         assert self._digest is not None
         return f"md5:{self._digest.hexdigest()}"
 
@@ -100,7 +100,7 @@ class Verification:
 
 
 def same_version(obj: ObjectInfo, source: Source) -> Facts | None:
-    """What the store says of the version that was listed; None: it cannot be asked. Raises Failure for another one."""
+    """The store's report about the listed version; None if it cannot be queried. Raises Failure for another one."""
     facts = source.facts(obj)
     if facts is not None and is_other_version(facts.etag, obj.version):
         raise Failure("changed", f"{obj.key}: replaced at the source since it was listed")
@@ -120,13 +120,13 @@ def _sum(kind: str, file: str | bytes) -> str:
 
 
 class Plan(NamedTuple):
-    """How a large object is verified while its parts come in any order.
+    """Plan for verifying a large object whose parts arrive in any order.
 
     Attributes:
         checksum: to compute.
-        expected: as it is noted; None: there is nothing that can be compared.
-        is_certain: other bytes are wrong; else the store may have made its own in another way.
-        verified: what to say of bytes that match; with nothing expected, of all.
+        expected: in its recorded form; None: nothing to compare with.
+        is_certain: a mismatch means wrong bytes; else the store may have computed its own in another way.
+        verified: label for bytes that match; with nothing expected, for all.
     """
 
     checksum: Checksum
@@ -136,7 +136,7 @@ class Plan(NamedTuple):
 
 
 def plan_for(obj: ObjectInfo, source: Source, facts: Facts | None) -> Plan:
-    """The cheapest way that what the store says allows."""
+    """The cheapest plan that the store's report allows."""
     kinds = [kind for kind in KINDS if facts is not None and kind in facts.checksums]
     if facts is not None and kinds and not facts.of_parts and kinds[0].startswith("crc"):
         how = Checksum(kinds[0], PART_BYTES, whole=True)
@@ -159,7 +159,7 @@ def plan_for(obj: ObjectInfo, source: Source, facts: Facts | None) -> Plan:
 
 
 def usual_part(size: int, count: int) -> int | None:
-    """How large the parts were, as clients usually choose; None where no usual size gives so many."""
+    """Size of the parts in bytes, assuming a usual size; None if no usual size yields that many parts."""
     if count == 1:
         return size
     known = next((mib * _MIB for mib in _USUAL_MIB if _fits(size, mib * _MIB, count)), None)
@@ -172,17 +172,17 @@ def _fits(size: int, part_bytes: int, count: int) -> bool:
 
 
 def judge_parts(plan: Plan, found: str, obj: ObjectInfo, source: Source, file: str) -> str:
-    """What a large file was compared with.
+    """Verify a large file; returns a label of what it was compared with.
 
     Args:
-        plan: by which the checksum was computed.
+        plan: plan by which the checksum was computed.
         found: the checksum of what was written.
         obj: the object.
         source: where it is.
         file: path of what was written.
 
     Raises:
-        Failure: it is not what the store has.
+        Failure: the file differs from the store's object.
     """
     if found == plan.expected:
         return plan.verified

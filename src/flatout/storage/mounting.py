@@ -106,7 +106,7 @@ def _has_fusermount() -> bool:
 
 
 def _see_no_credentials(endpoint: str | None) -> None:
-    """An endpoint goes on the command line of the program that mounts, where everybody on the machine can read it.
+    """Check that an endpoint holds no credentials: every user of the machine can read the mounting command line.
 
     Raises:
         UsageError: there are credentials in it.
@@ -147,7 +147,7 @@ def _bucket(address: str, options: StoreOptions) -> Bucket:
 
 
 def _prepare(folder: Path) -> bool:
-    """Make the folder, or see that it is empty and no mount; whether it was made."""
+    """Create the folder, or check that it is empty and not a mount; returns True if it was created."""
     there = _mount_at(folder)
     if there is not None:
         raise UsageError(f"{folder}: {there.kind} is mounted there already: flatout unmount {folder}")
@@ -176,7 +176,7 @@ def _first(source: S3Source) -> ObjectInfo | None:
 
 
 def _run(tool: Tool, bucket: Bucket, folder: Path, variables: dict[str, str]) -> str | None:
-    """Mount; gives why it failed."""
+    """Mount; returns the reason of a failure."""
     program = tool.path()
     assert program is not None, "only programs that were found are run"
     try:
@@ -199,7 +199,7 @@ def _run(tool: Tool, bucket: Bucket, folder: Path, variables: dict[str, str]) ->
 
 
 def _compare(source: S3Source, first: ObjectInfo | None, folder: Path) -> float | None:
-    """Read the beginning of an object both ways; gives how long the mount took.
+    """Read the beginning of an object both ways; returns the mount's time.
 
     Raises:
         OSError: the mount cannot be read.
@@ -217,7 +217,7 @@ def _compare(source: S3Source, first: ObjectInfo | None, folder: Path) -> float 
 
 
 def unmount(folder: Path) -> str:
-    """Unmount a bucket; gives the kind of what was mounted.
+    """Unmount a bucket; returns the kind of file system it was.
 
     Raises:
         UsageError: nothing is mounted there, or something that ``flatout mount`` does not make.
@@ -247,7 +247,7 @@ def unmount(folder: Path) -> str:
 
 
 def _users(folder: Path) -> str:
-    """Who uses it, as far as this user may see."""
+    """The processes that use it and that this user may see."""
     import psutil
 
     inside = str(folder.absolute())

@@ -75,7 +75,7 @@ class Storage:
 
     @property
     def knee(self) -> Rate | None:
-        """The lowest concurrency that reaches KNEE of the best rate; None: nothing was read."""
+        """The lowest concurrency that reaches KNEE of the best rate; None if nothing was read."""
         best = max((rate.files_per_s for rate in self.small), default=0.0)
         return next((rate for rate in self.small if rate.files_per_s >= KNEE * best), None)
 
@@ -206,9 +206,9 @@ class _SmallFiles:
 
 
 def _timed(concurrency: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, list[tuple[int, float]]]:
-    """Read in so many threads until PHASE_S are over or everything is read; what is under way then still counts.
+    """Read with this many threads until PHASE_S have passed or all is read; reads in progress still count.
 
-    Gives also the bytes and the seconds of each read.
+    Also returns the bytes and seconds of each read.
     """
     coming = iter(reads)
     lock = threading.Lock()

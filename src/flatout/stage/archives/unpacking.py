@@ -23,7 +23,6 @@ SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", "
 
 
 def is_archive(key: str) -> bool:
-    """Whether a key names an archive."""
     return key.lower().endswith(SUFFIXES)
 
 
@@ -38,12 +37,12 @@ def unpacked(key: str) -> str:
 
 
 def is_noted_unpacked(obj: ObjectInfo, noted: str | None) -> bool:
-    """Whether the record of an archive is of the listed version."""
+    """True if the record of an archive is for the listed version."""
     return noted is not None and noted.partition(" ")[2] == version_in(obj)
 
 
 def is_unpacked(obj: ObjectInfo, state: State, target: Target, listing: int) -> bool:
-    """Whether all files of this version of the archive are present and untouched; they count as seen then."""
+    """True if all files of this version of the archive are present and untouched; marks them as seen."""
     version = version_in(obj)
     noted = state[unpacked(obj.key)]
     if noted is None or not noted.endswith(version):
@@ -156,7 +155,7 @@ class Unpacker:
             raise Failure("never", f"{key}: {received} bytes came where the archive names {member.size}")
 
     def _name_all(self, obj: ObjectInfo, unfinished: Unfinished, within: str, verified: str, listing: int) -> int:
-        """Give the files their names unless another object has them; returns the number of all files."""
+        """Move the files to their names, unless another object owns one; returns the total number of files."""
         version, files = version_in(obj), 0
         for waiting in unfinished:
             files += 1

@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 
 class HostCounts(NamedTuple):
-    """What a host did."""
+    """Counts of one host's transfers."""
 
     host: str
     copied: int  # from the source
@@ -65,7 +65,7 @@ class ClusterHost:
             store: how the source is reached.
             destination: folder on this host.
             options: how to stage.
-            classes: the class list to write; None: none is needed.
+            classes: the class list to write; None: not needed.
 
         Raises:
             UsageError: the destination cannot be used.
@@ -126,7 +126,7 @@ class ClusterHost:
         return pieces
 
     def take(self, pieces: Sequence[Piece]) -> list[str]:
-        """Write files of another host; gives the keys of those that are what they should be.
+        """Write files of another host; returns the keys of those that passed verification.
 
         Raises:
             OSError: the disk cannot be written.
@@ -164,7 +164,7 @@ class ClusterHost:
         return f"{socket.gethostname()} ({os.getpid()})"
 
     def _complete(self, obj: ObjectInfo) -> bool:
-        """Whether it is here as it should be, or was left out because it cannot be decoded."""
+        """True if the object is complete here, or was left out because it cannot be decoded."""
         version = version_of(obj, self.transfer.options.change)
         known = self.state.known(obj.key)
         if known is not None and is_complete(known, version, self.target.path(obj.key)):

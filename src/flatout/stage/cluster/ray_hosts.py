@@ -87,10 +87,10 @@ class RayHosts:
 
         Args:
             address: of the source; every host reaches it with credentials of its own.
-            store: how it is reached.
+            store: options for reaching it.
             destination: folder on each host; ``{node}`` in it becomes the host's number.
             options: how to stage.
-            classes: the class list to write; None: none.
+            classes: the class list to write; None: not written.
             report: called with a line for each lost host.
 
         Raises:

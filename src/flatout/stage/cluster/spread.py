@@ -80,7 +80,7 @@ def stage_on_cluster(
     Args:
         source: opened here, for the listing.
         address: of the source; every host reaches it with credentials of its own.
-        store: how it is reached.
+        store: options for reaching it.
         destination: folder on each host; ``{node}`` in it becomes the host's number.
         selection: what to stage.
         options: how.
@@ -102,7 +102,7 @@ def stage_on_cluster(
 
 
 class Hosts(Protocol):
-    """What the scheduler needs of a cluster; see ``RayHosts``."""
+    """The operations that the scheduler needs from a cluster; see ``RayHosts``."""
 
     everyone: list[str]
     lost: list[str]
@@ -252,7 +252,7 @@ class ClusterStaging:
                     raise
 
     def _fetch_here(self, name: str, objects: Sequence[ObjectInfo]) -> None:
-        """Fetch from the source to one host what no other host could give it."""
+        """Fetch from the source what a host could not get from another host."""
         self.moved += len(objects)
         with contextlib.suppress(HostLost):
             complete = {obj[0] for obj in self.hosts.call(name, "fetch", _plain(objects)).result()}

@@ -52,13 +52,13 @@ class LargeFiles:
         before_request: BeforeRequest = no_check,
         checksum: Checksum = CRC_OF_PARTS,
     ) -> str:
-        """Write all parts, as large as the checksum needs them; gives the checksum.
+        """Write all parts, in the size that the checksum needs; returns the checksum.
 
         Args:
             fd: of the file, open for writing.
             key: names the file in errors.
             size: of the file in bytes.
-            stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
+            stream: ``stream(start, length)`` yields a range in pieces; it is called in other threads.
             before_request: called in them before each part with None, and with each failure that is followed by
                 another try; an exception from it ends the file.
             checksum: of the file, computed while it is written.
@@ -151,7 +151,7 @@ class _RateWhileBusy:
 
 
 def write_all(fd: int, piece: Any, at: int | None = None) -> None:
-    """Write all of a piece, at a position or where the descriptor stands."""
+    """Write all of a piece, at a position or at the descriptor's current offset."""
     view = memoryview(piece)
     while view:
         done = os.write(fd, view) if at is None else os.pwrite(fd, view, at)

@@ -18,15 +18,15 @@ from flatout.stage.progress import MAX_EXAMPLES
 
 @dataclass
 class Gone:
-    """What the source no longer has.
+    """Staged files that the source no longer has.
 
     Attributes:
-        files: how many were staged earlier and are no longer listed.
+        files: number of files staged earlier and no longer listed.
         names: of the first of them.
         removed: how many were removed.
-        changed: how many were kept, since they are no longer what staging wrote.
-        yours: how many were kept, since staging did not write them.
-        kept_because: why none was removed although that was asked for; empty: there is no reason.
+        changed: number kept because they differ from what staging wrote.
+        yours: number kept because staging did not write them.
+        kept_because: reason why nothing was removed although pruning was requested; empty: no such reason.
     """
 
     files: int = 0
@@ -54,7 +54,7 @@ def prune(
     """Remove what is gone, and the folders that staging made and that are empty then.
 
     Args:
-        gone: as found; what was done is noted in it.
+        gone: as found; updated with what was done.
         destination: the folder.
         state: of it; what was removed is forgotten.
         listing: number of the listing, which was complete.
@@ -85,7 +85,7 @@ def prune(
 
 
 def remove(destination: Path, done: Complete) -> bool:
-    """Remove a file if it is what staging wrote; False where it is something else, which stays. Follows no link."""
+    """Remove a file if it is what staging wrote; returns False and keeps it otherwise. Follows no link."""
     if refusal(done.key) is not None:  # a state that was tampered with
         return False
     folder, _, name = done.key.rpartition("/")
@@ -107,7 +107,7 @@ def remove(destination: Path, done: Complete) -> bool:
 
 
 def _remove_folders(destination: Path, key: str, state: State) -> None:
-    """Remove the folders above a key from below, as far as they are empty and staging made them."""
+    """Remove a key's parent folders, innermost first, while they are empty and were made by staging."""
     folder = key.rpartition("/")[0]
     while folder:
         above, _, name = folder.rpartition("/")

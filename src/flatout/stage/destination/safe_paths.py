@@ -15,7 +15,7 @@ _NO_PART = frozenset(("", ".", ".."))
 
 
 def refusal(key: str, folder_bytes: int = 0) -> str | None:
-    """Why a key cannot be a file below the destination; None when it can.
+    """The reason why a key cannot be a file below the destination; None if it can.
 
     Args:
         key: the object's key below its source's root.
@@ -48,7 +48,7 @@ STATE_FOLDER = ".flatout-stage"
 
 
 def state_folder(destination: Path) -> Path:
-    """Where staging keeps its own files: beside the destination, on the same disk.
+    """The folder for staging's own files: next to the destination, on the same disk.
 
     A data set that takes each folder for a class must not find one more. Only where nothing can be written beside the
     destination, or another disk begins with it, they lie in it. A destination that is a link is the folder that it
@@ -69,7 +69,7 @@ def state_folder(destination: Path) -> Path:
 
 
 def beside_name(name: str) -> str:
-    """Name of the folder of staging's own files beside a destination of a name."""
+    """Name of the folder for staging's own files next to a destination of this name."""
     whole = f".{name}{STATE_FOLDER}"
     if len(os.fsencode(whole)) <= LONGEST_NAME:
         return whole

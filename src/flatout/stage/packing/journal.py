@@ -20,14 +20,14 @@ Line = int | str  # bytes as written, or why the image was left out
 
 
 class PackingJournal:
-    """The journal of one split, in the folder where it is made."""
+    """The journal of one split, in the folder where the split is being written."""
 
     def __init__(self, folder: Path, plan: str) -> None:
         """Read the journal; empties the folder if it was written by another plan.
 
         Args:
             folder: made if it does not exist.
-            plan: as :func:`plan_of` gives it.
+            plan: as returned by :func:`plan_of`.
 
         Attributes:
             lines: one per image, in order.

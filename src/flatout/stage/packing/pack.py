@@ -57,7 +57,7 @@ def pack(
 
     Where no splits are chosen, and all folders of the source are named like splits, they are the splits.
 
-    A split appears when it is whole. After an interruption the same packing resumes: whole parts (shards) are not read
+    A split appears once complete. After an interruption the same packing resumes: whole parts (shards) are not read
     again, nor are whole splits.
 
     Args:
@@ -122,7 +122,7 @@ def pack(
 def _list_images(
     source: Source, selection: Selection, report: Callable[[str], None]
 ) -> tuple[list[ObjectInfo], tuple[str, ...], list[str] | None]:
-    """The selected images, their splits (one empty name: there are none), and the chosen classes (None: all).
+    """The selected images, their splits (one empty name if there are none), and the chosen classes (None: all).
 
     Raises:
         UsageError: there are no images.
@@ -166,7 +166,7 @@ def _with_images(splits: tuple[str, ...], images: list[ObjectInfo]) -> Iterator[
 
 
 def _label(key: str, splits: tuple[str, ...]) -> str | None:
-    """The class folder of a key; None where it is in none."""
+    """The class folder of a key; None if it is in none."""
     parts = key.split("/")
     if splits != ("",):
         parts = parts[1:]

@@ -29,8 +29,8 @@ CONNECT_S = 10.0
 SILENT_S = 60  # a server that sends nothing for so long is given up
 LEAST_BYTES_PER_S = 4096  # of a body, once SILENT_S have passed: a connection that stalls is worth another one
 HEAD_BYTES = 64 << 10
-TELLING = (404, 408, 410, 412, 429, *range(500, 600))  # statuses that say enough without a library
-_PLAIN = re.compile(r"[!-~]+")  # what may stand in a request line
+TELLING = (404, 408, 410, 412, 429, *range(500, 600))  # statuses that need no library to interpret
+_PLAIN = re.compile(r"[!-~]+")  # characters allowed in a request line
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r|$)")
 _ETAG = re.compile(rb"\r\netag:[ \t]*([^\r\n]*)")
 _RANGE = re.compile(rb"\r\ncontent-range:[ \t]*([^\r\n]*)")
@@ -39,14 +39,14 @@ _CLOSE = re.compile(rb"\r\nconnection:[^\r]*close")
 
 
 class Server(NamedTuple):
-    """Whom to connect to."""
+    """The address to connect to."""
 
     scheme: str
     netloc: str
 
 
 class Unusual(Exception):
-    """Not the plain case: a library has to be asked. Nothing was given yet."""
+    """Not the plain case: a library must make the request. No bytes were yielded yet."""
 
 
 class PlainGets:
@@ -75,7 +75,7 @@ class PlainGets:
         Args:
             url: ``http`` or ``https``; may be signed.
             buffer: the pieces lie in it.
-            otherwise: gives the bytes in pieces of any length, by a library, where the answer is not the plain one.
+            otherwise: yields the bytes in pieces of any length, through a library, if the response is not a plain one.
                 Where it succeeds, only the library asks this server from then on.
             where: names the object in errors.
             start: of the range.
@@ -196,7 +196,7 @@ class _Connection:
             self.socket.close()
 
     def is_quiet(self) -> bool:
-        """Whether it is open, and nothing came after the last body: that would be taken for the next answer."""
+        """True if it is open with nothing after the last body, which would be read as the next response."""
         try:
             if isinstance(self.socket, ssl.SSLSocket):
                 return not self.socket.pending()  # below, there may be messages of TLS itself
@@ -237,7 +237,7 @@ class _Connection:
 
 @functools.cache
 def _is_plain(server: Server) -> bool:
-    """Whether requests go to the server itself, and its name can stand in them."""
+    """True if requests go to the server without a proxy, and its name is valid in a request."""
     if server.scheme not in ("http", "https") or not _PLAIN.fullmatch(server.netloc) or "@" in server.netloc:
         return False
     if not any(name.lower().endswith("_proxy") for name in os.environ):
@@ -286,6 +286,6 @@ def _size(connection: _Connection, head: bytes, where: str, start: int, length: 
 
 
 def _value(name: re.Pattern[bytes], head: bytes, sent: bytes) -> str:
-    """A header as it was sent, found in the head in lower case; empty: there is none."""
+    """A header as it was sent, located by the head in lower case; empty if there is none."""
     found = name.search(head)
     return sent[found.start(1) : found.end(1)].decode("latin-1") if found else ""

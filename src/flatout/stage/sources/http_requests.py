@@ -1,4 +1,4 @@
-"""HTTP requests by urllib3: through the environment's proxies, redirects only where the caller wants and it is safe."""
+"""HTTP requests by urllib3: through the environment's proxies; redirects only if allowed and safe."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HttpRequests:
             headers: to send; the same ones go where a redirect leads.
 
         Raises:
-            Failure: nobody answered, or a redirect leads where it is not followed.
+            Failure: no response, or a redirect that is not followed.
         """
         sent = {"Accept-Encoding": "identity", "User-Agent": "flatout", **(headers or {})}
         for _ in range(MOST_REDIRECTS + 1):
@@ -121,7 +121,7 @@ def _transport_failure(error: Exception, where: str) -> Failure:
 
 
 def _redirected(url: str, to: str, where: str) -> str:
-    """Where a redirect leads; raises Failure where it is not followed."""
+    """The target of a redirect; raises Failure if it must not be followed."""
     try:
         target = urljoin(url, to).partition("#")[0]
         old, new = urlsplit(url), urlsplit(target)
@@ -137,7 +137,7 @@ def _redirected(url: str, to: str, where: str) -> str:
 
 
 def _proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for an address; None: it is asked directly."""
+    """The proxy that the environment sets for an address; None: direct connection."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Objects of a source as files: in ranges read ahead, with seeking; or one stream, where a server gives no ranges."""
+"""Objects of a source as files: seekable, with ranges read ahead; or one stream if the server has no ranges."""
 
 from __future__ import annotations
 

@@ -43,5 +43,5 @@ class Skipped:
             self.unreadable.clear()
 
     def hides(self, key: str) -> bool:
-        """Whether a key, or a folder above it, could not be listed: it may still be in the source."""
+        """True if a key, or a folder above it, could not be listed: it may still be in the source."""
         return key in self.unreadable or any(not folder or key.startswith(f"{folder}/") for folder in self.unreadable)

@@ -25,7 +25,7 @@ class Keys:
 
 
 class Credentials:
-    """Gives keys that are valid now; from several threads at once."""
+    """Provides keys that are valid now; thread-safe."""
 
     def __init__(self, profile: str | None) -> None:
         """Find keys.
@@ -35,7 +35,7 @@ class Credentials:
                 container or the instance.
 
         Raises:
-            UsageError: there are none; it says where they were looked for.
+            UsageError: no credentials found; the message lists the places searched.
         """
         self._profile = profile
         session = _session(profile)
@@ -62,7 +62,7 @@ class Credentials:
 
 
 def settings(profile: str | None) -> Mapping[str, str]:
-    """What the AWS configuration files say of a profile, such as its region; empty where there is none of the name."""
+    """The AWS configuration files' settings of a profile, such as its region; empty if there is no such profile."""
     from botocore.exceptions import ProfileNotFound
 
     try:

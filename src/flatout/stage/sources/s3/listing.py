@@ -21,8 +21,8 @@ class Page(NamedTuple):
     Attributes:
         objects: key, size in bytes, version.
         folders: common prefixes, where a delimiter was asked for.
-        unsized: keys whose size is none that an object can have, each with what the store says instead.
-        next: parameters that the next page is asked for with; None: this is the last.
+        unsized: keys whose reported size is invalid, each with the reported value.
+        next: parameters of the request for the next page; None: this is the last.
     """
 
     objects: list[tuple[str, int, str]]
@@ -32,7 +32,7 @@ class Page(NamedTuple):
 
 
 def page_of(body: bytes) -> Page | None:
-    """The page in an answer; None where it is no listing, or was cut."""
+    """The page in a response; None if it is not a listing or was truncated."""
     found = parse(body)
     if found is None or found.tag != "ListBucketResult":
         return None
@@ -50,7 +50,7 @@ def page_of(body: bytes) -> Page | None:
     folders = [plain(text_of(item, "Prefix")) for item in found.iterfind("CommonPrefixes")]
     following = None
     truncated = text_of(found, "IsTruncated").strip().lower()
-    if truncated not in ("true", "false"):  # every store says it: else this is something else, or a part
+    if truncated not in ("true", "false"):  # every store sends it: without it this is no listing, or part of one
         return None
     if truncated == "true":
         token = text_of(found, "NextContinuationToken")
