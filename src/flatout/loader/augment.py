@@ -22,7 +22,7 @@ AUTO_MAGNITUDES = 10  # of autoaugment's published policies
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """What may happen to an image; nothing by default."""
+    """Random changes to an image; none by default."""
 
     vertical_flip: float = 0.0  # probabilities
     policy: str = "none"  # randaugment, trivialaugment or autoaugment

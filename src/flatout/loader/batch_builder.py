@@ -14,12 +14,12 @@ from flatout.loader.crops import CentreCrop, RandomCrop, generator
 from flatout.loader.decoders import make_decoder
 from flatout.loader.interfaces import BadImage, Batch, Crop, Source
 
-AUGMENTING = 1 << 16  # added to the repeat: a generator of its own, beside that of crop and flip
+AUGMENTING = 1 << 16  # added to the repeat: its generator differs from that of crop and flip
 
 
 @dataclass(frozen=True, kw_only=True)
 class PixelSpec:
-    """How images become pixels."""
+    """Settings for decoding images to pixels."""
 
     size: int
     training: bool
@@ -141,7 +141,7 @@ class BatchBuilder:
         """The encoded bytes.
 
         Raises:
-            BadImage: there is no such file, or it may not be read: a link that leads nowhere, say.
+            BadImage: the file is missing (a dangling link, say) or may not be read.
             UnreadableImage: the storage failed.
         """
         try:

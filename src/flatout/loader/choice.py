@@ -20,9 +20,9 @@ from flatout.units import duration
 TRY_IMAGES = 48
 TRY_S = 1.0
 TURNS, TURN_S = 3, 0.12  # one thread and two are measured in turn
-# What a second thread can give at most is twice, and it never takes half: other figures come from a busy machine.
+# A second thread at most doubles the rate and never halves it: other figures come from a busy machine.
 PLAUSIBLE = (0.5, 2.2)
-# Two threads of a decoder that releases the interpreter lock give 1.6 to 1.9 times one; of one that holds it, 1.0.
+# Two threads of a decoder that releases the interpreter lock reach 1.6 to 1.9 times one; if it holds it, 1.0.
 EFFICIENT = 0.65
 MOSTLY_WAITING = 0.7  # of a thread's time may be spent runnable when it waits for bytes; decoding alone: over 0.9
 MOST_WORKERS = 64
@@ -30,7 +30,7 @@ MOST_WORKERS = 64
 
 @dataclass(frozen=True)
 class Choice:
-    """How batches are made, and why."""
+    """The chosen way to build batches, and the reason."""
 
     backend: str  # threads or processes
     workers: int
@@ -96,12 +96,12 @@ def usable_cores() -> int:
 
 
 def second_thread_gain(rate: Callable[[int], float]) -> float | None:
-    """How many times as many images two threads make as one; None where no plausible figure could be measured.
+    """Throughput of two threads relative to one; None if no plausible figure could be measured.
 
     Each turn measures one and two right after another, so that both see the same load; the median of the turns counts.
 
     Args:
-        rate: images a second with so many threads.
+        rate: images a second with a given number of threads.
     """
     for _ in range(2):
         gain = statistics.median([(1 / rate(1)) * rate(2) for _ in range(TURNS)])
@@ -146,7 +146,7 @@ def _steady_rate(maker: BatchBuilder, places: Sequence[int], threads: int) -> fl
 
 
 def _runnable_ns() -> int:
-    """Time in which this thread had a core or waited for one; only the former where the kernel does not say."""
+    """Time in which this thread had a core or waited for one; only the former if the kernel does not report waits."""
     try:
         on_core, queued = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[:2]
         return int(on_core) + int(queued)

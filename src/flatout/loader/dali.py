@@ -16,7 +16,7 @@ from flatout.loader.batch_builder import Bad, BatchBuilder, CpuTime
 from flatout.loader.decoders.pillow import ORIENTATION
 from flatout.loader.interfaces import Batch
 
-# Stands in for an image that is not DALI's to decode; its pixels are replaced.
+# Placeholder for an image that DALI does not decode; its pixels are replaced.
 _STAND_IN = io.BytesIO()
 Image.new("RGB", (8, 8)).save(_STAND_IN, "JPEG")
 
@@ -108,7 +108,7 @@ class DaliPool:
         try:
             data = self._maker.source.read(self._maker.locate(place)[0])
         except OSError:
-            return None  # the maker says what is wrong with it, or leaves it out
+            return None  # the batch builder reports what is wrong with it, or leaves it out
         try:
             with Image.open(io.BytesIO(data)) as image:
                 if image.format != "JPEG" or image.mode not in ("RGB", "L"):

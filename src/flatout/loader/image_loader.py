@@ -19,7 +19,7 @@ from flatout.loader.threads import ThreadPool
 
 @dataclass
 class Stats:
-    """What a loader has done so far."""
+    """Counts of a loader's work so far."""
 
     batches: int = 0
     images: int = 0
@@ -143,7 +143,7 @@ class ImageLoader:
             self.epoch, self._delivered = epoch, 0
 
     def state_dict(self) -> dict[str, int]:
-        """Where the consumer is; what was only prefetched does not count."""
+        """Position of the consumer; batches that were only prefetched do not count."""
         return {"epoch": self.epoch, "delivered": self._delivered}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

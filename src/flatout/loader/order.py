@@ -19,7 +19,7 @@ class Order:
     seed: int = 0
     rank: int = 0
     world_size: int = 1
-    repeats: int = 1  # each image so many times in a row, of fewer images (Hoffer 2019), with an order that is shuffled
+    repeats: int = 1  # repeats of each image in a row, of fewer images (Hoffer 2019), if the order is shuffled
 
     def __post_init__(self) -> None:
         """Check the rank."""

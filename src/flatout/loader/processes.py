@@ -15,7 +15,7 @@ from flatout.loader.interfaces import Batch
 
 
 class _Batches(Dataset[Any]):  # type: ignore[misc]
-    """A data set whose items are whole batches; its keys say which."""
+    """A data set whose items are whole batches; each key identifies one."""
 
     def __init__(self, maker: BatchBuilder) -> None:
         self._maker = maker

@@ -19,7 +19,7 @@ def single_threaded_pool(workers: int) -> ThreadPoolExecutor:
     """Started threads in each of which torch uses that one thread; torch's number of threads elsewhere stays.
 
     Otherwise every copy of a crop would wake a team of OpenMP threads for each of ours: 0.6 ms an image on 2 cores.
-    torch has one number for all threads and looks it up in each thread once, so it is lowered while they look.
+    torch has one thread count for all threads and each thread reads it once, so it is lowered while they do.
     """
     before = torch.get_num_threads()
     started = Barrier(workers + 1)

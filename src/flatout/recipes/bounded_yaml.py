@@ -1,4 +1,4 @@
-"""YAML whose size is bounded before anything is made of it: a small text can stand for endless nesting or copies."""
+"""YAML whose size is bounded before it is built: a small text can expand to endless nesting or copies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flatout.errors import UsageError
 
 MOST_BYTES = 1 << 20
 MOST_DEPTH = 32
-MOST_VALUES = 10_000  # with every alias counted as what it stands for
+MOST_VALUES = 10_000  # each alias counts as the values it expands to
 LONGEST = 2_000  # characters of one value; Python reads integers of up to 4,300 digits
 
 
@@ -53,7 +53,7 @@ def read_yaml(path: Path) -> str:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """What a YAML document says; None for an empty one.
+    """The value of a YAML document; None for an empty one.
 
     Args:
         text: the document.

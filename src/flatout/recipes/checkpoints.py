@@ -1,4 +1,4 @@
-"""Checkpoint files: written beside their name and renamed when whole, chosen by score, and checked when read."""
+"""Checkpoint files: written under a temporary name, renamed when complete, chosen by score, checked when read."""
 
 from __future__ import annotations
 
@@ -48,26 +48,26 @@ class WholeFiles(CheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Read ``path``; tensors and plain values only, no code of it is run."""
+        """Read ``path``: tensors and plain values only; no code in it is run."""
         return read_checkpoint(Path(path), map_location or "cpu")
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Remove ``path``, if it is there."""
+        """Remove ``path`` if it exists."""
         Path(path).unlink(missing_ok=True)
 
 
 def _refused(error: BaseException | None) -> OSError | None:
-    """What the system refused; torch wraps it."""
+    """The underlying OSError, which torch wraps; None if there is none."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """Read a checkpoint and check that it is whole: its checksums, and that Lightning wrote it.
+    """Read a checkpoint and check that it is intact: its checksums, and that Lightning wrote it.
 
     Raises:
-        DamagedCheckpoint: it is not.
+        DamagedCheckpoint: a check failed.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -96,7 +96,7 @@ def ranked(records: Sequence[EpochRecord], metric: str) -> list[EpochRecord]:
 
 
 def best_path(folder: Path, epoch: int) -> Path:
-    """Where the checkpoint of an epoch lies that is among the best."""
+    """Path of the checkpoint of one of the best epochs."""
     return folder / f"best-{epoch:03d}.ckpt"
 
 

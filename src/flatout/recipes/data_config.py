@@ -1,4 +1,4 @@
-"""How a model wants its images: timm's data configuration of its weights, where the recipe leaves it open."""
+"""The image settings that a recipe leaves open, from timm's data configuration of the model's weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN = {
 
 
 def resolve_images(recipe: Recipe) -> tuple[Recipe, str]:
-    """The recipe with nothing left open in its ``images`` section, and a line that says where the values come from.
+    """The recipe with nothing left open in its ``images`` section, and a line that names the source of the values.
 
     Raises:
         UsageError: timm has no such model.
@@ -49,7 +49,7 @@ def resolve_images(recipe: Recipe) -> tuple[Recipe, str]:
 
 
 def fixed_size(name: str) -> bool:
-    """Whether timm builds a model for one size of image."""
+    """True if timm builds the model for one image size only."""
     from timm.models import get_pretrained_cfg
 
     known = get_pretrained_cfg(name)

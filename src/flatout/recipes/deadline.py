@@ -25,7 +25,7 @@ START_S = 5.0  # kept for building the next fold's model and loader, until one w
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """How much fits."""
+    """The work that fits before the deadline."""
 
     folds: int  # in all, those that are done included
     epochs: int  # of each fold that is still to train
@@ -34,7 +34,7 @@ class EpochPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether it ends in time."""
+        """True if it ends in time."""
         return self.needed_s <= self.left_s
 
 
@@ -96,11 +96,11 @@ class Deadline:
             limit_s: the limit.
             epochs: the recipe's, each fold.
             folds: the recipe's.
-            began: when the time began on ``clock``; None: now.
+            began: start of the time on ``clock``; None: now.
             clock: seconds.
-            report: told each new plan.
+            report: called with each new plan.
             file: the time that was used is kept there after each epoch.
-            resume: what ``file`` says was used counts.
+            resume: count the time that ``file`` records as used.
 
         Raises:
             UsageError: on a resume, the limit was used up before.
@@ -135,7 +135,7 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Until the deadline, less the prediction that is kept back: as long as a validation until one was measured."""
+        """Time until the deadline, less a reserve for one prediction (as long as a validation until measured)."""
         prediction = self._prediction_s or max(self._after_training_s, default=0.0)
         return self._end - self._clock() - MARGIN * prediction
 
@@ -158,7 +158,7 @@ class Deadline:
         self._fold_ended = self._clock()
 
     def room_for_a_fold(self) -> bool:
-        """Whether another fold can be trained with the planned number of epochs."""
+        """True if another fold can be trained with the planned number of epochs."""
         if not self._epoch_s:
             return self.left_s > 0
         made = self._plan(epochs_done=0, start_s=self._fold_start_s)
@@ -230,10 +230,10 @@ class Deadline:
 
 
 def _used_s(file: Path) -> float:
-    """What was used before, as it was noted.
+    """Seconds used by earlier runs, read from ``file``.
 
     Raises:
-        UsageError: the note is damaged.
+        UsageError: the file is unreadable or damaged.
     """
     try:
         return float(json.loads(file.read_text("utf-8"))["used_s"])
@@ -248,7 +248,7 @@ def _typical(values: list[float]) -> float:
 
 
 def feasibility(epoch_s: float, limit_s: float, epochs: int, folds: int, made: EpochPlan) -> str:
-    """What the whole would take at the measured epoch, beside what fits.
+    """Time of the whole recipe at the measured epoch time, compared with the part that fits.
 
     A plan that fits does less work; it is not faster.
     """

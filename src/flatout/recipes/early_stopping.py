@@ -1,4 +1,4 @@
-"""Stop when the score has not become better for some epochs, and say so."""
+"""Stop when the score has not improved for some epochs, and say so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flatout.recipes.interfaces import EpochRecord
 
 
 def better(metric: str, score: float, than: float, min_delta: float = 0.0) -> bool:
-    """Whether a score is better: losses fall, accuracies rise."""
+    """True if a score is better than another: losses fall, accuracies rise."""
     return score < than - min_delta if metric.endswith("loss") else score > than + min_delta
 
 

@@ -25,7 +25,7 @@ AGREE_EVERY_S = 1.0  # between two questions to the other processes whether to s
 
 
 class FitHistory(pl.Callback):  # type: ignore[misc]
-    """Keeps the records of a fit; saved in each checkpoint, so that a resumed fit goes on with them."""
+    """Keeps the records of a fit; saved in each checkpoint, so that a resumed fit continues with them."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         classes: int,
         origin: dict[str, Any],
     ) -> None:
-        """Note what comes from ``loader`` into ``folder``; ``origin`` says in checkpoints what they were trained by."""
+        """Record the epochs of ``loader`` in ``folder``; checkpoints store ``origin`` to identify their training."""
         self.loader, self.folder, self.policies, self.report, self.classes = loader, folder, policies, report, classes
         self.origin = origin
         self.records: list[EpochRecord] = []
@@ -52,7 +52,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self._before = 0  # steps of this epoch that were made before a resume
 
     def on_save_checkpoint(self, trainer: pl.Trainer, task: ImageTask, checkpoint: dict[str, Any]) -> None:
-        """Say what it was trained by, and whether it lies inside an epoch."""
+        """Add the checkpoint's origin, and whether it was taken inside an epoch."""
         inside = not self.records or self.records[-1].epoch != trainer.current_epoch
         checkpoint["flatout"] = {**self.origin, "inside_epoch": inside}
 
@@ -102,7 +102,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
     def on_train_batch_end(
         self, trainer: pl.Trainer, task: ImageTask, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Ask the policies, read losses when it is time."""
+        """Query the policies; read losses when due."""
         with self.clock.pause():  # a policy may predict, which is no training
             for policy in self.policies:
                 self._why = policy.after_step(trainer.current_epoch, trainer.global_step) or self._why
@@ -137,7 +137,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
             logger.log_metrics({"train/loss_step": loss, "train/lr": rate}, trainer.global_step)
 
     def last_good(self) -> Path | None:
-        """The checkpoint of the latest epoch whose figures are all finite, if it is still there."""
+        """The checkpoint of the latest epoch whose metrics are all finite, if it still exists."""
         for record in sorted(self.records, key=lambda record: -record.epoch):
             if not all(map(math.isfinite, record.metrics.values())):
                 continue
@@ -193,7 +193,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self._stop_together(trainer)
 
     def _stop_together(self, trainer: pl.Trainer) -> None:
-        """Stop where any process wants to: one that goes on alone would wait for the others for ever."""
+        """Stop if any process wants to: one that continued alone would wait for the others forever."""
         if trainer.world_size > 1 and trainer.strategy.reduce_boolean_decision(self._why is not None, all=False):
             self._why = self._why or "another process stopped"
         if self._why is not None:

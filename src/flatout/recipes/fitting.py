@@ -42,7 +42,7 @@ BAD_FILES = "bad_files.txt"
 
 @dataclass
 class _Attempt:
-    """One fit, as far as it is the same for every size of batch."""
+    """The parts of a fit that do not depend on the batch size."""
 
     recipe: Recipe  # as it was asked for
     data: ImageData
@@ -72,10 +72,10 @@ def fit(
         recipe: what to train and how.
         data: the images.
         folder: checkpoints, metrics, the resolved recipe and the class names go there.
-        policies: rules that may end the fit early, beside the recipe's own.
+        policies: rules that may end the fit early, in addition to the recipe's own.
         resume: go on from the last whole checkpoint of the folder.
         allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
-        report: told what is worth a line.
+        report: called with each progress message.
         show_progress: a moving line on standard error.
         before_training: called when there is something to train, perhaps several times.
 
@@ -171,7 +171,7 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
             # Meant for other loaders: ours has no num_workers, and logs by itself.
             warnings.filterwarnings("ignore", module="pytorch_lightning.*")
             warnings.filterwarnings("ignore", category=FutureWarning)
-            (folder / SUMMARY_FILE).unlink(missing_ok=True)  # it says that the fit has ended
+            (folder / SUMMARY_FILE).unlink(missing_ok=True)  # its presence means that the fit has ended
             try:
                 trainer.fit(
                     task,

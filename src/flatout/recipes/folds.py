@@ -196,7 +196,7 @@ class _Part:
         return self._source.read(self._indices[index])
 
     def locate(self, index: int) -> str:
-        """Where it lies."""
+        """Path or address of an image."""
         return self._source.locate(self._indices[index])
 
 

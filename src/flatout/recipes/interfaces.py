@@ -1,4 +1,4 @@
-"""What the parts of a training are to each other: data, one fit, and the rules that may end it early."""
+"""Interfaces between the parts of a training: data, one fit, and the rules that may end it early."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ImageData:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """What one epoch gave and what it took."""
+    """Metrics and times of one epoch."""
 
     epoch: int  # from 0
     steps: int  # optimizer steps
@@ -41,10 +41,10 @@ class Policy(Protocol):
 
     @property
     def planned_epochs(self) -> int:
-        """How many epochs this fit will have, as planned now; the learning rate's schedule follows it."""
+        """Number of epochs that this fit will have by the current plan; the learning-rate schedule follows it."""
 
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
-        """Called before a fit goes on, with the epochs that it has; a reason: it was over already."""
+        """Called before a fit resumes, with its finished epochs; a returned reason means it was already over."""
 
     def after_step(self, epoch: int, step: int) -> str | None:
         """Called after each optimizer step; a reason ends the epoch (and the fit, after a last validation)."""
@@ -55,7 +55,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How one fit ended."""
+    """Result of one fit."""
 
     folder: Path
     records: tuple[EpochRecord, ...]

@@ -34,14 +34,14 @@ LEAST_FALL = 0.05  # of the loss: less is no fall
 
 @dataclass(frozen=True)
 class RangeTest:
-    """What a range test found."""
+    """Result of a range test."""
 
     lrs: tuple[float, ...]
     losses: tuple[float, ...]
     smoothed: tuple[float, ...]
     suggestion: float | None
     reason: str
-    batch_size: int  # the rate is for so many images a step
+    batch_size: int  # images a step that the rate is for
 
     def as_json(self) -> dict[str, object]:
         """As plain values."""
@@ -70,7 +70,7 @@ def range_test(
         min_lr: the first rate.
         max_lr: the last rate, if the loss does not diverge earlier.
         num_training: steps.
-        optimizer: one to use and leave as it was; None: a new one by the recipe.
+        optimizer: the one to use, restored afterwards; None: a new one by the recipe.
         watch: called after each step.
 
     Raises:

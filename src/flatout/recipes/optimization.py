@@ -33,7 +33,7 @@ def scaled_lr(optimizer: Optimizer, global_batch: int) -> tuple[float, str]:
 
 
 class LearningRate:
-    """Sets the learning rate of an optimizer: a pure function of the progress, so nothing of it has to be saved."""
+    """Sets the learning rate of an optimizer: a pure function of the progress, so it needs no saved state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule, lr: float, planned: float) -> None:
         """Make timm's scheduler.
@@ -86,7 +86,7 @@ def check_optimizer(name: str) -> None:
 
 
 def optimizer_states(wanted: Optimizer) -> int:
-    """How many values an optimizer keeps for each parameter, as far as timm's registry says."""
+    """Number of values that an optimizer keeps per parameter, by timm's registry."""
     from timm.optim import get_optimizer_info
 
     check_optimizer(wanted.name)
@@ -136,7 +136,7 @@ def _begin_momentum(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
     """Begin with a momentum of zero.
 
     The fused SGD of torch allocates it in its first step and fills it there, unless a gradient scaler skips that step
-    for an overflow in float16: the second step then goes on from whatever lay in that memory.
+    for an overflow in float16: the second step then continues from whatever was in that memory.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:

@@ -1,4 +1,4 @@
-"""The folder of a training: a new one, or the one of a training that goes on; never somebody's files."""
+"""The folder of a training: a new one, or that of a resumed training; never a folder of other files."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SUBMISSION_FILE = "submission.csv"
 
 @dataclass(frozen=True)
 class Trained:
-    """A checkpoint with what it needs: the recipe and the class names beside it."""
+    """A checkpoint with the recipe and class names stored next to it."""
 
     checkpoint: Path
     recipe: Recipe
@@ -46,7 +46,7 @@ def find_trained(run: Path) -> list[Trained]:
     """The checkpoints of a run folder (the best of each fold), or one checkpoint.
 
     Raises:
-        UsageError: there is none, or what belongs to it is missing.
+        UsageError: there is no checkpoint, or its recipe or class names are missing.
     """
     if run.is_file():
         found = [run]
@@ -90,7 +90,7 @@ def _best_in(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a set of images was predicted to be."""
+    """Predicted classes of a set of images."""
 
     probabilities: Probabilities  # float64 (images, classes), in the order of the source; rows sum to 1
     bad: tuple[Bad, ...]  # images that could not be decoded: each class is equally probable in their rows
@@ -114,7 +114,7 @@ def predict(
         mirrored: take the mean of each image and its mirror image.
 
     Raises:
-        UsageError: a checkpoint of another model than the recipe beside it says.
+        UsageError: the checkpoint is of another model than the recipe next to it.
         UnreadableImage: an image cannot be decoded and is not to be skipped.
     """
     total: Probabilities | None = None
@@ -172,7 +172,7 @@ def _predict_one(one: Trained, source: Source, batch_size: int, skip_bad: bool, 
             rows.append(made.cpu())
             delivered.append(batch.indices.cpu())
     found: Probabilities = torch.cat(rows).double().numpy()
-    # Where another image stands in for one that could not be decoded, nothing is known.
+    # A replacement for an undecodable image tells nothing about that image.
     found[torch.cat(delivered).numpy() != np.arange(len(found))] = 1.0
     return Predictions(np.asarray(found / found.sum(1, keepdims=True), np.float64), tuple(loader.bad))
 
@@ -204,7 +204,7 @@ def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:
 
 
 def said_of_bad(bad: Sequence[Bad]) -> str:
-    """The end of a line about images that could not be decoded; empty where there are none."""
+    """The end of a line about images that could not be decoded; empty if there are none."""
     if not bad:
         return ""
     return (
@@ -214,7 +214,7 @@ def said_of_bad(bad: Sequence[Bad]) -> str:
 
 
 def ids_of(source: Source) -> list[str]:
-    """What images are called in tables.
+    """Names of images in tables.
 
     File names without extension; where two would be the same, paths without extension; where those are, whole paths.
     """

@@ -1,4 +1,4 @@
-"""What a recipe needs of the installed packages and this machine; asked before any data is read."""
+"""Checks that packages and machine meet a recipe's needs, before any data is read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ANSWER_S = 5.0  # the hub's client itself tries for most of a minute
 
 
 def check_prerequisites(recipe: Recipe) -> None:
-    """See that the model, the optimizer, the loggers and the precision of a recipe are to be had here.
+    """Check that the model, optimizer, loggers and precision of a recipe are available here.
 
     Raises:
-        UsageError: one is not; says what to install or to set.
+        UsageError: one is not; the message names what to install or set.
     """
     wanted = recipe.logging
     for key, package, asked, off in (

@@ -1,4 +1,4 @@
-"""What follows from a recipe, the data and the machine: each number with how it comes about."""
+"""Quantities that follow from a recipe, the data and the machine, each with its derivation."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _host_memory(recipe: Recipe) -> str:
 
 
 def _counted(images: int, batch: int, accumulate: int) -> str:
-    """How the steps of an epoch follow: the last one may have fewer batches."""
+    """Formula of the steps of an epoch: the last one may have fewer batches."""
     batches = f"⌊{images:,} / {batch}⌋"
     return batches if accumulate == 1 else f"⌈{batches} / {accumulate}⌉"
 

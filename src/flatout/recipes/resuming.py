@@ -26,7 +26,7 @@ FIXED = ("task", "model.name", "model.in_chans", "optimizer.name", "optimizer.mo
 
 @dataclass(frozen=True)
 class Start:
-    """Where a fit goes on."""
+    """The point at which a fit resumes."""
 
     checkpoint: Path
     records: tuple[EpochRecord, ...]  # epochs that it has
@@ -35,7 +35,7 @@ class Start:
 
 
 def origin_of(recipe: Recipe, data: ImageData) -> dict[str, Any]:
-    """What a checkpoint says about where it comes from, in plain values."""
+    """Origin of a checkpoint, as plain values."""
     return {
         "recipe": recipe.model_dump(mode="json"),
         "classes": list(data.classes),
@@ -71,14 +71,14 @@ def find_start(
         recipe: of now.
         data: of now.
         allowed: keys that may differ from the recipe that the checkpoint was trained by.
-        report: told when another checkpoint than the last is taken.
-        smaller_batch: go on with such batches, since memory was out; None: with those of the checkpoint.
+        report: called if a checkpoint other than the last is used.
+        smaller_batch: batch size to resume with after running out of memory; None: the checkpoint's.
 
     Returns:
-        None where none can be gone on from with a smaller batch.
+        None if no checkpoint can be resumed with a smaller batch.
 
     Raises:
-        UsageError: there is none, none is whole, or it is of another recipe or of other images.
+        UsageError: no intact checkpoint, or it is of another recipe or of other images.
     """
     found = kept_checkpoints(folder)
     if not found:

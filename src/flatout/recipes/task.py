@@ -34,7 +34,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         lr: float,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Take a model; ``lr`` is the highest rate, for the global batch; ``report`` is told what fell back."""
+        """Take a model; ``lr`` is the highest rate, for the global batch; ``report`` is called with each fallback."""
         super().__init__()
         self.recipe, self.model, self.lr = recipe, model, lr
         self.report = report

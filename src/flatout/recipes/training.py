@@ -40,10 +40,10 @@ def train_recipe(
         folder: where everything goes.
         resume: go on from the last checkpoint.
         allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
-        report: told what is worth a line.
+        report: called with each progress message.
         show_progress: a moving line on standard error.
         before_training: called when there is something to train, perhaps several times.
-        began: when the time of a deadline began; None: now.
+        began: start of a deadline's time; None: now.
         clock: seconds.
 
     Raises:

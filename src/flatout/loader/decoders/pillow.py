@@ -24,7 +24,7 @@ class PillowDecoder:
         """Decode at full size, or JPEGs at a smaller scale where the crop allows it (``scaled``); resize."""
         self._scaled = scaled
         self._resample = Image.Resampling[interpolation.upper()]
-        # Damaged metadata beside good pixels; once for all threads, catch_warnings is not safe in them.
+        # Damaged metadata with good pixels; set once for all threads, since catch_warnings is not thread-safe.
         warnings.filterwarnings("ignore", module=r"PIL\.")
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
@@ -78,7 +78,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _kind(data: bytes) -> str:
-    """What the first bytes claim to be."""
+    """Image format by the first bytes."""
     for magic, name in (
         (b"\xff\xd8", "JPEG"),
         (b"\x89PNG", "PNG"),

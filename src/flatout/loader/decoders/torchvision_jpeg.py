@@ -31,7 +31,7 @@ class TorchvisionDecoder:
         Raises:
             BadImage: neither libjpeg nor Pillow can read the bytes.
         """
-        # libjpeg fills what is missing at the end with grey; Pillow says so.
+        # libjpeg fills a missing end with grey; Pillow reports it.
         if not data.startswith(b"\xff\xd8") or b"\xff\xd9" not in data[-4096:]:
             self._rest.decode_into(data, crop, slot)
             return

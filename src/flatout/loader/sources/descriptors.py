@@ -1,4 +1,4 @@
-"""Open files that many threads read from by position; another process opens its own."""
+"""Open files that many threads read by position; each process opens its own."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ImageFolderSource:
 
 
 def _left_out(root: Path, empty: list[str], outside: int, others: Counter[str]) -> tuple[str, ...]:
-    """What a person should know that was left out."""
+    """Notes for the user on what was left out."""
     notes = []
     if empty:
         more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""

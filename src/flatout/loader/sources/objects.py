@@ -13,7 +13,7 @@ from flatout.stage.sources.retries import read_with_retries
 
 
 class ObjectSource:
-    """Reads objects by key; what a store cannot give at once is asked for again, later and later."""
+    """Reads objects by key; retries failed requests with growing delays."""
 
     only_threads: str | None = "a forked process cannot use the connection to a store"
 
@@ -54,7 +54,7 @@ class ObjectSource:
         """The encoded bytes of an image.
 
         Raises:
-            Failure: the store did not give it, after several tries.
+            Failure: the object could not be read after several tries.
         """
         return read_with_retries(self._source, self._entries[index])
 

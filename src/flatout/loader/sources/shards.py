@@ -1,4 +1,4 @@
-"""Images in tar shards, in the layout of webdataset: ``key.jpg`` beside ``key.cls``, or class folders inside."""
+"""Images in tar shards, in the layout of webdataset: ``key.jpg`` next to ``key.cls``, or class folders inside."""
 
 from __future__ import annotations
 
