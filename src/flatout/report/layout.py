@@ -39,7 +39,7 @@ class Glyphs:
 
     @property
     def ellipsis(self) -> str:
-        """What stands for the part left out."""
+        """The mark for text left out."""
         return "…" if self.unicode else "..."
 
     @property
@@ -55,7 +55,7 @@ class Glyphs:
         return safe.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
 
     def guides(self, last: tuple[bool, ...]) -> str:
-        """Draw the branch before a row; ``last`` says of each level whether it is the last of its siblings."""
+        """Draw the branch before a row; ``last`` holds, for each level, whether it is the last of its siblings."""
         if not last:
             return ""
         branch, end = ("├─ ", "└─ ") if self.unicode else ("|- ", "`- ")

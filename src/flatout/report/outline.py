@@ -1,4 +1,4 @@
-"""What a report says and in which order, before any layout: terminal and Markdown share these rows and sentences."""
+"""Contents and order of a report, before any layout: terminal and Markdown share these rows and sentences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLASS_MEANING = {
 class Row:
     """One line of the ledger's tree.
 
-    ``last`` says of each level below the top whether the row is the last of its siblings.
+    ``last`` holds, for each level below the top, whether the row is the last of its siblings.
     """
 
     label: str
@@ -69,7 +69,7 @@ def _rows(
         small = []  # a sum of one would only hide its name
     shown = [account for account in siblings if account not in small]
     if not shown and owner is not None:
-        small = []  # the owner's own row says it all
+        small = []  # the owner's own row suffices
     lines = (
         [line for line in _own_lines(owner)[:LINES_SHOWN] if line.seconds >= SMALL_SHARE * window_s] if owner else []
     )
@@ -92,7 +92,7 @@ def _rows(
 
 
 def _own_lines(account: Account) -> list[Line]:
-    """Its hot lines, but those that stand as a child of it, or that it is itself."""
+    """Its hot lines, except those that are shown as its child or that are the account itself."""
     told = {(line.file, line.line) for child in account.children for line in child.lines}
     itself = {(line.file, line.line) for line in account.lines if f"{account.label} ".startswith(f"{_place(line)} ")}
     return [line for line in account.lines if (line.file, line.line) not in told | itself]
@@ -198,7 +198,7 @@ def first_move(diagnosis: Diagnosis) -> str | None:
 
 
 def uncertain(remedy: Remedy) -> bool:
-    """Whether the interval reaches below no change, or says little by its width."""
+    """True if the interval includes a loss, or is too wide to be informative."""
     return remedy.gain.low < 1.0 or remedy.gain.high > WIDEST * remedy.gain.low
 
 
@@ -233,7 +233,7 @@ def paying_and_not(diagnosis: Diagnosis) -> tuple[list[Remedy], list[Remedy]]:
 
 
 def memory_in_words(remedy: Remedy) -> str:
-    """Say what a remedy adds to the host's memory, and to the GPU's where that is known and not nothing."""
+    """Describe what a remedy adds to the host's memory, and to the GPU's if known and not zero."""
     device = f", {_added(remedy.device_bytes)} on the GPU" if remedy.device_bytes else ""
     if remedy.memory_bytes is None:
         return f"not known{device}"

@@ -132,7 +132,7 @@ def _epochs(page: Page, ledger: Ledger) -> None:
         header, rows = outline.epoch_table(ledger, n_accounts=n_accounts)
         if not rows:
             return
-        # Long names of accounts take several header lines, the last of which stands on the numbers.
+        # Long names of accounts take several header lines; the last is directly above the numbers.
         names = [wrap(page.glyphs.text(name), 12) for name in header]
         depth = max(map(len, names))
         headers = [list(cells) for cells in zip(*([""] * (depth - len(name)) + name for name in names), strict=True)]

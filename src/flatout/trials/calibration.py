@@ -1,4 +1,4 @@
-"""Accuracy of the predictions: each trial's prediction beside its measurement, over all fixes of a folder."""
+"""Accuracy of the predictions: each trial's prediction and measurement, over all fixes of a folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Scored:
 
     @property
     def inside(self) -> bool:
-        """Whether the measured factor lies in the predicted interval."""
+        """True if the measured factor lies in the predicted interval."""
         return self.predicted.low <= self.measured.factor <= self.predicted.high
 
 

@@ -18,7 +18,7 @@ class Config:
     """A config file.
 
     Attributes:
-        path: where it is.
+        path: of the file.
         text: as it was read.
         values: dotted key -> value, scalars only, in order.
     """
@@ -47,7 +47,7 @@ def read_config(path: Path) -> Config:
     """Read a file.
 
     Raises:
-        UsageError: it is none of the three kinds, or cannot be read.
+        UsageError: the file is not of the three kinds, or cannot be read.
     """
     if path.suffix.lower() not in (".yaml", ".yml", ".json", ".toml"):
         raise UsageError(f"--config {path}: a .yaml, .yml, .json or .toml file is needed")

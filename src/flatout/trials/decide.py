@@ -18,7 +18,7 @@ _LOOSENESS = ("identical", "numerics", "data", "optimisation")
 
 
 def decided(ratio: Ratio) -> bool:
-    """No further pair: it gains, it surely does not, or it gave nothing and could not give much."""
+    """True if no further pair is needed: a gain is certain or ruled out, or none was seen and a large one is ruled out."""
     nothing = ratio.factor < 1.0 + 0.5 * NOISE_SHARE and ratio.high < _PROMISING
     return gains(ratio) or ratio.high < 1.0 + NOISE_SHARE or nothing
 
@@ -28,7 +28,7 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
 
     Args:
         remedy: that was tried.
-        settings: with which it ran last; None: no value of it fits.
+        settings: of its last run; None: no value of it fits.
         found: its pairs.
         history: of larger values that did not fit; sentences.
         wall_s: of the whole trial.
@@ -80,7 +80,7 @@ def prove(found: Pairs, unit: str, kept: Sequence[Trial]) -> Proof | None:
     Args:
         found: pairs of the two.
         unit: of the rates.
-        kept: the loosest class of these says which losses may differ.
+        kept: the loosest class among them decides which losses may differ.
     """
     ratio = found.ratio()
     if ratio is None:

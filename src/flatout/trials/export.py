@@ -1,4 +1,4 @@
-"""How to keep what a fix proved: the command, the changed config file, and a patch of the script."""
+"""Exports of what a fix proved: the command, the changed config file, and a patch of the script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Export:
 
     Attributes:
         command: that trains with it.
-        config: the changed config file; None: none was named.
+        config: the changed config file; None: the command names no config file.
         diff: of the config or of the script, unified; empty: of neither.
         note: why there is no diff of the script, if packages are missing.
     """
@@ -71,7 +71,7 @@ def write_plans(fixed: FixResult, locations: SettingLocations, folder: Path) -> 
 
 
 def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> str:
-    """A patch of the script's DataLoader; empty where it is not clear which call is meant.
+    """A patch of the script's DataLoader; empty if it is not clear which call is meant.
 
     Raises:
         UsageError: packages are missing.

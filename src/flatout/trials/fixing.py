@@ -37,14 +37,14 @@ TRIAL_RUNS = 4  # one pair alone can drop a remedy, but not keep it
 
 @dataclass(frozen=True)
 class Options:
-    """What the user allows.
+    """Limits that the user sets for a fix.
 
     Attributes:
         allowed: semantic classes of remedies that may be kept.
-        budget_s: for all of it.
+        budget_s: for the whole fix.
         seconds: of each run of a trial; None: as long as 80 steps take, within bounds.
-        staged: "REAL=COPY": where a copy of the data lies already; None: nowhere.
-        stage_to: folder for a copy that a trial makes; None: that of the fix, if it is on a disk of this machine.
+        staged: "REAL=COPY": location of an existing copy of the data; None: no copy.
+        stage_to: folder for a copy that a trial makes; None: the fix's folder, if it is on a local disk.
     """
 
     allowed: frozenset[str] = frozenset({IDENTICAL})
@@ -88,7 +88,7 @@ class Fixing:
         self.setup, self.options, self.journal, self.log = setup, options, journal, log
         self._run_once, self._diagnose, self._clock = run_once, diagnose, clock
         self.budget = Budget(options.budget_s, clock)
-        # By the name that remedies give it.
+        # Keyed by the remedies' names for it.
         self.mechanics: dict[str, Mechanics] = {
             "": Mechanics(),
             "local_copy": LocalCopy(
@@ -152,7 +152,7 @@ class Fixing:
     # --- the first look ---
 
     def _look(self) -> Diagnosis:
-        """Measure the training as it is, or with what a killed fix had kept."""
+        """Measure the unchanged training, or the training with what a killed fix had kept."""
         looked = next((line for line in self.journal.read() if line["kind"] == "look"), None)
         self.log.say("the training as it is" if looked is None else "going on after the trials that were made")
         seconds = min(LOOK_S, self.options.budget_s / LEAST_RUNS)
@@ -265,7 +265,7 @@ class Fixing:
     def _prove(self) -> None:
         """The training as it was against all that was kept, in pairs of their own."""
         if self.first_kept is not None and len(self._kept()) == 1 and not self.budget.room(TRIAL_RUNS):
-            return  # the pairs of its trial say more than one more pair would
+            return  # the pairs of its trial are stronger evidence than one more pair
         self.log.say("proof: the training as it was against all that was kept")
         found = measure_pairs(
             self._run, {}, self.progress.settings, room=self.budget.room, decided=lambda ratio: ratio.pairs >= 2

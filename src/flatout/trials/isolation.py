@@ -25,7 +25,7 @@ class Isolation:
 
     Attributes:
         kind: NAMESPACE or REDIRECTED.
-        because: why it is not the first; empty where it is.
+        because: why it is not NAMESPACE; empty if it is.
     """
 
     kind: str
@@ -70,7 +70,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder; an overlay's work folder has no permissions until it is given some."""
+    """Remove a folder; an overlay's work folder has no permissions, so they are set first."""
 
     def permit(function: object, path: str, error: object) -> None:
         with contextlib.suppress(OSError):

@@ -70,7 +70,7 @@ def resume(fixes: Path, command: Sequence[str]) -> Journal:
     """The latest journal of this command.
 
     Raises:
-        UsageError: there is none, or it had ended.
+        UsageError: there is no fix to continue, or it had ended.
     """
     for folder in sorted(fixes.glob("*/"), reverse=True):
         if not (folder / NAME).is_file():

@@ -23,7 +23,7 @@ _FOLDER = "staged"
 
 @dataclass(frozen=True)
 class Cost:
-    """What a copy cost.
+    """Cost of a copy.
 
     Attributes:
         files: that were staged.
@@ -64,7 +64,7 @@ class LocalCopy(Mechanics):
             left_s: of its budget.
             say: called with each progress message.
             given: "REAL=COPY", made by the user.
-            to: folder in which copies may be made; None: that of the fix, or the temporary folder where that is remote.
+            to: folder for copies; None: the fix's folder, or the temporary folder if that one is remote.
         """
         self._folder, self._left_s, self._say, self._given, self._to = folder, left_s, say, given, to
         self._predicted_s = 0.0
@@ -73,7 +73,7 @@ class LocalCopy(Mechanics):
         self.cost: Cost | None = None
 
     def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> dict[str, Any] | str:
-        """The settings that read from the copy; where none can be made in time, why."""
+        """The settings that read from the copy, or the reason why none can be made in time."""
         if self._given is not None:
             return {"read_from": self._given}
         root = str(loader.get("data_folder") or "")
@@ -148,7 +148,7 @@ class LocalCopy(Mechanics):
         summary = stage(open_source(root), Path(place), Selection())
         if summary.n_failed:
             raise FlatoutError(f"{summary.n_failed} files could not be staged, such as {summary.failed_examples[0]}")
-        # What was written a moment ago is in memory, which would make the disk look faster than it is.
+        # Files just written are still in memory, which would make the disk look faster than it is.
         drop((path for path in Path(place).rglob("*") if path.is_file()), written=True)
         self.cost = Cost(summary.total_files, summary.total_bytes, summary.duration_s, self._predicted_s)
         self._say(f"staged {self.cost.files:,} files, {size(self.cost.bytes)} in {duration(self.cost.seconds)}")

@@ -11,8 +11,8 @@ from flatout.probe.contract import LOSS_METRIC
 from flatout.record import Run
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 
-LEAST = 10  # losses: fewer say nothing
-# By how much the mean of the later half may differ, beside what two runs without the remedy differ by.
+LEAST = 10  # losses: fewer are no evidence
+# Allowed difference of the later half's mean, in addition to that between two runs without the remedy.
 ALLOWED = {IDENTICAL: 0.05, NUMERICS: 0.05, DATA: 0.10, OPTIMISATION: 0.25}
 
 

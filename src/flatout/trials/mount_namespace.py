@@ -18,7 +18,7 @@ BIND, RECURSIVE, PRIVATE = 0x1000, 0x4000, 0x40000
 REFUSED = 125
 # Kernel interfaces, sockets and shared memory: not places where a training leaves files.
 SHARED = ("/proc", "/sys", "/dev", "/run")
-MOST_ENTRIES = 500  # of a folder that has to be made anew
+MOST_ENTRIES = 500  # of a folder that must be recreated
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

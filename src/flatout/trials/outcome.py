@@ -24,7 +24,7 @@ class Execution:
     Attributes:
         stop: how the recording ended, as ``runner.Outcome.stop``.
         exit_code: of the command; None when flatout ended it.
-        guarded: why a guard ended it; None: none did.
+        guarded: why a guard ended it; None: no guard did.
         trained: a training step was seen.
         explanation: one line for a run without a training step.
         exceptions: that ended its processes, one line each.
@@ -106,7 +106,7 @@ def _outcome(execution: Execution) -> tuple[str, str]:
 
 
 def _not_in_effect(execution: Execution) -> str:
-    """Which settings did not take effect, and why; empty: all did."""
+    """The settings that did not take effect, with reasons; empty if all did."""
     missing = [name for name in execution.injected if name not in execution.applied]
     if missing:
         default = "nothing in this training takes it"

@@ -27,12 +27,12 @@ Run = Callable[[Mapping[str, Any]], TrialRun]
 
 @dataclass
 class Pairs:
-    """What was measured.
+    """The runs of a trial, measured in pairs.
 
     Attributes:
         a: without the remedy.
         b: with it.
-        failed: the run that did not count; None: all did.
+        failed: the run that failed; None: no run did.
         stalled: pairs that were left out.
         failed_without: ``failed`` ran without the remedy.
     """
@@ -77,7 +77,7 @@ def measure_pairs(
         run: makes one run with these settings.
         a: settings without the remedy.
         b: settings with it.
-        room: whether there is time for so many more runs.
+        room: returns True if there is time for this many more runs.
         decided: whether a ratio needs no further pair.
         least: pairs before ``decided`` is asked.
     """
@@ -106,7 +106,7 @@ def measure_pairs(
 
 
 def gains(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:
-    """Whether the whole interval clears the threshold."""
+    """True if the whole interval clears the threshold."""
     return ratio.pairs >= 2 and ratio.low > 1.0 + threshold
 
 
@@ -115,7 +115,7 @@ def _speeds(runs: Sequence[TrialRun]) -> list[Speed]:
 
 
 def _stalled(a: TrialRun, b: TrialRun) -> bool:
-    """Whether one run stood still once for long, and the other did not."""
+    """True if one run had a single long stall, and the other did not."""
     return abs(_longest_share(a) - _longest_share(b)) > _STALL_SHARE
 
 

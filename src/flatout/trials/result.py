@@ -26,12 +26,12 @@ class Trial:
         outcome: KEPT, DROPPED or UNCONFIRMED, or why there was nothing to judge (oom, guarded, failed, refused,
             stalled).
         why: one sentence.
-        ratio: measured; None: no pair was complete.
+        ratio: measured; None: no complete pair.
         loss: the statement of the loss check; empty: it was not reached.
         wall_s: that it took.
         how: what a person would write.
         stalled: pairs that were left out because the machine stalled.
-        cost: of a copy that was staged for it: files, bytes, seconds, predicted_s; empty: there was none.
+        cost: of a copy that was staged for it: files, bytes, seconds, predicted_s; empty: no copy.
     """
 
     remedy: str
@@ -54,7 +54,7 @@ class Trial:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Trial:
-        """Read what ``to_dict`` gave."""
+        """Read the result of ``to_dict``."""
         ratio = fields.get("ratio")
         return cls(
             **{
@@ -138,12 +138,12 @@ class FixResult:
 
     @property
     def kept(self) -> tuple[Trial, ...]:
-        """What made it faster, in the order in which it was added."""
+        """The trials whose remedies were kept, in the order in which they were added."""
         return tuple(trial for trial in self.tried if trial.outcome == KEPT)
 
     @property
     def promising(self) -> tuple[Trial, ...]:
-        """What gained in the only pair that there was time for, the surest first."""
+        """Trials that gained in the only pair that the time allowed, the surest first."""
         found = [trial for trial in self.tried if trial.outcome == UNCONFIRMED]
         return tuple(sorted(found, key=lambda trial: -(trial.ratio.low if trial.ratio else 0.0)))
 

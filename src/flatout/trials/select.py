@@ -22,7 +22,7 @@ class Choice:
     Attributes:
         allowed: semantic classes of remedies.
         mechanics: by name, as remedies name them.
-        locations: where the user keeps settings; None: not known.
+        locations: of the user's settings; None: unknown.
         untried: title -> remedies that were not tried, and why.
     """
 
@@ -67,13 +67,13 @@ class Choice:
         return ""
 
     def _has_no_location(self, remedy: Remedy) -> bool:
-        """Whether it changes a setting that cannot be injected, and that the user does not have."""
+        """True if the remedy changes a setting that cannot be injected and that the user does not have."""
         located = self.locations.located(remedy.settings) if self.locations is not None else set()
         return any(SETTINGS[name].injector is None and name not in located for name in remedy.settings)
 
 
 def _changes(remedy: Remedy, kept: Mapping[str, Any]) -> bool:
-    """Whether it would change anything that is not kept at that value."""
+    """True if the remedy changes any setting that is not already kept at that value."""
     return any(kept.get(name) != value for name, value in remedy.settings.items())
 
 

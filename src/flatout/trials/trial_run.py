@@ -43,7 +43,7 @@ OFFLINE = {
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """How the runs of a fix are made.
+    """Setup shared by the runs of a fix.
 
     Attributes:
         command: the user's.
@@ -51,8 +51,8 @@ class TrialSetup:
         runs_dir: where runs are recorded.
         bounds: of each run.
         isolation: of the machine.
-        steps: about as many as a run has; one that warms up first has to make as many.
-        locations: where the user keeps settings; those without a location are injected.
+        steps: approximate number of a run; a run that warms up first must reach it.
+        locations: of the user's settings; those without a location are injected.
     """
 
     command: tuple[str, ...]
@@ -200,7 +200,7 @@ def _injected(run: Run) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _loader(run: Run) -> dict[str, Any]:
-    """How the training's DataLoader was set: those settings that the record has."""
+    """The recorded settings of the training's DataLoader."""
     training = find_training(run)
     if training is None or training.loader is None:
         return {}
