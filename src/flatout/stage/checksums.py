@@ -13,10 +13,10 @@ _BLOCK_BYTES = 1 << 20
 
 
 class Running(Protocol):
-    """A checksum that bytes are put into, one piece after another."""
+    """A checksum that is updated piece by piece."""
 
     def update(self, data: Any, /) -> None:
-        """Put bytes in."""
+        """Add bytes."""
 
     def digest(self) -> bytes:
         """The checksum of all bytes so far."""
@@ -37,7 +37,7 @@ def running(kind: str) -> Running:
     """A checksum of a kind: ``md5``, ``sha1``, ``sha256``, ``crc32``, ``crc32c``, ``crc64nvme``.
 
     Raises:
-        ValueError: a kind that is not known here.
+        ValueError: unknown kind.
     """
     if kind in ("md5", "sha1", "sha256"):
         return hashlib.new(kind, usedforsecurity=False)
@@ -123,7 +123,7 @@ CRC_OF_PARTS = Checksum("crc32")
 
 
 def checksum_of(path: Path | str, like: str) -> str:
-    """Checksum of a file of the kind that ``like`` is; empty for a kind that is not known here."""
+    """Checksum of a file, of the same kind as ``like``; empty for an unknown kind."""
     name = like.partition(":")[0]
     kind, _, part_bytes = name.partition("-of-parts-")
     try:

@@ -10,8 +10,8 @@ START = 64  # 1.1 to 1.25 times the rate of 32 at 20 ms; 16 to 64 were indisting
 LOWEST = 1
 GROWTH = 1.05  # a doubling that gains less is not worth its sockets
 INTERVAL_S = 0.5
-FIRST_INTERVAL_S = 0.25  # not judged: connections are opened in it
-LEAST_DONE = 4  # completions per transfer in flight that an interval needs to be judged
+FIRST_INTERVAL_S = 0.25  # not evaluated: connections are opened during it
+LEAST_DONE = 4  # completions per transfer in flight that an interval needs to be evaluated
 HOLD_AFTER_BUSY_S = 5.0
 STEADY = 60  # intervals between attempts to step up again
 
@@ -52,7 +52,7 @@ class ConcurrencyLimit:
         self._changing = threading.Lock()
 
     def slow_down(self) -> None:
-        """Halve the limit: the store asked for it."""
+        """Halve the limit because the store asked to slow down."""
         with self._changing:
             now = self._clock()
             if now < self._held_until or self._fixed:

@@ -27,11 +27,11 @@ class Selection:
     splits: tuple[str, ...] = ()  # folders directly below the source; (): the source itself holds the classes
     classes: int | None = None  # number of classes, drawn by seed
     seed: int = 42
-    class_names: tuple[str, ...] = ()  # these instead
+    class_names: tuple[str, ...] = ()  # these classes instead
     per_class: int | None = None  # number of files of each class and split, drawn by seed
     include: tuple[str, ...] = ()  # shell patterns of keys
     exclude: tuple[str, ...] = ()
-    share: float = 1.0  # of the files, chosen by a hash of seed and key: the same whatever the order
+    share: float = 1.0  # of the files, chosen by a hash of seed and key: independent of the order
 
     def wants(self, key: str) -> bool:
         """True if a key passes the patterns and the sample."""

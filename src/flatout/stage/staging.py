@@ -30,7 +30,7 @@ from flatout.stage.transfer import ObjectTransfer, Options
 from flatout.stage.transfer_pool import TransferPool
 
 MAX_CONCURRENCY = 128
-# For listings that fail in a way that retries do not cure.
+# For listings that fail in a way that retries do not repair.
 _ADVICE: dict[str, str] = {
     "gone": "check the name of the bucket or folder, --endpoint and --region",
     "denied": "check that the credentials (--profile, or --anonymous) may list and read it",
@@ -57,7 +57,7 @@ def stage(
         report: called with each progress message.
 
     Raises:
-        UsageError: the source is not there; the destination cannot be used, holds another source, or is too small.
+        UsageError: the source does not exist; the destination cannot be used, holds another source, or is too small.
         StagingFailed: the listing failed, or the disk became full.
     """
     made = not destination.exists()

@@ -32,9 +32,9 @@ class Options:
     """Options of a staging."""
 
     concurrency: int | None = None  # transfers at once; None: adapted to the store
-    wait: bool = False  # for another staging to the same destination to end
+    wait: bool = False  # wait for another staging to the same destination to end
     prune: bool = False  # remove files that the source no longer has
-    prune_most: bool = False  # also where that is more than half of them
+    prune_most: bool = False  # even if that is more than half of them
     overwrite: bool = False  # replace files that staging did not make, or that were changed since
     min_free: int | None = None  # bytes of the disk to leave free; None: a default
     change: PictureChange | None = None  # how pictures are scaled or re-encoded
@@ -106,7 +106,7 @@ class ObjectTransfer:
         if not done:
             self._record_seen(obj.key, archive, listing)
         elif archive:
-            self.state.saw(obj.key, listing)  # as a file, where it was one before
+            self.state.saw(obj.key, listing)  # as a file, which it was before
         return done
 
     def _record_seen(self, key: str, archive: bool, listing: int) -> None:

@@ -67,7 +67,7 @@ class TransferPool:
             raise self.stopped
 
     def _start(self, workers: list[threading.Thread]) -> None:
-        """Start a thread in each place below the limit that has none; those above it end by themselves."""
+        """Start threads up to the limit; those above it end by themselves."""
         for place in range(self._limit.current):
             if self._ended:
                 return

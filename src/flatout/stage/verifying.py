@@ -19,7 +19,7 @@ _USUAL_MIB = (8, 16, 5, 64, 50, 10, 15, 32, 100, 128, 20, 25, 200, 256, 500, 512
 
 
 def md5_in(obj: ObjectInfo) -> str | None:
-    """The MD5 that an ETag may be; None where it cannot be that of all bytes."""
+    """The MD5 in an ETag; None if the ETag cannot be the MD5 of all bytes."""
     found = _ETAG.fullmatch(obj.version)
     return found[1] if found and not found[2] else None
 
@@ -31,14 +31,13 @@ def parts_in(obj: ObjectInfo) -> int | None:
 
 
 class Verification:
-    """Of one object whose bytes come in order.
+    """Verification of one object whose bytes arrive in order.
 
     Attributes:
         verified: what they were compared with, once they were.
     """
 
     def __init__(self, obj: ObjectInfo, source: Source) -> None:
-        """Nothing has come yet."""
         self._obj, self._source = obj, source
         self._expected = md5_in(obj)
         self._one_part = parts_in(obj) == 1
@@ -56,7 +55,7 @@ class Verification:
         return f"md5:{self._digest.hexdigest()}"
 
     def passing(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
-        """The pieces; raises Failure at the end where they are not as many bytes as were listed."""
+        """Yield the pieces; raises Failure at the end if their size differs from the listed one."""
         received = 0
         for piece in pieces:
             received += len(piece)
@@ -70,10 +69,10 @@ class Verification:
         """Compare, when all have passed.
 
         Args:
-            file: the bytes, or a path of a file that holds them, for when the store is asked for another checksum.
+            file: the bytes, or the path of a file with them, in case the store offers another checksum.
 
         Raises:
-            Failure: they are not what the store has.
+            Failure: they differ from the store's.
         """
         if self._digest is None:
             return

@@ -35,8 +35,8 @@ class Tool:
 
     Attributes:
         name: of the product.
-        program: that is looked for.
-        arguments: what follows it, of a bucket and a folder; it goes to the background by itself.
+        program: name of the executable.
+        arguments: for a bucket and a folder; the program moves to the background by itself.
     """
 
     name: str
@@ -139,7 +139,7 @@ def environment(options: StoreOptions, keys: Mapping[str, str]) -> dict[str, str
     ):
         if ours in keys:
             found[theirs] = keys[ours]
-    # Names that s3fs knew first.
+    # The older names, which s3fs reads.
     for theirs, old in (("AWS_ACCESS_KEY_ID", "AWSACCESSKEYID"), ("AWS_SECRET_ACCESS_KEY", "AWSSECRETACCESSKEY")):
         if theirs in found:
             found[old] = found[theirs]

@@ -30,11 +30,11 @@ class Mounted:
 
     Attributes:
         source: address of what is mounted.
-        folder: where.
-        tool: that did it.
+        folder: the mount point.
+        tool: name of the program.
         key: of the object that was read through the mount and compared; None: the bucket is empty.
-        open_s: that reading its first bytes took.
-        refused: programs that were tried before, and why they are not it.
+        open_s: time to read its first bytes.
+        refused: programs tried before, each with the reason why it was not used.
     """
 
     source: str
@@ -163,7 +163,7 @@ def _prepare(folder: Path) -> bool:
 
 
 def _first(source: S3Source) -> ObjectInfo | None:
-    """An object to compare; also shows that the bucket can be listed and that the keys are right."""
+    """An object to compare; also verifies that the bucket can be listed and that the keys are valid."""
     try:
         found = None
         for number, obj in enumerate(source.objects()):
@@ -217,7 +217,7 @@ def _compare(source: S3Source, first: ObjectInfo | None, folder: Path) -> float 
 
 
 def unmount(folder: Path) -> str:
-    """Unmount a bucket; returns the kind of file system it was.
+    """Unmount a bucket; returns the kind of mount it was.
 
     Raises:
         UsageError: nothing is mounted there, or something that ``flatout mount`` does not make.
@@ -263,7 +263,7 @@ def _users(folder: Path) -> str:
 
 
 def _mount_at(folder: Path) -> Mount | None:
-    # The name's parents alone are resolved: a look at the mount itself hangs where its server is gone.
+    # Only the parents are resolved: a stat of the mount itself hangs if its server is gone.
     point = os.path.join(os.path.realpath(folder.absolute().parent), folder.name)
-    # Of several, one above the other, the last is the one that is seen.
+    # Of several stacked mounts, the last one is visible.
     return next((mount for mount in reversed(read_mounts(Path("/")) or []) if mount.point == point), None)

@@ -15,14 +15,13 @@ def archive_of(version: str) -> str | None:
 
 
 class Claims:
-    """The names that this listing has assigned.
+    """The names assigned by this listing.
 
     Attributes:
-        lock: held from asking for the owner of a name until it is recorded.
+        lock: held from the look-up of a name's owner until the new owner is recorded.
     """
 
     def __init__(self, state: State) -> None:
-        """Assign nothing yet."""
         self._state = state
         self.lock = threading.Lock()
 

@@ -70,7 +70,7 @@ class HashedFile(io.RawIOBase):
 class _Expected(NamedTuple):
     kind: str
     value: str  # hex
-    is_certain: bool  # else the ETag may be no checksum of the bytes
+    is_certain: bool  # else the ETag may not be a checksum of the bytes
 
 
 def _expected(obj: ObjectInfo, source: Source) -> _Expected | None:

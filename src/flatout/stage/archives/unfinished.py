@@ -106,5 +106,5 @@ class Unfinished:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed stagings left; ``folder`` is staging's own."""
+    """Remove the leftovers of killed stagings; ``folder`` is staging's own."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)  # a link is not followed

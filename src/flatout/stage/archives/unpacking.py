@@ -67,7 +67,7 @@ class Unpacker:
         state: records each file.
         claims: knows which names are taken.
         min_free: bytes of the disk to leave free; None: a default.
-        stopped: True ends it, and leaves nothing of an archive.
+        stopped: True ends it and leaves no part of an archive.
         refused: called with each item that is left out.
         failed: called with each file whose name another object has.
     """
@@ -84,9 +84,9 @@ class Unpacker:
     def unpack(self, obj: ObjectInfo, listing: int) -> None:
         """Write the files of an archive into a folder of its name.
 
-        They get their names once all of the archive is verified, so a damaged one changes nothing. A top folder of
+        They are named once the whole archive is verified, so a damaged one changes nothing. A top folder of
         the same name is not doubled: ``a.tar`` with ``a/1.jpg`` becomes ``a/1.jpg``. Links and devices are left
-        out. Of several files of one name the last one counts, as for ``tar``.
+        out. Of several files with one name the last one wins, as for ``tar``.
 
         Args:
             obj: the archive.
@@ -127,7 +127,7 @@ class Unpacker:
         return is_within, members.verified or self.source.unverified
 
     def _see_room(self, member: Member, before: int, key: str) -> None:
-        """Raise Failure where one file alone exceeds the free space, DiskFull where earlier files used it up."""
+        """Raise Failure if one file alone exceeds the free space, DiskFull if earlier files used it up."""
         room = free_bytes(self.target.destination, self.min_free) + before
         if member.size > room:
             name = f"{key}{MARK}{member.name[:80]!r}"

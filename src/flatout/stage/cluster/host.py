@@ -78,7 +78,7 @@ class ClusterHost:
         self.state = State(self.folder)
         self.state.claim(self.folder, self.source.address, self.source.server)
         remove_partial(self.folder)
-        self.state.is_new = False  # after a host was lost, everything is asked for once more
+        self.state.is_new = False  # after a host was lost, everything is requested once more
         self.listing = self.state.begin()
         check_room(self.folder, 1, options.min_free)
         if classes is not None:
@@ -114,7 +114,7 @@ class ClusterHost:
         return missing  # type: ignore[return-value]
 
     def give(self, keys: Sequence[str]) -> list[Piece]:
-        """Files of this host, with what is known of them; those that are gone are left out."""
+        """Files of this host with their records; missing files are left out."""
         pieces = []
         for key in keys:
             known = self.state.known(key)
@@ -160,7 +160,7 @@ class ClusterHost:
         )  # fmt: skip
 
     def name(self) -> str:
-        """Of the machine, and of the process on it."""
+        """Identifiers of the machine and of the process on it."""
         return f"{socket.gethostname()} ({os.getpid()})"
 
     def _complete(self, obj: ObjectInfo) -> bool:

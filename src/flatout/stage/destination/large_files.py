@@ -17,7 +17,7 @@ from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.retries import with_retries
 
 PARTS_CONCURRENCY = 32  # of all large files of a destination together
-BLOCK = 4096  # what goes past the page cache is a multiple of it
+BLOCK = 4096  # writes that bypass the page cache are a multiple of it
 # A slower disk is left to the page cache, which takes the bytes at once and writes them later.
 DIRECT_BYTES_PER_S = 300e6
 JUDGED_AFTER_S = 0.5
@@ -38,7 +38,7 @@ class LargeFiles:
     """
 
     def __init__(self) -> None:
-        """No thread runs yet."""
+        """Start no thread yet."""
         self._pool = ThreadPoolExecutor(PARTS_CONCURRENCY, "flatout-parts")
         self._direct = hasattr(os, "O_DIRECT") and os.path.exists("/proc/self/fd")
         self._rate = _RateWhileBusy()
@@ -95,10 +95,10 @@ class LargeFiles:
                     part.cancel()
                 raise
             finally:
-                wait(parts)  # nothing may write to a descriptor that is another file's by then
+                wait(parts)  # nothing may write to a descriptor that was reused for another file
 
     def _open_direct(self, fd: int) -> int | None:
-        """The same file once more, past the page cache; None where its file system cannot."""
+        """A second descriptor of the file that bypasses the page cache; None if its file system cannot."""
         if not self._direct:
             return None
         try:
@@ -122,7 +122,7 @@ class LargeFiles:
 
 
 class _RateWhileBusy:
-    """Bytes/s of several writers together, over the time in which one at least was writing."""
+    """Combined bytes/s of several writers, over the time in which at least one was writing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -33,10 +33,10 @@ def open_folder(destination: Path) -> Path:
 
 
 def see_plain(folder: Path) -> None:
-    """See that nothing in the folder leads elsewhere.
+    """Check that the folder contains no link.
 
     Raises:
-        UsageError: a link or another kind of file is where staging keeps its own.
+        UsageError: a link or another kind of file is in the place of one of staging's own.
     """
     wanted = {folder: stat.S_ISDIR, folder / PARTIAL: stat.S_ISDIR, folder / "lock": stat.S_ISREG}
     for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):
@@ -71,7 +71,7 @@ def remove_partial(destination: Path) -> int:
 def adopt_moved(destination: Path, report: Callable[[str], None]) -> None:
     """Take over the folder of a destination that was moved or renamed within its parent folder.
 
-    Its inode tells it, and at least one of its files: the number of a folder that was removed is given to another.
+    It is recognised by its inode and at least one of its files: the number of a removed folder is reused.
 
     Does nothing if the destination already has one, or if no folder next to it is its own.
     """
@@ -117,7 +117,7 @@ def _holds_any(place: Path, folder: Path) -> bool:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database for reading alone, also on a disk that nothing can be written to; no file is made for it."""
+    """The database opened read-only, even on a read-only disk; creates no file."""
     base = None
     # Without a write-ahead log nobody has the database open: it is complete and needs no lock.
     ways = ("immutable=0", "immutable=1") if path.with_name(f"{path.name}-wal").exists() else ("immutable=1",)

@@ -38,7 +38,7 @@ class Gone:
 
 
 def find_gone(state: State, listing: int, is_meant: Callable[[Complete], bool]) -> Gone:
-    """Count what a listing did not see, of what it was meant to see."""
+    """Count the files that a listing covers and did not see."""
     gone = Gone()
     for done in state.all(unseen_since=listing):
         if is_meant(done):
@@ -51,15 +51,15 @@ def find_gone(state: State, listing: int, is_meant: Callable[[Complete], bool]) 
 def prune(
     gone: Gone, destination: Path, state: State, listing: int, is_meant: Callable[[Complete], bool], most: bool
 ) -> None:
-    """Remove what is gone, and the folders that staging made and that are empty then.
+    """Remove files that are gone, and then the empty folders that staging made.
 
     Args:
         gone: as found; updated with what was done.
         destination: the folder.
         state: of it; what was removed is forgotten.
         listing: number of the listing, which was complete.
-        is_meant: whether that listing was meant to see a file.
-        most: remove it although it is more than half of what is there.
+        is_meant: returns True if that listing covers a file.
+        most: remove even more than half of the files.
     """
     total = state.totals()[0]
     if 2 * gone.files > total and not most:
@@ -80,7 +80,7 @@ def prune(
             continue
         state.remove(done.key)
         gone.removed += 1
-        if was_there:  # a folder that was empty before is not staging's any more
+        if was_there:  # a folder that was empty before is no longer staging's
             _remove_folders(destination, done.key, state)
 
 
@@ -124,7 +124,7 @@ def _remove_folders(destination: Path, key: str, state: State) -> None:
 
 @contextlib.contextmanager
 def _opened(destination: Path, folder: str) -> Iterator[int | None]:
-    """A folder below the destination, reached through no link; None where that cannot be."""
+    """A folder below the destination, opened without following links; None if that is impossible."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     at: int | None = os.open(destination, flags)
     try:

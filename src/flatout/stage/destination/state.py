@@ -17,7 +17,7 @@ from flatout.stage.destination.own_folder import DATABASE, inode, open_folder
 
 ROWS_AT_ONCE = 50_000
 ROWS_TOGETHER = 1_000  # at most, in one commit
-RECORD_EVERY_S = 0.01  # what was copied since is copied again after a kill
+RECORD_EVERY_S = 0.01  # files copied since then are copied again after a kill
 ANEW = "remove it to check every file against its source again"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
@@ -48,7 +48,7 @@ class Complete(NamedTuple):
     version: str  # of the object it was made from
     checksum: str  # of the bytes at the destination: "md5:…", as reported by the store, or "crc32:…"
     mtime_ns: int  # of the file as staging left it, so that later changes are detected
-    verified: str = SIZE_ONLY  # what of the store's it was compared with
+    verified: str = SIZE_ONLY  # the store's checksum or size that it was compared with
     adopted: int = 0  # 1: staging found it with the right bytes: it stays the user's
     suspect: int = 0  # 1: recorded for another folder, and not compared by checksum since
 
@@ -57,7 +57,7 @@ class State:
     """The database of one destination. Its methods may be called from any thread."""
 
     def __init__(self, destination: Path) -> None:
-        """Open or make it.
+        """Open or create the database.
 
         Raises:
             UsageError: it is damaged, or cannot be written.
@@ -67,14 +67,14 @@ class State:
         path = self.folder / DATABASE
         try:
             self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # The process may die at any moment, and the kernel keeps what it was given; after a power failure
+            # The process may die at any moment, and the kernel keeps what was written; after a power failure
             # the files themselves are checked again.
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.execute("PRAGMA synchronous=OFF")
             self._base.executescript(_SCHEMA)
             for name, kind, value in _missing(self._base):
                 self._base.execute(f"ALTER TABLE files ADD COLUMN {name} {kind} NOT NULL DEFAULT {value}")
-        except sqlite3.OperationalError as error:  # no fault of what is in it
+        except sqlite3.OperationalError as error:  # not caused by its content
             raise UsageError(f"{path}: {error}: see that the disk has room and can be written") from None
         except sqlite3.DatabaseError as error:
             raise UsageError(f"{path}: {error}: {ANEW}") from None
@@ -255,7 +255,7 @@ class State:
         return files, size
 
     def verifications(self) -> dict[str, int]:
-        """Numbers of files by what they were compared with."""
+        """Number of files by what they were compared with."""
         with self._lock:
             return dict(self._base.execute("SELECT verified, count(*) FROM files GROUP BY verified ORDER BY 1"))
 

@@ -31,7 +31,7 @@ class _New:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.checksum = ""  # of its bytes, once they are all there
+        self.checksum = ""  # of its bytes, once they are all written
         self.mtime_ns = 0  # of the file that has the name at the end
         self.adopted = 0  # 1: that file is not this one, but one of the same bytes that lay there
 
@@ -61,7 +61,7 @@ class Target:
         return self.destination / key
 
     def make_folder(self, key: str) -> None:
-        """Make the folder that a key's file lies in.
+        """Create the parent folder of a key's file.
 
         Raises:
             Failure: a file of that name is in the way, or a link leads out of the destination.
@@ -93,9 +93,9 @@ class Target:
     ) -> Complete:
         """Write a file that gets its name when it is complete; an exception from ``parts`` leaves nothing behind.
 
-        Where the file system can, the file has no name at all until then: nothing is left of it even after ``kill -9``,
+        Where the file system supports it, the file is unnamed until then: it vanishes even after ``kill -9``,
         and no folder is shared by all that write. Elsewhere it has one in the folder of partial files.
-        A file of other bytes that staging did not make, or that was changed since, is in the way; one of the same
+        A file with other bytes that staging did not make, or that was changed since, is in the way; one with the same
         bytes is kept.
 
         Args:
@@ -104,7 +104,7 @@ class Target:
             version: of the object it is made from.
             size: in bytes, where it is known before.
             checksum: returns the checksum of the bytes at the end if ``parts`` compute it; None: it is computed here.
-            attributes: what the file gets besides; None: the time of now.
+            attributes: modification time and permissions of the file; None: the current time.
             ended: called with the descriptor when all bytes are written; what it raises leaves no file.
 
         Raises:
@@ -144,7 +144,7 @@ class Target:
             version: of the object it is made from.
             size: in bytes.
             before_request: called in them before each part with None, and with each failure that another try follows.
-            attributes: what the file gets besides; None: the time of now.
+            attributes: modification time and permissions of the file; None: the current time.
             checksum: to compute and note.
             ended: called with the descriptor and the checksum when all is written; what it raises leaves no file.
 
@@ -254,7 +254,7 @@ class Target:
         return f"{self.partial}/{os.getpid()}-{next(_numbers)}"
 
     def _open_nameless(self, folder: str) -> int | None:
-        """A new file without a name in the folder; None where the file system knows none."""
+        """A new unnamed file in the folder; None if the file system does not support them."""
         if not self._nameless:
             return None
         try:
@@ -277,7 +277,7 @@ class Target:
                 raise
             if error.errno in _OF_ONE_PLACE:
                 raise Failure("never", f"{path}: {_OF_ONE_PLACE[error.errno]}") from None
-            self._nameless = False  # a file system that makes such files, and cannot name them
+            self._nameless = False  # a file system that can create unnamed files but not link them
             raise Failure("again", f"{path}: {error.strerror}") from None
         return True
 
@@ -300,9 +300,9 @@ def in_the_way(key: str, staged: bool) -> str:
 
 
 def _see_room(fd: int, key: str, size: int) -> None:
-    """A file that is larger than the room fails before its bytes are fetched; others may fit.
+    """Fail a file larger than the free space before its bytes are fetched; others may fit.
 
-    Not by allocating them: writing into allocated space took ext4 twice the time here (0.33 against 0.6 GiB/s).
+    Not by preallocation: writing into allocated space took ext4 twice the time here (0.33 against 0.6 GiB/s).
     """
     disk = os.fstatvfs(fd)
     room = disk.f_bavail * disk.f_frsize

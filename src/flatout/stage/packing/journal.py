@@ -2,7 +2,7 @@
 
 Images are packed in an order that the seed draws from the listing. The journal has one line per image in that order:
 its size as written, or why it was left out. Images in whole parts are not read again; an unfinished part is written
-anew. Another listing, selection or change starts over.
+again. Another listing, selection or change starts over.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PackingJournal:
         write_atomically(self._path, "".join(f"{json.dumps(line)}\n" for line in self.lines))
 
     def add(self, line: Line) -> None:
-        """Add the line of an image; ``flush`` writes it."""
+        """Add the line of an image; :meth:`flush` writes it."""
         self._waiting.append(line)
 
     def flush(self) -> None:

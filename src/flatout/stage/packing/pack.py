@@ -55,7 +55,7 @@ def pack(
 ) -> PackSummary:
     """Write a packed set per split, images in an order drawn by the selection's seed; labels are the class folders.
 
-    Where no splits are chosen, and all folders of the source are named like splits, they are the splits.
+    If no splits are chosen and all folders of the source are named like splits, they are the splits.
 
     A split appears once complete. After an interruption the same packing resumes: whole parts (shards) are not read
     again, nor are whole splits.
@@ -70,7 +70,7 @@ def pack(
         shard_bytes: write tar shards of about this size instead of the packed layout; None: the packed layout.
 
     Raises:
-        UsageError: pruning is asked for, nothing is selected, another packed set is there, or the disk is too small.
+        UsageError: pruning is requested, nothing is selected, another packed set is there, or the disk is too small.
         StagingFailed: an image could not be read.
     """
     options = options or Options()

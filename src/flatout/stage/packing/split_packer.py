@@ -121,7 +121,7 @@ class SplitPacker:
             raise
 
     def _check_nothing_overwritten(self, is_written: bool) -> None:
-        """Raise UsageError where a file at the target has a name that the split will use."""
+        """Raise UsageError if a file at the target has a name that the split will use."""
         written = {path.name for path in self._making.iterdir()} if is_written else set()
         for path in sorted(self.target.iterdir()) if self.target.is_dir() else ():
             if path.name in written if is_written else self._names.fullmatch(path.name):

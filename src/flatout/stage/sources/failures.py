@@ -74,7 +74,7 @@ def status_failure(status: int, where: str, said: str = "", retry_after: str | N
     """The failure that an HTTP status means.
 
     Args:
-        status: of the answer.
+        status: of the response.
         where: names the object.
         said: the server's message.
         retry_after: value of its ``Retry-After`` header; None: no such header.

@@ -85,6 +85,6 @@ def _version(found: os.stat_result) -> str:
 
 
 def _see_unchanged(fd: int, obj: ObjectInfo) -> None:
-    """Raise Failure where a file is no longer as listed: bytes read from it may mix two versions."""
+    """Raise Failure if a file is no longer as listed: bytes read from it may mix two versions."""
     if obj.version != _version(os.fstat(fd)):
         raise Failure("changed", f"{obj.key}: changed at the source while it was copied")

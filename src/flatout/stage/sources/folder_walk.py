@@ -24,7 +24,7 @@ class FolderWalk:
 
         Args:
             root: its path.
-            skipped: collects what is passed over.
+            skipped: collects the skipped items.
             stopped: True ends waiting for a folder that cannot be read at once.
         """
         self._root, self._skipped, self._stopped = root, skipped, stopped
@@ -49,7 +49,7 @@ class FolderWalk:
                     yield key, found
 
     def folders(self, prefix: str) -> list[str]:
-        """Names of the folders directly below ``prefix``, sorted; empty where there is no such folder.
+        """Names of the folders directly below ``prefix``, sorted; empty if there is no such folder.
 
         Raises:
             Failure: it cannot be read.
@@ -110,7 +110,7 @@ class FolderWalk:
     def _stat(self, path: str, ask: Callable[[str], os.stat_result]) -> os.stat_result | None:
         """Stat a path; None if it does not exist."""
         try:
-            return ask(path)  # the usual case, without what trying again takes
+            return ask(path)  # the usual case, without the cost of retries
         except OSError as error:
             if error.errno in _NOTHING:
                 return None

@@ -30,7 +30,7 @@ class HttpRequests:
     """Requests from several threads at once, over kept connections."""
 
     def __init__(self, follow: bool) -> None:
-        """Nothing is connected yet.
+        """Connect to nothing yet.
 
         Args:
             follow: follow redirects: at most five, never from https to http, nor to an address with credentials.
@@ -39,13 +39,13 @@ class HttpRequests:
         self.answered: set[str] = set()  # servers that answered anything
 
     def request(self, method: str, url: str, where: str, headers: Mapping[str, str] | None = None) -> Any:
-        """The answer, whatever its status; the body of a GET is not read yet.
+        """The response, whatever its status; the body of a GET is not read yet.
 
         Args:
             method: ``GET`` or ``HEAD``.
             url: may be signed; is in no error.
             where: names the object in errors.
-            headers: to send; the same ones go where a redirect leads.
+            headers: to send, also to the target of a redirect.
 
         Raises:
             Failure: no response, or a redirect that is not followed.
@@ -73,15 +73,15 @@ class HttpRequests:
         return answer
 
     def body(self, answer: Any, where: str, most: int | None = None) -> bytes:
-        """The body of an answer, which is released.
+        """The body of a response, whose connection is released.
 
         Args:
-            answer: of :meth:`request`.
+            answer: as returned by :meth:`request`.
             where: names the object in errors.
-            most: bytes; a longer body is cut there.
+            most: bytes; a longer body is truncated.
 
         Raises:
-            Failure: it broke off.
+            Failure: the body ended early.
         """
         found = bytearray()
         for piece in self.pieces(answer, where):
@@ -105,7 +105,7 @@ class HttpRequests:
 
 
 def _transport_failure(error: Exception, where: str) -> Failure:
-    """The failure below what urllib3 wraps around it; its own texts hold the address, which may be signed."""
+    """The cause inside urllib3's exceptions, whose own messages contain the address, which may be signed."""
     import urllib3.exceptions
 
     cause: BaseException = error
@@ -182,7 +182,7 @@ def wanted_pieces(
     """The bytes of a range, also where the server sent all of the object.
 
     Raises:
-        Failure: it breaks off, is of another version than ``version``, or is not the range that was asked for.
+        Failure: it ends early, is of another version than ``version``, or is not the range that was requested.
     """
     told = answer.headers
     try:

@@ -38,7 +38,7 @@ class ObjectFile(io.RawIOBase):
 
 
 class RangedFile(ObjectFile):
-    """Reads ranges of the listed version, some blocks ahead; raises Failure where they cannot be read."""
+    """Reads ranges of the listed version, some blocks ahead; raises Failure if they cannot be read."""
 
     def __init__(self, source: Source, obj: ObjectInfo, block_bytes: int = BLOCK_BYTES) -> None:
         super().__init__(source, obj)

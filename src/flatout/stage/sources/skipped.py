@@ -31,7 +31,7 @@ class Skipped:
                 self.names.append(f"{key!r}: {why}")
 
     def fail(self, folder: str, why: str) -> None:
-        """Note a folder or a key whose data are missing from the listing."""
+        """Record a folder or a key whose data are missing from the listing."""
         with self._adding:
             self.unreadable[folder] = why
 

@@ -22,9 +22,9 @@ class Facts(NamedTuple):
     """Facts from the headers of a response.
 
     Attributes:
-        etag: as it was sent; empty: none was.
+        etag: as it was sent; empty: not sent.
         size: in bytes; None: not sent.
-        has_md5: whether the ETag is made of MD5 sums, which it is not with keys of a key service or of a client, nor
+        has_md5: whether the ETag is made of MD5 sums, which is not so with keys of a key service or of a client, nor
             on servers that do not speak S3.
         checksums: hex of the bytes' checksums by kind.
         of_parts: the checksums are those of the checksums of the parts.
@@ -95,7 +95,7 @@ def see_answer(
         etag: its ETag header; empty: it has none.
         content_range: its Content-Range header; empty: it has none.
         where: names the object in errors.
-        start: of the range that was asked for.
+        start: of the range that was requested.
         length: of that range; None: the whole object was requested.
         version: as listed; empty: any.
 

@@ -46,9 +46,9 @@ class WebSource(Source):
         """
         self._requests = HttpRequests(follow=True)
         self._gets = PlainGets()
-        self._ranges: dict[str, bool] = {}  # server -> it gives ranges
+        self._ranges: dict[str, bool] = {}  # server -> True if it serves ranges
         self._urls: dict[str, str] = {}
-        self._failures: dict[str, Failure] = {}  # of what could not be asked for its size
+        self._failures: dict[str, Failure] = {}  # of files whose size could not be requested
         web = address.startswith(("http://", "https://"))
         is_list = address.partition("?")[0].partition("#")[0].endswith(LIST_SUFFIXES)
         self.address = shown(address) if web else str(Path(address).absolute())
@@ -96,7 +96,7 @@ class WebSource(Source):
     def stream(
         self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
-        """The bytes of a file, or of a range of the version that was asked for before, in pieces."""
+        """The bytes of a file, or of a range of the version seen before, in pieces."""
         if obj.version == UNREADABLE and (failure := self._failures.get(obj.key)) is not None:
             raise failure
         url = self._urls[obj.key]

@@ -9,7 +9,7 @@ from typing import Any
 
 from flatout.errors import UsageError
 
-INSTANCE_S = 2  # elsewhere than at AWS nobody answers
+INSTANCE_S = 2  # outside AWS nothing answers
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Keys:
     secret: str
     token: str | None = None
 
-    def __repr__(self) -> str:  # what shows an object in an error must not show a key
+    def __repr__(self) -> str:  # an object shown in an error must not reveal a key
         return "Keys(…)"
 
 
@@ -53,7 +53,7 @@ class Credentials:
         )
 
     def keys(self) -> Keys:
-        """Keys that are valid for some minutes at least; raises UsageError where they cannot be replaced."""
+        """Keys that are valid for some minutes at least; raises UsageError if they cannot be replaced."""
         try:
             frozen = self._found.get_frozen_credentials()
         except Exception as error:

@@ -37,7 +37,7 @@ def page_of(body: bytes) -> Page | None:
     if found is None or found.tag != "ListBucketResult":
         return None
     plain: Callable[[str], str] = str
-    if text_of(found, "EncodingType") == "url":  # XML knows no control characters, keys do
+    if text_of(found, "EncodingType") == "url":  # XML allows no control characters, keys do
         plain = _unquoted
     objects, unsized = [], []
     for item in found.iterfind("Contents"):
@@ -62,7 +62,7 @@ def page_of(body: bytes) -> Page | None:
 
 
 class Advance:
-    """Sees that the pages of one listing go on, and end: a listing that turns in a circle would never."""
+    """Checks that a listing's pages make progress: a circular listing would never end."""
 
     def __init__(self, where: str) -> None:
         """No page has come yet.
@@ -76,7 +76,7 @@ class Advance:
         self._kept_at = 1
 
     def see(self, page: Page) -> None:
-        """Look at the next page; raises Failure where it came before, or where too many were empty."""
+        """Look at the next page; raises Failure if it came before, or if too many in a row were empty."""
         keys = [key for key, *_ in page.objects] + [key for key, _ in page.unsized] + page.folders
         self._empty = 0 if keys else self._empty + 1
         if self._empty >= MOST_EMPTY:
@@ -87,7 +87,7 @@ class Advance:
         if mark == self._mark:
             raise Failure("never", f"{self._where}: the server gives the same page of its listing again: it has no end")
         self._pages += 1
-        if self._pages == self._kept_at:  # Brent: however long the circle, a page kept long enough comes again
+        if self._pages == self._kept_at:  # Brent: in a cycle of any length, a page kept long enough recurs
             self._mark, self._kept_at = mark, 2 * self._kept_at
 
 

@@ -146,7 +146,7 @@ class S3Source(Source):
         try:
             answer = with_retries(lambda: self._ask("HEAD", key, {}, where), self.tell_failure, self.stopped)
         except Failure as failure:
-            # Without the right to list, S3 answers 403 for an object that is not there.
+            # Without the right to list, S3 answers 403 for an object that does not exist.
             if failure.status in (403, 404):
                 return
             raise
