@@ -104,7 +104,7 @@ class StageRequest:
         return StoreOptions(self.endpoint, self.region, self.profile, self.anonymous)
 
     def open_source(self) -> Source:
-        """The source; raises UsageError where it cannot be used, or shares files with the destination."""
+        """The source; raises UsageError if it cannot be used, or shares files with the destination."""
         from flatout.stage.destination.overlap import refuse_overlap
         from flatout.stage.sources.open import open_source
 

@@ -26,7 +26,7 @@ LONGEST = 2_000  # characters of one value; Python reads integers of up to 4,300
 
 
 def round_trip_yaml() -> YAML:
-    """YAML 1.2 that keeps comments and order, and knows lines."""
+    """A YAML 1.2 parser that keeps comments, order and line numbers."""
     yaml = YAML()
     yaml.allow_duplicate_keys = False
     yaml.preserve_quotes = True
@@ -37,7 +37,7 @@ def read_yaml(path: Path) -> str:
     """The text of a YAML file.
 
     Raises:
-        UsageError: it cannot be read, is no text, or is larger than 1 MiB.
+        UsageError: it cannot be read, is not text, or is larger than 1 MiB.
     """
     try:
         with path.open("rb") as file:
@@ -60,7 +60,7 @@ def parse_yaml(text: str, name: str) -> Any:
         name: of the file, for messages; empty: a value of the command line.
 
     Raises:
-        UsageError: it is no single YAML document, or a value is too long, too deep or too often repeated; one line
+        UsageError: it is not a single YAML document, or a value is too long, too deep or too often repeated; one line
             with the place.
     """
     try:
@@ -78,7 +78,7 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def _check_bounds(text: str) -> None:
-    """Refuse by the stream of events, which takes memory for one at a time."""
+    """Check limits on the stream of events, which holds one event in memory at a time."""
     stands_for: dict[str, int] = {}  # anchor -> values
     open_: list[tuple[str | None, int]] = []  # anchor, values before it
     values = documents = 0

@@ -11,7 +11,7 @@ from flatout.recipes.schema import Training
 EPOCHS_IN_A_ROW = 2
 # Running statistics (momentum 0.1) and weights move fast at first: early validation results say little.
 SETTLED_STEPS = 100
-AVERAGE_LENGTHS = 3  # of the weights' moving average: then 5% of it are the weights of the beginning
+AVERAGE_LENGTHS = 3  # of the weights' moving average: 5% of it are then still the initial weights
 
 
 def at_chance(records: Sequence[EpochRecord], classes: int, training: Training) -> str | None:
@@ -20,7 +20,7 @@ def at_chance(records: Sequence[EpochRecord], classes: int, training: Training) 
     Args:
         records: the epochs so far, with ``train/loss``, ``val/loss`` and ``val/acc1`` (a share).
         classes: number of classes.
-        training: how they were trained.
+        training: settings that they were trained with.
     """
     settled = SETTLED_STEPS
     if training.ema_decay:

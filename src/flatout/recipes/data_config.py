@@ -7,7 +7,7 @@ from typing import Any
 from flatout.recipes.prerequisites import check_model
 from flatout.recipes.schema import Recipe
 
-# Without weights there is nothing to agree with: the usual evaluation of ImageNet.
+# Without weights there is nothing to match: use ImageNet's usual evaluation settings.
 PLAIN = {
     "mean": (0.485, 0.456, 0.406),
     "std": (0.229, 0.224, 0.225),

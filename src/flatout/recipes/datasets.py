@@ -107,7 +107,7 @@ def read_class_map(path: Path) -> tuple[str, ...]:
 
 
 def open_test(where: str) -> Source:
-    """Images to predict, without labels: a folder, a packed set, or a place in an object store.
+    """Images to predict, without labels: a folder, a packed set, or a prefix in an object store.
 
     Raises:
         UsageError: no images were found.
@@ -172,7 +172,7 @@ def load_classes(path: Path) -> tuple[str, ...]:
     """Class names that :func:`save_classes` wrote.
 
     Raises:
-        UsageError: not there, or no list of names.
+        UsageError: missing, or not a list of names.
     """
     try:
         names = json.loads(path.read_text("utf-8"))

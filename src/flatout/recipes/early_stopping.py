@@ -14,7 +14,7 @@ def better(metric: str, score: float, than: float, min_delta: float = 0.0) -> bo
 
 
 def best_record(records: Sequence[EpochRecord], metric: str) -> EpochRecord | None:
-    """The epoch with the best score; the earliest of equals; None where nothing was scored."""
+    """The epoch with the best score; the earliest of equals; None if nothing was scored."""
     best: EpochRecord | None = None
     for record in records:
         score = record.metrics.get(metric, math.nan)
@@ -34,11 +34,11 @@ class Patience:
 
     @property
     def planned_epochs(self) -> int:
-        """All of them, until the last is in sight."""
+        """All epochs of the recipe."""
         return self._epochs
 
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
-        """Judge the epochs again that were trained before a resume."""
+        """Re-evaluate the epochs trained before a resume."""
         self._best = None
         said = [self.after_epoch(record) for record in records]
         return said[-1] if said else None

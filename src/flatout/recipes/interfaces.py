@@ -15,10 +15,10 @@ class ImageData:
     """The images of one training and one validation, with the class indices that both share."""
 
     train: Source
-    train_indices: Sequence[int]  # places in train.samples
+    train_indices: Sequence[int]  # indices into train.samples
     validation: Source | None
     validation_indices: Sequence[int]
-    classes: tuple[str, ...]  # labels of both sources are places in it
+    classes: tuple[str, ...]  # labels of both sources are indices into it
     notes: tuple[str, ...] = ()  # what was left out, in words
 
 
@@ -31,7 +31,7 @@ class EpochRecord:
     samples: int
     metrics: dict[str, float]  # "train/loss", "val/loss", "val/acc1", "val/acc5", "lr"
     train_s: float
-    wait_s: float  # of train_s, waited for batches
+    wait_s: float  # part of train_s spent waiting for batches
     validation_s: float
     checkpoint_s: float
 
@@ -59,7 +59,7 @@ class Fit:
 
     folder: Path
     records: tuple[EpochRecord, ...]
-    best: Path | None  # checkpoint with the best score; None where nothing was scored
+    best: Path | None  # checkpoint with the best score; None if nothing was scored
     last: Path | None
     best_epoch: int | None
     stopped: str | None  # why before the last epoch; None: all epochs were trained

@@ -24,7 +24,7 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
         classes: outputs of the classifier.
 
     Raises:
-        UsageError: timm has no such model, the model no such option, or the weights cannot be had.
+        UsageError: timm has no such model, the model no such option, or the weights are not available.
     """
     import timm
 
@@ -97,7 +97,7 @@ def _load(model: nn.Module, path: Path) -> None:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Parameters that are trained."""
+    """Number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 

@@ -1,4 +1,4 @@
-"""Probabilities of images by trained checkpoints, and the table that is handed in."""
+"""Probabilities of images by trained checkpoints, and the submission table."""
 
 from __future__ import annotations
 
@@ -178,10 +178,10 @@ def _predict_one(one: Trained, source: Source, batch_size: int, skip_bad: bool, 
 
 
 def find_test(recipe: Recipe) -> Source | None:
-    """The images to predict of a recipe; None where it names none.
+    """The images to predict of a recipe; None if it names none.
 
     Raises:
-        UsageError: they are named and not there.
+        UsageError: they are named but do not exist.
     """
     if recipe.data.root is None or recipe.data.test is None:
         return None
@@ -189,7 +189,7 @@ def find_test(recipe: Recipe) -> Source | None:
 
 
 def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:
-    """Predict with the best checkpoints of a training so far and write its submission.
+    """Predict with the best checkpoints so far of a training, and write its submission.
 
     Returns:
         Seconds that it took.
@@ -216,7 +216,7 @@ def said_of_bad(bad: Sequence[Bad]) -> str:
 def ids_of(source: Source) -> list[str]:
     """Names of images in tables.
 
-    File names without extension; where two would be the same, paths without extension; where those are, whole paths.
+    File names without extension; if two would be equal, paths without extension; if those are equal, whole paths.
     """
     keys = [sample.key for sample in source.samples]
     paths = [_without_extension(key) for key in keys]
@@ -234,13 +234,13 @@ def write_submission(
 ) -> None:
     """Write a CSV: the images' ids (:func:`ids_of`), then one column a class; rows sum to 1 as written.
 
-    The file is replaced at once: there is always a whole one.
+    The file is replaced atomically.
 
     Raises:
         UsageError: it cannot be written.
     """
     rounded = np.round(probabilities, DECIMALS)
-    # What rounding took goes to the largest, which it changes least.
+    # The rounding error is added to the largest, which it changes least.
     rounded[np.arange(len(rounded)), rounded.argmax(1)] += 1 - rounded.sum(1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

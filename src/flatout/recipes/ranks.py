@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Ranks(NamedTuple):
-    """This process among those that train together."""
+    """Rank of this process among those of a distributed training."""
 
     rank: int
     world_size: int

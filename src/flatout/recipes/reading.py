@@ -20,7 +20,7 @@ from flatout.recipes.catalogue import find_recipe
 from flatout.recipes.schema import Recipe
 
 FILE_NAME = "recipe.yaml"
-# The commands' own options, by what they set.
+# The commands' own options, by the keys that they set.
 OPTIONS = {
     "data.root": "--data",
     "training.epochs": "--epochs",
@@ -70,7 +70,7 @@ def check_key(key: str, option: str) -> None:
     """Check that a recipe has a key; ``data`` stands for the images.
 
     Raises:
-        UsageError: it has not; the nearest name is given.
+        UsageError: there is none; the nearest name is given.
     """
     known = [name for name, _ in _keys(Recipe)]
     if key not in known:
@@ -282,6 +282,6 @@ def _scalar(value: object) -> str:
     text = io.StringIO()
     try:
         yaml.dump(list(value) if isinstance(value, tuple) else value, text)
-    except RepresenterError:  # a tag of somebody's own
+    except RepresenterError:  # a custom tag
         return str(value)
     return text.getvalue().removesuffix("\n").removesuffix("...").rstrip("\n")

@@ -46,7 +46,6 @@ class Finished:
     planned_epochs = 1_000_000_000
 
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
-        """Over."""
         return "the fold is finished"
 
     def after_step(self, epoch: int, step: int) -> str | None:

@@ -35,10 +35,10 @@ def train_recipe(
     """Train by a recipe.
 
     Args:
-        recipe: what to do.
+        recipe: of the training.
         data: the images.
-        folder: where everything goes.
-        resume: go on from the last checkpoint.
+        folder: for all output.
+        resume: continue from the last checkpoint.
         allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
         report: called with each progress message.
         show_progress: a moving line on standard error.
@@ -47,7 +47,7 @@ def train_recipe(
         clock: seconds.
 
     Raises:
-        UsageError: what the recipe asks for cannot be done.
+        UsageError: the recipe cannot be run.
     """
     recipe, line = resolve_images(recipe)
     for said in (line, *data.notes):

@@ -12,7 +12,7 @@ from flatout.results import Diagnosis
 
 
 class Form(StrEnum):
-    """The forms of a report."""
+    """The formats of a report."""
 
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
@@ -74,7 +74,7 @@ def write_report(diagnosis: Diagnosis, form: Form, output: Path | None = None, *
 
 
 def _render(diagnosis: Diagnosis, form: Form) -> str:
-    """Render for a file or a pipe. Imported here: each form is paid for only when asked for."""
+    """Render for a file or a pipe. Imported here, so that each format costs only when used."""
     if form is Form.JSON:
         from flatout.report.json_report import render_json
 
