@@ -50,7 +50,7 @@ class RandomCrop:
 class CentreCrop:
     """The middle square: ``share`` of the short side.
 
-    The same part that resizing the short side to ``size / share`` and cutting ``size`` from the middle looks at.
+    The same part as resizing the short side to ``size / share`` and cropping ``size`` from the middle.
     ``squash``: ``share`` of either side, whatever the aspect ratio becomes.
     """
 

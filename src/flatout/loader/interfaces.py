@@ -13,7 +13,7 @@ from torch import Tensor
 class Sample(NamedTuple):
     """One image of a source."""
 
-    key: str  # its path below the source's root, or its id: what errors and predictions name it by
+    key: str  # its path below the source's root, or its id, as named in errors and predictions
     label: int  # class index, -1 if there is none
 
 
@@ -28,7 +28,7 @@ class Source(Protocol):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names; a label is a place in it."""
+        """Class names; a label is an index into it."""
 
     def read(self, index: int) -> bytes:
         """The encoded bytes of an image."""
@@ -62,7 +62,7 @@ class Decoder(Protocol):
         """Decode, crop and resize (antialiased) into ``slot``, uint8 (height, width, 3) RGB.
 
         Raises:
-            BadImage: the bytes are no image that this decoder can read; the reason is its text.
+            BadImage: this decoder cannot read the bytes; the message is the reason.
         """
 
 
@@ -76,8 +76,8 @@ class Batch:
 
     images: Tensor  # uint8 (n, 3, height, width), channels_last in memory
     labels: Tensor  # int64 (n,)
-    indices: Tensor  # int64 (n,), places in the source's samples
-    flips: Tensor  # bool (n,): to be flipped horizontally on the device
+    indices: Tensor  # int64 (n,), indices into the source's samples
+    flips: Tensor  # bool (n,): flip horizontally on the device
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -1,4 +1,4 @@
-"""Pillow: the reference for pixels, and the decoder of everything that is no ordinary JPEG."""
+"""Pillow: the reference for pixels, and the decoder of everything except ordinary JPEGs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PillowDecoder:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """RGB of any mode: 16-bit grey keeps its high byte, transparency lies on black as in torchvision."""
+    """RGB of any mode: 16-bit grey keeps its high byte; transparency is put on black, as in torchvision."""
     if image.mode in ("I;16", "I;16B", "I;16L", "I"):
         grey = np.asarray(image).astype(np.uint32)
         return Image.fromarray((grey >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")

@@ -22,7 +22,7 @@ class ObjectSource:
 
         Args:
             address: such as ``s3://bucket/train``; credentials come from the environment or the instance's role.
-            classes: the class names that labels are places in; other objects are left out. None: all, sorted.
+            classes: the class names that labels index; other objects are left out. None: all, sorted.
             labelled: take the first folder below the address as the class; else labels are -1.
 
         Raises:
