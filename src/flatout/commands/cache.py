@@ -54,7 +54,7 @@ class CacheSummary:
 
     @staticmethod
     def of(counts: Mapping[str, int], budget_bytes: int, exit_code: int) -> CacheSummary:
-        """From a cache's counts."""
+        """The result from a cache's counts."""
         return CacheSummary(
             **{name: counts.get(name, 0) for name in ("hits", "misses", "hit_bytes", "files")},
             used_bytes=counts.get("used", 0),

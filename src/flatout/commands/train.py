@@ -118,7 +118,7 @@ def _resolved(
     resume: bool,
     allow_changes: Sequence[str],
 ) -> Recipe:
-    """Read the recipe with the options put in, and refuse what cannot train.
+    """Read the recipe with the options applied; refuse one that cannot train.
 
     Raises:
         UsageError: an option, a key or a value is not usable.

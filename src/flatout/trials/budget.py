@@ -11,14 +11,14 @@ from flatout.units import duration
 
 STEPS = 80  # of each run of a trial,
 LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
-LEAST_STEPS = 12  # more than a comparison needs, and a warm-up
-LEAST_RUNS = 5  # a look and one pair of a trial, and one of the proof
+LEAST_STEPS = 12  # more than a comparison needs, plus a warm-up
+LEAST_RUNS = 5  # the first look, one pair of a trial, and one of the proof
 AMPLE_RUNS = 12  # a budget for this many runs has room for a proof of two pairs
-_MARGIN = 1.1  # runs do not all take the same time
+_MARGIN = 1.1  # run times vary
 
 
 class OutOfTime(Exception):
-    """The budget is used up in the middle of a run."""
+    """The budget ran out in the middle of a run."""
 
 
 class Budget:
@@ -26,7 +26,7 @@ class Budget:
 
     Attributes:
         total_s: what the user allows.
-        run_s: what a run of a trial takes, start and end included; learned from each run.
+        run_s: time of a trial's run, start and end included; updated after each run.
     """
 
     def __init__(self, total_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -82,10 +82,10 @@ class Budget:
             )
 
     def for_two_pairs(self, before_s: float) -> str:
-        """The budget in which a trial has room for a second pair, as ``--budget`` takes it.
+        """The smallest budget in which a trial has room for a second pair, as a value of ``--budget``.
 
         Args:
-            before_s: what was spent before the trial.
+            before_s: time spent before the trial.
         """
         return _option(before_s + 2 * (1.0 + _MARGIN) * max(self.run_s, self.full_run_s))
 
@@ -109,6 +109,6 @@ class Budget:
 
 
 def _option(seconds: float) -> str:
-    """A time that is not shorter, in tens of seconds, as an option takes it: "90s", "4m10s"."""
+    """A time rounded up to ten seconds, in an option's format: "90s", "4m10s"."""
     minutes, rest = divmod(math.ceil(seconds / 10) * 10, 60)
     return f"{minutes}m{f'{rest}s' if rest else ''}" if minutes > 1 else f"{60 * minutes + rest}s"

@@ -46,14 +46,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class Score:
-    """Of several predictions.
+    """Accuracy of several predictions.
 
     Attributes:
         count: how many.
         median_error: of ``Scored.error``.
         p90_error: of the same.
         coverage: share of measurements that lie in the predicted intervals.
-        bias: geometric mean of predicted / measured: above 1, too much was promised.
+        bias: geometric mean of predicted / measured: above 1, predictions were too high.
     """
 
     count: int
@@ -79,10 +79,10 @@ def read_scored(fixes: Path) -> list[Scored]:
 
 
 def score(scored: Sequence[Scored]) -> Score:
-    """Sum up.
+    """Summarise the predictions.
 
     Raises:
-        ValueError: there is nothing to sum up.
+        ValueError: there are no predictions.
     """
     if not scored:
         raise ValueError("no prediction was measured")

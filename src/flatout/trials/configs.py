@@ -85,7 +85,7 @@ def _parse(path: Path, text: str) -> Any:
         return _yaml().load(text)
     except (UsageError, MemoryError):
         raise
-    except Exception as error:  # each parser has an exception of its own
+    except Exception as error:  # each parser has its own exception
         raise UsageError(f"--config {path}: cannot be parsed: {' '.join(str(error).split())}") from None
 
 
@@ -107,5 +107,5 @@ def _yaml() -> Any:
 
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
-    yaml.width = 4096  # lines stay as long as they are
+    yaml.width = 4096  # do not rewrap lines
     return yaml

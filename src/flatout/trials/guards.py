@@ -87,7 +87,7 @@ class Guard:
 
 
 def read_room(scratch: Path, nvml: Nvml | None) -> Room:
-    """Read what is left of host memory, /dev/shm, GPU memory and the disk of ``scratch``."""
+    """Read the free host memory, /dev/shm, GPU memory and disk of ``scratch``."""
     memory, total = _host_memory()
     shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
     gpus = nvml.sample() if nvml is not None else []
@@ -106,7 +106,7 @@ def _short(left: int | None, total: int | None, least: float) -> bool:
 
 
 def _host_memory() -> tuple[int | None, int | None]:
-    """Bytes left and in all: of the control group's limit, or of the machine, whichever leaves less."""
+    """Free and total bytes: of the control group or of the machine, whichever has less free."""
     meminfo = read_meminfo(ROOT)
     left, total = meminfo.get("MemAvailable"), meminfo.get("MemTotal")
     limit = tightest_limit(ROOT)

@@ -21,15 +21,15 @@ class Trial:
         remedy: its id.
         title: with its value.
         semantic_class: of the remedy.
-        settings: that were put into the training, on top of those kept before.
+        settings: applied to the training, on top of those kept before.
         predicted: factor on samples/s.
-        outcome: KEPT, DROPPED or UNCONFIRMED, or why there was nothing to judge (oom, guarded, failed, refused,
+        outcome: KEPT, DROPPED or UNCONFIRMED, or why there was no valid measurement (oom, guarded, failed, refused,
             stalled).
         why: one sentence.
         ratio: measured; None: no complete pair.
-        loss: the statement of the loss check; empty: it was not reached.
-        wall_s: that it took.
-        how: what a person would write.
+        loss: the statement of the loss check; empty: not reached.
+        wall_s: duration.
+        how: the change as a person would write it.
         stalled: pairs that were left out because the machine stalled.
         cost: of a copy that was staged for it: files, bytes, seconds, predicted_s; empty: no copy.
     """
@@ -67,7 +67,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Proof:
-    """The training as it was against all that was kept.
+    """The original training against all kept remedies.
 
     Attributes:
         before: samples/s (or steps/s, see ``unit``), median of the runs.
@@ -75,7 +75,7 @@ class Proof:
         ratio: after over before, with its 90% interval.
         unit: of the rates.
         loss: the statement of the loss check.
-        loss_passed: whether it passed.
+        loss_passed: True if it passed.
     """
 
     before: float
@@ -110,14 +110,14 @@ class FixResult:
         unit: of the rates.
         verdict: of the first diagnosis.
         tried: trials, in order.
-        untried: (title, why) of remedies that no trial was made of.
+        untried: (title, why) of remedies without a trial.
         proof: None: nothing was kept, or it could not be finished.
         ended: why it ended, one sentence.
-        isolation: how writes were kept off, one sentence.
-        folder: where the journal lies.
-        seconds: that it took.
+        isolation: of the trials' writes, one sentence.
+        folder: of the journal.
+        seconds: duration.
         interrupted: by Ctrl-C.
-        loader: how the training's DataLoader is set.
+        loader: settings of the training's DataLoader.
         plans: bundles of remedies, as the first diagnosis predicts them.
     """
 

@@ -1,4 +1,4 @@
-"""Selects the remedy to try next, and notes why others are not tried."""
+"""Selects the remedy to try next, and records why others are not tried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Choice:
     untried: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def next(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> Remedy | None:
-        """The first that a trial can tell from noise, that can be put into the command, and that was not tried.
+        """The first untried remedy whose gain a trial can distinguish from noise and that the command can take.
 
         Args:
             diagnosis: its remedies come with the largest predicted gain first.
@@ -56,7 +56,7 @@ class Choice:
         return None
 
     def no_time(self, remedy: Remedy) -> None:
-        """Note that it would have been next."""
+        """Record that this remedy would have been next."""
         self.untried[remedy.title] = (remedy.title, "no time left in the budget")
 
     def _barred(self, remedy: Remedy) -> str:
