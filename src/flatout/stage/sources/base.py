@@ -100,7 +100,7 @@ class Source(ABC):
         return None
 
     def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
-        """What the server now reports about an object, or about one of its stored parts; None if nothing."""
+        """The server's current report about an object, or about one of its stored parts; None if it has none."""
         return None
 
     def look_again(self, obj: ObjectInfo) -> ObjectInfo:

@@ -1,6 +1,6 @@
 """GET over kept connections, by blocking sockets: the plain case alone, with the least work for each object.
 
-In whole stagings of small objects pycurl gives 0.92 of its files/s at 0 ms and 0.86 at 20 ms, http.client 0.87 and
+In whole stagings of small objects pycurl reaches 0.92 of its files/s at 0 ms and 0.86 at 20 ms, http.client 0.87 and
 0.86, urllib3 0.61 and 0.67 (docs/measurements/stage.md): no library stays within 0.9 at both, so this client does.
 It handles only HTTP responses with a length. For a redirect, a chunked body, a proxy or a refusal, it calls the
 library, which either succeeds or reports the error.
