@@ -30,7 +30,7 @@ class WithCommand(TyperCommand):
     """A command whose own arguments and options end at ``--``; the user's command follows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what stands before ``--``; the rest is in ``ctx.meta``."""
+        """Parse the arguments before ``--``; the rest is in ``ctx.meta``."""
         end = args.index("--") if "--" in args else len(args)
         ctx.meta[_COMMAND] = args[end + 1 :]
         return super().parse_args(ctx, args[:end])
@@ -54,7 +54,7 @@ class CacheSummary:
 
     @staticmethod
     def of(counts: Mapping[str, int], budget_bytes: int, exit_code: int) -> CacheSummary:
-        """From a cache's counts."""
+        """The result from a cache's counts."""
         return CacheSummary(
             **{name: counts.get(name, 0) for name in ("hits", "misses", "hit_bytes", "files")},
             used_bytes=counts.get("used", 0),
@@ -125,7 +125,7 @@ def _check_folders(slow: Path, fast: Path, copies: Path) -> None:
 
 
 def _begin(fast: Path, budget_bytes: int) -> ReadCache | None:
-    """Open the cache, or make it; None: the disk is full.
+    """Open or create the cache; None if the disk is full.
 
     Raises:
         UsageError: the folder cannot be used, or the budget does not fit; nothing is left of it then.
@@ -174,7 +174,7 @@ def _started(command: list[str], environment: dict[str, str]) -> subprocess.Pope
 
 
 def _remove(made: list[Path]) -> None:
-    """Remove what this command made, innermost first; a folder that holds anything by now stays."""
+    """Remove the folders that this command created, innermost first; a folder that is no longer empty stays."""
     for path in reversed(made):
         with contextlib.suppress(OSError):
             path.rmdir() if path.is_dir() else path.unlink()
@@ -193,7 +193,7 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 
 
 def _lies_in(path: Path, folder: Path) -> bool:
-    """Whether a path is a folder or in it, also through links and other mounts of the same folder."""
+    """True if a path is a folder or inside it, also through links and other mounts of the same folder."""
     resolved = path.resolve()
     return any(os.path.samefile(place, folder) for place in (resolved, *resolved.parents) if _both_exist(place, folder))
 

@@ -89,7 +89,7 @@ def _share(text: str) -> float:
     """Read "5%" or "0.05".
 
     Raises:
-        UsageError: it is neither, or not between 0 and 1.
+        UsageError: neither a factor nor a percentage, or not between 0 and 1.
     """
     from flatout.errors import UsageError
 

@@ -43,7 +43,7 @@ def explain(
 
 
 def _wrapped(words: str) -> str:
-    """Paragraphs at 80 columns; code as it is."""
+    """Wrap paragraphs at 80 columns; leave code unchanged."""
     paragraphs = words.split("\n\n")
     return "\n\n".join(
         part if part.startswith("    ") else textwrap.fill(" ".join(part.split()), WIDTH) for part in paragraphs

@@ -106,7 +106,7 @@ def _budget(text: str) -> float:
     """Read --budget, in seconds.
 
     Raises:
-        UsageError: it is no time above 0.
+        UsageError: not a time above 0.
     """
     import math
 
@@ -137,10 +137,10 @@ def _staged(text: str | None) -> str | None:
 
 
 def _allowed(names: list[str]) -> frozenset[str]:
-    """Which semantic classes may be kept.
+    """The semantic classes that may be kept.
 
     Raises:
-        UsageError: there is no such class.
+        UsageError: unknown class.
     """
     from flatout.errors import UsageError
     from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flatout.recipes.lr_range import RangeTest
     from flatout.recipes.schema import Recipe
 
-TIMED_STEPS = 5  # after the first, which also warms up: how long the rest takes is told from them
+TIMED_STEPS = 5  # after the first, which also warms up: they predict the time of the rest
 
 
 def lr_find(
@@ -146,7 +146,7 @@ def _prepared(
 
 
 def _progress(steps: int, clock: Callable[[], float] = time.monotonic) -> Callable[[int, float, float], None]:
-    """What is called after each step: prints every tenth, and once how long the rest takes."""
+    """The callback for each step: prints every tenth, and once the predicted time of the rest."""
     from flatout.units import duration
 
     first = 0.0

@@ -1,4 +1,4 @@
-"""``flatout memory``: what a step takes on a GPU, by batch size, also where there is none."""
+"""``flatout memory``: GPU memory of a step by batch size, even without a GPU."""
 
 from __future__ import annotations
 

@@ -85,5 +85,5 @@ def _explain_failure(outcome: Outcome) -> None:
     from flatout.runner.failure import explain
 
     message, exit_code = explain(outcome)
-    shutil.rmtree(outcome.run, ignore_errors=True)  # there is nothing in it to look at
+    shutil.rmtree(outcome.run, ignore_errors=True)  # the record is empty
     raise CommandError(message, exit_code)

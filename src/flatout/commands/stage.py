@@ -66,7 +66,7 @@ def stage(
 
 
 def _action(request: StageRequest) -> Callable[[StageRequest], int]:
-    """What the options ask for; each action prints its result and returns the exit code."""
+    """The action that the options select; each prints its result and returns the exit code."""
     if request.check:
         return _check
     request.refuse_contradictions()

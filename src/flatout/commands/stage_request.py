@@ -1,4 +1,4 @@
-"""What a user asked of ``flatout stage``, and what staging makes of it."""
+"""The arguments of ``flatout stage``, and their translation to options of staging."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StageRequest:
-    """The arguments and options of the command, a field each; ``stage_options`` says what they mean."""
+    """The arguments and options of the command, one field each; ``stage_options`` documents them."""
 
     address: str
     destination: Path
@@ -63,7 +63,7 @@ class StageRequest:
             raise UsageError("SOURCE is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
 
     def selection(self) -> Selection:
-        """Which objects to stage."""
+        """The objects to stage."""
         from flatout.stage.selection import Selection, read_class_list
 
         return Selection(
@@ -78,7 +78,7 @@ class StageRequest:
         )
 
     def options(self) -> Options:
-        """How to stage them."""
+        """Options of the staging."""
         from flatout.stage.pictures import PictureChange
         from flatout.stage.transfer import Options
         from flatout.units import parse_size
@@ -98,13 +98,13 @@ class StageRequest:
         )
 
     def store_options(self) -> StoreOptions:
-        """How the source is reached."""
+        """Options for reaching the source."""
         from flatout.stage.sources.base import StoreOptions
 
         return StoreOptions(self.endpoint, self.region, self.profile, self.anonymous)
 
     def open_source(self) -> Source:
-        """The source; raises UsageError where it cannot be used, or shares files with the destination."""
+        """The source; raises UsageError if it cannot be used, or shares files with the destination."""
         from flatout.stage.destination.overlap import refuse_overlap
         from flatout.stage.sources.open import open_source
 
@@ -113,7 +113,7 @@ class StageRequest:
         return source
 
     def shard_bytes(self) -> int | None:
-        """Size of tar shards; None: no shards are wanted."""
+        """Size of tar shards; None: no shards."""
         from flatout.units import parse_size
 
         return parse_size(self.shard_size, option="--shard-size") if self.tar else None

@@ -1,4 +1,4 @@
-"""``flatout storage``: how fast storage delivers files, and what training that can feed."""
+"""``flatout storage``: measured file rates of storage, and the training rate that it can feed."""
 
 from __future__ import annotations
 

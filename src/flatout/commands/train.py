@@ -118,7 +118,7 @@ def _resolved(
     resume: bool,
     allow_changes: Sequence[str],
 ) -> Recipe:
-    """Read the recipe with the options put in, and refuse what cannot train.
+    """Read the recipe with the options applied; refuse one that cannot train.
 
     Raises:
         UsageError: an option, a key or a value is not usable.
@@ -174,12 +174,12 @@ def _trained(
 
 
 def _first() -> bool:
-    """Whether this is the only process of the training, or the one that speaks for all."""
+    """True if this is the only process of the training, or the one that prints for all."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def resume_command(recipe: str, folder: Path, options: Mapping[str, object]) -> str:
-    """The command that goes on with a training, to be pasted into a shell.
+    """The command that resumes a training, to be pasted into a shell.
 
     Args:
         recipe: as it was given.
@@ -205,7 +205,7 @@ def _new_folder(name: str, resume: bool) -> Path:
 
 
 def _process_start() -> float:
-    """When this process began, on the monotonic clock: a deadline counts the imports, too."""
+    """Start of this process on the monotonic clock: a deadline counts the imports, too."""
     import time
 
     import psutil
@@ -215,7 +215,7 @@ def _process_start() -> float:
 
 @contextmanager
 def _recording(wanted: bool, name: str) -> Iterator[Callable[[], None]]:
-    """Gives what starts the recording, which ends with the block; called again, it does nothing."""
+    """Yields a function that starts the recording, which ends with the block; calling it again does nothing."""
     from flatout.watching import watch
 
     with ExitStack() as open_:

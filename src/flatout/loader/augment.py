@@ -1,7 +1,7 @@
-"""Changes of colour and shape that are drawn for each image, on its uint8 pixels after crop and resize.
+"""Random changes of colour and shape per image, on its uint8 pixels after crop and resize.
 
-The operations are torchvision's; what is drawn comes from the image's own generator, since torch's is one for all
-threads: pixels stay a function of (seed, epoch, index).
+The operations are torchvision's; the random numbers are from the image's own generator, since torch's is shared by all
+threads: pixels remain a function of (seed, epoch, index).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AUTO_MAGNITUDES = 10  # of autoaugment's published policies
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """What may happen to an image; nothing by default."""
+    """Random changes to an image; none by default."""
 
     vertical_flip: float = 0.0  # probabilities
     policy: str = "none"  # randaugment, trivialaugment or autoaugment
@@ -50,7 +50,7 @@ class Augmentation:
             image = functional.rgb_to_grayscale(image, num_output_channels=3)
         if self.blur and draw.random() < self.blur:
             sigma = draw.uniform(*BLUR_SIGMA)
-            reach = min(math.ceil(2 * sigma), min(image.shape[1:]) - 1)  # the border is reflected
+            reach = min(math.ceil(2 * sigma), min(image.shape[1:]) - 1)  # reflect the border
             image = functional.gaussian_blur(image, [2 * reach + 1] * 2, [sigma] * 2)
         if image is not before:
             pixels.copy_(image.permute(1, 2, 0))

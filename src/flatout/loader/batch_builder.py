@@ -14,12 +14,12 @@ from flatout.loader.crops import CentreCrop, RandomCrop, generator
 from flatout.loader.decoders import make_decoder
 from flatout.loader.interfaces import BadImage, Batch, Crop, Source
 
-AUGMENTING = 1 << 16  # added to the repeat: a generator of its own, beside that of crop and flip
+AUGMENTING = 1 << 16  # added to the repeat: its generator differs from that of crop and flip
 
 
 @dataclass(frozen=True, kw_only=True)
 class PixelSpec:
-    """How images become pixels."""
+    """Settings for decoding images to pixels."""
 
     size: int
     training: bool
@@ -39,7 +39,7 @@ class PixelSpec:
 
 @dataclass
 class CpuTime:
-    """CPU time of this part of the work, ns, and images made."""
+    """CPU time of this part of the work, in ns, and the number of images decoded."""
 
     read_ns: int = 0
     decode_ns: int = 0
@@ -58,15 +58,15 @@ class BatchBuilder:
     """Fills slots with the images of a source. Safe to use from several threads, and to send to a process."""
 
     def __init__(self, source: Source, indices: Sequence[int], pixels: PixelSpec) -> None:
-        """Make images of ``indices`` of ``source``."""
+        """Decode the images at ``indices`` of ``source``."""
         self.source, self.indices, self.pixels = source, indices, pixels
         self._decoder = make_decoder(pixels.decoder, pixels.scaled_decode, pixels.interpolation)
-        self.device = self._decoder.device  # where the pixels of a batch lie
+        self.device = self._decoder.device  # memory of a batch's pixels
 
     def empty(self, count: int) -> Batch:
         """A batch to be filled: images uint8 (n, 3, size, size) over (n, size, size, 3) memory."""
         size = self.pixels.size
-        # Other threads write into it, also when the consumer is in inference mode.
+        # Other threads write into it, even if the consumer is in inference mode.
         with torch.inference_mode(False):
             pixels = torch.empty((count, size, size, 3), dtype=torch.uint8, device=self.device)
             return Batch(
@@ -77,9 +77,9 @@ class BatchBuilder:
             )
 
     def fill(self, batch: Batch, slots: Sequence[int], places: Sequence[int], epoch: int) -> tuple[CpuTime, list[Bad]]:
-        """Make the images of ``places`` in ``slots`` of a batch.
+        """Decode the images at ``places`` into ``slots`` of a batch.
 
-        With ``skip_bad`` an image that cannot be decoded is replaced by the next one of the data set that can.
+        With ``skip_bad``, an image that cannot be decoded is replaced by the next decodable one of the data set.
 
         Raises:
             UnreadableImage: an image cannot be decoded and bad ones are not skipped; names the file.
@@ -114,7 +114,7 @@ class BatchBuilder:
         return spent, bad
 
     def locate(self, place: int) -> tuple[int, int]:
-        """The image of a place, as an index of the source, and how often it was there before in the epoch."""
+        """Index into the source of the image at a place, and the number of its earlier occurrences in the epoch."""
         repeat, own = divmod(place, len(self.indices))
         return self.indices[own], repeat if self.pixels.repeats > 1 else 0
 
@@ -141,7 +141,7 @@ class BatchBuilder:
         """The encoded bytes.
 
         Raises:
-            BadImage: there is no such file, or it may not be read: a link that leads nowhere, say.
+            BadImage: the file is missing (a dangling link, say) or may not be read.
             UnreadableImage: the storage failed.
         """
         try:

@@ -1,4 +1,4 @@
-"""Threads or processes, and how many: from the cores that may be used and a short measurement."""
+"""Chooses threads or processes, and their number, from the usable cores and a short measurement."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from flatout.units import duration
 
 TRY_IMAGES = 48
 TRY_S = 1.0
-TURNS, TURN_S = 3, 0.12  # one thread and two are measured in turn
-# What a second thread can give at most is twice, and it never takes half: other figures come from a busy machine.
+TURNS, TURN_S = 3, 0.12  # one thread and two are measured alternately
+# A second thread at most doubles the rate and never halves it: other figures come from a busy machine.
 PLAUSIBLE = (0.5, 2.2)
-# Two threads of a decoder that releases the interpreter lock give 1.6 to 1.9 times one; of one that holds it, 1.0.
+# Two threads of a decoder that releases the interpreter lock reach 1.6 to 1.9 times one; if it holds it, 1.0.
 EFFICIENT = 0.65
-MOSTLY_WAITING = 0.7  # of a thread's time may be spent runnable when it waits for bytes; decoding alone: over 0.9
+MOSTLY_WAITING = 0.7  # share of a thread's time that it is runnable, if it waits for bytes; decoding alone: over 0.9
 MOST_WORKERS = 64
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How batches are made, and why."""
+    """The chosen way to build batches, and the reason."""
 
     backend: str  # threads or processes
     workers: int
@@ -38,21 +38,21 @@ class Choice:
 
 
 def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", workers: int | str = "auto") -> Choice:
-    """Choose what is left to ``auto``, from decoding some of the data with one thread and two, two seconds at most.
+    """Choose the ``auto`` settings by decoding some of the data with one thread and two, for two seconds at most.
 
-    ``backend``: threads when a second thread is worth at least 30%, and where a busy machine lets nothing be measured;
-    always where pixels are made on a GPU.
-    ``workers``: one a usable core (affinity and cgroup quota counted); where images wait for storage, as many more
-    as their time is longer than the computing in it, which keeps the cores busy.
+    ``backend``: threads if a second thread gains at least 30%, or if the machine is too busy to measure;
+    always threads if a GPU decodes.
+    ``workers``: one per usable core (affinity and cgroup quota counted); if images wait for storage, more by the ratio
+    of an image's total time to its computing time, which keeps the cores busy.
 
     Args:
-        maker: makes the images.
-        places: places in the data that the measurement may read.
+        maker: decodes the images.
+        places: indices into the data that the measurement may read.
         backend: auto, threads or processes.
         workers: a number, or auto.
 
     Raises:
-        UsageError: processes are asked for and cannot be used.
+        UsageError: processes are requested and cannot be used.
     """
     cores, asked = usable_cores(), f"{backend} as asked"
     only = "pixels are made on the GPU" if maker.device != "cpu" else maker.source.only_threads
@@ -96,12 +96,12 @@ def usable_cores() -> int:
 
 
 def second_thread_gain(rate: Callable[[int], float]) -> float | None:
-    """How many times as many images two threads make as one; None where no plausible figure could be measured.
+    """Throughput of two threads relative to one; None if no plausible figure could be measured.
 
-    Each turn measures one and two right after another, so that both see the same load; the median of the turns counts.
+    Each turn measures one and two in succession, so that both see the same load; the result is the turns' median.
 
     Args:
-        rate: images a second with so many threads.
+        rate: images a second with a given number of threads.
     """
     for _ in range(2):
         gain = statistics.median([(1 / rate(1)) * rate(2) for _ in range(TURNS)])
@@ -111,7 +111,7 @@ def second_thread_gain(rate: Callable[[int], float]) -> float | None:
 
 
 def _rate(maker: BatchBuilder, places: Sequence[int]) -> tuple[float, float]:
-    """Images a second of one thread that reads each once, and the share of its time in which it had work to compute."""
+    """Images a second of one thread that reads each once, and the share of its time that it was runnable."""
     batch = maker.empty(len(places))
 
     def work() -> tuple[int, float, int]:
@@ -129,7 +129,7 @@ def _rate(maker: BatchBuilder, places: Sequence[int]) -> tuple[float, float]:
 
 
 def _steady_rate(maker: BatchBuilder, places: Sequence[int], threads: int) -> float:
-    """Images a second of some threads together, each at its share of the images over and over for a moment."""
+    """Combined images a second of several threads, each repeating its share of the images for a moment."""
     batch = maker.empty(threads)
 
     def work(slot: int) -> float:
@@ -146,7 +146,7 @@ def _steady_rate(maker: BatchBuilder, places: Sequence[int], threads: int) -> fl
 
 
 def _runnable_ns() -> int:
-    """Time in which this thread had a core or waited for one; only the former where the kernel does not say."""
+    """Time in which this thread had a core or waited for one; only the former if the kernel does not report waits."""
     try:
         on_core, queued = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[:2]
         return int(on_core) + int(queued)

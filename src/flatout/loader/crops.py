@@ -1,6 +1,6 @@
-"""Which part of an image is looked at: drawn for training, the middle for validation.
+"""Crops of images: random for training, the middle for validation.
 
-What is drawn for an image depends on (seed, epoch, index) alone: not on threads, order, ranks, or where a run was
+The draw for an image depends on (seed, epoch, index) alone: not on threads, order, ranks, or where a run was
 resumed.
 """
 
@@ -16,7 +16,7 @@ ATTEMPTS = 10  # as torchvision's RandomResizedCrop
 
 
 def generator(seed: int, epoch: int, index: int, repeat: int = 0) -> random.Random:
-    """The generator of one image in one epoch; ``repeat``: it is there for so many times already."""
+    """The generator of one image in one epoch; ``repeat``: earlier occurrences in the epoch."""
     return random.Random(repeat << 128 | (seed & 0xFFFFFFFF) << 96 | epoch << 64 | index)
 
 
@@ -50,7 +50,7 @@ class RandomCrop:
 class CentreCrop:
     """The middle square: ``share`` of the short side.
 
-    The same part that resizing the short side to ``size / share`` and cutting ``size`` from the middle looks at.
+    The same part as resizing the short side to ``size / share`` and cropping ``size`` from the middle.
     ``squash``: ``share`` of either side, whatever the aspect ratio becomes.
     """
 

@@ -1,4 +1,4 @@
-"""The same batches made by NVIDIA DALI: by its CPU operators, or decoded on the GPU where there is one."""
+"""The same batches built by NVIDIA DALI, with its CPU operators or decoding on the GPU if there is one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flatout.loader.batch_builder import Bad, BatchBuilder, CpuTime
 from flatout.loader.decoders.pillow import ORIENTATION
 from flatout.loader.interfaces import Batch
 
-# Stands in for an image that is not DALI's to decode; its pixels are replaced.
+# Placeholder for an image that DALI does not decode; its pixels are replaced.
 _STAND_IN = io.BytesIO()
 Image.new("RGB", (8, 8)).save(_STAND_IN, "JPEG")
 
@@ -24,7 +24,7 @@ Image.new("RGB", (8, 8)).save(_STAND_IN, "JPEG")
 class DaliPool:
     """Makes the batches of a plan.
 
-    DALI decodes upright RGB and grey JPEGs, which is nearly all; the rest, and batches that DALI refuses, are made by
+    DALI decodes upright RGB and grey JPEGs, nearly all images; the rest, and batches that DALI refuses, are decoded by
     the maker's own decoder.
     """
 
@@ -48,10 +48,10 @@ class DaliPool:
     def batches(
         self, plan: Sequence[Sequence[int]], epoch: int
     ) -> Generator[tuple[Batch, bool, CpuTime, list[Bad]], None, None]:
-        """Each batch with False (a pipeline's readiness is not known), what it took, and the images left out."""
+        """Each batch with False (a pipeline's readiness is unknown), its CPU time, and the images left out."""
         if not plan:
             return
-        fed: list[tuple[Sequence[int], list[int]]] = []  # places and the slots that are not DALI's, of batches begun
+        fed: list[tuple[Sequence[int], list[int]]] = []  # of batches begun: places, and slots that DALI does not fill
         pipeline = self._pipeline(max(map(len, plan)), self._feed(plan, epoch, fed))
         for done in range(len(plan)):
             try:
@@ -63,7 +63,7 @@ class DaliPool:
             yield self._finished(pixels, places, others, epoch)
 
     def _without(self, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[tuple[Batch, bool, CpuTime, list[Bad]]]:
-        """The rest of an epoch by the maker alone: an image that nothing can decode is named or left out there."""
+        """The rest of an epoch by the maker alone, which names or leaves out an image that nothing can decode."""
         for places in plan:
             batch = self._maker.empty(len(places))
             spent, bad = self._maker.fill(batch, range(len(places)), places, epoch)
@@ -104,11 +104,11 @@ class DaliPool:
             yield list(columns[0]), list(columns[1]), list(columns[2])
 
     def _encoded(self, place: int, epoch: int) -> tuple[Any, Any, Any] | None:
-        """Bytes and the crop's (top, left) and (height, width); None for what is not DALI's."""
+        """Bytes and the crop's (top, left) and (height, width); None if DALI does not decode it."""
         try:
             data = self._maker.source.read(self._maker.locate(place)[0])
         except OSError:
-            return None  # the maker says what is wrong with it, or leaves it out
+            return None  # the batch builder reports what is wrong with it, or leaves it out
         try:
             with Image.open(io.BytesIO(data)) as image:
                 if image.format != "JPEG" or image.mode not in ("RGB", "L"):

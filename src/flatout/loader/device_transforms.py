@@ -1,4 +1,4 @@
-"""What happens to a batch on the device: flip, scale to floats, normalise, mix."""
+"""Processing of a batch on the device: flip, scale to floats, normalise, mix."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Finish:
 
 @contextmanager
 def _drawing(seed: int, step: int) -> Iterator[None]:
-    """Python's and numpy's generators at a place that (seed, step) gives; afterwards they are as before."""
+    """Seed Python's and numpy's generators from (seed, step); restore them afterwards."""
     before: Any = random.getstate(), np.random.get_state()
     random.seed((seed & 0xFFFFFFFF) << 64 | step)
     np.random.seed(random.getrandbits(32))

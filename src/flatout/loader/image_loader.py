@@ -19,7 +19,7 @@ from flatout.loader.threads import ThreadPool
 
 @dataclass
 class Stats:
-    """What a loader has done so far."""
+    """Counts of a loader's work so far."""
 
     batches: int = 0
     images: int = 0
@@ -143,15 +143,15 @@ class ImageLoader:
             self.epoch, self._delivered = epoch, 0
 
     def state_dict(self) -> dict[str, int]:
-        """Where the consumer is; what was only prefetched does not count."""
+        """Position of the consumer; batches that were only prefetched do not count."""
         return {"epoch": self.epoch, "delivered": self._delivered}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on after the batches that were delivered."""
+        """Continue after the delivered batches."""
         self.epoch, self._delivered = int(state["epoch"]), int(state["delivered"])
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches of this epoch that were not delivered yet; after the last the next epoch begins."""
+        """The batches of this epoch that were not yet delivered; after the last one the next epoch begins."""
         plan = self.order.plan(self.epoch)
         epoch = self.epoch
         coming = self._pool.batches(plan[self._delivered :], epoch)
@@ -165,7 +165,7 @@ class ImageLoader:
                 batch, ready, spent, bad = made
                 self._count(batch, ready, spent, bad)
                 self._delivered += 1
-                # Said before the last batch is given: who knows the length does not ask for another.
+                # Updated before the last batch is yielded: a consumer that knows the length requests no further one.
                 if self.epoch == epoch and self._delivered == len(plan):
                     self.epoch, self._delivered = epoch + 1, 0
                 yield batch.pin_memory() if self._pin and not batch.images.is_cuda else batch
@@ -186,7 +186,6 @@ class ImageLoader:
         self._pool.close()
 
     def __enter__(self) -> ImageLoader:
-        """Itself."""
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""What the parts of the data path are to each other: source, crop, decoder, batch."""
+"""Interfaces between the parts of the data path: source, crop, decoder, batch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 class Sample(NamedTuple):
     """One image of a source."""
 
-    key: str  # its path below the source's root, or its id: what errors and predictions name it by
-    label: int  # class index, -1 where there is none
+    key: str  # its path below the source's root, or its id, as named in errors and predictions
+    label: int  # class index, -1 if there is none
 
 
 class Source(Protocol):
@@ -28,13 +28,13 @@ class Source(Protocol):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names; a label is a place in it."""
+        """Class names; a label is an index into it."""
 
     def read(self, index: int) -> bytes:
         """The encoded bytes of an image."""
 
     def locate(self, index: int) -> str:
-        """Where it lies, in words that a person can follow to the file."""
+        """Location of an image, in words that lead a person to the file."""
 
 
 class Box(NamedTuple):
@@ -56,13 +56,13 @@ class Crop(Protocol):
 class Decoder(Protocol):
     """Encoded bytes to pixels."""
 
-    device: str  # where the slots have to lie: "cpu" or "cuda"
+    device: str  # memory of the slots: "cpu" or "cuda"
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
         """Decode, crop and resize (antialiased) into ``slot``, uint8 (height, width, 3) RGB.
 
         Raises:
-            BadImage: the bytes are no image that this decoder can read; the reason is its text.
+            BadImage: this decoder cannot read the bytes; the message is the reason.
         """
 
 
@@ -72,12 +72,12 @@ class BadImage(ValueError):
 
 @dataclass(frozen=True)
 class Batch:
-    """What the loader gives: pixels as they were decoded; the rest happens on the device."""
+    """One batch of decoded pixels; all further processing happens on the device."""
 
     images: Tensor  # uint8 (n, 3, height, width), channels_last in memory
     labels: Tensor  # int64 (n,)
-    indices: Tensor  # int64 (n,), places in the source's samples
-    flips: Tensor  # bool (n,): to be flipped horizontally on the device
+    indices: Tensor  # int64 (n,), indices into the source's samples
+    flips: Tensor  # bool (n,): flip horizontally on the device
 
     def __len__(self) -> int:
         return len(self.labels)

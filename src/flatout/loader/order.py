@@ -1,4 +1,4 @@
-"""In which order images are seen: a seeded permutation an epoch, dealt to ranks."""
+"""Order of the images: a seeded permutation per epoch, dealt to ranks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Order:
     count: int  # images
     batch_size: int  # of one rank
     shuffle: bool
-    drop_last: bool  # leave out a last batch that is not full
+    drop_last: bool  # leave out an incomplete last batch
     seed: int = 0
     rank: int = 0
     world_size: int = 1
-    repeats: int = 1  # each image so many times in a row, of fewer images (Hoffer 2019), with an order that is shuffled
+    repeats: int = 1  # repeats of each image in a row, of fewer images (Hoffer 2019), if the order is shuffled
 
     def __post_init__(self) -> None:
         """Check the rank."""
@@ -32,21 +32,21 @@ class Order:
         return own // self.batch_size if self.drop_last else -(-own // self.batch_size)
 
     def _own_count(self) -> int:
-        # Training: all ranks make equally many steps, what does not divide is left out of this epoch.
+        # Training: all ranks make the same number of steps; the remainder is left out of this epoch.
         # Scoring: every image once, the first ranks may have one more.
         if self.drop_last:
             return self.count // self.world_size
         return (self.count - self.rank + self.world_size - 1) // self.world_size
 
     def places(self, epoch: int) -> list[int]:
-        """This rank's places in 0..count-1, in order; with repeats, ``count`` is added for each time before."""
+        """This rank's places in 0..count-1, in order; with repeats, ``count`` is added for each earlier occurrence."""
         if not self.shuffle:
             whole = torch.arange(self.count)
         else:
             draw = torch.Generator()
             draw.manual_seed((self.seed & 0xFFFFFFFF) << 20 | epoch)
             whole = torch.randperm(self.count, generator=draw)
-            if self.repeats > 1:  # a repeated place lies a whole count further for each time that it was there
+            if self.repeats > 1:  # a repeated place is offset by ``count`` for each earlier occurrence
                 times = torch.arange(self.repeats) * self.count
                 whole = (whole[:, None] + times).flatten()[: self.count]
         own: list[int] = whole[self.rank :: self.world_size][: self._own_count()].tolist()

@@ -1,4 +1,4 @@
-"""The same batches made by DataLoader workers: for work that holds the interpreter lock."""
+"""The same batches built by DataLoader workers, for work that holds the interpreter lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flatout.loader.interfaces import Batch
 
 
 class _Batches(Dataset[Any]):  # type: ignore[misc]
-    """A data set whose items are whole batches; its keys say which."""
+    """A data set whose items are whole batches; each key identifies one."""
 
     def __init__(self, maker: BatchBuilder) -> None:
         self._maker = maker
@@ -24,7 +24,7 @@ class _Batches(Dataset[Any]):  # type: ignore[misc]
         epoch, places = key
         batch = self._maker.empty(len(places))
         spent, bad = self._maker.fill(batch, range(len(places)), places, epoch)
-        # Pixels travel in the order of their memory.
+        # Pixels are transferred in their memory order.
         return batch.images.permute(0, 2, 3, 1), batch.labels, batch.indices, batch.flips, spent, bad
 
 
@@ -48,7 +48,7 @@ class ProcessPool:
         """Prepare ``workers`` processes; they start with the first epoch and stay."""
         self._plan = _Plan()
         with warnings.catch_warnings():
-            # How many is asked for or was measured: more than cores where images wait for their bytes.
+            # The number was requested or measured: more than cores if images wait for their bytes.
             warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
             self._loader: Any = DataLoader(
                 _Batches(maker),
@@ -57,13 +57,13 @@ class ProcessPool:
                 num_workers=workers,
                 prefetch_factor=max(1, in_flight // workers),
                 persistent_workers=True,
-                generator=torch.Generator(),  # its own: each epoch draws a seed that nothing here uses
+                generator=torch.Generator(),  # a separate one: each epoch draws a seed that nothing here uses
             )
 
     def batches(
         self, plan: Sequence[Sequence[int]], epoch: int
     ) -> Generator[tuple[Batch, bool, CpuTime, list[Bad]], None, None]:
-        """Each batch with False (a queue's readiness is not known), what it took, and the images left out."""
+        """Each batch with False (a queue's readiness is unknown), its CPU time, and the images left out."""
         self._plan.keys = [(epoch, list(places)) for places in plan]
         for pixels, labels, indices, flips, spent, bad in self._loader:
             yield Batch(pixels.permute(0, 3, 1, 2), labels, indices, flips), False, spent, bad

@@ -1,4 +1,4 @@
-"""Batches made by threads of this process: ordered, a bounded number in flight."""
+"""Batches built by threads of this process: in order, with a bounded number in flight."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import torch
 from flatout.loader.batch_builder import Bad, BatchBuilder, CpuTime
 from flatout.loader.interfaces import Batch
 
-PARTS_PER_WORKER = 4  # of a batch: the last part is waited for, so parts are small; each costs a hand-over
+PARTS_PER_WORKER = 4  # of a batch: the batch waits for its last part, so parts are small; each costs a hand-over
 
 
 def single_threaded_pool(workers: int) -> ThreadPoolExecutor:
-    """Started threads in each of which torch uses that one thread; torch's number of threads elsewhere stays.
+    """A started thread pool in which torch runs single-threaded; torch's thread count elsewhere is unchanged.
 
     Otherwise every copy of a crop would wake a team of OpenMP threads for each of ours: 0.6 ms an image on 2 cores.
-    torch has one number for all threads and looks it up in each thread once, so it is lowered while they look.
+    torch has one thread count for all threads and each thread reads it once, so it is lowered while they do.
     """
     before = torch.get_num_threads()
     started = Barrier(workers + 1)
 
     def look() -> None:
         torch.set_num_threads(1)
-        torch.get_num_threads()  # looks it up
+        torch.get_num_threads()  # reads the count
         started.wait()
 
     pool = ThreadPoolExecutor(workers, "flatout-loader", initializer=look)
@@ -48,7 +48,7 @@ class ThreadPool:
     def batches(
         self, plan: Sequence[Sequence[int]], epoch: int
     ) -> Generator[tuple[Batch, bool, CpuTime, list[Bad]], None, None]:
-        """Each batch with whether it was ready when asked for, what it took, and the images left out of it."""
+        """Each batch, True if it was ready when requested, its CPU time, and the images left out."""
         waiting: deque[tuple[Batch, list[Future[tuple[CpuTime, list[Bad]]]]]] = deque()
         coming = iter(plan)
         try:
@@ -61,7 +61,7 @@ class ThreadPool:
                 ready = all(part.done() for part in parts)
                 done = [part.result() for part in parts]
                 waiting.popleft()
-                # The next one is begun before the consumer works on this one.
+                # The next batch is begun before the consumer works on this one.
                 if (places := next(coming, None)) is not None:
                     waiting.append(self._begin(places, epoch))
                 spent = CpuTime(

@@ -1,1 +1,1 @@
-"""The reference pipelines: a training described by one YAML file, and everything that runs by it."""
+"""The reference pipelines: a training described by one YAML file, and the code that runs it."""

@@ -1,4 +1,4 @@
-"""YAML whose size is bounded before anything is made of it: a small text can stand for endless nesting or copies."""
+"""YAML whose size is bounded before it is built: a small text can expand to endless nesting or copies."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from flatout.errors import UsageError
 
 MOST_BYTES = 1 << 20
 MOST_DEPTH = 32
-MOST_VALUES = 10_000  # with every alias counted as what it stands for
+MOST_VALUES = 10_000  # each alias counts as the values it expands to
 LONGEST = 2_000  # characters of one value; Python reads integers of up to 4,300 digits
 
 
 def round_trip_yaml() -> YAML:
-    """YAML 1.2 that keeps comments and order, and knows lines."""
+    """A YAML 1.2 parser that keeps comments, order and line numbers."""
     yaml = YAML()
     yaml.allow_duplicate_keys = False
     yaml.preserve_quotes = True
@@ -37,7 +37,7 @@ def read_yaml(path: Path) -> str:
     """The text of a YAML file.
 
     Raises:
-        UsageError: it cannot be read, is no text, or is larger than 1 MiB.
+        UsageError: it cannot be read, is not text, or is larger than 1 MiB.
     """
     try:
         with path.open("rb") as file:
@@ -53,14 +53,14 @@ def read_yaml(path: Path) -> str:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """What a YAML document says; None for an empty one.
+    """The value of a YAML document; None for an empty one.
 
     Args:
         text: the document.
         name: of the file, for messages; empty: a value of the command line.
 
     Raises:
-        UsageError: it is no single YAML document, or a value is too long, too deep or too often repeated; one line
+        UsageError: it is not a single YAML document, or a value is too long, too deep or too often repeated; one line
             with the place.
     """
     try:
@@ -78,7 +78,7 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def _check_bounds(text: str) -> None:
-    """Refuse by the stream of events, which takes memory for one at a time."""
+    """Check limits on the stream of events, which holds one event in memory at a time."""
     stands_for: dict[str, int] = {}  # anchor -> values
     open_: list[tuple[str | None, int]] = []  # anchor, values before it
     values = documents = 0

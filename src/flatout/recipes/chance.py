@@ -1,4 +1,4 @@
-"""Whether a recipe's validation stays at chance while the training learns."""
+"""Check for a validation that stays at chance while the training learns."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.schema import Training
 
 EPOCHS_IN_A_ROW = 2
-# Running statistics (momentum 0.1) and weights move fast at first: what is validated with them says little yet.
+# Running statistics (momentum 0.1) and weights move fast at first: early validation results say little.
 SETTLED_STEPS = 100
-AVERAGE_LENGTHS = 3  # of the weights' moving average: then 5% of it are the weights of the beginning
+AVERAGE_LENGTHS = 3  # of the weights' moving average: 5% of it are then still the initial weights
 
 
 def at_chance(records: Sequence[EpochRecord], classes: int, training: Training) -> str | None:
-    """``flatout.diagnose.chance.at_chance`` of the last epochs, in the words of the last; None where it is too early.
+    """``flatout.diagnose.chance.at_chance`` of the last epochs, in the words of the last; None if it is too early.
 
     Args:
         records: the epochs so far, with ``train/loss``, ``val/loss`` and ``val/acc1`` (a share).
         classes: number of classes.
-        training: how they were trained.
+        training: settings that they were trained with.
     """
     settled = SETTLED_STEPS
     if training.ema_decay:

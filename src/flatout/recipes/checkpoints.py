@@ -1,4 +1,4 @@
-"""Checkpoint files: written beside their name and renamed when whole, chosen by score, and checked when read."""
+"""Checkpoint files: written under a temporary name, renamed when complete, chosen by score, checked when read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BEST = re.compile(r"best-(\d{3,})\.ckpt")
 
 
 class WholeFiles(CheckpointIO):
-    """Lightning's checkpoints on the file system where they lie: the old file or the new one, also after a crash."""
+    """Atomic checkpoint files for Lightning: the old file or the new one, even after a crash."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
         """Write ``path``.
 
         Raises:
-            TrainingFailed: it cannot be written, such as on a full disk; what had that name before is untouched.
+            TrainingFailed: it cannot be written, such as on a full disk; an earlier file of that name is untouched.
         """
         try:
             with replacing(Path(path)) as file:
@@ -48,26 +48,26 @@ class WholeFiles(CheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Read ``path``; tensors and plain values only, no code of it is run."""
+        """Read ``path``: tensors and plain values only; no code in it is run."""
         return read_checkpoint(Path(path), map_location or "cpu")
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Remove ``path``, if it is there."""
+        """Remove ``path`` if it exists."""
         Path(path).unlink(missing_ok=True)
 
 
 def _refused(error: BaseException | None) -> OSError | None:
-    """What the system refused; torch wraps it."""
+    """The underlying OSError, which torch wraps; None if there is none."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """Read a checkpoint and check that it is whole: its checksums, and that Lightning wrote it.
+    """Read a checkpoint and check that it is intact: its checksums, and that Lightning wrote it.
 
     Raises:
-        DamagedCheckpoint: it is not.
+        DamagedCheckpoint: a check failed.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -89,19 +89,19 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 
 def ranked(records: Sequence[EpochRecord], metric: str) -> list[EpochRecord]:
-    """The scored epochs, best first; the earlier of equals first; without those whose score is no number."""
+    """The scored epochs, best first; the earlier of equals first; without those whose score is NaN."""
     scored = [record for record in records if math.isfinite(record.metrics.get(metric, math.nan))]
     sign = 1 if better(metric, 0, 1) else -1
     return sorted(scored, key=lambda record: (sign * record.metrics[metric], record.epoch))
 
 
 def best_path(folder: Path, epoch: int) -> Path:
-    """Where the checkpoint of an epoch lies that is among the best."""
+    """Path of the checkpoint of one of the best epochs."""
     return folder / f"best-{epoch:03d}.ckpt"
 
 
 def kept_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a fit, the one that is furthest first."""
+    """The checkpoints of a fit, the one with most progress first."""
     best = [(int(match[1]), path) for path in folder.glob("best-*.ckpt") if (match := BEST.fullmatch(path.name))]
     last = [folder / LAST] if (folder / LAST).is_file() else []
     return [*last, *(path for _, path in sorted(best, reverse=True))]
@@ -110,8 +110,8 @@ def kept_checkpoints(folder: Path) -> list[Path]:
 class Checkpoints(Checkpoint):  # type: ignore[misc]
     """Writes the best epochs and the last state.
 
-    Which epochs are kept follows from the scores alone, so nothing else has to survive an interruption. Runs after
-    all other callbacks (Lightning sorts it there): what they note is in the checkpoint.
+    The epochs to keep follow from the scores alone, so nothing else must survive an interruption. Runs after
+    all other callbacks (Lightning sorts it there), so their state is in the checkpoint.
     """
 
     def __init__(self, history: Any, folder: Path, metric: str, keep: int, every_batches: int) -> None:
@@ -127,7 +127,7 @@ class Checkpoints(Checkpoint):  # type: ignore[misc]
             trainer.save_checkpoint(self._folder / LAST)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
-        """Save the epoch; remove what is no longer among the best."""
+        """Save the epoch; remove checkpoints that are no longer among the best."""
         order = [record.epoch for record in ranked(self._history.records, self._metric)]
         if trainer.current_epoch in order[: self._keep]:
             trainer.save_checkpoint(best_path(self._folder, trainer.current_epoch))

@@ -1,4 +1,4 @@
-"""How a model wants its images: timm's data configuration of its weights, where the recipe leaves it open."""
+"""The image settings that a recipe leaves open, from timm's data configuration of the model's weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from flatout.recipes.prerequisites import check_model
 from flatout.recipes.schema import Recipe
 
-# Without weights there is nothing to agree with: the usual evaluation of ImageNet.
+# Without weights there is nothing to match: use ImageNet's usual evaluation settings.
 PLAIN = {
     "mean": (0.485, 0.456, 0.406),
     "std": (0.229, 0.224, 0.225),
@@ -18,7 +18,7 @@ PLAIN = {
 
 
 def resolve_images(recipe: Recipe) -> tuple[Recipe, str]:
-    """The recipe with nothing left open in its ``images`` section, and a line that says where the values come from.
+    """The recipe with nothing left open in its ``images`` section, and a line that names the source of the values.
 
     Raises:
         UsageError: timm has no such model.
@@ -49,7 +49,7 @@ def resolve_images(recipe: Recipe) -> tuple[Recipe, str]:
 
 
 def fixed_size(name: str) -> bool:
-    """Whether timm builds a model for one size of image."""
+    """True if timm builds the model for one image size only."""
     from timm.models import get_pretrained_cfg
 
     known = get_pretrained_cfg(name)

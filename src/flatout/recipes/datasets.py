@@ -76,7 +76,7 @@ def open_data(recipe: Recipe) -> ImageData:
 
 
 def _places(source: Source, classes: Sequence[str], drawn: set[str] | None) -> Sequence[int]:
-    """The images of the drawn classes; None: all."""
+    """The images of the drawn classes; None means all classes."""
     if drawn is None:
         return range(len(source.samples))
     return [place for place, sample in enumerate(source.samples) if classes[sample.label] in drawn]
@@ -107,10 +107,10 @@ def read_class_map(path: Path) -> tuple[str, ...]:
 
 
 def open_test(where: str) -> Source:
-    """Images to predict, without labels: a folder, a packed set, or a place in an object store.
+    """Images to predict, without labels: a folder, a packed set, or a prefix in an object store.
 
     Raises:
-        UsageError: there are none.
+        UsageError: no images were found.
     """
     if in_store(where):
         return ObjectSource(where, labelled=False)
@@ -119,13 +119,13 @@ def open_test(where: str) -> Source:
 
 
 def in_store(address: str) -> bool:
-    """Whether an address is of an object store."""
+    """True if an address is in an object store."""
     scheme, separator, _ = address.partition("://")
     return bool(separator) and scheme in STORE_SCHEMES
 
 
 def below(root: str, part: str | None) -> str:
-    """The address of a part of the data; a part that is an address or an absolute path itself stands alone."""
+    """The address of a part of the data; a part that is itself an address or an absolute path is used alone."""
     if part and (in_store(part) or Path(part).expanduser().is_absolute()):
         return part.rstrip("/") if in_store(part) else str(Path(part).expanduser())
     whole = root.rstrip("/") if in_store(root) else str(Path(root).expanduser())
@@ -155,7 +155,7 @@ def _open(recipe: Recipe, address: str, classes: tuple[str, ...] | None) -> Sour
 
 
 def _kind_of(folder: Path) -> str:
-    """What a folder holds, by its files."""
+    """The kind of data in a folder, by its files."""
     if (folder / PACKED).is_file():
         return "packed"
     return "shards" if folder.is_dir() and any(folder.glob("*.tar")) else "folders"
@@ -172,7 +172,7 @@ def load_classes(path: Path) -> tuple[str, ...]:
     """Class names that :func:`save_classes` wrote.
 
     Raises:
-        UsageError: not there, or no list of names.
+        UsageError: missing, or not a list of names.
     """
     try:
         names = json.loads(path.read_text("utf-8"))

@@ -1,7 +1,7 @@
-"""Plan folds and epochs into a deadline, from what steps, validation and checkpoints were measured to take.
+"""Plan folds and epochs into a deadline, from measured times of steps, validation and checkpoints.
 
 Order in which work is dropped: first epochs of each fold, down to a third of the recipe's; then folds; then epochs of
-the last fold; at the very end the epoch is cut. Time for the last validation, checkpoint and prediction is kept back.
+the last fold; finally the epoch is cut. Time for the last validation, checkpoint and prediction is reserved.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from flatout.recipes.interfaces import EpochRecord
 from flatout.units import duration, percent
 
 LEAST_EPOCHS_SHARE = 1 / 3
-MARGIN = 1.15  # measured times vary; the end must not slip
+MARGIN = 1.15  # measured times vary; the deadline must hold
 EXIT_S = 2.0  # the interpreter's own end, at most a tenth of the limit
-START_S = 5.0  # kept for building the next fold's model and loader, until one was measured
+START_S = 5.0  # reserve for building the next fold's model and loader, until one was measured
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """How much fits."""
+    """The work that fits before the deadline."""
 
-    folds: int  # in all, those that are done included
-    epochs: int  # of each fold that is still to train
-    needed_s: float  # of what is still to do
+    folds: int  # in total, finished ones included
+    epochs: int  # of each remaining fold
+    needed_s: float  # of the remaining work
     left_s: float
 
     @property
     def fits(self) -> bool:
-        """Whether it ends in time."""
+        """True if it ends in time."""
         return self.needed_s <= self.left_s
 
 
@@ -51,13 +51,13 @@ def plan(
     """The most work that fits, dropped in the stated order.
 
     Args:
-        left_s: until the deadline, less what is kept back.
+        left_s: until the deadline, less the reserve.
         epoch_s: one epoch with its validation and checkpoint.
         fold_overhead_s: start and prediction of one fold.
         epochs: the recipe's, each fold.
         folds: the recipe's.
-        folds_done: complete already.
-        epochs_done: of the fold that is on.
+        folds_done: folds that are complete.
+        epochs_done: of the current fold.
     """
     least = max(1, round(LEAST_EPOCHS_SHARE * epochs))
 
@@ -96,11 +96,11 @@ class Deadline:
             limit_s: the limit.
             epochs: the recipe's, each fold.
             folds: the recipe's.
-            began: when the time began on ``clock``; None: now.
+            began: start of the time on ``clock``; None: now.
             clock: seconds.
-            report: told each new plan.
-            file: the time that was used is kept there after each epoch.
-            resume: what ``file`` says was used counts.
+            report: called with each new plan.
+            file: records the time used, after each epoch.
+            resume: count the time that ``file`` records as used.
 
         Raises:
             UsageError: on a resume, the limit was used up before.
@@ -126,21 +126,21 @@ class Deadline:
         self._epoch_began = clock()
         self._steps = 0
         self._planned = epochs
-        self._said: tuple[int, int] | None = None  # folds and epochs of the plan that was said last
+        self._said: tuple[int, int] | None = None  # folds and epochs of the last reported plan
 
     @property
     def planned_epochs(self) -> int:
-        """Epochs of the fit that is on."""
+        """Epochs of the current fit."""
         return max(self._planned, 1)
 
     @property
     def left_s(self) -> float:
-        """Until the deadline, less the prediction that is kept back: as long as a validation until one was measured."""
+        """Time until the deadline, less a reserve for one prediction (as long as a validation until measured)."""
         prediction = self._prediction_s or max(self._after_training_s, default=0.0)
         return self._end - self._clock() - MARGIN * prediction
 
     def measured_prediction(self, seconds: float) -> None:
-        """Note what one prediction of the test set took; it counts for no epoch."""
+        """Record the time of one prediction of the test set; it is part of no epoch."""
         self._prediction_s = max(self._prediction_s, seconds)
         self._epoch_began += seconds
 
@@ -158,7 +158,7 @@ class Deadline:
         self._fold_ended = self._clock()
 
     def room_for_a_fold(self) -> bool:
-        """Whether another fold can be trained with the planned number of epochs."""
+        """True if another fold can be trained with the planned number of epochs."""
         if not self._epoch_s:
             return self.left_s > 0
         made = self._plan(epochs_done=0, start_s=self._fold_start_s)
@@ -166,14 +166,14 @@ class Deadline:
         return made.fits and self.left_s > 0
 
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
-        """Nothing is over: another limit may have been given."""
+        """Never end a resumed fit: the limit may have changed."""
         return None
 
     def after_step(self, epoch: int, step: int) -> str | None:
         """End the epoch when only the last validation and checkpoint still fit.
 
         Raises:
-            UsageError: the deadline is over after the very first step.
+            UsageError: the deadline has passed after the very first step.
         """
         now = self._clock()
         self._steps += 1
@@ -182,7 +182,7 @@ class Deadline:
                 f"training.max_time: {duration(self.limit_s)} is too short for one step: the first one ended "
                 f"{duration(now - self._began)} after the start (measured): give more time"
             )
-        if self._steps > 1:  # the first has the start-up in it
+        if self._steps > 1:  # the first includes the start-up
             self._step_s = max(self._step_s, (now - self._epoch_began) / self._steps)
         reserve = MARGIN * (max(self._after_training_s, default=0.05 * self.limit_s) + self._step_s)
         if self.left_s <= reserve:
@@ -192,7 +192,7 @@ class Deadline:
         return None
 
     def after_epoch(self, record: EpochRecord) -> str | None:
-        """Measure, plan again, and end the fit when its planned epochs are done."""
+        """Measure the epoch, re-plan, and end the fit once its planned epochs are done."""
         now = self._clock()
         self._epoch_s.append(max(now - self._epoch_began, record.train_s))
         self._after_training_s.append(max(now - self._epoch_began - record.train_s, record.validation_s))
@@ -230,10 +230,10 @@ class Deadline:
 
 
 def _used_s(file: Path) -> float:
-    """What was used before, as it was noted.
+    """Seconds used by earlier runs, read from ``file``.
 
     Raises:
-        UsageError: the note is damaged.
+        UsageError: the file is unreadable or damaged.
     """
     try:
         return float(json.loads(file.read_text("utf-8"))["used_s"])
@@ -242,13 +242,13 @@ def _used_s(file: Path) -> float:
 
 
 def _typical(values: list[float]) -> float:
-    """The later epochs count: the first has the start-up in it."""
+    """Median of the values without the first, which includes the start-up."""
     later = values[1:] or values
     return sorted(later)[len(later) // 2]
 
 
 def feasibility(epoch_s: float, limit_s: float, epochs: int, folds: int, made: EpochPlan) -> str:
-    """What the whole would take at the measured epoch, beside what fits.
+    """Time of the whole recipe at the measured epoch time, compared with the part that fits.
 
     A plan that fits does less work; it is not faster.
     """

@@ -18,12 +18,12 @@ KEPT_SIDE = 96
 
 
 def demo_data_folder() -> Path:
-    """Where the demo's data lie: the user's cache."""
+    """The folder of the demo's data, in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flatout" / "demo-classes"
 
 
 def with_demo_data(name: str, recipe: Recipe, read: Callable[[str], Recipe]) -> Recipe:
-    """Give the demo recipe its data, where the user names none.
+    """Fill in the demo recipe's data if the user names none.
 
     Args:
         name: as the user named the recipe.

@@ -1,4 +1,4 @@
-"""Stop when the score has not become better for some epochs, and say so."""
+"""Stop when the score has not improved for some epochs, and say so."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from flatout.recipes.interfaces import EpochRecord
 
 
 def better(metric: str, score: float, than: float, min_delta: float = 0.0) -> bool:
-    """Whether a score is better: losses fall, accuracies rise."""
+    """True if a score is better than another: losses fall, accuracies rise."""
     return score < than - min_delta if metric.endswith("loss") else score > than + min_delta
 
 
 def best_record(records: Sequence[EpochRecord], metric: str) -> EpochRecord | None:
-    """The epoch with the best score; the earliest of equals; None where nothing was scored."""
+    """The epoch with the best score; the earliest of equals; None if nothing was scored."""
     best: EpochRecord | None = None
     for record in records:
         score = record.metrics.get(metric, math.nan)
@@ -34,11 +34,11 @@ class Patience:
 
     @property
     def planned_epochs(self) -> int:
-        """All of them, until the last is in sight."""
+        """All epochs of the recipe."""
         return self._epochs
 
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
-        """Judge the epochs again that were trained before a resume."""
+        """Re-evaluate the epochs trained before a resume."""
         self._best = None
         said = [self.after_epoch(record) for record in records]
         return said[-1] if said else None

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 
 class EpochClock:
-    """Divides an epoch's wall time; what happens inside ``pause`` counts as none of it.
+    """Divides an epoch's wall time; time inside ``pause`` is excluded.
 
     Args:
-        waited_s: seconds that the training has waited for batches so far, ever growing.
+        waited_s: returns the cumulative seconds that the training has waited for batches.
         now: seconds of a monotonic clock.
     """
 
@@ -21,7 +21,7 @@ class EpochClock:
         self.begin()
 
     def begin(self, epoch_s: float = 0.0, wait_s: float = 0.0) -> None:
-        """Begin an epoch, of which seconds were spent already before a resume."""
+        """Begin an epoch; after a resume, with the seconds already spent on it."""
         self._began = self._now() - epoch_s
         self._waited_before = self._waited_s() - wait_s
         self._validation_began = self._began

@@ -1,4 +1,4 @@
-"""A submission as early as there can be one: after the first epoch of a training with a deadline."""
+"""The earliest possible submission: after the first epoch of a training with a deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLENTY = 1_000_000_000
 
 
 class FirstSubmission:
-    """A policy that ends nothing: it predicts once, which also measures what a prediction takes."""
+    """A policy that never ends a fit: it predicts once, which also measures the time of a prediction."""
 
     planned_epochs = PLENTY
 
@@ -29,7 +29,7 @@ class FirstSubmission:
         return None
 
     def after_step(self, epoch: int, step: int) -> str | None:
-        """Predict when the second epoch has begun: the first one's checkpoint is written then."""
+        """Predict once the second epoch has begun: the first one's checkpoint is then written."""
         if not self._done and epoch > 0:
             self._done = True
             self._deadline.measured_prediction(submit(self._folder, self._test, self._report))

@@ -21,11 +21,11 @@ from flatout.recipes.metric_files import write_metric_files
 from flatout.recipes.random_states import random_states, restore_random_states
 from flatout.recipes.task import ImageTask
 
-AGREE_EVERY_S = 1.0  # between two questions to the other processes whether to stop: each waits for the device
+AGREE_EVERY_S = 1.0  # between agreements with the other processes on stopping: each waits for the device
 
 
 class FitHistory(pl.Callback):  # type: ignore[misc]
-    """Keeps the records of a fit; saved in each checkpoint, so that a resumed fit goes on with them."""
+    """Keeps the records of a fit; saved in each checkpoint, so that a resumed fit continues with them."""
 
     def __init__(
         self,
@@ -36,23 +36,23 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         classes: int,
         origin: dict[str, Any],
     ) -> None:
-        """Note what comes from ``loader`` into ``folder``; ``origin`` says in checkpoints what they were trained by."""
+        """Record the epochs of ``loader`` in ``folder``; checkpoints store ``origin`` to identify their training."""
         self.loader, self.folder, self.policies, self.report, self.classes = loader, folder, policies, report, classes
         self.origin = origin
         self.records: list[EpochRecord] = []
         self.steps: list[tuple[int, int, float, float]] = []  # step, epoch, loss, lr
         self.stopped: str | None = None
-        self._why: str | None = None  # this process wants to stop
+        self._why: str | None = None  # why this process wants to stop
         self._agree_every = 1  # steps
         self.notes: list[str] = []
         self._warned: str | None = None  # that validation is at chance
         self._restore: dict[str, Any] | None = None
         self.clock = EpochClock(lambda: loader.stats.wait_s)
         self._read = 0  # losses of this epoch that were read
-        self._before = 0  # steps of this epoch that were made before a resume
+        self._before = 0  # steps of this epoch made before a resume
 
     def on_save_checkpoint(self, trainer: pl.Trainer, task: ImageTask, checkpoint: dict[str, Any]) -> None:
-        """Say what it was trained by, and whether it lies inside an epoch."""
+        """Add the checkpoint's origin, and whether it was taken inside an epoch."""
         inside = not self.records or self.records[-1].epoch != trainer.current_epoch
         checkpoint["flatout"] = {**self.origin, "inside_epoch": inside}
 
@@ -67,13 +67,13 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; the random states are set when the next epoch begins."""
+        """Restore the records; the random states are set when the next epoch begins."""
         self.records = [EpochRecord(**record) for record in state["records"]]
         self.steps = [tuple(step) for step in state["steps"]]
         self._restore = state
 
     def on_train_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
-        """Go on inside an epoch, where a checkpoint was written inside one: Lightning does not begin it again."""
+        """Continue inside an epoch if the checkpoint was taken inside one: Lightning does not begin it again."""
         state = self._restore
         if state is None or not trainer.fit_loop.restarted_mid_epoch:
             return
@@ -82,7 +82,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self.clock.begin(state["epoch_s"], state["wait_s"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
-        """Begin an epoch: order of the images, clocks, learning rate's end."""
+        """Begin an epoch: set the order of the images, the clocks and the end of the learning-rate schedule."""
         state, self._restore = self._restore, None
         if state is not None:
             restore_random_states(state)
@@ -93,7 +93,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         # The first process decides for all: clocks differ.
         planned, self._agree_every = trainer.strategy.broadcast((planned, every))
         task.planned_epochs = float(planned)
-        # The last epoch is scored whatever the others are: its weights are what the training was for.
+        # The last epoch is always scored: its weights are the result of the training.
         last = trainer.current_epoch + 1 >= planned
         trainer.check_val_every_n_epoch = 1 if last else task.recipe.training.validate_every
         self._read = self._before = 0
@@ -102,7 +102,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
     def on_train_batch_end(
         self, trainer: pl.Trainer, task: ImageTask, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Ask the policies, read losses when it is time."""
+        """Query the policies; read losses when due."""
         with self.clock.pause():  # a policy may predict, which is no training
             for policy in self.policies:
                 self._why = policy.after_step(trainer.current_epoch, trainer.global_step) or self._why
@@ -137,7 +137,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
             logger.log_metrics({"train/loss_step": loss, "train/lr": rate}, trainer.global_step)
 
     def last_good(self) -> Path | None:
-        """The checkpoint of the latest epoch whose figures are all finite, if it is still there."""
+        """The checkpoint of the latest epoch whose metrics are all finite, if it still exists."""
         for record in sorted(self.records, key=lambda record: -record.epoch):
             if not all(map(math.isfinite, record.metrics.values())):
                 continue
@@ -149,7 +149,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         return None
 
     def on_validation_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
-        """Training of this epoch is over."""
+        """Record the end of this epoch's training."""
         self.read_losses(trainer, task)
         self.clock.validation_begins()
 
@@ -193,7 +193,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self._stop_together(trainer)
 
     def _stop_together(self, trainer: pl.Trainer) -> None:
-        """Stop where any process wants to: one that goes on alone would wait for the others for ever."""
+        """Stop if any process wants to: one that continued alone would wait for the others forever."""
         if trainer.world_size > 1 and trainer.strategy.reduce_boolean_decision(self._why is not None, all=False):
             self._why = self._why or "another process stopped"
         if self._why is not None:

@@ -42,9 +42,9 @@ BAD_FILES = "bad_files.txt"
 
 @dataclass
 class _Attempt:
-    """One fit, as far as it is the same for every size of batch."""
+    """The parts of a fit that do not depend on the batch size."""
 
-    recipe: Recipe  # as it was asked for
+    recipe: Recipe  # as requested
     data: ImageData
     folder: Path
     policies: Sequence[Policy]
@@ -72,16 +72,16 @@ def fit(
         recipe: what to train and how.
         data: the images.
         folder: checkpoints, metrics, the resolved recipe and the class names go there.
-        policies: rules that may end the fit early, beside the recipe's own.
-        resume: go on from the last whole checkpoint of the folder.
+        policies: rules that may end the fit early, in addition to the recipe's own.
+        resume: continue from the last intact checkpoint of the folder.
         allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
-        report: told what is worth a line.
+        report: called with each progress message.
         show_progress: a moving line on standard error.
         before_training: called when there is something to train, perhaps several times.
 
     Raises:
-        UsageError: what the recipe asks for cannot be done with this data or model, or the folder holds a training.
-        TrainingFailed: the loss became infinite or no number, or a checkpoint could not be written.
+        UsageError: the recipe cannot be run with this data or model, or the folder holds a training.
+        TrainingFailed: the loss became infinite or NaN, or a checkpoint could not be written.
     """
     recipe, _ = resolve_images(recipe)
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
         stopping = training.early_stopping
         own.append(Patience(recipe.checkpoints.metric, stopping.patience, stopping.min_delta, training.epochs))
     records = start.records if start else ()
-    over = [policy.resumed(records) for policy in own]  # each of them takes up what was trained
+    over = [policy.resumed(records) for policy in own]  # each attempt continues from what was trained
     why = next((reason for reason in over if reason), None)
     if start is not None and (why or len(records) >= training.epochs):
         report(f"{folder}: trained already: {why or f'all {training.epochs} epochs'}")
@@ -168,10 +168,10 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
         interrupt = Interrupt()
         trainer.callbacks.append(interrupt)  # pyright: ignore[reportAttributeAccessIssue]
         with warnings.catch_warnings(), interrupt.listening():
-            # Meant for other loaders: ours has no num_workers, and logs by itself.
+            # These warnings are for other loaders: ours has no num_workers, and logs by itself.
             warnings.filterwarnings("ignore", module="pytorch_lightning.*")
             warnings.filterwarnings("ignore", category=FutureWarning)
-            (folder / SUMMARY_FILE).unlink(missing_ok=True)  # it says that the fit has ended
+            (folder / SUMMARY_FILE).unlink(missing_ok=True)  # its presence means that the fit has ended
             try:
                 trainer.fit(
                     task,
@@ -180,7 +180,7 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
                     ckpt_path=start.checkpoint if start else None,
                     weights_only=True,
                 )
-            except SystemExit:  # what Lightning makes of Ctrl-C
+            except SystemExit:  # Lightning's response to Ctrl-C
                 raise KeyboardInterrupt from None
         if rank == 0 and (train.bad or validation.bad):
             bad = sorted({(image.where, image.reason) for image in (*train.bad, *validation.bad)})
@@ -194,7 +194,7 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
 def make_loader(
     recipe: Recipe, data: ImageData, training: bool, rank: int = 0, world: int = 1, workers: int | None = None
 ) -> ImageLoader:
-    """The training or validation loader of a recipe; ``workers``: as many, without measuring again."""
+    """The training or validation loader of a recipe; ``workers``: this many, without a new measurement."""
     images = recipe.images
     assert images.size is not None and images.validation_crop is not None, "resolve_images comes first"
     source = data.train if training or data.validation is None else data.validation

@@ -31,7 +31,7 @@ OUT_OF_FOLD_FILE = "out_of_fold.csv"
 
 
 def stratified_folds(labels: Sequence[int], count: int, seed: int) -> list[list[int]]:
-    """Places of each fold, sorted: of every class, images shuffled by ``random.Random(seed)`` are dealt out in turn.
+    """Indices of each fold, sorted: of every class, images shuffled by ``random.Random(seed)`` are dealt in turn.
 
     Each class starts dealing where the one before it stopped, so folds differ by one image at most.
 
@@ -182,7 +182,7 @@ def _out_of_fold(part: ImageData, where: Path) -> tuple[list[tuple[str, int, np.
 
 
 class _Part:
-    """The held-out images as a source of their own."""
+    """The held-out images as a separate source."""
 
     def __init__(self, data: ImageData) -> None:
         assert data.validation is not None
@@ -196,7 +196,7 @@ class _Part:
         return self._source.read(self._indices[index])
 
     def locate(self, index: int) -> str:
-        """Where it lies."""
+        """Path or address of an image."""
         return self._source.locate(self._indices[index])
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a training are to each other: data, one fit, and the rules that may end it early."""
+"""Interfaces between the parts of a training: data, one fit, and the rules that may end it early."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class ImageData:
     """The images of one training and one validation, with the class indices that both share."""
 
     train: Source
-    train_indices: Sequence[int]  # places in train.samples
+    train_indices: Sequence[int]  # indices into train.samples
     validation: Source | None
     validation_indices: Sequence[int]
-    classes: tuple[str, ...]  # labels of both sources are places in it
+    classes: tuple[str, ...]  # labels of both sources are indices into it
     notes: tuple[str, ...] = ()  # what was left out, in words
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """What one epoch gave and what it took."""
+    """Metrics and times of one epoch."""
 
     epoch: int  # from 0
     steps: int  # optimizer steps
     samples: int
     metrics: dict[str, float]  # "train/loss", "val/loss", "val/acc1", "val/acc5", "lr"
     train_s: float
-    wait_s: float  # of train_s, waited for batches
+    wait_s: float  # part of train_s spent waiting for batches
     validation_s: float
     checkpoint_s: float
 
@@ -41,10 +41,10 @@ class Policy(Protocol):
 
     @property
     def planned_epochs(self) -> int:
-        """How many epochs this fit will have, as planned now; the learning rate's schedule follows it."""
+        """Number of epochs that this fit will have by the current plan; the learning-rate schedule follows it."""
 
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
-        """Called before a fit goes on, with the epochs that it has; a reason: it was over already."""
+        """Called before a fit resumes, with its finished epochs; a returned reason means it was already over."""
 
     def after_step(self, epoch: int, step: int) -> str | None:
         """Called after each optimizer step; a reason ends the epoch (and the fit, after a last validation)."""
@@ -55,11 +55,11 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How one fit ended."""
+    """Result of one fit."""
 
     folder: Path
     records: tuple[EpochRecord, ...]
-    best: Path | None  # checkpoint with the best score; None where nothing was scored
+    best: Path | None  # checkpoint with the best score; None if nothing was scored
     last: Path | None
     best_epoch: int | None
     stopped: str | None  # why before the last epoch; None: all epochs were trained

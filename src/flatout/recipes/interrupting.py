@@ -1,4 +1,4 @@
-"""Ctrl-C that a training cannot lose: Python drops an exception that is raised in a destructor or a callback."""
+"""Reliable Ctrl-C for a training: Python drops exceptions raised in a destructor or a callback."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytorch_lightning as pl
 
 
 class Interrupt(pl.Callback):  # type: ignore[misc]
-    """Raises KeyboardInterrupt at the next step when the one that the signal raised was dropped."""
+    """Raises KeyboardInterrupt at the next step if the one raised by the signal was dropped."""
 
     def __init__(self) -> None:
         self._pressed = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Note Ctrl-C meanwhile; outside of the main thread, where no signal arrives, nothing changes."""
+        """Watch for Ctrl-C inside the block; does nothing outside the main thread, where no signal arrives."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -36,6 +36,6 @@ class Interrupt(pl.Callback):  # type: ignore[misc]
             signal.signal(signal.SIGINT, before)
 
     def on_train_batch_start(self, *args: Any, **kwargs: Any) -> None:
-        """Look whether it was pressed."""
+        """Raise KeyboardInterrupt if Ctrl-C was pressed."""
         if self._pressed:
             raise KeyboardInterrupt

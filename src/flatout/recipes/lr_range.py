@@ -1,6 +1,6 @@
-"""Learning-rate range test (Smith 2015): train with a rate that grows, and look where the loss falls fastest.
+"""Learning-rate range test (Smith 2015): train with a growing rate, and find where the loss falls fastest.
 
-Model, optimizer, random generators and loader are as before afterwards, bit for bit.
+Model, optimizer, random generators and loader are restored afterwards, bit for bit.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from flatout.recipes.schema import Recipe
 SMOOTHING = 0.9  # of the moving average
 DIVERGED = 4.0  # times the lowest loss seen: the test ends
 LEAST_POINTS = 20
-EDGE = 5  # points at either end that are not judged: the average has not settled, or the loss explodes
-LEAST_FALL = 0.05  # of the loss: less is no fall
+EDGE = 5  # points ignored at either end: the average has not settled, or the loss explodes
+LEAST_FALL = 0.05  # of the loss: less does not count as a fall
 
 
 @dataclass(frozen=True)
 class RangeTest:
-    """What a range test found."""
+    """Result of a range test."""
 
     lrs: tuple[float, ...]
     losses: tuple[float, ...]
     smoothed: tuple[float, ...]
     suggestion: float | None
     reason: str
-    batch_size: int  # the rate is for so many images a step
+    batch_size: int  # images a step that the rate is for
 
     def as_json(self) -> dict[str, object]:
         """As plain values."""
@@ -64,17 +64,17 @@ def range_test(
 
     Args:
         recipe: augmentation, loss, optimizer.
-        model: on its device; is as before afterwards.
-        loader: of the training images; is as before afterwards.
+        model: on its device; restored afterwards.
+        loader: of the training images; restored afterwards.
         classes: number of classes.
         min_lr: the first rate.
         max_lr: the last rate, if the loss does not diverge earlier.
         num_training: steps.
-        optimizer: one to use and leave as it was; None: a new one by the recipe.
+        optimizer: the one to use, restored afterwards; None: a new one by the recipe.
         watch: called after each step.
 
     Raises:
-        UsageError: rates or steps that make no range.
+        UsageError: rates or steps that do not form a range.
     """
     if not 0 < min_lr < max_lr:
         raise UsageError(f"--min-lr {min_lr:g} --max-lr {max_lr:g}: give a lowest above 0 and a higher highest")
@@ -124,7 +124,7 @@ def smooth(losses: Sequence[float]) -> list[float]:
 
 
 def suggest(lrs: Sequence[float], smoothed: Sequence[float], losses: Sequence[float]) -> tuple[float | None, str]:
-    """The rate where the smoothed loss falls most steeply over the logarithm of the rate; or none, with the reason."""
+    """The rate where the smoothed loss falls most steeply over the logarithm of the rate; or None with the reason."""
     if len(lrs) < LEAST_POINTS:
         return None, f"the loss diverged after {len(lrs)} steps: begin lower with --min-lr"
     lowest = int(np.argmin(smoothed))
@@ -157,7 +157,7 @@ def _autocast(precision: str, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _untouched(model: nn.Module, loader: ImageLoader, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
-    """Put everything back: weights, buffers, gradients, modes, optimizer, generators, the loader's place."""
+    """Restore everything: weights, buffers, gradients, modes, optimizer, generators, the loader's position."""
     weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
     gradients = [None if p.grad is None else p.grad.detach().clone() for p in model.parameters()]
     modes = [module.training for module in model.modules()]

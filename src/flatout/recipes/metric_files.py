@@ -19,7 +19,7 @@ def write_metric_files(
     """Write both tables.
 
     Args:
-        folder: where they go.
+        folder: of both files.
         records: one an epoch; metrics that an epoch lacks are left empty.
         steps: step, epoch, loss, learning rate.
     """

@@ -1,4 +1,4 @@
-"""Networks by their name in timm, with weights from where the recipe says."""
+"""Networks by their timm name, with weights from the recipe's source."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
     """The network of a recipe.
 
     Args:
-        recipe: its ``model`` section says which.
+        recipe: its ``model`` section names the network.
         classes: outputs of the classifier.
 
     Raises:
-        UsageError: timm has no such model, the model no such option, or the weights cannot be had.
+        UsageError: timm has no such model, the model no such option, or the weights are not available.
     """
     import timm
 
@@ -63,7 +63,7 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
 
 
 def without_weights(recipe: Recipe) -> Recipe:
-    """The recipe with weights that need not be fetched: a checkpoint brings its own."""
+    """The recipe without weights to fetch: the checkpoint contains them."""
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "random"})})
 
 
@@ -97,7 +97,7 @@ def _load(model: nn.Module, path: Path) -> None:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Parameters that are trained."""
+    """Number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 

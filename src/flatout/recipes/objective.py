@@ -1,4 +1,4 @@
-"""What a training makes of a batch: images and targets for the model, and the loss."""
+"""From a batch to images and targets for the model, and to the loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flatout.recipes.schema import Recipe, Training
 
 
 def make_finish(recipe: Recipe, classes: int) -> Finish:
-    """What happens to a batch on the device; the ``images`` section has to be resolved."""
+    """The processing of a batch on the device; the ``images`` section must be resolved."""
     images, training = recipe.images, recipe.training
     assert images.mean is not None and images.std is not None, "resolve_images comes first"
     return Finish(
@@ -28,7 +28,7 @@ def make_finish(recipe: Recipe, classes: int) -> Finish:
         cutmix_share=training.cutmix_share,
         mix_mode=training.mix_mode,
         mix_off_epoch=training.mix_off_epoch,
-        # The loss smooths by itself what it gets; binary targets it takes as they are.
+        # The loss applies label smoothing itself, but not to binary targets.
         mix_smoothing=training.label_smoothing if training.loss == "bce" else 0.0,
         erasing=images.erasing,
         erasing_mode=images.erasing_mode,
@@ -50,10 +50,10 @@ def make_criterion(training: Training) -> nn.Module:
 
 @contextmanager
 def first_step(recipe: Recipe) -> Iterator[None]:
-    """The first step of a model: what fails there is most often its size or that of the images.
+    """The first step of a model: a failure there is most often due to its size or that of the images.
 
     Raises:
-        UsageError: a step that cannot be made, with what the model says about it.
+        UsageError: a step fails; the message includes the model's error.
     """
     try:
         yield

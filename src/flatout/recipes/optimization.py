@@ -19,7 +19,7 @@ ANNEALED = ("cosine", "tanh", "poly")  # from the end of the warm-up to the end 
 
 
 def scaled_lr(optimizer: Optimizer, global_batch: int) -> tuple[float, str]:
-    """The highest learning rate for a global batch, and how it follows.
+    """The highest learning rate for a global batch, and its derivation.
 
     Linear scaling after Goyal et al. 2017; the square root is the usual rule for Adam.
     """
@@ -33,16 +33,16 @@ def scaled_lr(optimizer: Optimizer, global_batch: int) -> tuple[float, str]:
 
 
 class LearningRate:
-    """Sets the learning rate of an optimizer: a pure function of the progress, so nothing of it has to be saved."""
+    """Sets the learning rate of an optimizer: a pure function of the progress, so it needs no saved state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule, lr: float, planned: float) -> None:
         """Make timm's scheduler.
 
         Args:
-            optimizer: whose rate is set; layers keep their own share of it (``optimizer.layer_decay``).
+            optimizer: to set the rate of; layers keep their own share of it (``optimizer.layer_decay``).
             schedule: of the recipe.
             lr: the highest rate.
-            planned: epochs in all.
+            planned: total epochs.
         """
         from timm.scheduler import create_scheduler_v2
 
@@ -71,10 +71,10 @@ class LearningRate:
 
 
 def check_optimizer(name: str) -> None:
-    """See that timm has an optimizer.
+    """Check that timm has an optimizer.
 
     Raises:
-        UsageError: it has not; the nearest names are given.
+        UsageError: there is none; the nearest names are given.
     """
     from timm.optim import list_optimizers
 
@@ -86,7 +86,7 @@ def check_optimizer(name: str) -> None:
 
 
 def optimizer_states(wanted: Optimizer) -> int:
-    """How many values an optimizer keeps for each parameter, as far as timm's registry says."""
+    """Number of values that an optimizer keeps per parameter, by timm's registry."""
     from timm.optim import get_optimizer_info
 
     check_optimizer(wanted.name)
@@ -133,10 +133,10 @@ def build_optimizer(recipe: Recipe, model: nn.Module, lr: float) -> torch.optim.
 
 
 def _begin_momentum(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Begin with a momentum of zero.
+    """Start with a momentum of zero.
 
     The fused SGD of torch allocates it in its first step and fills it there, unless a gradient scaler skips that step
-    for an overflow in float16: the second step then goes on from whatever lay in that memory.
+    for an overflow in float16: the second step then continues from whatever was in that memory.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:

@@ -1,4 +1,4 @@
-"""The folder of a training: a new one, or the one of a training that goes on; never somebody's files."""
+"""The folder of a training: a new one, or that of a resumed training; never a folder of other files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from flatout.recipes.checkpoints import kept_checkpoints
 from flatout.recipes.folds import SPLIT_FILE
 from flatout.recipes.reading import FILE_NAME
 
-# What a training leaves that ended before its first checkpoint.
+# Files of a training that ended before its first checkpoint.
 BEGUN = {FILE_NAME, CLASSES_FILE, SPLIT_FILE, "deadline.json", "tensorboard", "wandb"}
 
 
-# What is replaced as a whole in it, half-written by a process that was killed.
+# Temporary files of atomic writes, left by a killed process.
 UNFINISHED = re.compile(r"\.(.+\.(ckpt|csv|json|yaml)|bad_files\.txt)\.[0-9a-f]{12}\.tmp")
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes left of files that they were writing, in a training's folder and its folds'."""
+    """Remove partly written files of killed processes from a training's folder and its folds'."""
     for inner in (folder, *folder.glob("fold-*")):
         for path in inner.iterdir() if inner.is_dir() else ():
             if UNFINISHED.fullmatch(path.name):
@@ -28,10 +28,10 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def check_output(folder: Path, resume: bool) -> None:
-    """See that a training may write into a folder, and make it.
+    """Check that a training may write into a folder, and make it.
 
     Raises:
-        UsageError: it holds a training and ``resume`` is not given, or files of something else; or it cannot be made.
+        UsageError: it holds a training and ``resume`` is not given, or other files; or it cannot be created.
     """
     try:
         present = sorted(path.name for path in folder.iterdir()) if folder.exists() else []

@@ -1,4 +1,4 @@
-"""Probabilities of images by trained checkpoints, and the table that is handed in."""
+"""Probabilities of images by trained checkpoints, and the submission table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUBMISSION_FILE = "submission.csv"
 
 @dataclass(frozen=True)
 class Trained:
-    """A checkpoint with what it needs: the recipe and the class names beside it."""
+    """A checkpoint with the recipe and class names stored next to it."""
 
     checkpoint: Path
     recipe: Recipe
@@ -46,7 +46,7 @@ def find_trained(run: Path) -> list[Trained]:
     """The checkpoints of a run folder (the best of each fold), or one checkpoint.
 
     Raises:
-        UsageError: there is none, or what belongs to it is missing.
+        UsageError: there is no checkpoint, or its recipe or class names are missing.
     """
     if run.is_file():
         found = [run]
@@ -90,7 +90,7 @@ def _best_in(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a set of images was predicted to be."""
+    """Predicted classes of a set of images."""
 
     probabilities: Probabilities  # float64 (images, classes), in the order of the source; rows sum to 1
     bad: tuple[Bad, ...]  # images that could not be decoded: each class is equally probable in their rows
@@ -114,7 +114,7 @@ def predict(
         mirrored: take the mean of each image and its mirror image.
 
     Raises:
-        UsageError: a checkpoint of another model than the recipe beside it says.
+        UsageError: the checkpoint is of another model than the recipe next to it.
         UnreadableImage: an image cannot be decoded and is not to be skipped.
     """
     total: Probabilities | None = None
@@ -172,16 +172,16 @@ def _predict_one(one: Trained, source: Source, batch_size: int, skip_bad: bool, 
             rows.append(made.cpu())
             delivered.append(batch.indices.cpu())
     found: Probabilities = torch.cat(rows).double().numpy()
-    # Where another image stands in for one that could not be decoded, nothing is known.
+    # A replacement for an undecodable image tells nothing about that image.
     found[torch.cat(delivered).numpy() != np.arange(len(found))] = 1.0
     return Predictions(np.asarray(found / found.sum(1, keepdims=True), np.float64), tuple(loader.bad))
 
 
 def find_test(recipe: Recipe) -> Source | None:
-    """The images to predict of a recipe; None where it names none.
+    """The images to predict of a recipe; None if it names none.
 
     Raises:
-        UsageError: they are named and not there.
+        UsageError: they are named but do not exist.
     """
     if recipe.data.root is None or recipe.data.test is None:
         return None
@@ -189,7 +189,7 @@ def find_test(recipe: Recipe) -> Source | None:
 
 
 def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:
-    """Predict with the best checkpoints of a training so far and write its submission.
+    """Predict with the best checkpoints so far of a training, and write its submission.
 
     Returns:
         Seconds that it took.
@@ -204,7 +204,7 @@ def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:
 
 
 def said_of_bad(bad: Sequence[Bad]) -> str:
-    """The end of a line about images that could not be decoded; empty where there are none."""
+    """The end of a line about images that could not be decoded; empty if there are none."""
     if not bad:
         return ""
     return (
@@ -214,9 +214,9 @@ def said_of_bad(bad: Sequence[Bad]) -> str:
 
 
 def ids_of(source: Source) -> list[str]:
-    """What images are called in tables.
+    """Names of images in tables.
 
-    File names without extension; where two would be the same, paths without extension; where those are, whole paths.
+    File names without extension; if two would be equal, paths without extension; if those are equal, whole paths.
     """
     keys = [sample.key for sample in source.samples]
     paths = [_without_extension(key) for key in keys]
@@ -234,13 +234,13 @@ def write_submission(
 ) -> None:
     """Write a CSV: the images' ids (:func:`ids_of`), then one column a class; rows sum to 1 as written.
 
-    The file is replaced at once: there is always a whole one.
+    The file is replaced atomically.
 
     Raises:
         UsageError: it cannot be written.
     """
     rounded = np.round(probabilities, DECIMALS)
-    # What rounding took goes to the largest, which it changes least.
+    # The rounding error is added to the largest, which it changes least.
     rounded[np.arange(len(rounded)), rounded.argmax(1)] += 1 - rounded.sum(1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""What a recipe needs of the installed packages and this machine; asked before any data is read."""
+"""Checks that packages and machine meet a recipe's needs, before any data is read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from flatout.errors import UsageError
 from flatout.recipes.optimization import check_optimizer
 from flatout.recipes.schema import Recipe
 
-ANSWER_S = 5.0  # the hub's client itself tries for most of a minute
+ANSWER_S = 5.0  # the hub's own client retries for most of a minute
 
 
 def check_prerequisites(recipe: Recipe) -> None:
-    """See that the model, the optimizer, the loggers and the precision of a recipe are to be had here.
+    """Check that the model, optimizer, loggers and precision of a recipe are available here.
 
     Raises:
-        UsageError: one is not; says what to install or to set.
+        UsageError: one is not; the message names what to install or set.
     """
     wanted = recipe.logging
     for key, package, asked, off in (
@@ -39,10 +39,10 @@ def check_prerequisites(recipe: Recipe) -> None:
 
 
 def check_model(name: str) -> None:
-    """See that timm has a model.
+    """Check that timm has a model.
 
     Raises:
-        UsageError: it has not; the nearest names are given.
+        UsageError: there is none; the nearest names are given.
     """
     import timm
 
@@ -55,10 +55,10 @@ def check_model(name: str) -> None:
 
 
 def check_weights(name: str, weights: str) -> None:
-    """See that the weights are a file, or that the place from which timm fetches them answers.
+    """Check that the weights are a file, or that the place from which timm fetches them answers.
 
     Raises:
-        UsageError: they are not, or it does not within a few seconds.
+        UsageError: there is no such file, or no answer within a few seconds.
     """
     if weights not in ("random", "hub") and not Path(weights).is_file():
         raise UsageError(f"model.weights: {weights}: no such file: allowed are random, hub or a local file")

@@ -17,7 +17,7 @@ REFRESH_S = 0.25
 
 
 class ProgressLine(pl.Callback):  # type: ignore[misc]
-    """Shows it/s, samples/s, the share of waiting and the time left; plain lines where there is no terminal."""
+    """Shows it/s, samples/s, the share of waiting and the time left; plain lines if there is no terminal."""
 
     def __init__(self, recipe: Any) -> None:
         """Show a training of ``recipe``."""
@@ -80,5 +80,5 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
 
 
 def _callbacks(trainer: pl.Trainer) -> list[Any]:
-    """All callbacks of a trainer; a part of Lightning sets that attribute, and no class declares it."""
+    """All callbacks of a trainer; Lightning sets that attribute without declaring it in a class."""
     return list(trainer.callbacks)  # pyright: ignore[reportAttributeAccessIssue]

@@ -21,7 +21,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """Set what ``random_states`` gave."""
+    """Restore the states that ``random_states`` returned."""
     random.setstate(_tupled(states["python"]))
     name, keys, *rest = states["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))

@@ -1,4 +1,4 @@
-"""Which process of a distributed training this is, as torchrun says in the environment."""
+"""Rank of this process in a distributed training, from torchrun's environment variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Ranks(NamedTuple):
-    """This process among those that train together."""
+    """Rank of this process among those of a distributed training."""
 
     rank: int
     world_size: int
@@ -15,7 +15,7 @@ class Ranks(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes the files and prints."""
+        """True if this process writes the files and prints."""
         return self.rank == 0
 
 

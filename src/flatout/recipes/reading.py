@@ -20,7 +20,7 @@ from flatout.recipes.catalogue import find_recipe
 from flatout.recipes.schema import Recipe
 
 FILE_NAME = "recipe.yaml"
-# The commands' own options, by what they set.
+# The commands' own options, by the keys that they set.
 OPTIONS = {
     "data.root": "--data",
     "training.epochs": "--epochs",
@@ -40,10 +40,10 @@ def read_recipe(
     Args:
         name_or_path: a shipped recipe, or a YAML file.
         overrides: ``key.path=value``, the value as YAML writes it.
-        flags: dotted key -> value of the command's own options; None: not given.
+        flags: dotted key -> value of the command's own options; None: option not given.
 
     Raises:
-        UsageError: it cannot be read, or does not say what a recipe says; one line, pointing to the place.
+        UsageError: it cannot be read or is not a valid recipe; one line that points to the place.
     """
     path = find_recipe(name_or_path)
     tree = _load(path)
@@ -67,10 +67,10 @@ def read_recipe(
 
 
 def check_key(key: str, option: str) -> None:
-    """See that a recipe has a key; ``data`` stands for the images.
+    """Check that a recipe has a key; ``data`` stands for the images.
 
     Raises:
-        UsageError: it has not; the nearest name is given.
+        UsageError: there is none; the nearest name is given.
     """
     known = [name for name, _ in _keys(Recipe)]
     if key not in known:
@@ -79,7 +79,7 @@ def check_key(key: str, option: str) -> None:
 
 
 def save_recipe(recipe: Recipe, folder: Path) -> Path:
-    """Write the resolved recipe, each key with what it means; reading it again gives an equal one."""
+    """Write the resolved recipe, each key with its meaning; reading it back yields an equal one."""
     lines: list[str] = ["# The recipe as it was resolved for this run: defaults, file and command line together.\n"]
     for name, field in Recipe.model_fields.items():
         value = getattr(recipe, name)
@@ -153,7 +153,7 @@ def _validated(tree: Any, path: Path, origin: Mapping[str, str]) -> Recipe:
 
 
 def _one_line_of(error: Any, tree: Any, path: Path, origin: Mapping[str, str]) -> str:
-    """Where the mistake is, which key, what is allowed, and what it says."""
+    """One line with the mistake's place, its key, the allowed values and the value found."""
     message = error["msg"].removeprefix("Value error, ")
     parts = [str(part) for part in error["loc"]]
     if not parts:  # of several keys together: the message names them, the one to blame first
@@ -184,7 +184,7 @@ def _known_part(parts: list[str]) -> list[str]:
 
 
 def allowed(error: Any, parts: Sequence[str]) -> str:
-    """What may stand at a key, with an example where its form was wrong."""
+    """The allowed values of a key, with an example if the form was wrong."""
     field = dict(_keys(Recipe)).get(".".join(parts))
     message: str = error["msg"].removeprefix("Value error, ").replace("Input should be", "has to be")
     kind = error["type"]
@@ -208,7 +208,7 @@ def allowed(error: Any, parts: Sequence[str]) -> str:
 
 
 def _types(annotation: Any) -> list[Any]:
-    """An annotation and what it is a union of."""
+    """An annotation and the members of its union."""
     return [annotation, *getattr(annotation, "__args__", ())]
 
 
@@ -282,6 +282,6 @@ def _scalar(value: object) -> str:
     text = io.StringIO()
     try:
         yaml.dump(list(value) if isinstance(value, tuple) else value, text)
-    except RepresenterError:  # a tag of somebody's own
+    except RepresenterError:  # a custom tag
         return str(value)
     return text.getvalue().removesuffix("\n").removesuffix("...").rstrip("\n")

@@ -1,4 +1,4 @@
-"""What follows from a recipe, the data and the machine: each number with how it comes about."""
+"""Quantities that follow from a recipe, the data and the machine, each with its derivation."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def derive(
     """Lines to be read before a training begins.
 
     Args:
-        recipe: what is trained.
+        recipe: of the training.
         data: its images.
         model: the network, its parameters in float32.
-        choice: how batches are made.
+        choice: of the way to build batches.
         lr: the highest learning rate.
-        how: how it follows from the recipe's.
-        world: processes.
+        how: its derivation from the recipe's rate.
+        world: number of processes.
         steps: optimizer steps an epoch.
     """
     training = recipe.training
@@ -71,7 +71,7 @@ def _device(world: int) -> str:
 
 
 def _host_memory(recipe: Recipe) -> str:
-    """uint8 pixels in flight: those begun or ready, and the one that the training holds."""
+    """uint8 pixels in flight: batches begun or ready, and the one that the training holds."""
     images, batch = recipe.images, recipe.training.batch_size
     assert images.size is not None, "resolve_images comes first"
     one = batch * images.size**2 * CHANNELS
@@ -83,7 +83,7 @@ def _host_memory(recipe: Recipe) -> str:
 
 
 def _counted(images: int, batch: int, accumulate: int) -> str:
-    """How the steps of an epoch follow: the last one may have fewer batches."""
+    """Formula of the steps of an epoch: the last one may have fewer batches."""
     batches = f"⌊{images:,} / {batch}⌋"
     return batches if accumulate == 1 else f"⌈{batches} / {accumulate}⌉"
 

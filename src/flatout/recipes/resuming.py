@@ -1,4 +1,4 @@
-"""Go on from a checkpoint: one that is whole, of the same recipe and the same images."""
+"""Resume from an intact checkpoint of the same recipe and the same images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
 from flatout.recipes.interfaces import EpochRecord, ImageData
 from flatout.recipes.schema import Recipe
 
-# These change nothing that is computed. What the images are is compared by their names and labels.
+# These do not change the result. The images themselves are compared by names and labels.
 FREE = ("about", "data.", "logging.", "checkpoints.keep", "checkpoints.every_steps", "images.workers", "images.backend",
         "images.prefetch_batches", "training.max_time", "training.oom_fallback", "training.validation_batch_size",
         "model.weights")  # fmt: skip
@@ -26,16 +26,16 @@ FIXED = ("task", "model.name", "model.in_chans", "optimizer.name", "optimizer.mo
 
 @dataclass(frozen=True)
 class Start:
-    """Where a fit goes on."""
+    """The point at which a fit resumes."""
 
     checkpoint: Path
-    records: tuple[EpochRecord, ...]  # epochs that it has
-    batch_size: int  # smaller than the recipe's, where memory was out
+    records: tuple[EpochRecord, ...]  # its finished epochs
+    batch_size: int  # smaller than the recipe's after running out of memory
     changed: tuple[str, ...]  # keys that were allowed to differ
 
 
 def origin_of(recipe: Recipe, data: ImageData) -> dict[str, Any]:
-    """What a checkpoint says about where it comes from, in plain values."""
+    """Origin of a checkpoint, as plain values."""
     return {
         "recipe": recipe.model_dump(mode="json"),
         "classes": list(data.classes),
@@ -64,21 +64,21 @@ def find_start(
     report: Callable[[str], None],
     smaller_batch: int | None = None,
 ) -> Start | None:
-    """The checkpoint to go on from: the last, or where that is damaged the one before it that is whole.
+    """The checkpoint to resume from: the last intact one.
 
     Args:
         folder: of the fit.
-        recipe: of now.
-        data: of now.
+        recipe: the current one.
+        data: the current images.
         allowed: keys that may differ from the recipe that the checkpoint was trained by.
-        report: told when another checkpoint than the last is taken.
-        smaller_batch: go on with such batches, since memory was out; None: with those of the checkpoint.
+        report: called if a checkpoint other than the last is used.
+        smaller_batch: batch size to resume with after running out of memory; None: the checkpoint's.
 
     Returns:
-        None where none can be gone on from with a smaller batch.
+        None if no checkpoint can be resumed with a smaller batch.
 
     Raises:
-        UsageError: there is none, none is whole, or it is of another recipe or of other images.
+        UsageError: no intact checkpoint, or it is of another recipe or of other images.
     """
     found = kept_checkpoints(folder)
     if not found:
@@ -92,7 +92,7 @@ def find_start(
             continue
         origin = checkpoint.get("flatout", {})
         if smaller_batch is not None and origin.get("inside_epoch") and origin.get("batch_size") != smaller_batch:
-            continue  # what is left of the epoch is counted in batches
+            continue  # the rest of the epoch is counted in batches
         start = _checked(path, checkpoint, recipe, data, allowed)
         if damaged:
             report(f"{damaged[0]}: going on from {path.name}, after {len(start.records)} epoch(s)")

@@ -1,7 +1,7 @@
-"""What a recipe says: one frozen model a section, each key with its meaning and its allowed values.
+"""The keys of a recipe: one frozen model per section, each key with its meaning and allowed values.
 
 Unknown keys are refused. Reading a YAML file into these models, with errors that point into it, is
-:mod:`flatout.recipes.reading`; what follows from a recipe and the machine is :mod:`flatout.recipes.resolved`.
+:mod:`flatout.recipes.reading`; quantities derived from a recipe and the machine are in :mod:`flatout.recipes.resolved`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    """Where the images are and how they are read."""
+    """Location of the images and settings for reading them."""
 
     root: str | None = Field(None, description="folder, mount or object-store address; --data sets it")
     train: str | None = Field("train", description="training part under root; null: all of root, for folds")
@@ -161,7 +161,7 @@ class Optimizer(Section):
 
 
 class Schedule(Section):
-    """How the learning rate changes: linear warm-up, then timm's schedule of a name."""
+    """Learning-rate schedule: linear warm-up, then a schedule of timm by name."""
 
     name: Literal["cosine", "tanh", "poly", "step", "multistep", "constant"] = Field(
         "cosine", description="what follows the warm-up"
@@ -175,7 +175,7 @@ class Schedule(Section):
 
 
 class EarlyStopping(Section):
-    """When to stop before the last epoch."""
+    """Conditions for stopping before the last epoch."""
 
     patience: PositiveInt = Field(5, description="epochs without a better score")
     min_delta: NotNegative = Field(0.0, description="what counts as better")
@@ -225,7 +225,7 @@ class Folds(Section):
 
 
 class Checkpoints(Section):
-    """What is kept."""
+    """Checkpoints to keep."""
 
     metric: Literal["val/acc1", "val/acc5", "val/loss"] = Field("val/acc1", description="what the best are chosen by")
     keep: PositiveInt = Field(1, description="so many of the best, beside the last")
@@ -233,7 +233,7 @@ class Checkpoints(Section):
 
 
 class Logging(Section):
-    """Where metrics go; a CSV file always."""
+    """Loggers of the metrics; a CSV file is always written."""
 
     every_steps: PositiveInt = Field(50, description="steps between two readings of the loss")
     tensorboard: bool = Field(False, description="write TensorBoard events")

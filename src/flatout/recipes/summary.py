@@ -1,4 +1,4 @@
-"""The last word on a training: one JSON file that is there when it has ended by itself."""
+"""Summary of a training: one JSON file, which exists only if the training ended by itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_summary(fit: Fit) -> None:
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """What :func:`write_summary` wrote; None where there is none, so the fit has not ended."""
+    """The summary written by :func:`write_summary`; None if missing, so the fit has not ended."""
     try:
         found = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
     except (OSError, ValueError):
@@ -41,12 +41,11 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 class Finished:
-    """A policy of a fold that has ended: it is not trained on."""
+    """Policy of a finished fold: it is not trained further."""
 
     planned_epochs = 1_000_000_000
 
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
-        """Over."""
         return "the fold is finished"
 
     def after_step(self, epoch: int, step: int) -> str | None:

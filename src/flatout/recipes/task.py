@@ -21,7 +21,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
     """Classifies images: uint8 batches in, losses and accuracies out.
 
     Attributes:
-        planned_epochs: what the learning rate's schedule ends at; a deadline may lower it.
+        planned_epochs: end of the learning-rate schedule; a deadline may lower it.
         losses: the loss of each batch of this epoch, on the device; read at its end or when logging.
         rates: the learning rate that each of them was trained with.
     """
@@ -34,7 +34,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         lr: float,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Take a model; ``lr`` is the highest rate, for the global batch; ``report`` is told what fell back."""
+        """Take a model; ``lr`` is the highest rate, for the global batch; ``report`` is called with each fallback."""
         super().__init__()
         self.recipe, self.model, self.lr = recipe, model, lr
         self.report = report
@@ -49,10 +49,10 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         self.planned_epochs = float(recipe.training.epochs)
         self.losses: list[Tensor] = []
         self.rates: list[float] = []
-        self._rate: tuple[float, LearningRate] | None = None  # and the planned epochs that it was made for
+        self._rate: tuple[float, LearningRate] | None = None  # with the planned epochs that it was made for
 
     def forward(self, images: Tensor) -> Tensor:
-        """The model's logits; where compiling it fails, it runs uncompiled from then on, and the reason is reported."""
+        """The model's logits; if compiling fails, it runs uncompiled from then on, and the reason is reported."""
         if self.model._compiled_call_impl is None or self.model.training in self._compiled:
             return self.model(images)
         try:
@@ -61,7 +61,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
             raise
         except Exception as error:
             self.model._compiled_call_impl = None
-            logits = self.model(images)  # what is wrong with the model itself is raised here
+            logits = self.model(images)  # an error of the model itself is raised here
             lines = [line for line in str(error).splitlines() if line.strip()]
             why = lines[0].strip()[:300] if lines else ""
             self.report(f"torch.compile failed, going on without it: {type(error).__name__}: {why}")
@@ -69,7 +69,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         return logits
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Copy the uint8 batch, without waiting for it."""
+        """Copy the uint8 batch asynchronously."""
         return batch.to(device, non_blocking=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -99,7 +99,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         self.losses.append(loss.detach())
         each = self.recipe.training.accumulate
         left = batches % each
-        if left and batch_idx >= batches - left:  # fewer are accumulated at the end: Lightning divides by all
+        if left and batch_idx >= batches - left:  # the last step has fewer, but Lightning divides by all
             return loss * (each / left)
         return loss
 
@@ -108,7 +108,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         self.losses, self.rates = [], []
 
     def on_validation_epoch_start(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         for counter in (self.top1, self.top5):
             counter.reset()
         # No buffers of the module: those are exchanged with the weights' average around a validation.

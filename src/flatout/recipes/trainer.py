@@ -26,7 +26,7 @@ def build_trainer(recipe: Recipe, folder: Path, history: FitHistory, show_progre
     """The trainer of one fit: callbacks, loggers, precision, devices.
 
     Raises:
-        UsageError: a tracker that the recipe asks for cannot be used.
+        UsageError: a tracker named by the recipe cannot be used.
     """
     training, kept = recipe.training, recipe.checkpoints
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -74,8 +74,8 @@ class MovingAverage(WeightAveraging):  # type: ignore[misc]
     """The weights' exponential moving average, exchanged with them for validations."""
 
     def __init__(self, decay: float, warmup: bool) -> None:
-        """Average with ``decay``; ``warmup``: with a smaller one at first, as timm's ModelEmaV3 does."""
-        self._step = 0  # known here: the average's own count lies on the device
+        """Average with ``decay``; ``warmup``: start with a smaller one, as timm's ModelEmaV3 does."""
+        self._step = 0  # known on the host: the average's own count is on the device
 
         def average(averages: Any, weights: Any, updates: Tensor | int) -> None:
             own = min(decay, 1 - (1 + self._step) ** -WARMUP_POWER) if warmup else decay
@@ -105,7 +105,7 @@ def _loggers(recipe: Recipe, folder: Path) -> list[Any]:
 
 
 def lightning_precision(wanted: str) -> Any:
-    """The precision in Lightning's words; ``auto``: bf16 where the GPU has it, else fp16, fp32 on a CPU."""
+    """The precision by Lightning's name; ``auto``: bf16 if the GPU supports it, else fp16; fp32 on a CPU."""
     if wanted == "auto":
         if not torch.cuda.is_available():
             return "32-true"

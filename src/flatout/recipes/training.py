@@ -35,19 +35,19 @@ def train_recipe(
     """Train by a recipe.
 
     Args:
-        recipe: what to do.
+        recipe: of the training.
         data: the images.
-        folder: where everything goes.
-        resume: go on from the last checkpoint.
+        folder: for all output.
+        resume: continue from the last checkpoint.
         allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
-        report: told what is worth a line.
+        report: called with each progress message.
         show_progress: a moving line on standard error.
         before_training: called when there is something to train, perhaps several times.
-        began: when the time of a deadline began; None: now.
+        began: start of a deadline's time; None: now.
         clock: seconds.
 
     Raises:
-        UsageError: what the recipe asks for cannot be done.
+        UsageError: the recipe cannot be run.
     """
     recipe, line = resolve_images(recipe)
     for said in (line, *data.notes):

@@ -1,1 +1,1 @@
-"""How every result is shown: as lines for a terminal, as Markdown, as JSON."""
+"""Renderings of every result: lines for a terminal, Markdown, JSON."""

@@ -1,4 +1,4 @@
-"""Predictions beside what was measured, as lines of at most 80 columns, and as JSON."""
+"""Predictions and measurements side by side, as lines of at most 80 columns, and as JSON."""
 
 from __future__ import annotations
 

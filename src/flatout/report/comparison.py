@@ -53,7 +53,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What to know when reading the figures."""
+    """Caveats for reading the figures."""
     a, b, pairs = middle(comparison.a), middle(comparison.b), comparison.ratio.pairs
     measured = (
         "The 90% interval is of single runs: how much runs differ from one another is assumed. Give two commands "

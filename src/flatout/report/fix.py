@@ -55,7 +55,7 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
 
 
 def _plans(fixed: FixResult, ways: Mapping[str, Export]) -> list[str]:
-    """Each plan with what is predicted of it; what was proved comes first, above."""
+    """Each plan with its prediction; what was proved is shown above."""
     text: list[str] = []
     for plan in fixed.plans:
         if plan.name not in ways:

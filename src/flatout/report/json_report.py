@@ -58,7 +58,7 @@ def render_json(diagnosis: Diagnosis) -> str:
 def diagnosis_from_json(data: Any, *, origin: str = "report") -> Diagnosis:
     """Rebuild the diagnosis that a JSON report was made from.
 
-    Null comes back as None where that is allowed, and as NaN where a number belongs.
+    Null is read back as None where that is allowed, and as NaN where a number is expected.
 
     Args:
         data: What ``json.loads`` returned.

@@ -39,7 +39,7 @@ class Glyphs:
 
     @property
     def ellipsis(self) -> str:
-        """What stands for the part left out."""
+        """The mark for text left out."""
         return "…" if self.unicode else "..."
 
     @property
@@ -55,7 +55,7 @@ class Glyphs:
         return safe.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
 
     def guides(self, last: tuple[bool, ...]) -> str:
-        """Draw the branch before a row; ``last`` says of each level whether it is the last of its siblings."""
+        """Draw the branch before a row; ``last`` holds, for each level, whether it is the last of its siblings."""
         if not last:
             return ""
         branch, end = ("├─ ", "└─ ") if self.unicode else ("|- ", "`- ")
@@ -95,14 +95,14 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def shorten_middle(text: str, width: int, ellipsis: str) -> str:
-    """Leave out the middle of a path or a source line; the end, which tells most, keeps two thirds."""
+    """Leave out the middle of a path or a source line; the end, the most informative part, keeps two thirds."""
     if cell_len(text) <= width:
         return text
     kept = width - cell_len(ellipsis)
     if kept < 2:
         return set_cell_size(text, width)
     head = kept // 3
-    tail = text[-(kept - head) :]  # a character is at least one cell wide, but for marks that combine
+    tail = text[-(kept - head) :]  # a character is at least one cell wide, except combining marks
     while cell_len(tail) > kept - head:
         tail = tail[1:]
     start = chop_cells(text[: 2 * head], head)[0] if head else ""

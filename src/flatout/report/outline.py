@@ -1,4 +1,4 @@
-"""What a report says and in which order, before any layout: terminal and Markdown share these rows and sentences."""
+"""Contents and order of a report, before any layout: terminal and Markdown share these rows and sentences."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from flatout.results import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
 from flatout.units import duration, interval, percent, rate, size
 
-# An account below this share of the window is summed up with its small siblings.
+# Accounts below this share of the window are merged with their small siblings.
 SMALL_SHARE = 0.005
 # Hot lines shown for one account.
 LINES_SHOWN = 3
-# With more epochs than this, the middle ones are summed up.
+# With more epochs than this, the middle ones are merged.
 EPOCHS_SHOWN = 8
 # A remedy whose whole interval stays below this factor is listed as one that does not pay now.
 PAYS_FROM = 1.05
-# A predicted gain whose interval is wider than this factor leads nowhere.
+# A predicted gain whose interval is wider than this factor is uncertain, and never the headline.
 WIDEST = 3.0
 
 CLASS_MEANING = {
@@ -32,7 +32,7 @@ CLASS_MEANING = {
 class Row:
     """One line of the ledger's tree.
 
-    ``last`` says of each level below the top whether the row is the last of its siblings.
+    ``last`` holds, for each level below the top, whether the row is the last of its siblings.
     """
 
     label: str
@@ -46,7 +46,7 @@ class Row:
 def ledger_rows(ledger: Ledger) -> list[Row]:
     """Flatten the ledger into rows whose top level adds up to the window.
 
-    Small accounts are summed up; "unaccounted" is always there, and last.
+    Small accounts are merged; "unaccounted" is always present, and last.
     """
     unaccounted_share = ledger.unaccounted_s / ledger.window_s if ledger.window_s > 0 else 0.0
     return [
@@ -66,10 +66,10 @@ def _rows(
     """Walk one level of the tree; ``owner`` is the account whose children these are, its hot lines come last."""
     small = [account for account in siblings if account.share < SMALL_SHARE]
     if len(small) == 1:
-        small = []  # a sum of one would only hide its name
+        small = []  # merging a single account would only hide its name
     shown = [account for account in siblings if account not in small]
     if not shown and owner is not None:
-        small = []  # the owner's own row says it all
+        small = []  # the owner's own row suffices
     lines = (
         [line for line in _own_lines(owner)[:LINES_SHOWN] if line.seconds >= SMALL_SHARE * window_s] if owner else []
     )
@@ -92,7 +92,7 @@ def _rows(
 
 
 def _own_lines(account: Account) -> list[Line]:
-    """Its hot lines, but those that stand as a child of it, or that it is itself."""
+    """Its hot lines, except those that are shown as its child or that are the account itself."""
     told = {(line.file, line.line) for child in account.children for line in child.lines}
     itself = {(line.file, line.line) for line in account.lines if f"{account.label} ".startswith(f"{_place(line)} ")}
     return [line for line in account.lines if (line.file, line.line) not in told | itself]
@@ -132,7 +132,7 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def _throughput(steps: Steps) -> str:
-    """Of all training processes together where there are several, for a rate of one of them reads as if it were all."""
+    """Rates of all training processes together if there are several, since one's rate would be misread as the total."""
     if steps.processes == 1:
         return f"{rate(steps.rate_sps)}, waits included"
     one = f"{rate(steps.rate_sps)} of this one"
@@ -188,7 +188,7 @@ EPOCH_LEGEND = "cold: read from storage; warm: from memory"
 
 
 def first_move(diagnosis: Diagnosis) -> str | None:
-    """State the largest predicted gain in one line; None when no remedy should pay, or all such are uncertain."""
+    """State the largest predicted gain in one line; None if no remedy should pay, or all such are uncertain."""
     paying, _ = paying_and_not(diagnosis)
     sure = [remedy for remedy in paying if not uncertain(remedy)]
     if not sure:
@@ -198,7 +198,7 @@ def first_move(diagnosis: Diagnosis) -> str | None:
 
 
 def uncertain(remedy: Remedy) -> bool:
-    """Whether the interval reaches below no change, or says little by its width."""
+    """True if the interval includes a loss, or is too wide to be informative."""
     return remedy.gain.low < 1.0 or remedy.gain.high > WIDEST * remedy.gain.low
 
 
@@ -215,7 +215,7 @@ def confidence_in_words(cause: Cause) -> str:
 
 
 def open_and_hidden(diagnosis: Diagnosis) -> tuple[list[Cause], dict[str, list[Cause]]]:
-    """Part the causes to act on from those that a larger one hides (by the id of that one); rank order is kept."""
+    """Separate the causes to act on from those that a larger one hides (by its id); rank order is kept."""
     shown: list[Cause] = []
     hidden: dict[str, list[Cause]] = {}
     for cause in diagnosis.causes:
@@ -227,13 +227,13 @@ def open_and_hidden(diagnosis: Diagnosis) -> tuple[list[Cause], dict[str, list[C
 
 
 def paying_and_not(diagnosis: Diagnosis) -> tuple[list[Remedy], list[Remedy]]:
-    """Part the remedies that should pay from those predicted to change about nothing now."""
+    """Separate the remedies that should pay from those predicted to change almost nothing now."""
     paying = [remedy for remedy in diagnosis.remedies if not remedy.gain.high < PAYS_FROM]
     return paying, [remedy for remedy in diagnosis.remedies if remedy.gain.high < PAYS_FROM]
 
 
 def memory_in_words(remedy: Remedy) -> str:
-    """Say what a remedy adds to the host's memory, and to the GPU's where that is known and not nothing."""
+    """Describe what a remedy adds to the host's memory, and to the GPU's if known and not zero."""
     device = f", {_added(remedy.device_bytes)} on the GPU" if remedy.device_bytes else ""
     if remedy.memory_bytes is None:
         return f"not known{device}"
@@ -261,7 +261,7 @@ def finding_sentences(findings: Iterable[Finding]) -> list[str]:
 
 
 def not_measured_sentences(not_measured: Iterable[NotMeasured]) -> list[str]:
-    """State what could not be judged; causes with the same reason share a sentence."""
+    """List what could not be evaluated; causes with the same reason share a sentence."""
     ids: dict[str, list[str]] = {}
     for one in not_measured:
         ids.setdefault(one.because, []).append(one.id)

@@ -14,7 +14,7 @@ DIM = "dim"
 
 
 class Page:
-    """Lines of one width. Styles are decoration: the words say everything."""
+    """Lines of one width. Styles are decoration: the text is complete without them."""
 
     def __init__(self, width: int, glyphs: Glyphs) -> None:
         self.width = width
@@ -32,7 +32,7 @@ class Page:
         self.lines.append(Text())
 
     def heading(self, title: str, aside: str = "") -> None:
-        """Start a section; the aside stands at the right edge."""
+        """Start a section; the aside is set at the right edge."""
         self.blank()
         title, aside = self.glyphs.text(title), self.glyphs.text(aside)
         gap = self.width - cell_len(title) - cell_len(aside)
@@ -43,7 +43,7 @@ class Page:
             self.line((title, "bold"), (" " * gap, ""), (aside, DIM))
 
     def paragraph(self, text: str, *, indent: int = MARGIN, mark: str = "", style: str = "", aside: str = "") -> None:
-        """Add wrapped text; ``mark`` hangs before it, ``aside`` stands at the right edge of its first line."""
+        """Add wrapped text; ``mark`` hangs before it, ``aside`` is set at the right edge of its first line."""
         text, aside = self.glyphs.text(text), self.glyphs.text(aside)
         hang = indent + len(mark)
         room = self.width - hang - (cell_len(aside) + 2 if aside else 0)
@@ -64,7 +64,7 @@ class Page:
                 self.line((" " * MARGIN, ""), (left(name if index == 0 else "", name_width), DIM), (part, ""))
 
     def bullets(self, title: str, sentences: Iterable[str], style: str = "") -> None:
-        """Add a section of sentences; nothing when there are none."""
+        """Add a section of sentences; does nothing if there are none."""
         sentences = tuple(sentences)
         if sentences:
             self.heading(title)

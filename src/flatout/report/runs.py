@@ -53,7 +53,7 @@ def table(entries: Sequence[RunEntry], *, now: datetime, width: int, unicode: bo
 
 
 def _age(started: str, now: datetime) -> str:
-    """Say how long ago a run started, in its largest unit; its date when that was not in the past."""
+    """The age of a run in its largest unit; its start date if that is not in the past."""
     try:
         start = datetime.fromisoformat(started)
     except ValueError:

@@ -30,7 +30,6 @@ class Show:
         self._shown = time.monotonic()
 
     def __enter__(self) -> Show:
-        """Itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

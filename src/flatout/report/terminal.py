@@ -50,7 +50,7 @@ def render(diagnosis: Diagnosis, *, width: int = WIDTH, unicode: bool = True) ->
 
 
 def print_report(diagnosis: Diagnosis, file: TextIO) -> None:
-    """Print the report as the stream can show it: with colour on a terminal, in ASCII where UTF-8 is not spoken."""
+    """Print the report as the stream can show it: with colour on a terminal, in ASCII if UTF-8 is not supported."""
     encoding = (getattr(file, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
     console = Console(file=file, highlight=False, soft_wrap=True)
     width = max(MIN_WIDTH, min(WIDTH, console.width)) if console.is_terminal else WIDTH
@@ -132,7 +132,7 @@ def _epochs(page: Page, ledger: Ledger) -> None:
         header, rows = outline.epoch_table(ledger, n_accounts=n_accounts)
         if not rows:
             return
-        # Long names of accounts take several header lines, the last of which stands on the numbers.
+        # Long names of accounts take several header lines; the last is directly above the numbers.
         names = [wrap(page.glyphs.text(name), 12) for name in header]
         depth = max(map(len, names))
         headers = [list(cells) for cells in zip(*([""] * (depth - len(name)) + name for name in names), strict=True)]

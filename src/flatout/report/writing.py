@@ -1,4 +1,4 @@
-"""Where a report goes and in which form: standard output or a file that is never overwritten unasked."""
+"""Output of a report, to standard output or to a file that is never overwritten unasked, and its format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flatout.results import Diagnosis
 
 
 class Form(StrEnum):
-    """The forms of a report."""
+    """The formats of a report."""
 
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
@@ -38,7 +38,7 @@ def check_output(output: Path | None, *, force: bool) -> None:
     """
     if output is None:
         return
-    # os.path answers False where pathlib raises, such as for a name that is too long: opening it says why.
+    # os.path returns False where pathlib raises, such as for a name that is too long: opening it reports why.
     if os.path.isdir(output):
         raise UsageError(f"--output {output} is a folder; give a file in it")
     if os.path.exists(output) and not force:
@@ -61,7 +61,7 @@ def write_report(diagnosis: Diagnosis, form: Form, output: Path | None = None, *
         return
     encoded = f"{_render(diagnosis, form)}\n".encode("utf-8", "replace")
     if output is None:
-        # Bytes: Markdown is UTF-8 wherever it is piped to.
+        # Bytes: Markdown is UTF-8 wherever it is piped.
         sys.stdout.flush()
         sys.stdout.buffer.write(encoded)
         sys.stdout.buffer.flush()
@@ -74,7 +74,7 @@ def write_report(diagnosis: Diagnosis, form: Form, output: Path | None = None, *
 
 
 def _render(diagnosis: Diagnosis, form: Form) -> str:
-    """Render for a file or a pipe. Imported here: each form is paid for only when asked for."""
+    """Render for a file or a pipe. Imported here, so that each format costs only when used."""
     if form is Form.JSON:
         from flatout.report.json_report import render_json
 

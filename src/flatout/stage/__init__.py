@@ -1,1 +1,1 @@
-"""Bring a data set next to the GPU: list, choose, copy, verify, resume."""
+"""Copy a data set to storage near the GPU: list, select, copy, verify, resume."""

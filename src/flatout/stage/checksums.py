@@ -13,13 +13,13 @@ _BLOCK_BYTES = 1 << 20
 
 
 class Running(Protocol):
-    """A checksum that bytes are put into, one piece after another."""
+    """A checksum that is updated piece by piece."""
 
     def update(self, data: Any, /) -> None:
-        """Put bytes in."""
+        """Add bytes."""
 
     def digest(self) -> bytes:
-        """What it is by now."""
+        """The checksum of all bytes so far."""
 
 
 class _Crc:
@@ -37,7 +37,7 @@ def running(kind: str) -> Running:
     """A checksum of a kind: ``md5``, ``sha1``, ``sha256``, ``crc32``, ``crc32c``, ``crc64nvme``.
 
     Raises:
-        ValueError: a kind that is not known here.
+        ValueError: unknown kind.
     """
     if kind in ("md5", "sha1", "sha256"):
         return hashlib.new(kind, usedforsecurity=False)
@@ -77,9 +77,9 @@ class _OfParts:
 
 
 class Checksum(NamedTuple):
-    """How a checksum of a file is made from those of its parts, which may be computed in any order.
+    """Combines the checksums of a file's parts, computed in any order, into one of the file.
 
-    It is noted as ``kind:hex``, or ``kind-of-parts-N:hex`` where it is the checksum of the parts' checksums.
+    Written as ``kind:hex``, or as ``kind-of-parts-N:hex`` if it is the checksum of the parts' checksums.
     """
 
     kind: str
@@ -88,12 +88,12 @@ class Checksum(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What stands before the colon."""
+        """The part before the colon."""
         return self.kind if self.whole else f"{self.kind}-of-parts-{self.part_bytes}"
 
     @property
     def range_bytes(self) -> int:
-        """How much to read at once: several parts where they are small."""
+        """Bytes to read at once: several parts if they are small."""
         return self.part_bytes if self.whole else self.part_bytes * max(PART_BYTES // self.part_bytes, 1)
 
     def part(self) -> Running:
@@ -101,7 +101,7 @@ class Checksum(NamedTuple):
         return running(self.kind) if self.whole else _OfParts(self.kind, self.part_bytes)
 
     def of(self, parts: list[bytes], size: int) -> str:
-        """The noted checksum of a file of ``size`` bytes, from its parts' in order."""
+        """The checksum of a file of ``size`` bytes as it is recorded, from its parts' checksums in order."""
         return f"{self.name}:{(self._combined(parts, size) if self.whole else self._of_all(parts)).hex()}"
 
     def _of_all(self, parts: list[bytes]) -> bytes:
@@ -123,7 +123,7 @@ CRC_OF_PARTS = Checksum("crc32")
 
 
 def checksum_of(path: Path | str, like: str) -> str:
-    """Checksum of a file of the kind that ``like`` is; empty for a kind that is not known here."""
+    """Checksum of a file, of the same kind as ``like``; empty for an unknown kind."""
     name = like.partition(":")[0]
     kind, _, part_bytes = name.partition("-of-parts-")
     try:

@@ -10,14 +10,14 @@ START = 64  # 1.1 to 1.25 times the rate of 32 at 20 ms; 16 to 64 were indisting
 LOWEST = 1
 GROWTH = 1.05  # a doubling that gains less is not worth its sockets
 INTERVAL_S = 0.5
-FIRST_INTERVAL_S = 0.25  # not judged: connections are opened in it
-LEAST_DONE = 4  # completions per transfer in flight that an interval needs to be judged
+FIRST_INTERVAL_S = 0.25  # not evaluated: connections are opened during it
+LEAST_DONE = 4  # completions per transfer in flight that an interval needs to be evaluated
 HOLD_AFTER_BUSY_S = 5.0
 STEADY = 60  # intervals between attempts to step up again
 
 
 class ConcurrencyLimit:
-    """How many transfers may run at once, from the measured rate.
+    """Adapts the number of concurrent transfers to the measured rate.
 
     Doubles while an interval's rate is at least ``GROWTH`` times the best so far, then returns to the previous limit
     and stays there. When the store says "slow down" the limit is halved and held for a while. Networks change, so every
@@ -52,7 +52,7 @@ class ConcurrencyLimit:
         self._changing = threading.Lock()
 
     def slow_down(self) -> None:
-        """Halve the limit: the store asked for it."""
+        """Halve the limit because the store asked to slow down."""
         with self._changing:
             now = self._clock()
             if now < self._held_until or self._fixed:
@@ -60,7 +60,7 @@ class ConcurrencyLimit:
             self.current = max(LOWEST, self.current // 2)
             self._climbing = False
             self._held_until = now + HOLD_AFTER_BUSY_S
-            self._began = 0.0  # what was done until now says nothing about this limit
+            self._began = 0.0  # bytes moved before now do not count for this limit
 
     def update(self, done: int) -> None:
         """Re-evaluate the limit; call a few times per second.

@@ -1,4 +1,4 @@
-"""Copies one object to a file: read, verify against the store, then name."""
+"""Copies one object to a file: read, verify against the store, then rename into place."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def copy(
     change: PictureChange | None = None,
     before_request: BeforeRequest = no_check,
 ) -> Complete:
-    """Copy an object: read it, check it, write it; it gets its name last.
+    """Copy an object: read, verify and write it; name the file last.
 
     The check: the size that was listed, and what the store offers to compare (``verifying.py``).
     Larger objects are read in ranges of the version listed, so that no two versions mix.
@@ -46,7 +46,7 @@ def copy(
             failure that this request follows; may raise.
 
     Raises:
-        Failure: the object could not be read, or is not what was listed.
+        Failure: the object could not be read, or is not the listed version.
         Corrupt: a picture that cannot be decoded.
         OSError: the destination cannot be written.
     """
@@ -77,7 +77,7 @@ def _copy_in_parts(
     obj: ObjectInfo, source: Source, target: Target, before_request: BeforeRequest, attributes: Attributes | None
 ) -> Complete:
     """Copy an object whose parts may come in any order."""
-    # A large object is worth a question beforehand: the store may have a checksum that costs less than an MD5.
+    # For a large object, ask the store first: it may have a checksum that costs less than an MD5.
     plan = plan_for(obj, source, same_version(obj, source) if obj.size > PART_BYTES else None)
     verified = SIZE_ONLY
 
@@ -93,7 +93,7 @@ def _copy_in_parts(
 
 
 def version_of(obj: ObjectInfo, change: PictureChange | None) -> str:
-    """What the file at the destination is made from: the object's version, and what was changed."""
+    """The recorded version of the destination file: the object's version, plus any picture change."""
     return f"{obj.version}+{change.name}" if change is not None and change.applies(obj.key) else obj.version
 
 

@@ -32,7 +32,7 @@ class Outlook:
 
     files: int
     bytes: int
-    missing_files: int  # of those: not at the destination yet, or not as they are now
+    missing_files: int  # of those: missing at the destination, or outdated there
     missing_bytes: int
     n_refused: int  # keys that cannot be files, links that lead nowhere, and the like
     unlisted: tuple[str, ...]  # folders that could not be read, with the reason
@@ -41,7 +41,7 @@ class Outlook:
     classes: int | None
     tried_files: int  # read for the prediction
     tried_concurrency: int
-    predicted_s: float | None  # of reading what is missing, at the rate of those; None where none could be read
+    predicted_s: float | None  # of reading what is missing, at the rate of those; None if none could be read
 
     def as_json(self) -> dict[str, object]:
         """Plain values for ``--json``."""

@@ -16,10 +16,10 @@ class Corrupt(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class PictureChange:
-    """How pictures are changed. Other files are copied unchanged.
+    """Changes to make to pictures; other files are copied unchanged.
 
     JPEGs are scaled with antialiasing (Lanczos), keep their colours, their ICC profile and their EXIF (with the
-    orientation), and are never enlarged or cropped. What is encoded again loses a little: the class of this change is
+    orientation), and are never enlarged or cropped. Re-encoding is lossy: the semantic class of this change is
     ``data``.
 
     Attributes:
@@ -36,20 +36,20 @@ class PictureChange:
 
     @property
     def name(self) -> str:
-        """Names the change in the state, so that another one is made anew."""
+        """Name of the change in the state, so that a file is staged again if the change differs."""
         parts = [f"short_side={self.short_side},quality={self.quality}" if self.short_side else ""]
         parts += ["baseline" if self.baseline else "", "drop_corrupt" if self.drop_corrupt else ""]
         return ",".join(part for part in parts if part)
 
     def applies(self, key: str) -> bool:
-        """Whether anything may be done to the file of this name."""
+        """True if the file of this name may be changed."""
         lower = key.lower()
         if self.drop_corrupt:
             return lower.endswith(EXTENSIONS)
         return bool(self.short_side or self.baseline) and lower.endswith(_JPEG)
 
     def apply(self, key: str, data: bytes) -> bytes:
-        """The picture's new bytes; the same ones where there is nothing to change.
+        """The picture's new bytes; unchanged if there is nothing to change.
 
         Raises:
             Corrupt: it cannot be decoded.
@@ -73,7 +73,7 @@ class PictureChange:
                 else:
                     image.save(made, "JPEG", quality="keep", optimize=True, **kept)
                 return made.getvalue()
-        except Exception as error:  # whatever a decoder makes of broken bytes
+        except Exception as error:  # any exception that a decoder raises on damaged bytes
             raise Corrupt(f"{key}: {str(error) or type(error).__name__}") from None
 
 
@@ -84,6 +84,6 @@ def _scaled(image, short_side: int):  # type: ignore[no-untyped-def]
     width, height = image.size
     factor = short_side / min(width, height)
     size = (max(round(width * factor), 1), max(round(height * factor), 1))
-    # The decoder may begin at 1/2, 1/4, 1/8: at least twice the size that is wanted stays for the filter.
+    # The decoder may begin at 1/2, 1/4, 1/8: the filter still gets at least twice the wanted size.
     image.draft(None, (2 * size[0], 2 * size[1]))
     return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)

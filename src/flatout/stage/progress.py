@@ -77,7 +77,7 @@ class Progress:
         self.refuse_all(1, [text])
 
     def refuse_all(self, count: int, examples: Iterable[str]) -> None:
-        """Count what a listing passed over."""
+        """Count an item that a listing skipped."""
         with self._lock:
             self.n_refused += count
             for text in examples:
@@ -118,7 +118,7 @@ class Summary:
     pruned: int  # of those gone: removed at the destination, as asked for
     gone_changed: int  # of those gone: kept, because they were changed at the destination
     gone_yours: int  # of those gone: kept, because staging did not write them
-    not_pruned: str  # why nothing was removed although that was asked for; empty: there is no reason
+    not_pruned: str  # why nothing was removed although that was requested; empty: there is no reason
     verified: dict[str, int]  # files at the destination by what of the store's they were compared with
     duration_s: float
     files_per_s: float

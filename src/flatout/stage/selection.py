@@ -22,19 +22,19 @@ SPLITS = ("train", "val", "valid", "validation", "test")  # folders of these nam
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What part of a data set is wanted. The layout is split/class/file, or class/file without splits."""
+    """The wanted part of a data set. The layout is split/class/file, or class/file without splits."""
 
     splits: tuple[str, ...] = ()  # folders directly below the source; (): the source itself holds the classes
-    classes: int | None = None  # so many, drawn by seed
+    classes: int | None = None  # number of classes, drawn by seed
     seed: int = 42
-    class_names: tuple[str, ...] = ()  # these instead
-    per_class: int | None = None  # so many files of each class and split, drawn by seed
+    class_names: tuple[str, ...] = ()  # these classes instead
+    per_class: int | None = None  # number of files of each class and split, drawn by seed
     include: tuple[str, ...] = ()  # shell patterns of keys
     exclude: tuple[str, ...] = ()
-    share: float = 1.0  # of the files, chosen by a hash of seed and key: the same whatever the order
+    share: float = 1.0  # of the files, chosen by a hash of seed and key: independent of the order
 
     def wants(self, key: str) -> bool:
-        """Whether a key passes the patterns and the sample."""
+        """True if a key passes the patterns and the sample."""
         if self.include and not any(fnmatchcase(key, pattern) for pattern in self.include):
             return False
         if any(fnmatchcase(key, pattern) for pattern in self.exclude):
@@ -48,7 +48,7 @@ def _draw(seed: int, key: str) -> float:
 
 
 def chosen_classes(source: Source, selection: Selection) -> list[str] | None:
-    """The classes to stage; None when all are wanted and none has to be known.
+    """The classes to stage; None if all are wanted and their names are not needed.
 
     Every split gets the same classes: they are drawn from the names in the first.
 
@@ -78,7 +78,7 @@ def with_splits(source: Source, selection: Selection, report: Callable[[str], No
     Args:
         source: where the set is.
         selection: what of it.
-        report: called with a line that says what the folders were taken for.
+        report: called with a line that states how the folders were interpreted.
     """
     if selection.splits:
         return selection
@@ -97,7 +97,7 @@ def with_splits(source: Source, selection: Selection, report: Callable[[str], No
 
 
 def selected(source: Source, selection: Selection, classes: list[str] | None) -> Iterator[ObjectInfo]:
-    """The objects to stage, as the listing gives them; of classes that are not wanted nothing is listed."""
+    """The objects to stage, in listing order; unwanted classes are not listed at all."""
     roots = list(selection.splits) or [""]
     prefixes = roots if classes is None else [f"{root}/{name}".lstrip("/") for root in roots for name in classes]
     for prefix in prefixes:
@@ -150,7 +150,7 @@ def write_class_list(path: Path, names: list[str], state: State) -> None:
     """Write the class list, so that training, validation and prediction share its indices.
 
     Raises:
-        UsageError: a file of that name is there that staging did not write.
+        UsageError: a file of that name exists that staging did not write.
     """
     text = class_list_text(names)
     written = hashlib.sha256(text.encode()).hexdigest()

@@ -30,7 +30,7 @@ from flatout.stage.transfer import ObjectTransfer, Options
 from flatout.stage.transfer_pool import TransferPool
 
 MAX_CONCURRENCY = 128
-# For listings that fail in a way that retries do not cure.
+# For listings that fail in a way that retries do not repair.
 _ADVICE: dict[str, str] = {
     "gone": "check the name of the bucket or folder, --endpoint and --region",
     "denied": "check that the credentials (--profile, or --anonymous) may list and read it",
@@ -57,7 +57,7 @@ def stage(
         report: called with each progress message.
 
     Raises:
-        UsageError: the source is not there; the destination cannot be used, holds another source, or is too small.
+        UsageError: the source does not exist; the destination cannot be used, holds another source, or is too small.
         StagingFailed: the listing failed, or the disk became full.
     """
     made = not destination.exists()
@@ -183,7 +183,7 @@ class _Staging:
 
     def _listing_ends(self) -> None:
         skipped, progress = self.source.skipped, self.progress
-        # What was staged earlier is gone from the source: the summary says so.
+        # Files staged earlier are gone from the source: the summary reports it.
         nothing = not progress.listed and not progress.n_refused and not skipped.unreadable
         if nothing and (self.state.is_new or self.options.prune):
             raise UsageError(self.source.nothing_found() + ("" if self.state.is_new else "; nothing was pruned"))
@@ -246,7 +246,7 @@ class _Staging:
         prune(gone, self.destination, self.state, listing, meant, self.options.prune_most)
 
     def _is_meant(self, done: Complete, classes: list[str] | None) -> bool:
-        """Whether this listing covers a file: what was left out by choice is not gone."""
+        """True if this listing covers a file: files left out by choice are not gone."""
         archive = archive_of(done.version)
         if archive is not None and not self.options.unpack:
             return False  # its archive may well be there

@@ -29,12 +29,12 @@ CHECK_SPACE_EVERY = 256  # files
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to stage."""
+    """Options of a staging."""
 
     concurrency: int | None = None  # transfers at once; None: adapted to the store
-    wait: bool = False  # for another staging to the same destination to end
+    wait: bool = False  # wait for another staging to the same destination to end
     prune: bool = False  # remove files that the source no longer has
-    prune_most: bool = False  # also where that is more than half of them
+    prune_most: bool = False  # even if that is more than half of them
     overwrite: bool = False  # replace files that staging did not make, or that were changed since
     min_free: int | None = None  # bytes of the disk to leave free; None: a default
     change: PictureChange | None = None  # how pictures are scaled or re-encoded
@@ -106,11 +106,11 @@ class ObjectTransfer:
         if not done:
             self._record_seen(obj.key, archive, listing)
         elif archive:
-            self.state.saw(obj.key, listing)  # as a file, where it was one before
+            self.state.saw(obj.key, listing)  # as a file, which it was before
         return done
 
     def _record_seen(self, key: str, archive: bool, listing: int) -> None:
-        """Record that the source still has an object that failed: what was made from it before is not gone."""
+        """Record that the source still has an object that failed: files made from it earlier are not gone."""
         if self.state.is_new:
             return
         self.state.saw(key, listing)
@@ -118,7 +118,7 @@ class ObjectTransfer:
             self.state.saw_archive(key, listing)
 
     def _is_complete(self, obj: ObjectInfo, archive: bool, listing: int) -> bool:
-        """Whether it is complete, or was left out earlier for a reason that still holds."""
+        """True if the object is complete, or was left out earlier for a reason that still holds."""
         if not self.check_existing:
             return False
         if archive:
@@ -142,7 +142,7 @@ class ObjectTransfer:
         return adopted is not None
 
     def _adopted(self, obj: ObjectInfo, known: Complete | None, version: str) -> Complete | None:
-        """An existing file with the right bytes, by a known checksum; None: the object has to be transferred.
+        """An existing file with the right bytes, by a known checksum; None if the object must be transferred.
 
         Raises:
             Failure: the file was changed, and may not be replaced.

@@ -19,7 +19,7 @@ class TransferPool:
     """Transfers what a listing yields.
 
     Attributes:
-        stopped: the exception that ended it early; None: none has.
+        stopped: the exception that ended it early; None: not stopped.
     """
 
     def __init__(self, transfer: Callable[[ObjectInfo], object], limit: ConcurrencyLimit) -> None:
@@ -32,7 +32,7 @@ class TransferPool:
         self._transfer, self._limit = transfer, limit
         # None is its end. A thread that takes it puts it back for the others.
         self._queue: SimpleQueue[ObjectInfo | None] = SimpleQueue()
-        self._ended = False  # a thread has taken the end: no more are started
+        self._ended = False  # a thread has reached the end of the listing: start no more
         self.stopped: BaseException | None = None
 
     def run(self, objects: Iterable[ObjectInfo], watch: Callable[[], int]) -> None:
@@ -67,7 +67,7 @@ class TransferPool:
             raise self.stopped
 
     def _start(self, workers: list[threading.Thread]) -> None:
-        """Start a thread in each place below the limit that has none; those above it end by themselves."""
+        """Start threads up to the limit; those above it end by themselves."""
         for place in range(self._limit.current):
             if self._ended:
                 return

@@ -19,26 +19,25 @@ _USUAL_MIB = (8, 16, 5, 64, 50, 10, 15, 32, 100, 128, 20, 25, 200, 256, 500, 512
 
 
 def md5_in(obj: ObjectInfo) -> str | None:
-    """The MD5 that an ETag may be; None where it cannot be that of all bytes."""
+    """The MD5 in an ETag; None if the ETag cannot be the MD5 of all bytes."""
     found = _ETAG.fullmatch(obj.version)
     return found[1] if found and not found[2] else None
 
 
 def parts_in(obj: ObjectInfo) -> int | None:
-    """In how many parts an object was stored, by its ETag; None where it does not say."""
+    """Number of parts an object was stored in, by its ETag; None if the ETag does not show it."""
     found = _ETAG.fullmatch(obj.version)
     return int(found[2]) if found and found[2] else None
 
 
 class Verification:
-    """Of one object whose bytes come in order.
+    """Verification of one object whose bytes arrive in order.
 
     Attributes:
         verified: what they were compared with, once they were.
     """
 
     def __init__(self, obj: ObjectInfo, source: Source) -> None:
-        """Nothing has come yet."""
         self._obj, self._source = obj, source
         self._expected = md5_in(obj)
         self._one_part = parts_in(obj) == 1
@@ -47,16 +46,16 @@ class Verification:
 
     @property
     def has_checksum(self) -> bool:
-        """Whether a checksum is computed here."""
+        """True if a checksum is computed here."""
         return self._digest is not None
 
     def checksum(self) -> str:
-        """Of the bytes, as it is noted."""
+        """The checksum of the bytes, in its recorded form."""
         assert self._digest is not None
         return f"md5:{self._digest.hexdigest()}"
 
     def passing(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
-        """The pieces; raises Failure at the end where they are not as many bytes as were listed."""
+        """Yield the pieces; raises Failure at the end if their size differs from the listed one."""
         received = 0
         for piece in pieces:
             received += len(piece)
@@ -70,10 +69,10 @@ class Verification:
         """Compare, when all have passed.
 
         Args:
-            file: the bytes, or a path of a file that holds them, for when the store is asked for another checksum.
+            file: the bytes, or the path of a file with them, in case the store offers another checksum.
 
         Raises:
-            Failure: they are not what the store has.
+            Failure: they differ from the store's.
         """
         if self._digest is None:
             return
@@ -100,7 +99,7 @@ class Verification:
 
 
 def same_version(obj: ObjectInfo, source: Source) -> Facts | None:
-    """What the store says of the version that was listed; None: it cannot be asked. Raises Failure for another one."""
+    """The store's report about the listed version; None if it cannot be queried. Raises Failure for another one."""
     facts = source.facts(obj)
     if facts is not None and is_other_version(facts.etag, obj.version):
         raise Failure("changed", f"{obj.key}: replaced at the source since it was listed")
@@ -120,13 +119,13 @@ def _sum(kind: str, file: str | bytes) -> str:
 
 
 class Plan(NamedTuple):
-    """How a large object is verified while its parts come in any order.
+    """Plan for verifying a large object whose parts arrive in any order.
 
     Attributes:
         checksum: to compute.
-        expected: as it is noted; None: there is nothing that can be compared.
-        is_certain: other bytes are wrong; else the store may have made its own in another way.
-        verified: what to say of bytes that match; with nothing expected, of all.
+        expected: in its recorded form; None: nothing to compare with.
+        is_certain: a mismatch means wrong bytes; else the store may have computed its own in another way.
+        verified: label for bytes that match; with nothing expected, for all.
     """
 
     checksum: Checksum
@@ -136,7 +135,7 @@ class Plan(NamedTuple):
 
 
 def plan_for(obj: ObjectInfo, source: Source, facts: Facts | None) -> Plan:
-    """The cheapest way that what the store says allows."""
+    """The cheapest plan that the store's report allows."""
     kinds = [kind for kind in KINDS if facts is not None and kind in facts.checksums]
     if facts is not None and kinds and not facts.of_parts and kinds[0].startswith("crc"):
         how = Checksum(kinds[0], PART_BYTES, whole=True)
@@ -159,7 +158,7 @@ def plan_for(obj: ObjectInfo, source: Source, facts: Facts | None) -> Plan:
 
 
 def usual_part(size: int, count: int) -> int | None:
-    """How large the parts were, as clients usually choose; None where no usual size gives so many."""
+    """Size of the parts in bytes, assuming a usual size; None if no usual size yields that many parts."""
     if count == 1:
         return size
     known = next((mib * _MIB for mib in _USUAL_MIB if _fits(size, mib * _MIB, count)), None)
@@ -172,17 +171,17 @@ def _fits(size: int, part_bytes: int, count: int) -> bool:
 
 
 def judge_parts(plan: Plan, found: str, obj: ObjectInfo, source: Source, file: str) -> str:
-    """What a large file was compared with.
+    """Verify a large file; returns a label of what it was compared with.
 
     Args:
-        plan: by which the checksum was computed.
+        plan: plan by which the checksum was computed.
         found: the checksum of what was written.
         obj: the object.
         source: where it is.
         file: path of what was written.
 
     Raises:
-        Failure: it is not what the store has.
+        Failure: the file differs from the store's object.
     """
     if found == plan.expected:
         return plan.verified

@@ -1,1 +1,1 @@
-"""How fast a place is, and buckets mounted as folders."""
+"""Storage: measured read rates, and buckets mounted as folders."""

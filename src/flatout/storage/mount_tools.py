@@ -16,12 +16,12 @@ from flatout.stage.sources.base import StoreOptions
 
 @dataclass(frozen=True)
 class Bucket:
-    """What is mounted.
+    """A bucket to mount.
 
     Attributes:
         name: of the bucket.
         prefix: without slashes at its ends; empty: the whole bucket.
-        options: how it is reached.
+        options: for reaching it.
     """
 
     name: str
@@ -35,8 +35,8 @@ class Tool:
 
     Attributes:
         name: of the product.
-        program: that is looked for.
-        arguments: what follows it, of a bucket and a folder; it goes to the background by itself.
+        program: name of the executable.
+        arguments: for a bucket and a folder; the program moves to the background by itself.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Tool:
     arguments: Callable[[Bucket, Path], list[str]]
 
     def path(self) -> str | None:
-        """Where it is: on the PATH, or beside the interpreter, where packages put their programs."""
+        """Path of the program: on the PATH, or next to the interpreter, where packages install theirs."""
         beside = Path(sys.executable).parent / self.program
         return shutil.which(self.program) or (str(beside) if os.access(beside, os.X_OK) else None)
 
@@ -74,7 +74,7 @@ def _geesefs(bucket: Bucket, folder: Path) -> list[str]:
 def _rclone(bucket: Bucket, folder: Path) -> list[str]:
     options = bucket.options
     words = ["mount", f":s3:{bucket.name}/{bucket.prefix}".rstrip("/"), str(folder)]
-    # No configuration file: what a remote of the same name says there is not meant.
+    # No configuration file: it may hold another remote of the same name.
     words += ["--config", "", "--read-only", "--daemon", "--daemon-wait", "30s"]
     words += ["--dir-cache-time", "1h", "--attr-timeout", "1h", "--no-modtime"]
     words += ["--s3-provider", "Other" if options.endpoint else "AWS"]
@@ -112,7 +112,7 @@ def _s3fs_help() -> str:
         return ""
 
 
-# The first that is there and works is taken. Mountpoint and GeeseFS read ahead and in parallel; s3fs asks most often.
+# The first one installed that works is used. Mountpoint and GeeseFS read ahead and in parallel; s3fs asks most often.
 TOOLS = (
     Tool("mountpoint-s3", "mount-s3", _mountpoint),
     Tool("geesefs", "geesefs", _geesefs),
@@ -126,7 +126,7 @@ def environment(options: StoreOptions, keys: Mapping[str, str]) -> dict[str, str
 
     Args:
         options: how the bucket is reached.
-        keys: of the profile, as ``profile_credentials`` gives them.
+        keys: of the profile, as returned by ``profile_credentials``.
     """
     found = dict(os.environ)
     if options.profile:
@@ -139,7 +139,7 @@ def environment(options: StoreOptions, keys: Mapping[str, str]) -> dict[str, str
     ):
         if ours in keys:
             found[theirs] = keys[ours]
-    # Names that s3fs knew first.
+    # The older names, which s3fs reads.
     for theirs, old in (("AWS_ACCESS_KEY_ID", "AWSACCESSKEYID"), ("AWS_SECRET_ACCESS_KEY", "AWSSECRETACCESSKEY")):
         if theirs in found:
             found[old] = found[theirs]

@@ -30,11 +30,11 @@ class Mounted:
 
     Attributes:
         source: address of what is mounted.
-        folder: where.
-        tool: that did it.
+        folder: the mount point.
+        tool: name of the program.
         key: of the object that was read through the mount and compared; None: the bucket is empty.
-        open_s: that reading its first bytes took.
-        refused: programs that were tried before, and why they are not it.
+        open_s: time to read its first bytes.
+        refused: programs tried before, each with the reason why it was not used.
     """
 
     source: str
@@ -106,7 +106,7 @@ def _has_fusermount() -> bool:
 
 
 def _see_no_credentials(endpoint: str | None) -> None:
-    """An endpoint goes on the command line of the program that mounts, where everybody on the machine can read it.
+    """Check that an endpoint holds no credentials: every user of the machine can read the mounting command line.
 
     Raises:
         UsageError: there are credentials in it.
@@ -147,7 +147,7 @@ def _bucket(address: str, options: StoreOptions) -> Bucket:
 
 
 def _prepare(folder: Path) -> bool:
-    """Make the folder, or see that it is empty and no mount; whether it was made."""
+    """Create the folder, or check that it is empty and not a mount; returns True if it was created."""
     there = _mount_at(folder)
     if there is not None:
         raise UsageError(f"{folder}: {there.kind} is mounted there already: flatout unmount {folder}")
@@ -163,7 +163,7 @@ def _prepare(folder: Path) -> bool:
 
 
 def _first(source: S3Source) -> ObjectInfo | None:
-    """An object to compare; also shows that the bucket can be listed and that the keys are right."""
+    """An object to compare; also verifies that the bucket can be listed and that the keys are valid."""
     try:
         found = None
         for number, obj in enumerate(source.objects()):
@@ -176,7 +176,7 @@ def _first(source: S3Source) -> ObjectInfo | None:
 
 
 def _run(tool: Tool, bucket: Bucket, folder: Path, variables: dict[str, str]) -> str | None:
-    """Mount; gives why it failed."""
+    """Mount; returns the reason of a failure."""
     program = tool.path()
     assert program is not None, "only programs that were found are run"
     try:
@@ -199,7 +199,7 @@ def _run(tool: Tool, bucket: Bucket, folder: Path, variables: dict[str, str]) ->
 
 
 def _compare(source: S3Source, first: ObjectInfo | None, folder: Path) -> float | None:
-    """Read the beginning of an object both ways; gives how long the mount took.
+    """Read the beginning of an object both ways; returns the mount's time.
 
     Raises:
         OSError: the mount cannot be read.
@@ -217,7 +217,7 @@ def _compare(source: S3Source, first: ObjectInfo | None, folder: Path) -> float 
 
 
 def unmount(folder: Path) -> str:
-    """Unmount a bucket; gives the kind of what was mounted.
+    """Unmount a bucket; returns the kind of mount it was.
 
     Raises:
         UsageError: nothing is mounted there, or something that ``flatout mount`` does not make.
@@ -247,7 +247,7 @@ def unmount(folder: Path) -> str:
 
 
 def _users(folder: Path) -> str:
-    """Who uses it, as far as this user may see."""
+    """The processes that use it and that this user may see."""
     import psutil
 
     inside = str(folder.absolute())
@@ -263,7 +263,7 @@ def _users(folder: Path) -> str:
 
 
 def _mount_at(folder: Path) -> Mount | None:
-    # The name's parents alone are resolved: a look at the mount itself hangs where its server is gone.
+    # Only the parents are resolved: a stat of the mount itself hangs if its server is gone.
     point = os.path.join(os.path.realpath(folder.absolute().parent), folder.name)
-    # Of several, one above the other, the last is the one that is seen.
+    # Of several stacked mounts, the last one is visible.
     return next((mount for mount in reversed(read_mounts(Path("/")) or []) if mount.point == point), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def drop(paths: Iterable[Path | str], written: bool = False) -> int:
-    """Ask the kernel to forget the cached pages of files; gives the number of files that could be opened.
+    """Ask the kernel to drop the cached pages of files; returns the number of files that could be opened.
 
     Needs no rights beyond reading. The kernel keeps pages that are not yet on the disk, or mapped by somebody.
 

@@ -1,4 +1,4 @@
-"""Files to measure storage with, where it has none."""
+"""Files for measuring a storage that has none."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LARGE_BYTES, BLOCK_BYTES = 64 << 20, 1 << 20
 
 @contextmanager
 def written_files(folder: Path) -> Iterator[Path]:
-    """Files to measure with, in a new folder below ``folder``; gone afterwards.
+    """Files for a measurement, in a new folder below ``folder``; removed afterwards.
 
     Raises:
-        UsageError: nothing can be written there, or too little.
+        UsageError: the folder cannot be written, or has too little space.
     """
     try:
         own = Path(tempfile.mkdtemp(prefix=".flatout-storage-", dir=folder))

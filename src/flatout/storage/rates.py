@@ -24,14 +24,14 @@ CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64)
 KNEE = 0.9  # of the best rate
 OPENED = 32  # files for the latency
 HEAD_BYTES = 4096
-SMALL_BYTES = 4 << 20  # larger files are no samples
+SMALL_BYTES = 4 << 20  # larger files are not samples
 LARGE_BYTES = 64 << 20
 CHUNK_BYTES = 8 << 20
 LISTED = 20_000  # at most
 LISTING_S = 5.0
 PHASE_S = 1.5
 PHASE_FILES = 4_000  # at most
-LEAST_FILES = 8  # for each that reads at once
+LEAST_FILES = 8  # for each concurrent reader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class Storage:
 
     Attributes:
         place: its address.
-        files: that were listed; at most LISTED.
+        files: number of listed files; at most LISTED.
         mean_bytes: of the small files among them.
         cold_s: median time to the first 4 KiB of a file that is not in the page cache; None: not measured.
         warm_s: the same of files read just before.
         fixed_s: size-independent part of the time to read one file at concurrency 1 (least-squares fit).
         per_byte_s: part proportional to the size.
         small: throughput of whole small files, by concurrency; files are read once while there are enough.
-        large: throughput of 8 MiB pieces of a large file, by concurrency; empty: there is no file of 64 MiB.
+        large: throughput of 8 MiB pieces of a large file, by concurrency; empty: no file of 64 MiB.
         dropped: the files could be dropped from the page cache beforehand; else cold may mean warm.
         repeated: there were too few files, so some were read again.
     """
@@ -75,7 +75,7 @@ class Storage:
 
     @property
     def knee(self) -> Rate | None:
-        """The lowest concurrency that reaches KNEE of the best rate; None: nothing was read."""
+        """The lowest concurrency that reaches KNEE of the best rate; None if nothing was read."""
         best = max((rate.files_per_s for rate in self.small), default=0.0)
         return next((rate for rate in self.small if rate.files_per_s >= KNEE * best), None)
 
@@ -101,7 +101,7 @@ def measure(source: Source, seed: int = 0, tell: Callable[[str], None] = lambda 
     Args:
         source: the storage.
         seed: of the order.
-        tell: called with what is being measured.
+        tell: called with a description of each measurement.
 
     Raises:
         UsageError: there are no small files.
@@ -148,7 +148,7 @@ def measure(source: Source, seed: int = 0, tell: Callable[[str], None] = lambda 
 
 
 class _SmallFiles:
-    """Small files in a drawn order; each is read once while there are others."""
+    """Small files in random order; none is read again before all others were."""
 
     def __init__(self, source: Source, objects: list[ObjectInfo]) -> None:
         self.source, self.objects = source, objects
@@ -159,7 +159,7 @@ class _SmallFiles:
         self.fixed_s = self.per_byte_s = 0.0
 
     def take(self, most: int, least: int = 1) -> list[ObjectInfo]:
-        """The next files, out of the page cache; from the beginning again where fewer than ``least`` are left."""
+        """The next files, dropped from the page cache; starts over if fewer than ``least`` are left."""
         if len(self.objects) - self.next < least and self.next:
             self.next, self.repeated = 0, True
         chosen = self.objects[self.next : self.next + most]
@@ -167,7 +167,7 @@ class _SmallFiles:
         return chosen
 
     def forget(self, objects: list[ObjectInfo]) -> None:
-        """Out of the page cache, where there is one."""
+        """Drop the files from the page cache if there is one."""
         if self.root is None:
             return
         root = self.root
@@ -206,9 +206,9 @@ class _SmallFiles:
 
 
 def _timed(concurrency: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, list[tuple[int, float]]]:
-    """Read in so many threads until PHASE_S are over or everything is read; what is under way then still counts.
+    """Read with this many threads until PHASE_S have passed or all is read; reads in progress still count.
 
-    Gives also the bytes and the seconds of each read.
+    Also returns the bytes and seconds of each read.
     """
     coming = iter(reads)
     lock = threading.Lock()
@@ -236,11 +236,11 @@ def _timed(concurrency: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, 
 
 
 def _fit(times: list[tuple[int, float]]) -> tuple[float, float]:
-    """Seconds of a read that are fixed, and those of each byte: least squares, neither below 0."""
+    """Fixed seconds of a read, and seconds per byte: least squares, neither below 0."""
     sizes, seconds = np.array(times, dtype=np.float64).T
     mean = float(np.mean(seconds))
     if len(times) < 3 or np.ptp(sizes) < 0.1 * np.mean(sizes):
-        return mean, 0.0  # files of one size do not tell: nothing grows
+        return mean, 0.0  # files of one size: the part per byte cannot be fitted
     slope, fixed = (float(value) for value in np.polyfit(sizes, seconds, 1))
     if slope < 0:
         return mean, 0.0

@@ -10,15 +10,15 @@ from flatout.results import Diagnosis
 
 
 def smaller(settings: Mapping[str, Any], kept: Mapping[str, Any], first: Diagnosis | None) -> Mapping[str, Any] | None:
-    """Half way back to the present value.
+    """The settings half way back to the present value.
 
     Args:
         settings: of the trial that failed.
         kept: settings that earlier trials proved.
-        first: the diagnosis of the original training, which knows how its DataLoader is set.
+        first: the diagnosis of the original training, with its DataLoader's settings.
 
     Returns:
-        None when no value lies between.
+        None if no value lies between.
     """
     for name, value in settings.items():
         if not SETTINGS[name].halved or not isinstance(value, int):

@@ -11,14 +11,14 @@ from flatout.units import duration
 
 STEPS = 80  # of each run of a trial,
 LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
-LEAST_STEPS = 12  # more than a comparison needs, and a warm-up
-LEAST_RUNS = 5  # a look and one pair of a trial, and one of the proof
-AMPLE_RUNS = 12  # a budget for so many has room for a proof of two pairs
-_MARGIN = 1.1  # runs do not all take the same time
+LEAST_STEPS = 12  # more than a comparison needs, plus a warm-up
+LEAST_RUNS = 5  # the first look, one pair of a trial, and one of the proof
+AMPLE_RUNS = 12  # a budget for this many runs has room for a proof of two pairs
+_MARGIN = 1.1  # run times vary
 
 
 class OutOfTime(Exception):
-    """The budget is used up in the middle of a run."""
+    """The budget ran out in the middle of a run."""
 
 
 class Budget:
@@ -26,7 +26,7 @@ class Budget:
 
     Attributes:
         total_s: what the user allows.
-        run_s: what a run of a trial takes, start and end included; learned from each run.
+        run_s: time of a trial's run, start and end included; updated after each run.
     """
 
     def __init__(self, total_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,17 +43,17 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Seconds until it is used up; below 0 after that."""
+        """Seconds left; negative once the budget is spent."""
         return self.deadline_s - self._clock()
 
     def plan_runs(self, look_s: float, measured_s: float, step_s: float, fixed_s: float | None) -> float:
-        """How long each run of a trial is measured; shorter where the budget is small.
+        """Measured time of each run of a trial; shorter if the budget is small.
 
         Args:
-            look_s: what the first run took, from its start to its end.
-            measured_s: how much of that was measured.
+            look_s: duration of the first run, from its start to its end.
+            measured_s: the measured part of it.
             step_s: mean of its steps: batches that arrive together make the median of steps short.
-            fixed_s: what the user asks for; None: as long as STEPS steps take.
+            fixed_s: the time that the user asks for; None: the time of STEPS steps.
 
         Returns:
             Seconds.
@@ -82,10 +82,10 @@ class Budget:
             )
 
     def for_two_pairs(self, before_s: float) -> str:
-        """The budget in which a trial has room for a second pair, as ``--budget`` takes it.
+        """The smallest budget in which a trial has room for a second pair, as a value of ``--budget``.
 
         Args:
-            before_s: what was spent before the trial.
+            before_s: time spent before the trial.
         """
         return _option(before_s + 2 * (1.0 + _MARGIN) * max(self.run_s, self.full_run_s))
 
@@ -94,21 +94,21 @@ class Budget:
         self.run_s = 0.5 * (self.run_s + wall_s)
 
     def room(self, runs: int) -> bool:
-        """Whether this many runs fit."""
+        """True if this many runs fit."""
         return self.left_s >= _MARGIN * runs * self.run_s
 
     def room_for_trial(self, runs: int, kept: bool) -> bool:
-        """Whether this many runs of a trial fit, and the proof after them: of two pairs, or of one in a small budget.
+        """True if this many runs of a trial fit, plus the proof after them: two pairs, or one in a small budget.
 
         Args:
             runs: of the trial.
-            kept: something was kept before; the trial of the only remedy that is kept is a proof itself.
+            kept: a remedy was kept before; the trial of the only kept remedy is itself the proof.
         """
         proof = (4 if self.total_s > AMPLE_RUNS * self.run_s else 2) if kept else 0
         return self.room(runs + proof)
 
 
 def _option(seconds: float) -> str:
-    """A time that is not shorter, in tens of seconds, as an option takes it: "90s", "4m10s"."""
+    """A time rounded up to ten seconds, in an option's format: "90s", "4m10s"."""
     minutes, rest = divmod(math.ceil(seconds / 10) * 10, 60)
     return f"{minutes}m{f'{rest}s' if rest else ''}" if minutes > 1 else f"{60 * minutes + rest}s"

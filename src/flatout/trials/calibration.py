@@ -1,4 +1,4 @@
-"""Accuracy of the predictions: each trial's prediction beside its measurement, over all fixes of a folder."""
+"""Accuracy of the predictions: each trial's prediction and measurement, over all fixes of a folder."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class Scored:
 
     @property
     def inside(self) -> bool:
-        """Whether the measured factor lies in the predicted interval."""
+        """True if the measured factor lies in the predicted interval."""
         return self.predicted.low <= self.measured.factor <= self.predicted.high
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of several predictions.
+    """Accuracy of several predictions.
 
     Attributes:
         count: how many.
         median_error: of ``Scored.error``.
         p90_error: of the same.
         coverage: share of measurements that lie in the predicted intervals.
-        bias: geometric mean of predicted / measured: above 1, too much was promised.
+        bias: geometric mean of predicted / measured: above 1, predictions were too high.
     """
 
     count: int
@@ -79,10 +79,10 @@ def read_scored(fixes: Path) -> list[Scored]:
 
 
 def score(scored: Sequence[Scored]) -> Score:
-    """Sum up.
+    """Summarise the predictions.
 
     Raises:
-        ValueError: there is nothing to sum up.
+        ValueError: there are no predictions.
     """
     if not scored:
         raise ValueError("no prediction was measured")

@@ -18,7 +18,7 @@ class Config:
     """A config file.
 
     Attributes:
-        path: where it is.
+        path: of the file.
         text: as it was read.
         values: dotted key -> value, scalars only, in order.
     """
@@ -47,7 +47,7 @@ def read_config(path: Path) -> Config:
     """Read a file.
 
     Raises:
-        UsageError: it is none of the three kinds, or cannot be read.
+        UsageError: the file is not of the three kinds, or cannot be read.
     """
     if path.suffix.lower() not in (".yaml", ".yml", ".json", ".toml"):
         raise UsageError(f"--config {path}: a .yaml, .yml, .json or .toml file is needed")
@@ -85,7 +85,7 @@ def _parse(path: Path, text: str) -> Any:
         return _yaml().load(text)
     except (UsageError, MemoryError):
         raise
-    except Exception as error:  # each parser has an exception of its own
+    except Exception as error:  # each parser has its own exception
         raise UsageError(f"--config {path}: cannot be parsed: {' '.join(str(error).split())}") from None
 
 
@@ -107,5 +107,5 @@ def _yaml() -> Any:
 
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
-    yaml.width = 4096  # lines stay as long as they are
+    yaml.width = 4096  # do not rewrap lines
     return yaml

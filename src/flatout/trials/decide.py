@@ -18,7 +18,7 @@ _LOOSENESS = ("identical", "numerics", "data", "optimisation")
 
 
 def decided(ratio: Ratio) -> bool:
-    """No further pair: it gains, it surely does not, or it gave nothing and could not give much."""
+    """True if no further pair is needed: a gain is certain, ruled out, or neither seen nor likely to be large."""
     nothing = ratio.factor < 1.0 + 0.5 * NOISE_SHARE and ratio.high < _PROMISING
     return gains(ratio) or ratio.high < 1.0 + NOISE_SHARE or nothing
 
@@ -28,7 +28,7 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
 
     Args:
         remedy: that was tried.
-        settings: with which it ran last; None: no value of it fits.
+        settings: of its last run; None: no value of it fits.
         found: its pairs.
         history: of larger values that did not fit; sentences.
         wall_s: of the whole trial.
@@ -46,10 +46,10 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         losses = found.check(remedy.semantic_class)
         loss = losses.text
         if ratio.pairs == 1 and ratio.low > 1.0 + NOISE_SHARE and losses.passed:
-            # The steps within a run do not tell how two runs of one training differ: it takes a second pair.
+            # The steps within a run do not show how much two runs of one training differ: it takes a second pair.
             outcome, why = UNCONFIRMED, f"{history}not confirmed: one pair only ({_measured(ratio)})"
         elif ratio.pairs == 1 and ratio.factor > 1.0 + NOISE_SHARE and losses.passed:
-            # Every trial that is not slower has a second pair, where there is time for one.
+            # Every trial that is not slower gets a second pair if there is time.
             outcome, why = UNCONFIRMED, f"{history}not decided: one pair only, {_measured(ratio)}"
         elif not gains(ratio):
             outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_measured(ratio)}"
@@ -75,12 +75,12 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
 
 
 def prove(found: Pairs, unit: str, kept: Sequence[Trial]) -> Proof | None:
-    """The training as it was against what was kept; None without a pair.
+    """The original training against all kept remedies; None without a complete pair.
 
     Args:
         found: pairs of the two.
         unit: of the rates.
-        kept: the loosest class of these says which losses may differ.
+        kept: the loosest class among them decides which losses may differ.
     """
     ratio = found.ratio()
     if ratio is None:
@@ -91,7 +91,7 @@ def prove(found: Pairs, unit: str, kept: Sequence[Trial]) -> Proof | None:
 
 
 def titled(remedy: Remedy, settings: Mapping[str, Any]) -> str:
-    """Its title; with the values where they are not the ones proposed."""
+    """The remedy's title, with the values if they differ from those proposed."""
     if dict(settings) == dict(remedy.settings):
         return remedy.title
     return f"{remedy.title}, at {', '.join(f'{name}={value}' for name, value in settings.items())}"

@@ -1,4 +1,4 @@
-"""How to keep what a fix proved: the command, the changed config file, and a patch of the script."""
+"""Exports of what a fix proved: the command, the changed config file, and a patch of the script."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Export:
     """Ways to keep what was proved.
 
     Attributes:
-        command: that trains with it.
-        config: the changed config file; None: none was named.
+        command: the command that trains with it.
+        config: the changed config file; None: the command names no config file.
         diff: of the config or of the script, unified; empty: of neither.
         note: why there is no diff of the script, if packages are missing.
     """
@@ -51,7 +51,7 @@ class Export:
 
 
 def write_kept(fixed: FixResult, locations: SettingLocations, folder: Path) -> Export | None:
-    """Write the changed config into ``folder``; None when nothing was kept."""
+    """Write the changed config into ``folder``; None if nothing was kept."""
     settings = fixed.settings
     if not settings:
         return None
@@ -66,12 +66,12 @@ def write_kept(fixed: FixResult, locations: SettingLocations, folder: Path) -> E
 
 
 def write_plans(fixed: FixResult, locations: SettingLocations, folder: Path) -> dict[str, Export]:
-    """The plans of the first diagnosis as commands, with config files of their own where one was named."""
+    """The plans of the first diagnosis as commands, each with its own config file if the command names one."""
     return {plan.name: Export.of(plan.settings, locations, folder / plan.name) for plan in fixed.plans}
 
 
 def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> str:
-    """A patch of the script's DataLoader; empty where it is not clear which call is meant.
+    """A patch of the script's DataLoader; empty if it is not clear which call is meant.
 
     Raises:
         UsageError: packages are missing.

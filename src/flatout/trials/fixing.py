@@ -1,4 +1,4 @@
-"""``flatout fix``: look, try one remedy after the other on top of what was kept, prove the whole."""
+"""``flatout fix``: look, try one remedy after the other on top of those kept, prove the combination."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ TRIAL_RUNS = 4  # one pair alone can drop a remedy, but not keep it
 
 @dataclass(frozen=True)
 class Options:
-    """What the user allows.
+    """Limits that the user sets for a fix.
 
     Attributes:
         allowed: semantic classes of remedies that may be kept.
-        budget_s: for all of it.
+        budget_s: for the whole fix.
         seconds: of each run of a trial; None: as long as 80 steps take, within bounds.
-        staged: "REAL=COPY": where a copy of the data lies already; None: nowhere.
-        stage_to: folder for a copy that a trial makes; None: that of the fix, if it is on a disk of this machine.
+        staged: "REAL=COPY": location of an existing copy of the data; None: no copy.
+        stage_to: folder for a copy that a trial makes; None: the fix's folder, if it is on a local disk.
     """
 
     allowed: frozenset[str] = frozenset({IDENTICAL})
@@ -74,21 +74,21 @@ class Fixing:
         diagnose: Callable[[Run], Diagnosis] = diagnose,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is run yet.
+        """Run nothing yet.
 
         Args:
-            setup: how runs are made.
-            options: what the user allows.
+            setup: of the runs.
+            options: the user's limits.
             journal: of this fix.
             log: of its progress.
             run_once: makes a run.
             diagnose: diagnoses a run's record.
-            clock: seconds; the one by which ``run_once`` takes its deadline.
+            clock: seconds; the one that ``run_once`` uses for its deadline.
         """
         self.setup, self.options, self.journal, self.log = setup, options, journal, log
         self._run_once, self._diagnose, self._clock = run_once, diagnose, clock
         self.budget = Budget(options.budget_s, clock)
-        # By the name that remedies give it.
+        # Keyed by the remedies' names for it.
         self.mechanics: dict[str, Mechanics] = {
             "": Mechanics(),
             "local_copy": LocalCopy(
@@ -101,9 +101,9 @@ class Fixing:
         self.first: Diagnosis | None = None
         self.before, self.unit = 0.0, "samples/s"
         self.proof: Proof | None = None
-        self.first_kept: Proof | None = None  # what the trial of the only remedy that was kept proves by itself
+        self.first_kept: Proof | None = None  # the proof that the trial of the only kept remedy provides
         self.interrupted = False
-        for left in setup.folder.glob("scratch-*"):  # of one that was killed
+        for left in setup.folder.glob("scratch-*"):  # of a fix that was killed
             remove(left)
 
     def run(self) -> FixResult:
@@ -152,11 +152,11 @@ class Fixing:
     # --- the first look ---
 
     def _look(self) -> Diagnosis:
-        """Measure the training as it is, or with what a killed fix had kept."""
+        """Measure the unchanged training, or the training with what a killed fix had kept."""
         looked = next((line for line in self.journal.read() if line["kind"] == "look"), None)
         self.log.say("the training as it is" if looked is None else "going on after the trials that were made")
         seconds = min(LOOK_S, self.options.budget_s / LEAST_RUNS)
-        # Slow steps need longer for a distribution, but no longer than the budget has for them.
+        # Slow steps need a longer run for a distribution, within the budget.
         bounds = Bounds(seconds=seconds, first_step_within_s=max(self.options.budget_s / 3, 30.0))
         look = self._run_once(replace(self.setup, bounds=bounds), self.progress.settings)
         if look.outcome == INTERRUPTED:
@@ -191,7 +191,7 @@ class Fixing:
         """Check that one pair fits.
 
         Raises:
-            UsageError: it does not; what the look has found can be shown all the same.
+            UsageError: it does not; the first diagnosis can still be shown.
         """
         try:
             self.budget.check(look.wall_s)
@@ -203,7 +203,7 @@ class Fixing:
     # --- trials ---
 
     def _try_remedies(self, diagnosis: Diagnosis) -> None:
-        """One at a time, largest predicted gain first; after each that is kept, look at what holds back now."""
+        """Try remedies one at a time, largest predicted gain first; diagnose again after each that is kept."""
         while True:
             remedy = self.choice.next(diagnosis, self.progress.tried, self.progress.settings)
             if remedy is None:
@@ -223,7 +223,7 @@ class Fixing:
                 diagnosis = self._diagnose(last.run)
 
     def _trial(self, remedy: Remedy) -> tuple[Trial, TrialRun | None]:
-        """Try a remedy; where memory does not suffice, the next smaller value. Also the last run with it."""
+        """Try a remedy; if memory runs out, the next smaller value. Also returns the last run with it."""
         begin_s, before_s = self._clock(), self.budget.spent_s
         mechanics = self.mechanics[remedy.mechanics]
         try:
@@ -263,9 +263,9 @@ class Fixing:
         return self.budget.room_for_trial(runs, bool(self._kept()))
 
     def _prove(self) -> None:
-        """The training as it was against all that was kept, in pairs of their own."""
+        """Measure the original training against all kept remedies, in separate pairs."""
         if self.first_kept is not None and len(self._kept()) == 1 and not self.budget.room(TRIAL_RUNS):
-            return  # the pairs of its trial say more than one more pair would
+            return  # the pairs of its trial are stronger evidence than one more pair
         self.log.say("proof: the training as it was against all that was kept")
         found = measure_pairs(
             self._run, {}, self.progress.settings, room=self.budget.room, decided=lambda ratio: ratio.pairs >= 2

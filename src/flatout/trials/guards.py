@@ -17,18 +17,18 @@ from flatout.units import percent, size
 
 ROOT = Path("/")
 LOOK_EVERY_S = 0.2
-# Below these shares of what there is, a trial is ended.
+# A trial ends if less than these shares is left.
 LEAST_MEMORY = 0.05
 LEAST_SHM = 0.05
 LEAST_DISK_BYTES = 512 << 20
 FULL_GPU = 0.97
-# On a GPU that another process uses too, a trial is not to take what that one needs next.
+# On a GPU that another process uses too, a trial must not take memory that the other needs next.
 FOREIGN_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Room:
-    """What is left, in bytes. None: not known, or not there."""
+    """Free memory and disk, in bytes. None: unknown, or not present."""
 
     memory_bytes: int | None
     memory_total: int | None
@@ -52,7 +52,7 @@ class Guard:
         self._foreign = [used for used, _ in first.gpus]
 
     def look(self) -> str | None:
-        """Why the trial has to end now; None: it need not."""
+        """The reason why the trial must end now; None if it may continue."""
         now = self._clock()
         if now - self._looked_s < LOOK_EVERY_S:
             return None
@@ -60,7 +60,7 @@ class Guard:
         return self._reason(self._read(self._scratch))
 
     def close(self) -> None:
-        """Give the driver's library back."""
+        """Release the driver's library."""
         if self._nvml is not None:
             self._nvml.close()
 
@@ -87,7 +87,7 @@ class Guard:
 
 
 def read_room(scratch: Path, nvml: Nvml | None) -> Room:
-    """Read what is left of host memory, /dev/shm, GPU memory and the disk of ``scratch``."""
+    """Read the free host memory, /dev/shm, GPU memory and disk of ``scratch``."""
     memory, total = _host_memory()
     shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
     gpus = nvml.sample() if nvml is not None else []
@@ -106,7 +106,7 @@ def _short(left: int | None, total: int | None, least: float) -> bool:
 
 
 def _host_memory() -> tuple[int | None, int | None]:
-    """Bytes left and in all: of the control group's limit, or of the machine, whichever leaves less."""
+    """Free and total bytes: of the control group or of the machine, whichever has less free."""
     meminfo = read_meminfo(ROOT)
     left, total = meminfo.get("MemAvailable"), meminfo.get("MemTotal")
     limit = tightest_limit(ROOT)

@@ -21,11 +21,11 @@ REDIRECTED = "redirected writes"  # Python's own writes go to the scratch folder
 
 @dataclass(frozen=True)
 class Isolation:
-    """How the writes of trials are isolated.
+    """Isolation of the writes of trials.
 
     Attributes:
         kind: NAMESPACE or REDIRECTED.
-        because: why it is not the first; empty where it is.
+        because: why it is not NAMESPACE; empty if it is.
     """
 
     kind: str
@@ -53,14 +53,14 @@ def find_isolation(folder: Path) -> Isolation:
 
 
 def wrapped(command: Sequence[str], scratch: Path, keep: Sequence[Path]) -> list[str]:
-    """The command, started in a view of its own in which only the folders of ``keep`` are the real ones."""
+    """The command, started in a private view in which only the folders of ``keep`` are the real ones."""
     # -I: neither the probe nor the user's variables are for this interpreter.
     return [sys.executable, "-I", mount_namespace.__file__, str(scratch), *map(str, keep), "--", *command]
 
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
-    """A new folder that is gone afterwards, whatever was left in it."""
+    """A new folder that is removed afterwards with all its content."""
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="scratch-", dir=parent.absolute()))
     try:
@@ -70,7 +70,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder; an overlay's work folder has no permissions until it is given some."""
+    """Remove a folder; an overlay's work folder has no permissions, so they are set first."""
 
     def permit(function: object, path: str, error: object) -> None:
         with contextlib.suppress(OSError):

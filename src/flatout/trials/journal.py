@@ -1,4 +1,4 @@
-"""The journal of a fix: one JSON line an event, so that a killed one can go on from the trials already made."""
+"""The journal of a fix: one JSON line per event, so that a killed fix can continue after its finished trials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Journal:
         self._path = folder / NAME
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Add one line, below one that was cut off if need be."""
+        """Add one line, on a line of its own even if the previous one was cut off."""
         with self._path.open("ab+") as file:
             cut = False
             if file.tell():
@@ -70,7 +70,7 @@ def resume(fixes: Path, command: Sequence[str]) -> Journal:
     """The latest journal of this command.
 
     Raises:
-        UsageError: there is none, or it had ended.
+        UsageError: there is no fix to continue, or it had ended.
     """
     for folder in sorted(fixes.glob("*/"), reverse=True):
         if not (folder / NAME).is_file():

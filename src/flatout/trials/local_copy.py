@@ -1,4 +1,4 @@
-"""The copy of the data that a trial reads from: where it may be made, whether that pays, and making it."""
+"""The copy of the data that a trial reads from: where to make it, whether it pays, and making it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from flatout.trials.mechanics import Mechanics
 from flatout.trials.result import Trial
 from flatout.units import duration, size
 
-BUDGET_SHARE = 0.5  # of the time left that staging may take
-LISTING_SHARE = 0.1  # of it that listing may take
+BUDGET_SHARE = 0.5  # share of the remaining time that staging may take
+LISTING_SHARE = 0.1  # share of it that listing may take
 _FOLDER = "staged"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a copy cost.
+    """Cost of a copy.
 
     Attributes:
         files: that were staged.
@@ -38,7 +38,7 @@ class Cost:
     predicted_s: float
 
     def pays_after(self, before: float, after: float) -> float:
-        """Samples that must be trained until the copy has paid for its time; rates are samples/s."""
+        """Number of samples after which the copy has paid for its time; rates are in samples/s."""
         return self.seconds / (1 / before - 1 / after) if after > before else float("inf")
 
 
@@ -57,14 +57,14 @@ class LocalCopy(Mechanics):
         given: str | None = None,
         to: Path | None = None,
     ) -> None:
-        """Nothing is looked at yet.
+        """Read nothing yet.
 
         Args:
             folder: of the fix.
             left_s: of its budget.
             say: called with each progress message.
             given: "REAL=COPY", made by the user.
-            to: folder in which copies may be made; None: that of the fix, or the temporary folder where that is remote.
+            to: folder for copies; None: the fix's folder, or the temporary folder if that one is remote.
         """
         self._folder, self._left_s, self._say, self._given, self._to = folder, left_s, say, given, to
         self._predicted_s = 0.0
@@ -73,7 +73,7 @@ class LocalCopy(Mechanics):
         self.cost: Cost | None = None
 
     def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> dict[str, Any] | str:
-        """The settings that read from the copy; where none can be made in time, why."""
+        """The settings that read from the copy, or the reason why none can be made in time."""
         if self._given is not None:
             return {"read_from": self._given}
         root = str(loader.get("data_folder") or "")
@@ -122,7 +122,7 @@ class LocalCopy(Mechanics):
         return {"read_from": f"{root}={place}"}
 
     def _place(self, mounts: list[Any]) -> Path:
-        """A new folder, which is removed again if the copy is not kept: never one that may hold something else."""
+        """A new folder, removed if the copy is not kept; never an existing folder, which may hold other files."""
         here = self._folder.absolute()
         if self._to is None and not mount_of(here, mounts).remote:
             return here / _FOLDER
@@ -130,10 +130,10 @@ class LocalCopy(Mechanics):
         return parent / f"flatout-{here.name}-{_FOLDER}"
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
-        """Stage the data, unless that was done already.
+        """Stage the data, unless already done.
 
         Raises:
-            FlatoutError: it failed.
+            FlatoutError: staging failed.
         """
         if self._given is not None or self.cost is not None:
             return
@@ -148,13 +148,13 @@ class LocalCopy(Mechanics):
         summary = stage(open_source(root), Path(place), Selection())
         if summary.n_failed:
             raise FlatoutError(f"{summary.n_failed} files could not be staged, such as {summary.failed_examples[0]}")
-        # What was written a moment ago is in memory, which would make the disk look faster than it is.
+        # Files just written are still in memory, which would make the disk look faster than it is.
         drop((path for path in Path(place).rglob("*") if path.is_file()), written=True)
         self.cost = Cost(summary.total_files, summary.total_bytes, summary.duration_s, self._predicted_s)
         self._say(f"staged {self.cost.files:,} files, {size(self.cost.bytes)} in {duration(self.cost.seconds)}")
 
     def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:
-        """The trial with what staging cost, and after how many samples that is earned."""
+        """The trial with the cost of staging, and the number of samples after which it has paid off."""
         if self.cost is None:
             return trial
         note = self._cost_note(self.cost, before, after, loader.get("dataset_len"))

@@ -1,4 +1,4 @@
-"""Where the user's own settings live: in a config file, or in the options of the command. Trials change them there."""
+"""The user's own settings in a config file or in the command's options, where trials change them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NOT_TRAINING = frozenset({"val", "valid", "validation", "eval", "test", "dev", "
 
 @dataclass(frozen=True)
 class SettingLocations:
-    """Where the user keeps each setting.
+    """The location of each setting that the user has.
 
     Attributes:
         command: the user's.
-        config: its config file; None: none was named.
+        config: its config file; None: the command names none.
         keys: setting -> key of the config, as "training.workers".
         options: setting -> option of the command, as "--num-workers".
     """
@@ -143,7 +143,7 @@ def _replaced(words: Sequence[str], option: str, value: Any) -> list[str]:
 
 
 def _value(name: str, wanted: Any, present: Any) -> Any:
-    """The wanted value, or that many times the present one."""
+    """The wanted value, or the present one multiplied by it."""
     number = SETTINGS[name].multiplies
     if number is None:
         return wanted

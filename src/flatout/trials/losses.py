@@ -1,4 +1,4 @@
-"""Loss check: does a trial train as the run without the remedy does? Without enough losses, it fails."""
+"""Loss check: compares the losses of a trial with those of runs without the remedy. Too few losses fail the check."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from flatout.probe.contract import LOSS_METRIC
 from flatout.record import Run
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 
-LEAST = 10  # losses: fewer say nothing
-# By how much the mean of the later half may differ, beside what two runs without the remedy differ by.
+LEAST = 10  # losses: fewer are no evidence
+# Allowed difference of the later half's mean, in addition to that between two runs without the remedy.
 ALLOWED = {IDENTICAL: 0.05, NUMERICS: 0.05, DATA: 0.10, OPTIMISATION: 0.25}
 
 
@@ -21,8 +21,8 @@ class LossCheck:
     """A verdict on losses.
 
     Attributes:
-        passed: whether the remedy may be kept.
-        text: the statement that is shown.
+        passed: True if the remedy may be kept.
+        text: the statement to show.
         same_bits: every loss equal, bit for bit.
     """
 
@@ -32,7 +32,7 @@ class LossCheck:
 
 
 def losses_of(run: Run) -> list[float]:
-    """The losses of a run's backward passes, in order; of the process that saw most."""
+    """The losses of a run's backward passes, in order, from the process that recorded most."""
     found = ([value for name, value in process.metrics() if name == LOSS_METRIC] for process in run.processes)
     return max(found, key=len, default=[])
 
@@ -62,7 +62,7 @@ def check(without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]]
 def _compare_levels(
     without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]], semantic_class: str
 ) -> LossCheck:
-    """Means of the later halves; what runs without the remedy differ by among themselves is allowed on top."""
+    """Means of the later halves; the difference among runs without the remedy is allowed in addition."""
     count = len(without[0])
     levels_a = [_level(run) for run in without]
     levels_b = [_level(run) for run in with_it]
@@ -74,7 +74,7 @@ def _compare_levels(
     text = f"mean loss of steps {count // 2 + 1}-{count}: {a:.4g} -> {b:.4g} ({(b - a) / scale:+.1%})"
     fixed = all(tuple(run) == tuple(without[0]) for run in without)
     if semantic_class == IDENTICAL and fixed and len(without) > 1:
-        # A run that repeats itself to the bit, and does not with the remedy: another random order, at best.
+        # Runs repeat bit for bit without the remedy but not with it: at best, another random order.
         text += "; the run without it repeats itself to the bit, with it the random numbers are others"
     if semantic_class in (OPTIMISATION, DATA) and b < a:
         return LossCheck(True, text)

@@ -10,7 +10,7 @@ from flatout.trials.result import Trial
 
 
 class Mechanics:
-    """Of a remedy that needs nothing but its settings; others override what differs.
+    """Mechanics of a remedy that needs only its settings; others override methods.
 
     A remedy names its mechanics in ``RemedySpec.mechanics``.
     """
@@ -20,15 +20,15 @@ class Mechanics:
 
         Args:
             remedy: as the diagnosis proposes it.
-            loader: how the training's DataLoader is set, as in ``Diagnosis.loader``.
+            loader: settings of the training's DataLoader, as in ``Diagnosis.loader``.
         """
         return remedy.settings
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
-        """Make what the trial with these settings needs.
+        """Prepare the trial with these settings.
 
         Raises:
-            FlatoutError: it cannot be made; the trial has failed.
+            FlatoutError: the preparation failed, and so does the trial.
         """
 
     def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:

@@ -18,7 +18,7 @@ BIND, RECURSIVE, PRIVATE = 0x1000, 0x4000, 0x40000
 REFUSED = 125
 # Kernel interfaces, sockets and shared memory: not places where a training leaves files.
 SHARED = ("/proc", "/sys", "/dev", "/run")
-MOST_ENTRIES = 500  # of a folder that has to be made anew
+MOST_ENTRIES = 500  # of a folder that must be recreated
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -53,7 +53,7 @@ def enter(scratch: str, keep: Sequence[str]) -> None:
 class _View:
     """A tree of mounts below ``root`` that looks like the real one.
 
-    An overlay shows one file system. A folder in which others are mounted is therefore made anew, entry by entry.
+    An overlay shows one file system. A folder in which others are mounted is therefore rebuilt, entry by entry.
     """
 
     def __init__(self, scratch: str, mounts: Sequence[str], options: str) -> None:
@@ -87,7 +87,7 @@ class _View:
                 os.mkdir(inside)
                 self.add(entry.path)
             elif entry.is_file():
-                # A file of its own: what is written to it does not reach the real one.
+                # A separate file: writes to it do not reach the real one.
                 shutil.copy(entry.path, inside)
 
     def _overlay(self, place: str, inside: str) -> None:

@@ -1,4 +1,4 @@
-"""The outcome of one run of a trial: whether it counts, and if not, why."""
+"""The outcome of one run of a trial: valid, or the reason why not."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Execution:
     Attributes:
         stop: how the recording ended, as ``runner.Outcome.stop``.
         exit_code: of the command; None when flatout ended it.
-        guarded: why a guard ended it; None: none did.
+        guarded: why a guard ended it; None: no guard did.
         trained: a training step was seen.
         explanation: one line for a run without a training step.
-        exceptions: that ended its processes, one line each.
+        exceptions: those that ended its processes, one line each.
         injected: settings that were to be injected.
-        located: settings that were changed where the user keeps them.
+        located: settings that were changed in the user's config or options.
         applied: injected settings that took effect.
         refused: setting -> why it did not take effect.
-        loader: how the DataLoader was set, as recorded.
+        loader: settings of the DataLoader, as recorded.
         speed: None: not measured.
         no_speed: why not.
         losses: of each backward pass.
@@ -106,7 +106,7 @@ def _outcome(execution: Execution) -> tuple[str, str]:
 
 
 def _not_in_effect(execution: Execution) -> str:
-    """Which settings did not take effect, and why; empty: all did."""
+    """The settings that did not take effect, with reasons; empty if all did."""
     missing = [name for name in execution.injected if name not in execution.applied]
     if missing:
         default = "nothing in this training takes it"

@@ -1,4 +1,4 @@
-"""Pairs of runs with and without a remedy, A B B A, as many as it takes to tell."""
+"""Pairs of runs with and without a remedy, A B B A, as many as needed for a decision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flatout.trials.outcome import OK, TrialRun
 MOST_PAIRS = 4
 # A remedy that loses this much in its first pair is not worth a second one.
 HOPELESS = 0.95
-# One pause that takes this share of a window, and has none like it on the other side, is the machine's.
+# A single pause of this share of a window, with none like it in the other run, is blamed on the machine.
 _STALL_SHARE = 0.25
 
 Run = Callable[[Mapping[str, Any]], TrialRun]
@@ -27,12 +27,12 @@ Run = Callable[[Mapping[str, Any]], TrialRun]
 
 @dataclass
 class Pairs:
-    """What was measured.
+    """The runs of a trial, measured in pairs.
 
     Attributes:
         a: without the remedy.
         b: with it.
-        failed: the run that did not count; None: all did.
+        failed: the run that failed; None: no run did.
         stalled: pairs that were left out.
         failed_without: ``failed`` ran without the remedy.
     """
@@ -53,7 +53,7 @@ class Pairs:
         return of_pairs([(a.rate, b.rate) for a, b in pairs])
 
     def rates(self) -> tuple[float, float]:
-        """Medians of A's and of B's rates; there is a complete pair."""
+        """Medians of A's and of B's rates; requires a complete pair."""
         before, after = (statistics.median(speed.rate for speed in _speeds(runs)) for runs in (self.a, self.b))
         return before, after
 
@@ -71,15 +71,15 @@ def measure_pairs(
     decided: Callable[[Ratio], bool],
     least: int = 2,
 ) -> Pairs:
-    """Run pairs until the answer is clear, a run fails, or there is no time for another pair.
+    """Run pairs until the result is decided, a run fails, or there is no time for another pair.
 
     Args:
         run: makes one run with these settings.
         a: settings without the remedy.
         b: settings with it.
-        room: whether there is time for so many more runs.
-        decided: whether a ratio needs no further pair.
-        least: pairs before ``decided`` is asked.
+        room: returns True if there is time for this many more runs.
+        decided: returns True if a ratio needs no further pair.
+        least: number of pairs before ``decided`` is called.
     """
     pairs = Pairs()
     number = 0
@@ -106,7 +106,7 @@ def measure_pairs(
 
 
 def gains(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:
-    """Whether the whole interval clears the threshold."""
+    """True if the whole interval clears the threshold."""
     return ratio.pairs >= 2 and ratio.low > 1.0 + threshold
 
 
@@ -115,12 +115,12 @@ def _speeds(runs: Sequence[TrialRun]) -> list[Speed]:
 
 
 def _stalled(a: TrialRun, b: TrialRun) -> bool:
-    """Whether one run stood still once for long, and the other did not."""
+    """True if one run had a single long stall, and the other did not."""
     return abs(_longest_share(a) - _longest_share(b)) > _STALL_SHARE
 
 
 def _longest_share(run: TrialRun) -> float:
-    """Share of the window that the longest step took, less the median step."""
+    """Share of the window taken by the longest step, less the median step."""
     assert run.speed is not None, "only runs that count are compared"
     steps = run.speed.steps_s
     return float((steps.max() - np.median(steps)) / steps.sum()) if len(steps) > 1 else 0.0

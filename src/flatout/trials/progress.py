@@ -19,7 +19,7 @@ class ProgressLog:
     def say(self, text: str) -> None:
         """Print one sentence, folded."""
         if not self._quiet:
-            # The reader of the lines may be gone: that is no reason to lose the trials.
+            # The pipe's reader may be gone, which must not lose the trials.
             with contextlib.suppress(OSError, ValueError):
                 print("\n".join(progress_lines(text)), file=sys.stderr, flush=True)
 

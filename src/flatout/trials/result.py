@@ -21,17 +21,17 @@ class Trial:
         remedy: its id.
         title: with its value.
         semantic_class: of the remedy.
-        settings: that were put into the training, on top of those kept before.
+        settings: applied to the training, on top of those kept before.
         predicted: factor on samples/s.
-        outcome: KEPT, DROPPED or UNCONFIRMED, or why there was nothing to judge (oom, guarded, failed, refused,
+        outcome: KEPT, DROPPED or UNCONFIRMED, or why there was no valid measurement (oom, guarded, failed, refused,
             stalled).
         why: one sentence.
-        ratio: measured; None: no pair was complete.
-        loss: the statement of the loss check; empty: it was not reached.
-        wall_s: that it took.
-        how: what a person would write.
+        ratio: measured; None: no complete pair.
+        loss: the statement of the loss check; empty: not reached.
+        wall_s: duration.
+        how: the change as a person would write it.
         stalled: pairs that were left out because the machine stalled.
-        cost: of a copy that was staged for it: files, bytes, seconds, predicted_s; empty: there was none.
+        cost: of a copy that was staged for it: files, bytes, seconds, predicted_s; empty: no copy.
     """
 
     remedy: str
@@ -54,7 +54,7 @@ class Trial:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Trial:
-        """Read what ``to_dict`` gave."""
+        """Read the result of ``to_dict``."""
         ratio = fields.get("ratio")
         return cls(
             **{
@@ -67,7 +67,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Proof:
-    """The training as it was against all that was kept.
+    """The original training against all kept remedies.
 
     Attributes:
         before: samples/s (or steps/s, see ``unit``), median of the runs.
@@ -75,7 +75,7 @@ class Proof:
         ratio: after over before, with its 90% interval.
         unit: of the rates.
         loss: the statement of the loss check.
-        loss_passed: whether it passed.
+        loss_passed: True if it passed.
     """
 
     before: float
@@ -110,14 +110,14 @@ class FixResult:
         unit: of the rates.
         verdict: of the first diagnosis.
         tried: trials, in order.
-        untried: (title, why) of remedies that no trial was made of.
+        untried: (title, why) of remedies without a trial.
         proof: None: nothing was kept, or it could not be finished.
         ended: why it ended, one sentence.
-        isolation: how writes were kept off, one sentence.
-        folder: where the journal lies.
-        seconds: that it took.
+        isolation: of the trials' writes, one sentence.
+        folder: of the journal.
+        seconds: duration.
         interrupted: by Ctrl-C.
-        loader: how the training's DataLoader is set.
+        loader: settings of the training's DataLoader.
         plans: bundles of remedies, as the first diagnosis predicts them.
     """
 
@@ -138,12 +138,12 @@ class FixResult:
 
     @property
     def kept(self) -> tuple[Trial, ...]:
-        """What made it faster, in the order in which it was added."""
+        """The trials whose remedies were kept, in the order in which they were added."""
         return tuple(trial for trial in self.tried if trial.outcome == KEPT)
 
     @property
     def promising(self) -> tuple[Trial, ...]:
-        """What gained in the only pair that there was time for, the surest first."""
+        """Trials that gained in the only pair that the time allowed, the surest first."""
         found = [trial for trial in self.tried if trial.outcome == UNCONFIRMED]
         return tuple(sorted(found, key=lambda trial: -(trial.ratio.low if trial.ratio else 0.0)))
 

@@ -1,4 +1,4 @@
-"""Selects the remedy to try next, and notes why others are not tried."""
+"""Selects the remedy to try next, and records why others are not tried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Choice:
     Attributes:
         allowed: semantic classes of remedies.
         mechanics: by name, as remedies name them.
-        locations: where the user keeps settings; None: not known.
+        locations: of the user's settings; None: unknown.
         untried: title -> remedies that were not tried, and why.
     """
 
@@ -32,7 +32,7 @@ class Choice:
     untried: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def next(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> Remedy | None:
-        """The first that a trial can tell from noise, that can be put into the command, and that was not tried.
+        """The first untried remedy whose gain a trial can distinguish from noise and that the command can take.
 
         Args:
             diagnosis: its remedies come with the largest predicted gain first.
@@ -56,7 +56,7 @@ class Choice:
         return None
 
     def no_time(self, remedy: Remedy) -> None:
-        """Note that it would have been next."""
+        """Record that this remedy would have been next."""
         self.untried[remedy.title] = (remedy.title, "no time left in the budget")
 
     def _barred(self, remedy: Remedy) -> str:
@@ -67,13 +67,13 @@ class Choice:
         return ""
 
     def _has_no_location(self, remedy: Remedy) -> bool:
-        """Whether it changes a setting that cannot be injected, and that the user does not have."""
+        """True if the remedy changes a setting that cannot be injected and that the user does not have."""
         located = self.locations.located(remedy.settings) if self.locations is not None else set()
         return any(SETTINGS[name].injector is None and name not in located for name in remedy.settings)
 
 
 def _changes(remedy: Remedy, kept: Mapping[str, Any]) -> bool:
-    """Whether it would change anything that is not kept at that value."""
+    """True if the remedy changes any setting that is not already kept at that value."""
     return any(kept.get(name) != value for name, value in remedy.settings.items())
 
 

@@ -33,7 +33,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     """Read ``name=value`` pairs.
 
     Raises:
-        UsageError: a name that there is not, or a value of another kind.
+        UsageError: an unknown name, or a value of the wrong type.
     """
     found: dict[str, Any] = {}
     for text in texts:

@@ -12,7 +12,7 @@ from flatout.trials.locations import NOT_TRAINING
 if TYPE_CHECKING:
     import libcst as cst
 
-# What may be given to DataLoader by position, in order.
+# DataLoader's positional parameters, in order.
 _POSITIONAL = (
     "dataset",
     "batch_size",
@@ -38,7 +38,7 @@ def patched(source: str, settings: Mapping[str, Any]) -> str | None:
         settings: those that are keywords of DataLoader are written; the others are ignored.
 
     Returns:
-        None when there is no such setting, or when it is not clear which call makes the training's loader, or what its
+        None if there is no such setting, or if it is not clear which call makes the training's loader, or what its
         arguments are.
 
     Raises:
@@ -63,7 +63,7 @@ def patched(source: str, settings: Mapping[str, Any]) -> str | None:
 
 
 def _training_calls(module: cst.Module) -> list[cst.Call]:
-    """DataLoader calls, but for those that are assigned to a name such as ``val_loader``."""
+    """DataLoader calls, except those assigned to a name such as ``val_loader``."""
     import libcst as cst
     import libcst.matchers as m
 
@@ -100,13 +100,13 @@ def _with_keywords(call: cst.Call, keywords: Mapping[str, Any]) -> cst.Call:
 
 
 def _joined(call: cst.Call, arguments: Sequence[cst.Arg], added: Sequence[cst.Arg]) -> list[cst.Arg]:
-    """All arguments, the added ones separated as the others are; what followed the last one follows the new last."""
+    """All arguments, the added ones with the others' separators; what followed the last one follows the new last."""
     import libcst as cst
 
     if not arguments or not added:
         return [*arguments, *added]
     last = arguments[-1]
-    # Where each argument has a line of its own, so has each added one.
+    # If each argument is on its own line, so is each added one.
     space = (
         arguments[-2].comma.whitespace_after
         if len(arguments) > 1 and isinstance(arguments[-2].comma, cst.Comma)

@@ -29,7 +29,7 @@ from flatout.trials.losses import losses_of
 from flatout.trials.outcome import Execution, TrialRun, classify
 
 LOG = "output.log"  # the command's own output, run after run
-# Experiment trackers with a variable for it keep their data on this machine.
+# Keep experiment trackers offline where a variable allows it.
 OFFLINE = {
     "WANDB_MODE": "offline",
     "WANDB_SILENT": "true",
@@ -43,7 +43,7 @@ OFFLINE = {
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """How the runs of a fix are made.
+    """Setup shared by the runs of a fix.
 
     Attributes:
         command: the user's.
@@ -51,8 +51,8 @@ class TrialSetup:
         runs_dir: where runs are recorded.
         bounds: of each run.
         isolation: of the machine.
-        steps: about as many as a run has; one that warms up first has to make as many.
-        locations: where the user keeps settings; those without a location are injected.
+        steps: approximate number of a run; a run that warms up first must reach it.
+        locations: of the user's settings; those without a location are injected.
     """
 
     command: tuple[str, ...]
@@ -74,9 +74,9 @@ def run_once(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float =
     """Run the command once with these settings, and judge the run.
 
     Args:
-        setup: how.
+        setup: of the runs.
         settings: by name.
-        deadline_s: on the monotonic clock; the run is ended then, as by a guard.
+        deadline_s: on the monotonic clock; the run is then ended, as by a guard.
     """
     return classify(execute(setup, settings, deadline_s))
 
@@ -147,7 +147,7 @@ def _recorded(
 
 
 def _bounds(setup: TrialSetup, settings: Mapping[str, Any]) -> Bounds:
-    """Of one run: the seconds begin with the first step, so a warm-up needs more of them, and an end by steps."""
+    """Bounds of one run: seconds count from the first step, so a warm-up needs more of them, and an end by steps."""
     warm_up_s = sum(SETTINGS[name].warm_up_s for name in settings)
     if not warm_up_s or setup.bounds.seconds is None:
         return setup.bounds
@@ -164,7 +164,7 @@ def _environment(setup: TrialSetup, injected: Mapping[str, Any]) -> dict[str, st
         # A distributed job elsewhere on this machine holds the usual port.
         "MASTER_PORT": port,
         "PET_MASTER_PORT": port,
-        # Kept from trial to trial: only the first one compiles.
+        # Shared by all trials: only the first one compiles.
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR")
         or str(setup.subfolder("cache") / "inductor"),
     }
@@ -190,7 +190,7 @@ def _exceptions(run: Run) -> tuple[str, ...]:
 
 
 def _injected(run: Run) -> tuple[dict[str, Any], dict[str, str]]:
-    """Settings that took effect in some process; setting -> why, of those refused in some process."""
+    """Settings that took effect in some process, and setting -> reason of those refused in some process."""
     applied: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for process in run.processes:
@@ -200,7 +200,7 @@ def _injected(run: Run) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _loader(run: Run) -> dict[str, Any]:
-    """How the training's DataLoader was set: those settings that the record has."""
+    """The recorded settings of the training's DataLoader."""
     training = find_training(run)
     if training is None or training.loader is None:
         return {}

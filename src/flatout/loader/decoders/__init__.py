@@ -17,9 +17,9 @@ def make_decoder(name: str, scaled: bool = False, interpolation: str = "bilinear
         interpolation: of resizing, bilinear or bicubic; antialiased.
 
     Raises:
-        UsageError: there is no such decoder here.
+        UsageError: no such decoder is available here.
     """
-    if name in ("torchvision", "dali"):  # DALI makes whole batches; what it leaves over is decoded here
+    if name in ("torchvision", "dali"):  # DALI builds whole batches; images that it leaves are decoded here
         from flatout.loader.decoders.torchvision_jpeg import TorchvisionDecoder
 
         if scaled:

@@ -1,4 +1,4 @@
-"""NVIDIA's JPEG decoder, by torchvision: bytes go to the GPU, pixels are made and stay there."""
+"""NVIDIA's JPEG decoder through torchvision: bytes are decoded on the GPU, and the pixels stay there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NvjpegDecoder:
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
         """Decode, crop and resize (antialiased) into ``slot``, uint8 (height, width, 3) RGB on the GPU.
 
-        EXIF orientation is not known to this decoder: such images, and all that are no JPEG, go to Pillow.
+        This decoder ignores EXIF orientation: such images, and all that are not JPEGs, go to Pillow.
 
         Raises:
             BadImage: neither nvJPEG nor Pillow can read the bytes.

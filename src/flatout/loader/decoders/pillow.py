@@ -1,4 +1,4 @@
-"""Pillow: the reference for pixels, and the decoder of everything that is no ordinary JPEG."""
+"""Pillow: the reference for pixels, and the decoder of everything except ordinary JPEGs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PillowDecoder:
         """Decode at full size, or JPEGs at a smaller scale where the crop allows it (``scaled``); resize."""
         self._scaled = scaled
         self._resample = Image.Resampling[interpolation.upper()]
-        # Damaged metadata beside good pixels; once for all threads, catch_warnings is not safe in them.
+        # Damaged metadata with good pixels; set once for all threads, since catch_warnings is not thread-safe.
         warnings.filterwarnings("ignore", module=r"PIL\.")
 
     def decode_into(self, data: bytes, crop: Crop, slot: Tensor) -> None:
@@ -64,7 +64,7 @@ class PillowDecoder:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """RGB of any mode: 16-bit grey keeps its high byte, transparency lies on black as in torchvision."""
+    """RGB of any mode: 16-bit grey keeps its high byte; transparency is put on black, as in torchvision."""
     if image.mode in ("I;16", "I;16B", "I;16L", "I"):
         grey = np.asarray(image).astype(np.uint32)
         return Image.fromarray((grey >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
@@ -78,7 +78,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _kind(data: bytes) -> str:
-    """What the first bytes claim to be."""
+    """Image format by the first bytes."""
     for magic, name in (
         (b"\xff\xd8", "JPEG"),
         (b"\x89PNG", "PNG"),

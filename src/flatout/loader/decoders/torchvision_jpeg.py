@@ -19,7 +19,7 @@ class TorchvisionDecoder:
 
     def __init__(self, interpolation: str = "bilinear") -> None:
         """Prepare the decoder of the rest; resize by ``interpolation``, bilinear or bicubic."""
-        # Said once and for all threads (`warnings.catch_warnings` is not safe in threads). The successor is torchcodec.
+        # Set once for all threads (`warnings.catch_warnings` is not thread-safe). The successor is torchcodec.
         warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)
         self._rest = PillowDecoder(interpolation=interpolation)
         resizing = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
@@ -31,12 +31,12 @@ class TorchvisionDecoder:
         Raises:
             BadImage: neither libjpeg nor Pillow can read the bytes.
         """
-        # libjpeg fills what is missing at the end with grey; Pillow says so.
+        # libjpeg fills a missing end with grey; Pillow reports it.
         if not data.startswith(b"\xff\xd8") or b"\xff\xd9" not in data[-4096:]:
             self._rest.decode_into(data, crop, slot)
             return
         try:
-            # A copy, since torch wants memory that may be written to.
+            # A copy, since torch needs writable memory.
             encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
             image = decode_jpeg(encoded, ImageReadMode.RGB, apply_exif_orientation=True)
         except RuntimeError:

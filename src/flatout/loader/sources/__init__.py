@@ -1,1 +1,1 @@
-"""Where encoded images come from: class folders, a table with labels, tar shards, packed sets, object stores."""
+"""Sources of encoded images: class folders, a table with labels, tar shards, packed sets, object stores."""

@@ -1,4 +1,4 @@
-"""Open files that many threads read from by position; another process opens its own."""
+"""Open files that many threads read by position; each process opens its own."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Descriptors:
     """Opens each file once a process and reads ranges of it."""
 
     def __init__(self) -> None:
-        """Nothing is open yet."""
+        """Open nothing yet."""
         self._open: dict[tuple[int, Path], int] = {}
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, object]:
-        """Without descriptors."""
+        """State without descriptors, which another process must not use."""
         return {}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """Begin anew."""
+        """Restore the state with no file open."""
         self._open = {}
         self._lock = threading.Lock()
 

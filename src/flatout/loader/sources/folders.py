@@ -21,7 +21,7 @@ class ImageFolderSource:
 
         Args:
             root: with one folder a class, or with images anywhere below it.
-            classes: the class names that labels are places in; files of other folders are left out. None: all.
+            classes: the class names that labels index; files of other folders are left out. None: all.
             labelled: take the first folder as the class; else labels are -1.
 
         Raises:
@@ -31,7 +31,7 @@ class ImageFolderSource:
             raise UsageError(f"{root}: no such folder of images")
         self.root = root
         self.notes: tuple[str, ...] = ()  # what was left out, in words
-        others: Counter[str] = Counter()  # extensions of files that are no images
+        others: Counter[str] = Counter()  # extensions of files that are not images
         if labelled:
             items = [item for item in os.scandir(root) if item.name[0] != "."]
             names = sorted(item.name for item in items if item.is_dir())
@@ -65,7 +65,7 @@ class ImageFolderSource:
 
 
 def _left_out(root: Path, empty: list[str], outside: int, others: Counter[str]) -> tuple[str, ...]:
-    """What a person should know that was left out."""
+    """Notes for the user on what was left out."""
     notes = []
     if empty:
         more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
@@ -81,7 +81,7 @@ def _left_out(root: Path, empty: list[str], outside: int, others: Counter[str]) 
 def _images(folder: Path, prefix: str, others: Counter[str]) -> list[str]:
     """Paths of the images below a folder, relative to the root; links are followed, hidden names left out.
 
-    Files that are no images are counted in ``others`` by their extension.
+    Files that are not images are counted in ``others`` by extension.
     """
     found: list[str] = []
     pending = [(str(folder), prefix)]

@@ -13,7 +13,7 @@ from flatout.stage.sources.retries import read_with_retries
 
 
 class ObjectSource:
-    """Reads objects by key; what a store cannot give at once is asked for again, later and later."""
+    """Reads objects by key; retries failed requests with growing delays."""
 
     only_threads: str | None = "a forked process cannot use the connection to a store"
 
@@ -22,7 +22,7 @@ class ObjectSource:
 
         Args:
             address: such as ``s3://bucket/train``; credentials come from the environment or the instance's role.
-            classes: the class names that labels are places in; other objects are left out. None: all, sorted.
+            classes: the class names that labels index; other objects are left out. None: all, sorted.
             labelled: take the first folder below the address as the class; else labels are -1.
 
         Raises:
@@ -54,7 +54,7 @@ class ObjectSource:
         """The encoded bytes of an image.
 
         Raises:
-            Failure: the store did not give it, after several tries.
+            Failure: the object could not be read after several tries.
         """
         return read_with_retries(self._source, self._entries[index])
 

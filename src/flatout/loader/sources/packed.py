@@ -11,7 +11,7 @@ from flatout.loader.sources.descriptors import Descriptors
 
 
 class PackedSource:
-    """Reads images by their place: one read each, no file to open."""
+    """Reads images by index: one read each, no file to open."""
 
     only_threads: str | None = None
 
@@ -20,7 +20,7 @@ class PackedSource:
 
         Args:
             root: of the packed set.
-            classes: the class names that labels are places in; images of others are left out. None: the set's own.
+            classes: the class names that labels index; images of others are left out. None: the set's own.
             labelled: images without a label are an error; else labels are -1.
 
         Raises:

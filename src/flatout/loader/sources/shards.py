@@ -1,4 +1,4 @@
-"""Images in tar shards, in the layout of webdataset: ``key.jpg`` beside ``key.cls``, or class folders inside."""
+"""Images in tar shards, in the layout of webdataset: ``key.jpg`` next to ``key.cls``, or class folders inside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Member(NamedTuple):
 
 
 class ShardSource:
-    """Reads members by their place in the shards: one pass over the headers, then any order."""
+    """Reads members by their offset in the shards: one pass over the headers, then any order."""
 
     only_threads: str | None = None
 
@@ -28,7 +28,7 @@ class ShardSource:
 
         Args:
             root: holds ``*.tar``.
-            classes: the class names that labels are places in; other members are left out. None: all, sorted.
+            classes: the class names that labels index; other members are left out. None: all, sorted.
 
         Raises:
             UsageError: no shards, a damaged one, or an image without a label.

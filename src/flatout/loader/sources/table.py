@@ -30,7 +30,7 @@ class TableSource:
             table: CSV with a header.
             id_column: its column of ids.
             label_column: its column of class names.
-            classes: the class names that labels are places in; rows of others are left out. None: all, sorted.
+            classes: the class names that labels index; rows of others are left out. None: all, sorted.
 
         Raises:
             UsageError: no such table or column, an id twice or without file, an empty label.

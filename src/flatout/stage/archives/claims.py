@@ -1,4 +1,4 @@
-"""Which object or archive a file name belongs to, where archives are unpacked: detects name collisions."""
+"""Detects name collisions between objects and the files of unpacked archives."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ MARK = "!"  # between the version of an archive and its key, in the version of i
 
 
 def archive_of(version: str) -> str | None:
-    """The key of the archive that a file comes from; None: from no archive."""
+    """The key of the archive that a file comes from; None if it is not from an archive."""
     return version.partition(MARK)[2] or None
 
 
 class Claims:
-    """The names that this listing has assigned.
+    """The names assigned by this listing.
 
     Attributes:
-        lock: held from asking for the owner of a name until it is recorded.
+        lock: held from the look-up of a name's owner until the new owner is recorded.
     """
 
     def __init__(self, state: State) -> None:
-        """Assign nothing yet."""
         self._state = state
         self.lock = threading.Lock()
 
     def other(self, key: str, version: str, listing: int) -> str | None:
-        """Who owns a name by this listing, as words for a message; None: nobody, or the same archive or object.
+        """The other owner of a name in this listing, as text for a message; None if there is no other owner.
 
         Args:
             key: the name.

@@ -34,7 +34,7 @@ class Members:
     """
 
     def __init__(self, obj: ObjectInfo, source: Source, raw: ObjectFile, refused: Callable[[str], None]) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
         Args:
             obj: the archive.
@@ -49,7 +49,7 @@ class Members:
         """The members.
 
         Raises:
-            Failure: the archive cannot be read, is damaged, or is not what the store has.
+            Failure: the archive cannot be read, is damaged, or differs from the store's.
         """
         key = self._obj.key
         members = self._in_zip() if key.lower().endswith(".zip") else self._in_tar()
@@ -78,7 +78,7 @@ class Members:
         hashed = HashedFile(self._raw, self._obj, self._source)
         with io.BufferedReader(hashed, READ_BYTES) as compressed:
             file, check = decompressed(compressed)
-            forward: Any = ForwardFile(file)  # as much of a file as tarfile needs
+            forward: Any = ForwardFile(file)  # the part of the file interface that tarfile needs
             with file, tarfile.open(fileobj=forward, mode="r:", encoding="utf-8") as tar:
                 while (member := tar.next()) is not None:
                     tar.members = []  # type: ignore[attr-defined]  # pyright: ignore  # else all stay in memory
@@ -96,7 +96,7 @@ class Members:
 
 @contextlib.contextmanager
 def reading(key: str) -> Iterator[None]:
-    """Turn any exception of a library on broken bytes into a Failure that names the archive."""
+    """Turn any exception that a library raises on damaged bytes into a Failure that names the archive."""
     try:
         yield
     except Failure:
@@ -107,7 +107,7 @@ def reading(key: str) -> Iterator[None]:
 
 
 def _see_end(file: ForwardFile, at: int) -> None:
-    """Check that a tar archive ends with two blocks of zeros: ``tarfile`` takes a damaged header for the end.
+    """Check that a tar archive ends with two blocks of zeros: ``tarfile`` mistakes a damaged header for the end.
 
     Reading to the end makes a compressed file verify its own checksum.
     """

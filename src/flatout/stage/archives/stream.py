@@ -17,7 +17,7 @@ from flatout.stage.sources.store_facts import KINDS
 from flatout.stage.verifying import md5_in, same_version
 
 READ_BYTES = 1 << 20
-# Magic number of a compressed file; how it is opened; the check that reading it to the end makes.
+# Magic number of a compressed file; how to open it; what reading it to the end verifies.
 _COMPRESSED: tuple[tuple[bytes, Callable[[IO[bytes]], Any], str], ...] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file), "crc32 in gzip"),
     (b"BZh", bz2.BZ2File, "crc32 in bzip2"),
@@ -29,7 +29,7 @@ class HashedFile(io.RawIOBase):
     """An object read once, in order, and hashed."""
 
     def __init__(self, raw: ObjectFile, obj: ObjectInfo, source: Source) -> None:
-        """Ask the store for a checksum; raises Failure where the object has changed by now."""
+        """Ask the store for a checksum; raises Failure if the object has changed since it was listed."""
         self._raw, self._obj = raw, obj
         self._expected = _expected(obj, source)
         self._digest = running(self._expected.kind) if self._expected else None
@@ -70,11 +70,11 @@ class HashedFile(io.RawIOBase):
 class _Expected(NamedTuple):
     kind: str
     value: str  # hex
-    is_certain: bool  # else the ETag may be no checksum of the bytes
+    is_certain: bool  # else the ETag may not be a checksum of the bytes
 
 
 def _expected(obj: ObjectInfo, source: Source) -> _Expected | None:
-    """The store's checksum of all bytes of an object; None: it has none."""
+    """The store's checksum of all bytes of an object; None if it has none."""
     facts = same_version(obj, source)
     if facts is not None and not facts.of_parts:
         for kind in KINDS:
@@ -92,7 +92,7 @@ class ForwardFile:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        """Take a file that stands at its beginning."""
+        """Wrap a file positioned at its beginning."""
         self._file, self._at = file, 0
         self.last = b""
 

@@ -1,4 +1,4 @@
-"""Files of an archive that is still being read: they get their names once all of it is verified."""
+"""Files of an archive that is still being read; they are renamed into place once the whole archive is verified."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Unfinished:
         self._number = self.bytes = 0
 
     def add(self, name: str, blocks: Iterable[bytes]) -> bool:
-        """Write a file; of several with one name the last one counts. Returns whether it is the first of its name.
+        """Write a file; the last one with a name wins. Returns True if it is the first with its name.
 
         Raises:
             OSError: it cannot be written; and what ``blocks`` raises.
@@ -106,5 +106,5 @@ class Unfinished:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed stagings left; ``folder`` is staging's own."""
+    """Remove the leftovers of killed stagings; ``folder`` is staging's own."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)  # a link is not followed

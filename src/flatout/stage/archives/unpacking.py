@@ -23,7 +23,6 @@ SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", "
 
 
 def is_archive(key: str) -> bool:
-    """Whether a key names an archive."""
     return key.lower().endswith(SUFFIXES)
 
 
@@ -38,12 +37,12 @@ def unpacked(key: str) -> str:
 
 
 def is_noted_unpacked(obj: ObjectInfo, noted: str | None) -> bool:
-    """Whether the record of an archive is of the listed version."""
+    """True if the record of an archive is for the listed version."""
     return noted is not None and noted.partition(" ")[2] == version_in(obj)
 
 
 def is_unpacked(obj: ObjectInfo, state: State, target: Target, listing: int) -> bool:
-    """Whether all files of this version of the archive are present and untouched; they count as seen then."""
+    """True if all files of this version of the archive are present and untouched; marks them as seen."""
     version = version_in(obj)
     noted = state[unpacked(obj.key)]
     if noted is None or not noted.endswith(version):
@@ -68,7 +67,7 @@ class Unpacker:
         state: records each file.
         claims: knows which names are taken.
         min_free: bytes of the disk to leave free; None: a default.
-        stopped: True ends it, and leaves nothing of an archive.
+        stopped: True ends it and leaves no part of an archive.
         refused: called with each item that is left out.
         failed: called with each file whose name another object has.
     """
@@ -85,9 +84,9 @@ class Unpacker:
     def unpack(self, obj: ObjectInfo, listing: int) -> None:
         """Write the files of an archive into a folder of its name.
 
-        They get their names once all of the archive is verified, so a damaged one changes nothing. A top folder of
+        They are named once the whole archive is verified, so a damaged one changes nothing. A top folder of
         the same name is not doubled: ``a.tar`` with ``a/1.jpg`` becomes ``a/1.jpg``. Links and devices are left
-        out. Of several files of one name the last one counts, as for ``tar``.
+        out. Of several files with one name the last one wins, as for ``tar``.
 
         Args:
             obj: the archive.
@@ -128,7 +127,7 @@ class Unpacker:
         return is_within, members.verified or self.source.unverified
 
     def _see_room(self, member: Member, before: int, key: str) -> None:
-        """Raise Failure where one file alone exceeds the free space, DiskFull where earlier files used it up."""
+        """Raise Failure if one file alone exceeds the free space, DiskFull if earlier files used it up."""
         room = free_bytes(self.target.destination, self.min_free) + before
         if member.size > room:
             name = f"{key}{MARK}{member.name[:80]!r}"
@@ -156,7 +155,7 @@ class Unpacker:
             raise Failure("never", f"{key}: {received} bytes came where the archive names {member.size}")
 
     def _name_all(self, obj: ObjectInfo, unfinished: Unfinished, within: str, verified: str, listing: int) -> int:
-        """Give the files their names unless another object has them; returns the number of all files."""
+        """Move the files to their names, unless another object owns one; returns the total number of files."""
         version, files = version_in(obj), 0
         for waiting in unfinished:
             files += 1

@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 
 class HostCounts(NamedTuple):
-    """What a host did."""
+    """Counts of one host's transfers."""
 
     host: str
     copied: int  # from the source
@@ -65,7 +65,7 @@ class ClusterHost:
             store: how the source is reached.
             destination: folder on this host.
             options: how to stage.
-            classes: the class list to write; None: none is needed.
+            classes: the class list to write; None: not needed.
 
         Raises:
             UsageError: the destination cannot be used.
@@ -78,7 +78,7 @@ class ClusterHost:
         self.state = State(self.folder)
         self.state.claim(self.folder, self.source.address, self.source.server)
         remove_partial(self.folder)
-        self.state.is_new = False  # after a host was lost, everything is asked for once more
+        self.state.is_new = False  # after a host was lost, everything is requested once more
         self.listing = self.state.begin()
         check_room(self.folder, 1, options.min_free)
         if classes is not None:
@@ -114,7 +114,7 @@ class ClusterHost:
         return missing  # type: ignore[return-value]
 
     def give(self, keys: Sequence[str]) -> list[Piece]:
-        """Files of this host, with what is known of them; those that are gone are left out."""
+        """Files of this host with their records; missing files are left out."""
         pieces = []
         for key in keys:
             known = self.state.known(key)
@@ -126,7 +126,7 @@ class ClusterHost:
         return pieces
 
     def take(self, pieces: Sequence[Piece]) -> list[str]:
-        """Write files of another host; gives the keys of those that are what they should be.
+        """Write files of another host; returns the keys of those that passed verification.
 
         Raises:
             OSError: the disk cannot be written.
@@ -160,11 +160,11 @@ class ClusterHost:
         )  # fmt: skip
 
     def name(self) -> str:
-        """Of the machine, and of the process on it."""
+        """Identifiers of the machine and of the process on it."""
         return f"{socket.gethostname()} ({os.getpid()})"
 
     def _complete(self, obj: ObjectInfo) -> bool:
-        """Whether it is here as it should be, or was left out because it cannot be decoded."""
+        """True if the object is complete here, or was left out because it cannot be decoded."""
         version = version_of(obj, self.transfer.options.change)
         known = self.state.known(obj.key)
         if known is not None and is_complete(known, version, self.target.path(obj.key)):

@@ -60,7 +60,7 @@ class Call:
             raise StagingFailed(f"host {self.host}: {_cause(error)}: what is complete is kept") from None
 
     def _source_lost(self) -> HostLost:
-        """A result lives on the host that made it: the argument's where there is one."""
+        """The host that holds the result: that of the argument's call if there is one."""
         name = self._argument.host if self._argument is not None else self.host
         self._hosts.lose(name)
         return HostLost(name)
@@ -70,8 +70,8 @@ class RayHosts:
     """One ``ClusterHost`` actor on each living node.
 
     Attributes:
-        everyone: names of all hosts there were, "number: address".
-        lost: names of those that were lost, in that order.
+        everyone: names of all initial hosts, "number: address".
+        lost: names of the lost hosts, in the order of their loss.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class RayHosts:
 
         Args:
             address: of the source; every host reaches it with credentials of its own.
-            store: how it is reached.
+            store: options for reaching it.
             destination: folder on each host; ``{node}`` in it becomes the host's number.
             options: how to stage.
-            classes: the class list to write; None: none.
+            classes: the class list to write; None: not written.
             report: called with a line for each lost host.
 
         Raises:
@@ -161,12 +161,12 @@ def connected(cluster: str) -> Iterator[None]:
     """Connect to a Ray cluster: ``auto``, or ``host:port``.
 
     Raises:
-        UsageError: none answers.
+        UsageError: no cluster answers.
     """
     import ray
 
     _check_answers(cluster)
-    # Ray's threads print messages about lost hosts: not into the summary.
+    # Ray's threads print messages about lost hosts, which must not appear in the summary.
     with contextlib.redirect_stdout(sys.stderr):
         try:
             ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)

@@ -33,7 +33,7 @@ class ClusterSummary:
 
     Attributes:
         replicate: what each host has: SHARD or FULL.
-        hosts: the counts of each host that is left.
+        hosts: the counts of each remaining host.
         lost: names of hosts that were lost on the way.
         listed: objects.
         moved: objects staged by another host than their owner, which was lost.
@@ -80,7 +80,7 @@ def stage_on_cluster(
     Args:
         source: opened here, for the listing.
         address: of the source; every host reaches it with credentials of its own.
-        store: how it is reached.
+        store: options for reaching it.
         destination: folder on each host; ``{node}`` in it becomes the host's number.
         selection: what to stage.
         options: how.
@@ -102,7 +102,7 @@ def stage_on_cluster(
 
 
 class Hosts(Protocol):
-    """What the scheduler needs of a cluster; see ``RayHosts``."""
+    """The operations that the scheduler needs from a cluster; see ``RayHosts``."""
 
     everyone: list[str]
     lost: list[str]
@@ -131,7 +131,7 @@ class ClusterStaging:
         self.failed: set[str] = set()  # keys; each host that tried one counts it too
 
     def run(self) -> ClusterSummary:
-        """Stage; raises StagingFailed when no host is left, or one is lost at the end."""
+        """Stage; raises StagingFailed if no host is left, or one is lost at the end."""
         while self._lost_during(self._stage_all):
             # The files of a lost host are gone with it: check that the others have all of them.
             self.report("checking everything again, because a host was lost")
@@ -153,7 +153,7 @@ class ClusterStaging:
         )
 
     def _lost_during(self, action: Callable[[], None]) -> bool:
-        """Run an action; returns whether a host was lost in it."""
+        """Run an action; returns True if a host was lost during it."""
         before = len(self.hosts.lost)
         action()
         for name in self.hosts.living():  # one may be lost after its share is done
@@ -223,7 +223,7 @@ class ClusterStaging:
                 try:
                     self._send(giver, [obj.key for obj in part], missing)
                 except HostLost:
-                    break  # of the giver
+                    break  # of the sender
         # What its owner could not fetch is not requested again by every other host.
         for name in self.hosts.living():
             lacking = [obj for obj in objects if obj.key in missing[name] and obj.key not in self.failed]
@@ -240,7 +240,7 @@ class ClusterStaging:
         return missing
 
     def _send(self, giver: str, keys: list[str], missing: dict[str, set[str]]) -> None:
-        """Send files from one host to all that lack them; raises HostLost when the giver is lost."""
+        """Send files from one host to all that lack them; raises HostLost if the sender is lost."""
         pieces = self.hosts.call(giver, "give", keys)
         takers = [name for name in self.hosts.living() if name != giver and missing[name] & set(keys)]
         calls = {name: self.hosts.call(name, "take", pieces) for name in takers}
@@ -252,7 +252,7 @@ class ClusterStaging:
                     raise
 
     def _fetch_here(self, name: str, objects: Sequence[ObjectInfo]) -> None:
-        """Fetch from the source to one host what no other host could give it."""
+        """Fetch from the source what a host could not get from another host."""
         self.moved += len(objects)
         with contextlib.suppress(HostLost):
             complete = {obj[0] for obj in self.hosts.call(name, "fetch", _plain(objects)).result()}

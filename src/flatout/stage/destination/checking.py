@@ -22,7 +22,7 @@ class Check:
 
     files: int
     missing: tuple[str, ...]
-    changed: tuple[str, ...]  # other size or other content than what was staged
+    changed: tuple[str, ...]  # size or content differs from what was staged
     verified: dict[str, int]  # numbers of files by what of the store's they were compared with when staged
     duration_s: float
 

@@ -17,7 +17,7 @@ from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.retries import with_retries
 
 PARTS_CONCURRENCY = 32  # of all large files of a destination together
-BLOCK = 4096  # what goes past the page cache is a multiple of it
+BLOCK = 4096  # writes that bypass the page cache are a multiple of it
 # A slower disk is left to the page cache, which takes the bytes at once and writes them later.
 DIRECT_BYTES_PER_S = 300e6
 JUDGED_AFTER_S = 0.5
@@ -38,7 +38,7 @@ class LargeFiles:
     """
 
     def __init__(self) -> None:
-        """No thread runs yet."""
+        """Start no thread yet."""
         self._pool = ThreadPoolExecutor(PARTS_CONCURRENCY, "flatout-parts")
         self._direct = hasattr(os, "O_DIRECT") and os.path.exists("/proc/self/fd")
         self._rate = _RateWhileBusy()
@@ -52,13 +52,13 @@ class LargeFiles:
         before_request: BeforeRequest = no_check,
         checksum: Checksum = CRC_OF_PARTS,
     ) -> str:
-        """Write all parts, as large as the checksum needs them; gives the checksum.
+        """Write all parts, in the size that the checksum needs; returns the checksum.
 
         Args:
             fd: of the file, open for writing.
             key: names the file in errors.
             size: of the file in bytes.
-            stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
+            stream: ``stream(start, length)`` yields a range in pieces; it is called in other threads.
             before_request: called in them before each part with None, and with each failure that is followed by
                 another try; an exception from it ends the file.
             checksum: of the file, computed while it is written.
@@ -95,10 +95,10 @@ class LargeFiles:
                     part.cancel()
                 raise
             finally:
-                wait(parts)  # nothing may write to a descriptor that is another file's by then
+                wait(parts)  # nothing may write to a descriptor that was reused for another file
 
     def _open_direct(self, fd: int) -> int | None:
-        """The same file once more, past the page cache; None where its file system cannot."""
+        """A second descriptor of the file that bypasses the page cache; None if its file system cannot."""
         if not self._direct:
             return None
         try:
@@ -122,7 +122,7 @@ class LargeFiles:
 
 
 class _RateWhileBusy:
-    """Bytes/s of several writers together, over the time in which one at least was writing."""
+    """Combined bytes/s of several writers, over the time in which at least one was writing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -151,7 +151,7 @@ class _RateWhileBusy:
 
 
 def write_all(fd: int, piece: Any, at: int | None = None) -> None:
-    """Write all of a piece, at a position or where the descriptor stands."""
+    """Write all of a piece, at a position or at the descriptor's current offset."""
     view = memoryview(piece)
     while view:
         done = os.write(fd, view) if at is None else os.pwrite(fd, view, at)

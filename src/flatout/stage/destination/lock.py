@@ -23,7 +23,7 @@ def destination_lock(destination: Path, wait: bool, report: Callable[[str], None
         report: called once, if it waits.
 
     Raises:
-        UsageError: another staging goes on there, and ``wait`` is off; or the lock cannot be made.
+        UsageError: another staging is running there and ``wait`` is off, or the lock cannot be created.
     """
     try:
         lock = open_folder(destination) / "lock"

@@ -14,7 +14,7 @@ COLUMNS = ("path", "size", "version", "checksum", "verified")
 
 
 def write_manifest(state: State) -> Path:
-    """Write it beside the database, in order of path; an old one is replaced as a whole.
+    """Write it next to the database, ordered by path; replaces an old one atomically.
 
     Columns: path, size in bytes, version of the object, checksum of the file, verified (what of the store's it was
     compared with).

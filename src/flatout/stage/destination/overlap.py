@@ -52,18 +52,18 @@ def refuse_overlap(source: Source, destination: Path) -> None:
 
 
 def _mounted_below(folder: Path) -> list[Place]:
-    """What is mounted somewhere in a folder."""
+    """The mounts anywhere in a folder."""
     path = PurePosixPath(os.path.realpath(folder))
     return [Place(disk, root) for disk, root, point in _mounts() if point != path and point.is_relative_to(path)]
 
 
 def is_below(one: Place, other: Place) -> bool:
-    """Whether a place is another one, or lies in it."""
+    """True if a place is the other one or lies inside it."""
     return one.disk == other.disk and one.path.is_relative_to(other.path)
 
 
 def place_of(folder: Path) -> Place:
-    """Where a folder, which need not exist, lies on its disk."""
+    """The location of a folder on its disk; the folder need not exist."""
     path = PurePosixPath(os.path.realpath(folder))
     best: tuple[PurePosixPath, str, PurePosixPath] | None = None
     for disk, root, point in _mounts():

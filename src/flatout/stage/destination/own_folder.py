@@ -1,4 +1,4 @@
-"""Staging's own folder beside a destination: created, recognised, never reached through a link."""
+"""Staging's own folder next to a destination: created, recognised, never reached through a link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNFINISHED = re.compile(r"[0-9]+-[0-9]+")  # process and number: only what stag
 
 
 def open_folder(destination: Path) -> Path:
-    """Make the folder if it is not there; gives it.
+    """Create the folder if it is missing, and return it.
 
     Raises:
         UsageError: a link or a file has its name, or that of one of the files in it.
@@ -33,10 +33,10 @@ def open_folder(destination: Path) -> Path:
 
 
 def see_plain(folder: Path) -> None:
-    """See that nothing in the folder leads elsewhere.
+    """Check that the folder contains no link.
 
     Raises:
-        UsageError: a link or another kind of file is where staging keeps its own.
+        UsageError: a link or another kind of file is in the place of one of staging's own.
     """
     wanted = {folder: stat.S_ISDIR, folder / PARTIAL: stat.S_ISDIR, folder / "lock": stat.S_ISREG}
     for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):
@@ -52,7 +52,7 @@ def see_plain(folder: Path) -> None:
 
 
 def remove_partial(destination: Path) -> int:
-    """Remove what an interrupted staging left; gives the number of files."""
+    """Remove the leftovers of an interrupted staging; returns the number of files."""
     folder = state_folder(destination) / PARTIAL
     try:
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -69,11 +69,11 @@ def remove_partial(destination: Path) -> int:
 
 
 def adopt_moved(destination: Path, report: Callable[[str], None]) -> None:
-    """Take over the folder of a destination that was moved or renamed beside itself.
+    """Take over the folder of a destination that was moved or renamed within its parent folder.
 
-    Its inode tells it, and at least one of its files: the number of a folder that was removed is given to another.
+    It is recognised by its inode and at least one of its files: the number of a removed folder is reused.
 
-    Nothing happens where the destination has one already, or none beside it is its own.
+    Does nothing if the destination already has one, or if no folder next to it is its own.
     """
     place = Path(os.path.realpath(destination))
     own = state_folder(place)
@@ -91,7 +91,7 @@ def adopt_moved(destination: Path, report: Callable[[str], None]) -> None:
 
 
 def inode(folder: Path) -> str:
-    """What tells a folder from others of its disk, wherever it is moved."""
+    """The inode number of a folder, which identifies it on its disk even after a move."""
     return str(os.stat(folder).st_ino)
 
 
@@ -105,7 +105,7 @@ def _noted(folder: Path) -> tuple[str, str] | None:
 
 
 def _holds_any(place: Path, folder: Path) -> bool:
-    """Whether at least one file is there as a staging noted it, by size and time of change."""
+    """True if at least one recorded file is present with its recorded size and modification time."""
     with contextlib.suppress(OSError, sqlite3.Error), reading(folder / DATABASE) as base:
         for key, size, mtime_ns in base.execute("SELECT key, size, mtime_ns FROM files"):
             with contextlib.suppress(OSError, TypeError, ValueError):
@@ -117,9 +117,9 @@ def _holds_any(place: Path, folder: Path) -> bool:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database for reading alone, also on a disk that nothing can be written to; no file is made for it."""
+    """The database opened read-only, even on a read-only disk; creates no file."""
     base = None
-    # Without a log beside it nobody has it open: it holds everything, and needs no lock.
+    # Without a write-ahead log nobody has the database open: it is complete and needs no lock.
     ways = ("immutable=0", "immutable=1") if path.with_name(f"{path.name}-wal").exists() else ("immutable=1",)
     for options in ways:
         base = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&{options}", uri=True, check_same_thread=False)

@@ -18,15 +18,15 @@ from flatout.stage.progress import MAX_EXAMPLES
 
 @dataclass
 class Gone:
-    """What the source no longer has.
+    """Staged files that the source no longer has.
 
     Attributes:
-        files: how many were staged earlier and are no longer listed.
+        files: number of files staged earlier and no longer listed.
         names: of the first of them.
         removed: how many were removed.
-        changed: how many were kept, since they are no longer what staging wrote.
-        yours: how many were kept, since staging did not write them.
-        kept_because: why none was removed although that was asked for; empty: there is no reason.
+        changed: number kept because they differ from what staging wrote.
+        yours: number kept because staging did not write them.
+        kept_because: reason why nothing was removed although pruning was requested; empty: no such reason.
     """
 
     files: int = 0
@@ -38,7 +38,7 @@ class Gone:
 
 
 def find_gone(state: State, listing: int, is_meant: Callable[[Complete], bool]) -> Gone:
-    """Count what a listing did not see, of what it was meant to see."""
+    """Count the files that a listing covers and did not see."""
     gone = Gone()
     for done in state.all(unseen_since=listing):
         if is_meant(done):
@@ -51,15 +51,15 @@ def find_gone(state: State, listing: int, is_meant: Callable[[Complete], bool]) 
 def prune(
     gone: Gone, destination: Path, state: State, listing: int, is_meant: Callable[[Complete], bool], most: bool
 ) -> None:
-    """Remove what is gone, and the folders that staging made and that are empty then.
+    """Remove files that are gone, and then the empty folders that staging made.
 
     Args:
-        gone: as found; what was done is noted in it.
+        gone: as found; updated with what was done.
         destination: the folder.
         state: of it; what was removed is forgotten.
         listing: number of the listing, which was complete.
-        is_meant: whether that listing was meant to see a file.
-        most: remove it although it is more than half of what is there.
+        is_meant: returns True if that listing covers a file.
+        most: remove even more than half of the files.
     """
     total = state.totals()[0]
     if 2 * gone.files > total and not most:
@@ -80,12 +80,12 @@ def prune(
             continue
         state.remove(done.key)
         gone.removed += 1
-        if was_there:  # a folder that was empty before is not staging's any more
+        if was_there:  # a folder that was empty before is no longer staging's
             _remove_folders(destination, done.key, state)
 
 
 def remove(destination: Path, done: Complete) -> bool:
-    """Remove a file if it is what staging wrote; False where it is something else, which stays. Follows no link."""
+    """Remove a file if it is what staging wrote; returns False and keeps it otherwise. Follows no link."""
     if refusal(done.key) is not None:  # a state that was tampered with
         return False
     folder, _, name = done.key.rpartition("/")
@@ -107,7 +107,7 @@ def remove(destination: Path, done: Complete) -> bool:
 
 
 def _remove_folders(destination: Path, key: str, state: State) -> None:
-    """Remove the folders above a key from below, as far as they are empty and staging made them."""
+    """Remove a key's parent folders, innermost first, while they are empty and were made by staging."""
     folder = key.rpartition("/")[0]
     while folder:
         above, _, name = folder.rpartition("/")
@@ -124,7 +124,7 @@ def _remove_folders(destination: Path, key: str, state: State) -> None:
 
 @contextlib.contextmanager
 def _opened(destination: Path, folder: str) -> Iterator[int | None]:
-    """A folder below the destination, reached through no link; None where that cannot be."""
+    """A folder below the destination, opened without following links; None if that is impossible."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     at: int | None = os.open(destination, flags)
     try:

@@ -14,7 +14,7 @@ from flatout.stage.destination.state import ANEW, BLOCK, ONE, Complete, complete
 
 
 def is_staged(destination: Path) -> bool:
-    """Whether something was staged to a folder."""
+    """True if a staging to this folder is on record."""
     return (state_folder(destination) / DATABASE).is_file()
 
 

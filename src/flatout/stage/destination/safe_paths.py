@@ -15,7 +15,7 @@ _NO_PART = frozenset(("", ".", ".."))
 
 
 def refusal(key: str, folder_bytes: int = 0) -> str | None:
-    """Why a key cannot be a file below the destination; None when it can.
+    """The reason why a key cannot be a file below the destination; None if it can.
 
     Args:
         key: the object's key below its source's root.
@@ -32,7 +32,7 @@ def refusal(key: str, folder_bytes: int = 0) -> str | None:
     parts = key.split("/")
     if not _NO_PART.isdisjoint(parts):
         return "an empty, '.' or '..' part in the name"
-    if parts[0] == STATE_FOLDER:  # where it lies in the destination
+    if parts[0] == STATE_FOLDER:  # its path inside the destination
         return f"a name in {STATE_FOLDER}, where staging keeps its own files"
     size = len(key.encode())
     if size > LONGEST_NAME:
@@ -48,11 +48,11 @@ STATE_FOLDER = ".flatout-stage"
 
 
 def state_folder(destination: Path) -> Path:
-    """Where staging keeps its own files: beside the destination, on the same disk.
+    """The folder for staging's own files: next to the destination, on the same disk.
 
-    A data set that takes each folder for a class must not find one more. Only where nothing can be written beside the
-    destination, or another disk begins with it, they lie in it. A destination that is a link is the folder that it
-    leads to; files that are there already stay where they are, whatever may be written now.
+    A loader that takes each folder for a class must not find an extra one. Only if nothing can be written next to the
+    destination, or the destination is a mount point, they are inside it. A destination that is a link is the folder it
+    leads to; existing files of staging stay where they are, whatever is writable now.
     """
     folder = Path(os.path.realpath(destination))
     inside, beside = folder / STATE_FOLDER, folder.parent / beside_name(folder.name)
@@ -61,7 +61,7 @@ def state_folder(destination: Path) -> Path:
             return found
     try:
         same_disk = os.stat(folder.parent).st_dev == os.stat(folder).st_dev
-    except FileNotFoundError:  # a destination that is not there yet
+    except FileNotFoundError:  # a destination that does not exist yet
         same_disk = True
     if not same_disk or folder.parent == folder or not os.access(folder.parent, os.W_OK | os.X_OK):
         return inside
@@ -69,7 +69,7 @@ def state_folder(destination: Path) -> Path:
 
 
 def beside_name(name: str) -> str:
-    """Name of the folder of staging's own files beside a destination of a name."""
+    """Name of the folder for staging's own files next to a destination of this name."""
     whole = f".{name}{STATE_FOLDER}"
     if len(os.fsencode(whole)) <= LONGEST_NAME:
         return whole

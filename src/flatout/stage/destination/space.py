@@ -27,7 +27,7 @@ def free_bytes(folder: Path, min_free: int | None = None) -> int:
 
 
 def check_room(folder: Path, needed: int, min_free: int | None = None, advice: str = STAGE_ADVICE) -> None:
-    """Raise DiskFull when ``needed`` bytes do not fit; ``advice`` says what the user of the command can do."""
+    """Raise DiskFull if ``needed`` bytes do not fit; ``advice`` tells the user of the command what to do."""
     free = free_bytes(folder, min_free)
     if needed > free:
         raise DiskFull(f"{folder}: {size(needed)} more are needed, {size(free)} may be written there: {advice}")

@@ -17,7 +17,7 @@ from flatout.stage.destination.own_folder import DATABASE, inode, open_folder
 
 ROWS_AT_ONCE = 50_000
 ROWS_TOGETHER = 1_000  # at most, in one commit
-RECORD_EVERY_S = 0.01  # what was copied since is copied again after a kill
+RECORD_EVERY_S = 0.01  # files copied since then are copied again after a kill
 ANEW = "remove it to check every file against its source again"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
@@ -46,9 +46,9 @@ class Complete(NamedTuple):
     key: str
     size: int
     version: str  # of the object it was made from
-    checksum: str  # of the bytes at the destination: "md5:…", as the store gives it, or "crc32:…"
+    checksum: str  # of the bytes at the destination: "md5:…", as reported by the store, or "crc32:…"
     mtime_ns: int  # of the file as staging left it, so that later changes are detected
-    verified: str = SIZE_ONLY  # what of the store's it was compared with
+    verified: str = SIZE_ONLY  # the store's checksum or size that it was compared with
     adopted: int = 0  # 1: staging found it with the right bytes: it stays the user's
     suspect: int = 0  # 1: recorded for another folder, and not compared by checksum since
 
@@ -57,7 +57,7 @@ class State:
     """The database of one destination. Its methods may be called from any thread."""
 
     def __init__(self, destination: Path) -> None:
-        """Open or make it.
+        """Open or create the database.
 
         Raises:
             UsageError: it is damaged, or cannot be written.
@@ -67,14 +67,14 @@ class State:
         path = self.folder / DATABASE
         try:
             self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # The process may die at any moment, and the kernel keeps what it was given; after a power failure
+            # The process may die at any moment, and the kernel keeps what was written; after a power failure
             # the files themselves are checked again.
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.execute("PRAGMA synchronous=OFF")
             self._base.executescript(_SCHEMA)
             for name, kind, value in _missing(self._base):
                 self._base.execute(f"ALTER TABLE files ADD COLUMN {name} {kind} NOT NULL DEFAULT {value}")
-        except sqlite3.OperationalError as error:  # no fault of what is in it
+        except sqlite3.OperationalError as error:  # not caused by its content
             raise UsageError(f"{path}: {error}: see that the disk has room and can be written") from None
         except sqlite3.DatabaseError as error:
             raise UsageError(f"{path}: {error}: {ANEW}") from None
@@ -106,7 +106,7 @@ class State:
         with self._writing:
             while self._rows or self._seen:
                 rows: list[tuple[Any, ...]] = _taken(self._rows)
-                # After the rows: what was seen was noted before, or is noted as seen.
+                # After the rows: an object seen is already recorded, or its row was just written.
                 seen = [] if self._rows else _taken(self._seen)
                 try:
                     with self._lock:
@@ -176,7 +176,7 @@ class State:
         return int(before) + 1
 
     def known(self, key: str) -> Complete | None:
-        """The complete file of a key; None: there is none."""
+        """The complete file of a key; None if there is none."""
         unwritten = self._unwritten.get(key)
         if unwritten is not None:
             return Complete(*unwritten[:-1])
@@ -204,7 +204,7 @@ class State:
         self._do("UPDATE files SET seen=? WHERE substr(version, -?)=?", listing, len(key) + 1, f"!{key}")
 
     def seen(self, key: str) -> int | None:
-        """The last listing that saw a key; None: none did."""
+        """The last listing that saw a key; None if none did."""
         self.flush()
         row = self._ask("SELECT seen FROM files WHERE key=?", key)
         return row[0] if row else None
@@ -225,7 +225,7 @@ class State:
         self.remove(key)
 
     def dropped(self, key: str) -> str | None:
-        """The version of an object that was left out; None: it was not."""
+        """The version of an object that was left out; None if it was not."""
         row = self._ask("SELECT version FROM dropped WHERE key=?", key)
         return row[0] if row else None
 
@@ -234,7 +234,7 @@ class State:
         self._do("INSERT OR REPLACE INTO folders VALUES (?)", key)
 
     def made(self, folder: str) -> bool:
-        """Whether staging made a folder."""
+        """True if staging made the folder."""
         return self._ask("SELECT 1 FROM folders WHERE key=?", folder) is not None
 
     def forget_folder(self, key: str) -> None:
@@ -255,7 +255,7 @@ class State:
         return files, size
 
     def verifications(self) -> dict[str, int]:
-        """Numbers of files by what they were compared with."""
+        """Number of files by what they were compared with."""
         with self._lock:
             return dict(self._base.execute("SELECT verified, count(*) FROM files GROUP BY verified ORDER BY 1"))
 
@@ -301,7 +301,7 @@ Identity = tuple[int, int, int, int]  # device, inode, size in bytes, time of ch
 
 
 def identity(path: Path | str, dir_fd: int | None = None) -> Identity | None:
-    """Identity of the file that has a name now; None: none has it."""
+    """Identity of the file that currently has a name; None if there is none."""
     try:
         return identity_of(os.lstat(path, dir_fd=dir_fd))
     except FileNotFoundError:
@@ -314,7 +314,7 @@ def identity_of(found: os.stat_result) -> Identity:
 
 
 def is_untouched(done: Complete, path: Path) -> bool:
-    """Whether a file is as staging left it, by size and time of change; a link is not."""
+    """True if a file has the recorded size and modification time, and is not a link."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -323,5 +323,5 @@ def is_untouched(done: Complete, path: Path) -> bool:
 
 
 def is_complete(done: Complete, version: str, path: Path) -> bool:
-    """Whether a file noted as complete is still what was made from ``version``, and untouched since."""
+    """True if a file recorded as complete was made from ``version`` and is untouched since."""
     return done.version == version and not done.suspect and is_untouched(done, path)

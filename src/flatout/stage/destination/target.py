@@ -1,4 +1,4 @@
-"""Writes files at a destination: each gets its name only when it is whole."""
+"""Writes files at a destination; each gets its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _OF_ONE_PLACE = {
 
 
 class _New:
-    """A file that is written; it gets its name when the block that it is made for ends."""
+    """A file being written; it gets its name when the ``with`` block ends."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.checksum = ""  # of its bytes, once they are all there
+        self.checksum = ""  # of its bytes, once they are all written
         self.mtime_ns = 0  # of the file that has the name at the end
         self.adopted = 0  # 1: that file is not this one, but one of the same bytes that lay there
 
@@ -44,7 +44,7 @@ class Target:
 
         Args:
             destination: the folder.
-            state: knows which files staging made; None: it made none.
+            state: knows which files staging made; None: none.
             overwrite: replace any file.
         """
         self.destination = destination
@@ -61,7 +61,7 @@ class Target:
         return self.destination / key
 
     def make_folder(self, key: str) -> None:
-        """Make the folder that a key's file lies in.
+        """Create the parent folder of a key's file.
 
         Raises:
             Failure: a file of that name is in the way, or a link leads out of the destination.
@@ -91,11 +91,11 @@ class Target:
         attributes: Attributes | None = None,
         ended: Callable[[int], None] = lambda fd: None,
     ) -> Complete:
-        """Write a file that gets its name when it is whole; an exception of ``parts`` leaves nothing.
+        """Write a file that gets its name when it is complete; an exception from ``parts`` leaves nothing behind.
 
-        Where the file system can, the file has no name at all until then: nothing is left of it even after ``kill -9``,
+        Where the file system supports it, the file is unnamed until then: it vanishes even after ``kill -9``,
         and no folder is shared by all that write. Elsewhere it has one in the folder of partial files.
-        A file of other bytes that staging did not make, or that was changed since, is in the way; one of the same
+        A file with other bytes that staging did not make, or that was changed since, is in the way; one with the same
         bytes is kept.
 
         Args:
@@ -103,8 +103,8 @@ class Target:
             parts: its bytes.
             version: of the object it is made from.
             size: in bytes, where it is known before.
-            checksum: gives that of the bytes at the end, where ``parts`` compute it; None: it is computed here.
-            attributes: what the file gets besides; None: the time of now.
+            checksum: returns the checksum of the bytes at the end if ``parts`` compute it; None: it is computed here.
+            attributes: modification time and permissions of the file; None: the current time.
             ended: called with the descriptor when all bytes are written; what it raises leaves no file.
 
         Raises:
@@ -140,11 +140,11 @@ class Target:
 
         Args:
             key: of the file.
-            stream: ``stream(start, length)`` gives a range in pieces; it is called in other threads.
+            stream: ``stream(start, length)`` yields a range in pieces; it is called in other threads.
             version: of the object it is made from.
             size: in bytes.
             before_request: called in them before each part with None, and with each failure that another try follows.
-            attributes: what the file gets besides; None: the time of now.
+            attributes: modification time and permissions of the file; None: the current time.
             checksum: to compute and note.
             ended: called with the descriptor and the checksum when all is written; what it raises leaves no file.
 
@@ -159,7 +159,7 @@ class Target:
         return Complete(key, size, version, new.checksum, new.mtime_ns, adopted=new.adopted)
 
     def place(self, file: Path, key: str, version: str, size: int, checksum: str, verified: str) -> Complete:
-        """Give a whole file, which lies on the same disk, its name here; what is in the way stays as for ``write``.
+        """Move a complete file of the same disk to its name here; an existing file is treated as by ``write``.
 
         Args:
             file: is moved.
@@ -221,7 +221,7 @@ class Target:
                     os.unlink(temporary)
 
     def _replace(self, file: str, key: str, path: str, seen: Identity | None) -> None:
-        """Give a file its name; raises Failure where another file has it by now than the one that was judged."""
+        """Move a file to its name; raises Failure if the file there is no longer the one that was checked."""
         if not self._overwrite and identity(path) != seen:
             raise InTheWay(f"{key}: was changed here just now: it is kept; --overwrite replaces it")
         try:
@@ -232,7 +232,7 @@ class Target:
             raise Failure("never", f"{key}: {_OF_ONE_PLACE[error.errno]}") from None
 
     def _judge(self, key: str, path: str, new: _New) -> Identity | None:
-        """Which file is there, that may be replaced; None: none, or any may. Notes one that has the new one's bytes."""
+        """The existing file that may be replaced; None: there is none, or any may be. Adopts one with the new bytes."""
         if self._overwrite:
             return None
         try:
@@ -254,7 +254,7 @@ class Target:
         return f"{self.partial}/{os.getpid()}-{next(_numbers)}"
 
     def _open_nameless(self, folder: str) -> int | None:
-        """A new file without a name in the folder; None where the file system knows none."""
+        """A new unnamed file in the folder; None if the file system does not support them."""
         if not self._nameless:
             return None
         try:
@@ -266,9 +266,9 @@ class Target:
             return None
 
     def _name(self, fd: int, path: str) -> bool:
-        """Give a file without a name its own; False where something has that name."""
+        """Link an unnamed file to its name; returns False if the name is taken."""
         try:
-            # Only with a folder's descriptor does Python ask for the link to be followed; it is not used.
+            # Python asks to follow the link only if a folder's descriptor is passed; the descriptor itself is unused.
             os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
         except FileExistsError:
             return False
@@ -277,7 +277,7 @@ class Target:
                 raise
             if error.errno in _OF_ONE_PLACE:
                 raise Failure("never", f"{path}: {_OF_ONE_PLACE[error.errno]}") from None
-            self._nameless = False  # a file system that makes such files, and cannot name them
+            self._nameless = False  # a file system that can create unnamed files but not link them
             raise Failure("again", f"{path}: {error.strerror}") from None
         return True
 
@@ -289,20 +289,20 @@ class Target:
 
 
 def is_recognised(done: Complete, path: str) -> bool:
-    """Whether a file is what staging wrote, by size, time of change and checksum."""
+    """True if a file is what staging wrote, by size, modification time and checksum."""
     return is_untouched(done, Path(path)) and checksum_of(path, done.checksum) == done.checksum
 
 
 def in_the_way(key: str, staged: bool) -> str:
-    """Says that a file may not be replaced."""
+    """Message that a file may not be replaced."""
     what = "was changed here since it was staged" if staged else "a file that staging did not make is there"
     return f"{key}: {what}: it is kept; --overwrite replaces it"
 
 
 def _see_room(fd: int, key: str, size: int) -> None:
-    """A file that is larger than the room fails before its bytes are fetched; others may fit.
+    """Fail a file larger than the free space before its bytes are fetched; others may fit.
 
-    Not by allocating them: writing into allocated space took ext4 twice the time here (0.33 against 0.6 GiB/s).
+    Not by preallocation: writing into allocated space took ext4 twice the time here (0.33 against 0.6 GiB/s).
     """
     disk = os.fstatvfs(fd)
     room = disk.f_bavail * disk.f_frsize

@@ -2,7 +2,7 @@
 
 Images are packed in an order that the seed draws from the listing. The journal has one line per image in that order:
 its size as written, or why it was left out. Images in whole parts are not read again; an unfinished part is written
-anew. Another listing, selection or change starts over.
+again. Another listing, selection or change starts over.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Line = int | str  # bytes as written, or why the image was left out
 
 
 class PackingJournal:
-    """The journal of one split, in the folder where it is made."""
+    """The journal of one split, in the folder where the split is being written."""
 
     def __init__(self, folder: Path, plan: str) -> None:
         """Read the journal; empties the folder if it was written by another plan.
 
         Args:
             folder: made if it does not exist.
-            plan: as :func:`plan_of` gives it.
+            plan: as returned by :func:`plan_of`.
 
         Attributes:
             lines: one per image, in order.
@@ -49,7 +49,7 @@ class PackingJournal:
         write_atomically(self._path, "".join(f"{json.dumps(line)}\n" for line in self.lines))
 
     def add(self, line: Line) -> None:
-        """Add the line of an image; ``flush`` writes it."""
+        """Add the line of an image; :meth:`flush` writes it."""
         self._waiting.append(line)
 
     def flush(self) -> None:

@@ -55,9 +55,9 @@ def pack(
 ) -> PackSummary:
     """Write a packed set per split, images in an order drawn by the selection's seed; labels are the class folders.
 
-    Where no splits are chosen, and all folders of the source are named like splits, they are the splits.
+    If no splits are chosen and all folders of the source are named like splits, they are the splits.
 
-    A split appears when it is whole. After an interruption the same packing resumes: whole parts (shards) are not read
+    A split appears once complete. After an interruption the same packing resumes: whole parts (shards) are not read
     again, nor are whole splits.
 
     Args:
@@ -70,7 +70,7 @@ def pack(
         shard_bytes: write tar shards of about this size instead of the packed layout; None: the packed layout.
 
     Raises:
-        UsageError: pruning is asked for, nothing is selected, another packed set is there, or the disk is too small.
+        UsageError: pruning is requested, nothing is selected, another packed set is there, or the disk is too small.
         StagingFailed: an image could not be read.
     """
     options = options or Options()
@@ -122,7 +122,7 @@ def pack(
 def _list_images(
     source: Source, selection: Selection, report: Callable[[str], None]
 ) -> tuple[list[ObjectInfo], tuple[str, ...], list[str] | None]:
-    """The selected images, their splits (one empty name: there are none), and the chosen classes (None: all).
+    """The selected images, their splits (one empty name if there are none), and the chosen classes (None: all).
 
     Raises:
         UsageError: there are no images.
@@ -166,7 +166,7 @@ def _with_images(splits: tuple[str, ...], images: list[ObjectInfo]) -> Iterator[
 
 
 def _label(key: str, splits: tuple[str, ...]) -> str | None:
-    """The class folder of a key; None where it is in none."""
+    """The class folder of a key; None if it is in none."""
     parts = key.split("/")
     if splits != ("",):
         parts = parts[1:]

@@ -92,7 +92,7 @@ def write_split(
 
 
 def _in_whole_parts(images: list[Image], lines: list[Line], writer: Writer) -> int:
-    """How many of the recorded images are in parts before the last one, which may not be whole."""
+    """Number of recorded images in parts before the last one, which may be incomplete."""
     first_of_part = 0
     for number, (image, line) in enumerate(zip(images, lines, strict=False)):
         if isinstance(line, int):

@@ -1,4 +1,4 @@
-"""Packs one split: writes it in staging's own folder, and moves it to its place when it is whole."""
+"""Packs one split: writes it in staging's own folder and moves it into place when it is complete."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _SHARD_NAMES = re.compile(r"shard-[0-9]{6,}\.tar|index\.json|keys\.txt|classes\.
 
 @dataclass(frozen=True, kw_only=True)
 class PackPlan:
-    """What all splits of a packing have in common.
+    """Settings shared by all splits of a packing.
 
     Attributes:
         source: where the images are.
         destination: folder of the splits.
-        splits: their names; one empty name where the set has none.
-        classes: their names; a label is a place in it.
+        splits: their names; one empty name if the set has none.
+        classes: their names; a label is an index into it.
         seed: of the images' order.
         change: how images are scaled or re-encoded.
         min_free: bytes of the disk to leave free; None: a default.
@@ -68,7 +68,7 @@ class SplitPacker:
             plan: of the whole packing.
             split: name of the split; empty: the set has none.
             objects: its images, sorted.
-            labels: class name of each key; None: it has none.
+            labels: class name of each key; None: no class.
         """
         self._plan, self._split, self._objects, self._labels = plan, split, objects, labels
         self.target = plan.destination / split
@@ -83,7 +83,7 @@ class SplitPacker:
         self._names = _PACKED_NAMES if plan.shard_bytes is None else _SHARD_NAMES
 
     def is_done(self) -> bool:
-        """Whether this split is in place, packed from the same images in the same way.
+        """True if this split is in place, packed from the same images in the same way.
 
         Raises:
             UsageError: another packed set is in its place.
@@ -121,7 +121,7 @@ class SplitPacker:
             raise
 
     def _check_nothing_overwritten(self, is_written: bool) -> None:
-        """Raise UsageError where a file at the target has a name that the split will use."""
+        """Raise UsageError if a file at the target has a name that the split will use."""
         written = {path.name for path in self._making.iterdir()} if is_written else set()
         for path in sorted(self.target.iterdir()) if self.target.is_dir() else ():
             if path.name in written if is_written else self._names.fullmatch(path.name):

@@ -1,1 +1,1 @@
-"""Where data come from: stores, web servers, folders."""
+"""Sources of data: object stores, web servers, folders."""

@@ -36,10 +36,10 @@ class Source(ABC):
 
     Attributes:
         address: for messages and the recorded state; never holds credentials.
-        server: host and port, where the same address on another server is another source; empty: it is not.
+        server: host and port, if the same address on another server is another source; else empty.
         unverified: how a file is described whose bytes could not be compared with a checksum.
         stopped: set by the caller that lists; True ends pauses and tries of a listing.
-        tell: set by the caller that lists; called with a line when a listing has to wait.
+        tell: set by the caller that lists; called with a message when a listing has to wait.
     """
 
     address: str
@@ -92,19 +92,19 @@ class Source(ABC):
         """
 
     def has_ranges(self, obj: ObjectInfo) -> bool:
-        """Whether the server gives ranges of an object."""
+        """True if the server serves ranges of an object."""
         return True
 
     def attributes(self, obj: ObjectInfo) -> Attributes | None:
-        """Time and permissions for the copy; None: the source has none."""
+        """Modification time and permissions for the copy; None if the source has none."""
         return None
 
     def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
-        """What the server reports about an object now, or about one part it was stored in; None: it reports nothing."""
+        """The server's current report about an object, or about one of its stored parts; None if it has none."""
         return None
 
     def look_again(self, obj: ObjectInfo) -> ObjectInfo:
-        """The object as it is now, where the server reports that; raises Failure where it is gone."""
+        """The object's current state if the server reports it; raises Failure if the object is gone."""
         facts = self.facts(obj)
         if facts is None or facts.size is None or not (is_etag(obj.version) and facts.etag):
             return obj
@@ -118,7 +118,7 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """How to reach an object store; None: from the environment or the instance's role."""
+    """Options for reaching an object store; None: from the environment or the instance's role."""
 
     endpoint: str | None = None
     region: str | None = None

@@ -9,7 +9,7 @@ import ssl
 from typing import Literal
 
 Kind = Literal["busy", "again", "mismatch", "gone", "denied", "changed", "never"]
-LONGEST_TEXT = 400  # characters of what a server or a library says
+LONGEST_TEXT = 400  # characters of a server's or library's message
 _SECRET = re.compile(
     r"(X-Amz-(?:Signature|Credential|Security-Token)|sig|AWSAccessKeyId|Signature|X-Goog-(?:Signature|Credential))"
     r"=[^&\s\"'<>]+",
@@ -33,7 +33,7 @@ class Failure(Exception):
     Attributes:
         kind: ``busy`` (the store asks to slow down), ``again`` (transient), ``mismatch`` (bytes that differ from the
             store's checksum), ``gone``, ``denied``, ``changed`` (another version than the one listed) or ``never``.
-        status: HTTP status of the response; None: there was none.
+        status: HTTP status of the response; None: no response.
         retry_after_s: seconds that the server asked to wait; None: it did not ask.
         given_up: all retries are used up.
     """
@@ -41,7 +41,7 @@ class Failure(Exception):
     given_up = False
 
     def __init__(self, kind: Kind, text: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
-        """Make a failure that says ``text``, without credentials."""
+        """Make a failure with the message ``text``, credentials removed."""
         super().__init__(without_secrets(text))
         self.kind = kind
         self.status = status
@@ -52,7 +52,7 @@ class InTheWay(Failure):
     """The user's own or a changed file has the name: ``--overwrite`` replaces it."""
 
     def __init__(self, text: str) -> None:
-        """Make a failure that says ``text``."""
+        """Make a failure with the message ``text``."""
         super().__init__("never", text)
 
 
@@ -74,10 +74,10 @@ def status_failure(status: int, where: str, said: str = "", retry_after: str | N
     """The failure that an HTTP status means.
 
     Args:
-        status: of the answer.
+        status: of the response.
         where: names the object.
-        said: what the server says of it.
-        retry_after: value of its ``Retry-After`` header; None: it has none.
+        said: the server's message.
+        retry_after: value of its ``Retry-After`` header; None: no such header.
     """
     text = f"{where}: HTTP status {status}" + (f": {short(said)}" if said else "")
     wait = float(retry_after) if retry_after and retry_after.strip().isdecimal() else None

@@ -21,7 +21,7 @@ class FolderSource(Source):
         """Take the folder.
 
         Raises:
-            UsageError: there is none, or it cannot be read.
+            UsageError: the folder does not exist or cannot be read.
         """
         self.root = root.absolute()
         self.address = str(self.root)
@@ -72,7 +72,7 @@ class FolderSource(Source):
         return Attributes(found.st_mtime_ns, found.st_mode & 0o777 | 0o400)
 
     def look_again(self, obj: ObjectInfo) -> ObjectInfo:
-        """The file as it is now."""
+        """The file's current state."""
         try:
             found = os.stat(self.root / obj.key)
         except OSError as error:
@@ -85,6 +85,6 @@ def _version(found: os.stat_result) -> str:
 
 
 def _see_unchanged(fd: int, obj: ObjectInfo) -> None:
-    """Raise Failure where a file is no longer as listed: bytes read from it may mix two versions."""
+    """Raise Failure if a file is no longer as listed: bytes read from it may mix two versions."""
     if obj.version != _version(os.fstat(fd)):
         raise Failure("changed", f"{obj.key}: changed at the source while it was copied")

@@ -24,7 +24,7 @@ class FolderWalk:
 
         Args:
             root: its path.
-            skipped: collects what is passed over.
+            skipped: collects the skipped items.
             stopped: True ends waiting for a folder that cannot be read at once.
         """
         self._root, self._skipped, self._stopped = root, skipped, stopped
@@ -49,7 +49,7 @@ class FolderWalk:
                     yield key, found
 
     def folders(self, prefix: str) -> list[str]:
-        """Names of the folders directly below ``prefix``, sorted; empty where there is no such folder.
+        """Names of the folders directly below ``prefix``, sorted; empty if there is no such folder.
 
         Raises:
             Failure: it cannot be read.
@@ -64,7 +64,7 @@ class FolderWalk:
         return sorted(name for name, found in looked if not isinstance(found, str) and found and _is_folder(found))
 
     def _items(self, folder: str) -> Iterator[tuple[str, os.stat_result | str]]:
-        """Name of each item of a folder, with what it is, or why it is passed over."""
+        """Name of each item of a folder, with its stat result or the reason to skip it."""
         try:
             names = self._names(folder)
         except Failure as failure:
@@ -94,7 +94,7 @@ class FolderWalk:
         return with_retries(listed, stopped=self._stopped)
 
     def _look(self, folder: str, name: str) -> os.stat_result | str | None:
-        """What an item is; a reason to pass over it; None: it is there no more. Raises Failure."""
+        """The stat result of an item, or a reason to skip it; None if it no longer exists. Raises Failure."""
         path = os.path.join(self._root, folder, name)
         found = self._stat(path, os.lstat)
         if found is None or not stat.S_ISLNK(found.st_mode):
@@ -108,9 +108,9 @@ class FolderWalk:
         return found if stat.S_ISREG(found.st_mode) else _kind(found)
 
     def _stat(self, path: str, ask: Callable[[str], os.stat_result]) -> os.stat_result | None:
-        """Stat a path; None: there is nothing."""
+        """Stat a path; None if it does not exist."""
         try:
-            return ask(path)  # the usual case, without what trying again takes
+            return ask(path)  # the usual case, without the cost of retries
         except OSError as error:
             if error.errno in _NOTHING:
                 return None
@@ -124,7 +124,7 @@ class FolderWalk:
         return with_retries(again, stopped=self._stopped)
 
     def _is_around(self, folder: str, target: os.stat_result) -> bool:
-        """Whether a folder is one of those that lead to ``folder``: following it would never end."""
+        """True if ``target`` is ``folder`` or one of its parents: following it would never end."""
         while True:
             try:
                 here = os.stat(os.path.join(self._root, folder))

@@ -1,9 +1,9 @@
 """GET over kept connections, by blocking sockets: the plain case alone, with the least work for each object.
 
-In whole stagings of small objects pycurl gives 0.92 of its files/s at 0 ms and 0.86 at 20 ms, http.client 0.87 and
+In whole stagings of small objects pycurl reaches 0.92 of its files/s at 0 ms and 0.86 at 20 ms, http.client 0.87 and
 0.86, urllib3 0.61 and 0.67 (docs/measurements/stage.md): no library stays within 0.9 at both, so this client does.
-This one knows HTTP with a length and nothing else: for a redirect, a chunked body, a proxy or a refusal, the library is
-asked, which answers or says what is wrong.
+It handles only HTTP responses with a length. For a redirect, a chunked body, a proxy or a refusal, it calls the
+library, which either succeeds or reports the error.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from flatout.stage.sources.http_requests import trusted
 from flatout.stage.sources.store_facts import see_answer
 
 CONNECT_S = 10.0
-SILENT_S = 60  # a server that sends nothing for so long is given up
+SILENT_S = 60  # a server that sends nothing for this long is given up
 LEAST_BYTES_PER_S = 4096  # of a body, once SILENT_S have passed: a connection that stalls is worth another one
 HEAD_BYTES = 64 << 10
-TELLING = (404, 408, 410, 412, 429, *range(500, 600))  # statuses that say enough without a library
-_PLAIN = re.compile(r"[!-~]+")  # what may stand in a request line
+TELLING = (404, 408, 410, 412, 429, *range(500, 600))  # statuses that need no library to interpret
+_PLAIN = re.compile(r"[!-~]+")  # characters allowed in a request line
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r|$)")
 _ETAG = re.compile(rb"\r\netag:[ \t]*([^\r\n]*)")
 _RANGE = re.compile(rb"\r\ncontent-range:[ \t]*([^\r\n]*)")
@@ -39,21 +39,21 @@ _CLOSE = re.compile(rb"\r\nconnection:[^\r]*close")
 
 
 class Server(NamedTuple):
-    """Whom to connect to."""
+    """The address to connect to."""
 
     scheme: str
     netloc: str
 
 
 class Unusual(Exception):
-    """Not the plain case: a library has to be asked. Nothing was given yet."""
+    """Not the plain case: a library must make the request. No bytes were yielded yet."""
 
 
 class PlainGets:
     """GETs from several threads at once; each takes a kept connection, or makes one."""
 
     def __init__(self) -> None:
-        """Nothing is connected yet."""
+        """Connect to nothing yet."""
         self._idle: dict[Server, deque[_Connection]] = defaultdict(deque)
         self._process = os.getpid()
         self._unusual: set[str] = set()  # servers that only the library can talk to
@@ -68,19 +68,19 @@ class PlainGets:
         length: int | None = None,
         version: str = "",
     ) -> Iterator[memoryview]:
-        """The bytes of an address in pieces, each valid until the next is asked for.
+        """The bytes of an address in pieces, each valid until the next is requested.
 
-        They begin where the buffer begins, and all but the last fill it; the library's lie where it puts them.
+        Pieces start at the buffer's start and all but the last fill it; those of the library use memory of its own.
 
         Args:
             url: ``http`` or ``https``; may be signed.
             buffer: the pieces lie in it.
-            otherwise: gives the bytes in pieces of any length, by a library, where the answer is not the plain one.
+            otherwise: yields the bytes in pieces of any length, through a library, if the response is not a plain one.
                 Where it succeeds, only the library asks this server from then on.
             where: names the object in errors.
             start: of the range.
             length: of the range; None: the whole object.
-            version: ETag that the bytes must be of.
+            version: ETag that the bytes must have.
 
         Raises:
             Failure: it could not be read.
@@ -147,7 +147,7 @@ class PlainGets:
                 connection.socket.close()
                 if is_new:
                     raise
-                continue  # the server closed it while it was not used
+                continue  # the server closed it while it was idle
             try:
                 return connection, _size(connection, head, where, *asked), have
             except BaseException:
@@ -161,7 +161,7 @@ class PlainGets:
 
 
 def _see_rate(came: int, began: float) -> None:
-    """Raises TimeoutError where a server sends so little that its connection must be taken for dead."""
+    """Raises TimeoutError if a server sends so little that its connection must be taken for dead."""
     took = time.monotonic() - began
     if took >= SILENT_S and came < LEAST_BYTES_PER_S * took:
         raise TimeoutError(f"{came} bytes came in {took:.0f} s")
@@ -179,7 +179,7 @@ class _Connection:
                 self.socket = trusted().wrap_socket(self.socket, server_hostname=host)
                 self.socket.settimeout(SILENT_S)
             else:
-                # The kernel's own limits: with Python's, the kernel is asked twice for each piece.
+                # The kernel's timeouts: with Python's, each piece takes two system calls.
                 self.socket.settimeout(None)
                 for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                     self.socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", SILENT_S, 0))
@@ -196,10 +196,10 @@ class _Connection:
             self.socket.close()
 
     def is_quiet(self) -> bool:
-        """Whether it is open, and nothing came after the last body: that would be taken for the next answer."""
+        """True if it is open with nothing after the last body, which would be read as the next response."""
         try:
             if isinstance(self.socket, ssl.SSLSocket):
-                return not self.socket.pending()  # below, there may be messages of TLS itself
+                return not self.socket.pending()  # the socket below may hold messages of TLS itself
             self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
@@ -208,7 +208,7 @@ class _Connection:
         return False
 
     def head(self, buffer: memoryview) -> tuple[bytes, int]:
-        """The head of an answer; what came of the body lies at the buffer's beginning then."""
+        """The head of a response; received bytes of the body are then at the buffer's start."""
         have, began = 0, time.monotonic()
         while True:
             have += self._receive(buffer[have:], 0)
@@ -222,7 +222,7 @@ class _Connection:
             _see_rate(have, began)
 
     def receive(self, into: memoryview) -> int:
-        """At least one byte, all that is asked for where the kernel can wait for it."""
+        """At least one byte; all requested bytes if the kernel can wait for them."""
         return self._receive(into, self._flags)
 
     def _receive(self, into: memoryview, flags: int) -> int:
@@ -237,7 +237,7 @@ class _Connection:
 
 @functools.cache
 def _is_plain(server: Server) -> bool:
-    """Whether requests go to the server itself, and its name can stand in them."""
+    """True if requests go to the server without a proxy, and its name is valid in a request."""
     if server.scheme not in ("http", "https") or not _PLAIN.fullmatch(server.netloc) or "@" in server.netloc:
         return False
     if not any(name.lower().endswith("_proxy") for name in os.environ):
@@ -269,7 +269,7 @@ def _request(server: Server, target: str, start: int, length: int | None, versio
 
 
 def _size(connection: _Connection, head: bytes, where: str, start: int, length: int | None, version: str) -> int:
-    """Length of the body of a plain answer; notes whether the connection is kept after it."""
+    """Length of the body of a plain response; records whether the connection stays open after it."""
     sent, head = head, head.lower()
     if not head.startswith((b"http/1.1 ", b"http/1.0 ")) or not head[9:12].isdigit():
         raise Unusual
@@ -286,6 +286,6 @@ def _size(connection: _Connection, head: bytes, where: str, start: int, length: 
 
 
 def _value(name: re.Pattern[bytes], head: bytes, sent: bytes) -> str:
-    """A header as it was sent, found in the head in lower case; empty: there is none."""
+    """A header as it was sent, located by the head in lower case; empty if there is none."""
     found = name.search(head)
     return sent[found.start(1) : found.end(1)].decode("latin-1") if found else ""

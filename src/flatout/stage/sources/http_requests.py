@@ -1,4 +1,4 @@
-"""HTTP requests by urllib3: through the environment's proxies, redirects only where the caller wants and it is safe."""
+"""HTTP requests by urllib3: through the environment's proxies; redirects only if allowed and safe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HttpRequests:
     """Requests from several threads at once, over kept connections."""
 
     def __init__(self, follow: bool) -> None:
-        """Nothing is connected yet.
+        """Connect to nothing yet.
 
         Args:
             follow: follow redirects: at most five, never from https to http, nor to an address with credentials.
@@ -39,16 +39,16 @@ class HttpRequests:
         self.answered: set[str] = set()  # servers that answered anything
 
     def request(self, method: str, url: str, where: str, headers: Mapping[str, str] | None = None) -> Any:
-        """The answer, whatever its status; the body of a GET is not read yet.
+        """The response, whatever its status; the body of a GET is not read yet.
 
         Args:
             method: ``GET`` or ``HEAD``.
             url: may be signed; is in no error.
             where: names the object in errors.
-            headers: to send; the same ones go where a redirect leads.
+            headers: to send, also to the target of a redirect.
 
         Raises:
-            Failure: nobody answered, or a redirect leads where it is not followed.
+            Failure: no response, or a redirect that is not followed.
         """
         sent = {"Accept-Encoding": "identity", "User-Agent": "flatout", **(headers or {})}
         for _ in range(MOST_REDIRECTS + 1):
@@ -73,15 +73,15 @@ class HttpRequests:
         return answer
 
     def body(self, answer: Any, where: str, most: int | None = None) -> bytes:
-        """The body of an answer, which is released.
+        """The body of a response, whose connection is released.
 
         Args:
-            answer: of :meth:`request`.
+            answer: as returned by :meth:`request`.
             where: names the object in errors.
-            most: bytes; a longer body is cut there.
+            most: bytes; a longer body is truncated.
 
         Raises:
-            Failure: it broke off.
+            Failure: the body ended early.
         """
         found = bytearray()
         for piece in self.pieces(answer, where):
@@ -105,7 +105,7 @@ class HttpRequests:
 
 
 def _transport_failure(error: Exception, where: str) -> Failure:
-    """The failure below what urllib3 wraps around it; its own texts hold the address, which may be signed."""
+    """The cause inside urllib3's exceptions, whose own messages contain the address, which may be signed."""
     import urllib3.exceptions
 
     cause: BaseException = error
@@ -121,7 +121,7 @@ def _transport_failure(error: Exception, where: str) -> Failure:
 
 
 def _redirected(url: str, to: str, where: str) -> str:
-    """Where a redirect leads; raises Failure where it is not followed."""
+    """The target of a redirect; raises Failure if it must not be followed."""
     try:
         target = urljoin(url, to).partition("#")[0]
         old, new = urlsplit(url), urlsplit(target)
@@ -137,7 +137,7 @@ def _redirected(url: str, to: str, where: str) -> str:
 
 
 def _proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for an address; None: it is asked directly."""
+    """The proxy that the environment sets for an address; None: direct connection."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     parts = urlsplit(url)
@@ -182,7 +182,7 @@ def wanted_pieces(
     """The bytes of a range, also where the server sent all of the object.
 
     Raises:
-        Failure: it breaks off, is of another version than ``version``, or is not the range that was asked for.
+        Failure: it ends early, is of another version than ``version``, or is not the range that was requested.
     """
     told = answer.headers
     try:

@@ -1,4 +1,4 @@
-"""Objects of a source as files: in ranges read ahead, with seeking; or one stream, where a server gives no ranges."""
+"""Objects of a source as files: seekable, with ranges read ahead; or one stream if the server has no ranges."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ObjectFile(io.RawIOBase):
 
 
 class RangedFile(ObjectFile):
-    """Reads ranges of the listed version, some blocks ahead; raises Failure where they cannot be read."""
+    """Reads ranges of the listed version, some blocks ahead; raises Failure if they cannot be read."""
 
     def __init__(self, source: Source, obj: ObjectInfo, block_bytes: int = BLOCK_BYTES) -> None:
         super().__init__(source, obj)

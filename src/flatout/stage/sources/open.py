@@ -34,7 +34,7 @@ def _web(address: str, options: StoreOptions) -> Source:
     return WebSource(address)
 
 
-# Scheme of an address -> what opens it. Libraries are imported when an address needs them.
+# Scheme of an address -> function that opens it. Libraries are imported when an address needs them.
 SCHEMES: dict[str, Callable[[str, StoreOptions], Source]] = {
     "s3": _s3,
     "gs": _obstore,

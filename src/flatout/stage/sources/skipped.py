@@ -31,7 +31,7 @@ class Skipped:
                 self.names.append(f"{key!r}: {why}")
 
     def fail(self, folder: str, why: str) -> None:
-        """Note a folder or a key whose data are missing from the listing."""
+        """Record a folder or a key whose data are missing from the listing."""
         with self._adding:
             self.unreadable[folder] = why
 
@@ -43,5 +43,5 @@ class Skipped:
             self.unreadable.clear()
 
     def hides(self, key: str) -> bool:
-        """Whether a key, or a folder above it, could not be listed: it may still be in the source."""
+        """True if a key, or a folder above it, could not be listed: it may still be in the source."""
         return key in self.unreadable or any(not folder or key.startswith(f"{folder}/") for folder in self.unreadable)

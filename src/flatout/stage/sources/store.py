@@ -13,7 +13,7 @@ from flatout.stage.sources.failures import Failure, Kind, kind_of_status, short
 from flatout.stage.sources.retries import with_retries
 from flatout.stage.sources.s3.address import checked_endpoint
 
-PAGE = 1_000  # objects a listing request gives at most, on every store
+PAGE = 1_000  # most objects per listing request, on every store
 LIBRARY_BYTES = 4 << 20  # of a large object, given by the library
 # obstore reports the HTTP status only in the text of its exceptions, after the address, which holds no blanks.
 _STATUS = re.compile(r" - Server returned (?:non-2xx status code|error response): (\d{3})\b")

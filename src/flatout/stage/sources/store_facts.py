@@ -22,13 +22,13 @@ class Facts(NamedTuple):
     """Facts from the headers of a response.
 
     Attributes:
-        etag: as it was sent; empty: none was.
-        size: in bytes; None: it was not sent.
-        has_md5: whether the ETag is made of MD5 sums, which it is not with keys of a key service or of a client, nor
+        etag: as it was sent; empty: not sent.
+        size: in bytes; None: not sent.
+        has_md5: whether the ETag is made of MD5 sums, which is not so with keys of a key service or of a client, nor
             on servers that do not speak S3.
         checksums: hex of the bytes' checksums by kind.
         of_parts: the checksums are those of the checksums of the parts.
-        parts: how many parts it was stored in; None: it was not said.
+        parts: number of parts it was stored in; None: not reported.
     """
 
     etag: str
@@ -68,19 +68,19 @@ def facts_of(headers: Mapping[str, str]) -> Facts:
 
 
 def size_in(text: str) -> int | None:
-    """Parse a number of bytes; None where it is none, or 2**63 or more."""
+    """Parse a number of bytes; None if it is not a number, or is 2**63 or more."""
     found = _SIZE.fullmatch(text.strip())
     size = int(found[0]) if found else None
     return size if size is not None and size < 1 << 63 else None
 
 
 def is_etag(version: str) -> bool:
-    """Whether a version is an ETag, not a size with a time."""
+    """True if a version is an ETag, not a size with a time."""
     return _ETAG.fullmatch(version) is not None
 
 
 def is_other_version(etag: str, version: str) -> bool:
-    """Whether an answer's ETag names another version than the listed one; False where either of them is no ETag."""
+    """True if a response's ETag names another version than the listed one; False if either is not an ETag."""
     sent, listed = _ETAG.fullmatch(etag.strip()), _ETAG.fullmatch(version)
     return sent is not None and listed is not None and sent[sent.lastindex or 0] != listed[listed.lastindex or 0]
 
@@ -95,12 +95,12 @@ def see_answer(
         etag: its ETag header; empty: it has none.
         content_range: its Content-Range header; empty: it has none.
         where: names the object in errors.
-        start: of the range that was asked for.
-        length: of that range; None: the whole object was asked for.
+        start: of the range that was requested.
+        length: of that range; None: the whole object was requested.
         version: as listed; empty: any.
 
     Raises:
-        Failure: it is of another version, or a 206 does not name the range that was asked for.
+        Failure: the response is for another version, or a 206 does not name the requested range.
     """
     if is_other_version(etag, version):
         raise Failure("changed", f"{where}: replaced at the source since it was listed")

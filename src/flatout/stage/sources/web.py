@@ -22,7 +22,7 @@ from flatout.stage.sources.store_facts import Facts, facts_of, size_in
 
 HEAD_CONCURRENCY = 32  # for sizes
 LIST_BYTES = 1 << 30
-UNREADABLE = "unreadable"  # version of a file whose size could not be had: reading it says why
+UNREADABLE = "unreadable"  # version of a file whose size is unknown: reading it raises the reason
 # Responses to HEAD where a GET may still succeed: addresses signed for GET, servers without HEAD.
 _NO_HEAD = (400, 401, 403, 404, 405, 406, 501)
 _RANGE_SIZE = re.compile(r"bytes (?:0-0|\*)/([0-9]+)")
@@ -46,9 +46,9 @@ class WebSource(Source):
         """
         self._requests = HttpRequests(follow=True)
         self._gets = PlainGets()
-        self._ranges: dict[str, bool] = {}  # server -> it gives ranges
+        self._ranges: dict[str, bool] = {}  # server -> True if it serves ranges
         self._urls: dict[str, str] = {}
-        self._failures: dict[str, Failure] = {}  # of what could not be asked for its size
+        self._failures: dict[str, Failure] = {}  # of files whose size could not be requested
         web = address.startswith(("http://", "https://"))
         is_list = address.partition("?")[0].partition("#")[0].endswith(LIST_SUFFIXES)
         self.address = shown(address) if web else str(Path(address).absolute())
@@ -96,7 +96,7 @@ class WebSource(Source):
     def stream(
         self, obj: ObjectInfo, buffer: memoryview, start: int = 0, length: int | None = None
     ) -> Generator[memoryview, None, None]:
-        """The bytes of a file, or of a range of the version that was asked for before, in pieces."""
+        """The bytes of a file, or of a range of the version seen before, in pieces."""
         if obj.version == UNREADABLE and (failure := self._failures.get(obj.key)) is not None:
             raise failure
         url = self._urls[obj.key]
@@ -104,18 +104,18 @@ class WebSource(Source):
         yield from self._gets.stream(url, buffer, read, shown(url), start, length, obj.version)
 
     def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
-        """What the server says of a file; None: it cannot be asked."""
+        """The server's report about a file; None if it cannot be queried."""
         if part is not None:
             return None
         url = self._urls[obj.key]
         try:
             answer = self._requests.request("HEAD", url, shown(url))
-        except Failure:  # what is asked for next says why
+        except Failure:  # the next request reports the reason
             return None
         return facts_of(answer.headers) if answer.status == 200 else None
 
     def has_ranges(self, obj: ObjectInfo) -> bool:
-        """Whether the server gives a part of a file without all of it; each server is asked once."""
+        """True if the server serves part of a file; each server is asked once."""
         url = self._urls[obj.key]
         server = urlsplit(url).netloc
         if server not in self._ranges and obj.size > 1:
@@ -130,7 +130,7 @@ class WebSource(Source):
         yield from wanted_pieces(self._requests, answer, shown(url), start, length, obj.version)
 
     def _add(self, word: str, base: str, where: str) -> None:
-        """Take an address of the list, which is below ``base`` where it is relative."""
+        """Parse an address of the list; a relative one is resolved below ``base``."""
         try:
             url = urljoin(base, word) if base else word
         except ValueError:
@@ -203,7 +203,7 @@ def shown(url: str) -> str:
 
 
 def _why_not(url: str) -> str | None:
-    """Why an address cannot be requested; None: it can."""
+    """The reason why an address cannot be requested; None if it can."""
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -26,9 +26,9 @@ class S3Address:
         shown: as the user wrote it, without slashes at its end.
         bucket: its name.
         prefix: without slashes at its ends; empty: the whole bucket.
-        is_folder: the address ended with a slash: it is not that of one object.
+        is_folder: the address ended with a slash, so it is not one object.
         endpoint: server, and a path if it has one; None: Amazon's.
-        region: that requests are signed for, until the server says another.
+        region: that requests are signed for, until the server names another.
     """
 
     shown: str
@@ -43,7 +43,7 @@ class S3Address:
         """The place that an address names: all behind the bucket is the prefix, ``#`` and ``?`` too.
 
         Raises:
-            UsageError: no bucket, credentials in an address, or an endpoint that is none.
+            UsageError: no bucket, credentials in an address, or an invalid endpoint.
         """
         scheme, _, rest = address.partition("://")
         bucket, _, prefix = rest.partition("/")
@@ -92,7 +92,7 @@ def checked_endpoint(url: str) -> str:
     """An endpoint as requests need it: no slash at its end, the host in lower case, no port that is the usual one.
 
     Raises:
-        UsageError: it is no address of a server, or holds credentials, which are not shown.
+        UsageError: not the address of a server, or it holds credentials, which are not shown.
     """
     try:
         parts = urlsplit(url)

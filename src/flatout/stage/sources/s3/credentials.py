@@ -9,7 +9,7 @@ from typing import Any
 
 from flatout.errors import UsageError
 
-INSTANCE_S = 2  # elsewhere than at AWS nobody answers
+INSTANCE_S = 2  # outside AWS nothing answers
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Keys:
     secret: str
     token: str | None = None
 
-    def __repr__(self) -> str:  # what shows an object in an error must not show a key
+    def __repr__(self) -> str:  # an object shown in an error must not reveal a key
         return "Keys(…)"
 
 
 class Credentials:
-    """Gives keys that are valid now; from several threads at once."""
+    """Provides keys that are valid now; thread-safe."""
 
     def __init__(self, profile: str | None) -> None:
         """Find keys.
@@ -35,7 +35,7 @@ class Credentials:
                 container or the instance.
 
         Raises:
-            UsageError: there are none; it says where they were looked for.
+            UsageError: no credentials found; the message lists the places searched.
         """
         self._profile = profile
         session = _session(profile)
@@ -53,7 +53,7 @@ class Credentials:
         )
 
     def keys(self) -> Keys:
-        """Keys that are valid for some minutes at least; raises UsageError where they cannot be replaced."""
+        """Keys that are valid for some minutes at least; raises UsageError if they cannot be replaced."""
         try:
             frozen = self._found.get_frozen_credentials()
         except Exception as error:
@@ -62,7 +62,7 @@ class Credentials:
 
 
 def settings(profile: str | None) -> Mapping[str, str]:
-    """What the AWS configuration files say of a profile, such as its region; empty where there is none of the name."""
+    """The AWS configuration files' settings of a profile, such as its region; empty if there is no such profile."""
     from botocore.exceptions import ProfileNotFound
 
     try:

@@ -21,8 +21,8 @@ class Page(NamedTuple):
     Attributes:
         objects: key, size in bytes, version.
         folders: common prefixes, where a delimiter was asked for.
-        unsized: keys whose size is none that an object can have, each with what the store says instead.
-        next: parameters that the next page is asked for with; None: this is the last.
+        unsized: keys whose reported size is invalid, each with the reported value.
+        next: parameters of the request for the next page; None: this is the last.
     """
 
     objects: list[tuple[str, int, str]]
@@ -32,12 +32,12 @@ class Page(NamedTuple):
 
 
 def page_of(body: bytes) -> Page | None:
-    """The page in an answer; None where it is no listing, or was cut."""
+    """The page in a response; None if it is not a listing or was truncated."""
     found = parse(body)
     if found is None or found.tag != "ListBucketResult":
         return None
     plain: Callable[[str], str] = str
-    if text_of(found, "EncodingType") == "url":  # XML knows no control characters, keys do
+    if text_of(found, "EncodingType") == "url":  # XML allows no control characters, keys do
         plain = _unquoted
     objects, unsized = [], []
     for item in found.iterfind("Contents"):
@@ -50,7 +50,7 @@ def page_of(body: bytes) -> Page | None:
     folders = [plain(text_of(item, "Prefix")) for item in found.iterfind("CommonPrefixes")]
     following = None
     truncated = text_of(found, "IsTruncated").strip().lower()
-    if truncated not in ("true", "false"):  # every store says it: else this is something else, or a part
+    if truncated not in ("true", "false"):  # every store sends it: without it this is no listing, or part of one
         return None
     if truncated == "true":
         token = text_of(found, "NextContinuationToken")
@@ -62,7 +62,7 @@ def page_of(body: bytes) -> Page | None:
 
 
 class Advance:
-    """Sees that the pages of one listing go on, and end: a listing that turns in a circle would never."""
+    """Checks that a listing's pages make progress: a circular listing would never end."""
 
     def __init__(self, where: str) -> None:
         """No page has come yet.
@@ -76,7 +76,7 @@ class Advance:
         self._kept_at = 1
 
     def see(self, page: Page) -> None:
-        """Look at the next page; raises Failure where it came before, or where too many were empty."""
+        """Look at the next page; raises Failure if it came before, or if too many in a row were empty."""
         keys = [key for key, *_ in page.objects] + [key for key, _ in page.unsized] + page.folders
         self._empty = 0 if keys else self._empty + 1
         if self._empty >= MOST_EMPTY:
@@ -87,7 +87,7 @@ class Advance:
         if mark == self._mark:
             raise Failure("never", f"{self._where}: the server gives the same page of its listing again: it has no end")
         self._pages += 1
-        if self._pages == self._kept_at:  # Brent: however long the circle, a page kept long enough comes again
+        if self._pages == self._kept_at:  # Brent: in a cycle of any length, a page kept long enough recurs
             self._mark, self._kept_at = mark, 2 * self._kept_at
 
 

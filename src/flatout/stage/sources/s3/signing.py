@@ -36,8 +36,8 @@ def signed(
         parameters: of the query.
         keys: None: nothing is signed.
         region: of the bucket.
-        seconds: how long it is valid.
-        now: seconds since 1970; None: the clock's.
+        seconds: validity of the address.
+        now: seconds since 1970; None: the current time.
     """
     where = quote(path, safe="/~")
     if keys is None:

@@ -19,7 +19,7 @@ from flatout.stage.sources.s3.signing import signed
 from flatout.stage.sources.s3.xml import error_text
 from flatout.stage.sources.store_facts import Facts, facts_of, size_in
 
-PAGE = 1_000  # objects a listing request gives at most, on every store
+PAGE = 1_000  # most objects per listing request, on every store
 SIGNED_FOR_S = 900  # used at once, but S3 tolerates clocks that differ by this much
 ERROR_BYTES = 64 << 10
 _REGION = "x-amz-bucket-region"
@@ -89,7 +89,7 @@ class S3Source(Source):
         yield from self._gets.stream(self.url(obj.key), buffer, read, where, start, length, obj.version)
 
     def facts(self, obj: ObjectInfo, part: int | None = None) -> Facts | None:
-        """What the store reports about an object, with checksums, or about a part that it was stored in."""
+        """The store's report about an object, with checksums, or about one of its stored parts."""
         asked = {"x-amz-checksum-mode": "ENABLED"}
         if part is not None:
             asked["partNumber"] = str(part)
@@ -146,7 +146,7 @@ class S3Source(Source):
         try:
             answer = with_retries(lambda: self._ask("HEAD", key, {}, where), self.tell_failure, self.stopped)
         except Failure as failure:
-            # Without the right to list, S3 answers 403 for an object that is not there.
+            # Without the right to list, S3 answers 403 for an object that does not exist.
             if failure.status in (403, 404):
                 return
             raise

@@ -9,7 +9,7 @@ _NAMESPACE = re.compile(r'\sxmlns="[^"]*"')
 
 
 def parse(body: bytes) -> ElementTree.Element | None:
-    """The document, its elements without a namespace; None where it is none, or declares types or entities."""
+    """The document, its elements without a namespace; None if it is not XML or declares types or entities."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -24,12 +24,12 @@ def parse(body: bytes) -> ElementTree.Element | None:
 
 
 def text_of(element: ElementTree.Element, path: str) -> str:
-    """The text at a path; empty where there is none."""
+    """The text at a path; empty if there is none."""
     return element.findtext(path) or ""
 
 
 def error_text(body: bytes) -> str:
-    """Code and message of an error as S3 sends it; empty where it is none. Other fields may hold keys."""
+    """Code and message of an error as S3 sends it; empty if it is not one. Other fields may hold keys."""
     found = parse(body)
     if found is None or found.tag != "Error":
         return ""
