@@ -244,7 +244,7 @@ def test_batches_of_dali_on_the_gpu_are_completed_by_our_decoder(fake: FakeGpu, 
     data = open_data(wanted)
     with make_loader(wanted, data, True) as loader:
         pool = object.__new__(DaliPool)
-        pool._maker, pool._device = loader._maker, "gpu"
+        pool._builder, pool._device = loader._builder, "gpu"
         made = DaliTensors(torch.zeros((4, 32, 32, 3), dtype=torch.uint8))
         batch, ready, spent, bad = pool._finished(made, [0, 1, 2, 3], [2], 0)
     assert batch.images.is_cuda

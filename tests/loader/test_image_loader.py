@@ -96,8 +96,8 @@ def test_who_stops_at_the_last_batch_gets_the_next_epoch_whole(source: ImageFold
 def test_no_more_batches_are_begun_than_are_allowed_in_flight(source: ImageFolderSource) -> None:
     with loader(source, prefetch_batches=2) as made:
         begun: list[int] = []
-        whole = made._maker.empty
-        made._maker.empty = lambda count: (begun.append(count), whole(count))[1]  # type: ignore[method-assign]
+        whole = made._builder.empty
+        made._builder.empty = lambda count: (begun.append(count), whole(count))[1]  # type: ignore[method-assign]
         coming = iter(made)
         next(coming)
         assert len(begun) == 3  # the one given, and two in flight
@@ -156,7 +156,7 @@ def test_a_second_threads_gain_is_a_median_and_physically_possible(
 def test_where_nothing_can_be_measured_the_default_is_taken_and_the_reason_said(
     source: ImageFolderSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "_steady_rate", lambda maker, places, threads: 100.0 if threads == 1 else 900.0)
+    monkeypatch.setattr(choice, "_steady_rate", lambda builder, places, threads: 100.0 if threads == 1 else 900.0)
     with loader(source, backend="auto", workers=2) as made:
         assert made.choice.backend == "threads"
         assert "could not be measured: the machine is busy" in made.choice.reason

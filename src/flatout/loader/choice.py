@@ -37,7 +37,7 @@ class Choice:
     reason: str
 
 
-def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", workers: int | str = "auto") -> Choice:
+def choose(builder: BatchBuilder, places: Sequence[int], backend: str = "auto", workers: int | str = "auto") -> Choice:
     """Choose the ``auto`` settings by decoding some of the data with one thread and two, for two seconds at most.
 
     ``backend``: threads if a second thread gains at least 30%, or if the machine is too busy to measure;
@@ -46,7 +46,7 @@ def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", wo
     of an image's total time to its computing time, which keeps the cores busy.
 
     Args:
-        maker: decodes the images.
+        builder: decodes the images.
         places: indices into the data that the measurement may read.
         backend: auto, threads or processes.
         workers: a number, or auto.
@@ -55,7 +55,7 @@ def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", wo
         UsageError: processes are requested and cannot be used.
     """
     cores, asked = usable_cores(), f"{backend} as asked"
-    only = "pixels are made on the GPU" if maker.device != "cpu" else maker.source.only_threads
+    only = "pixels are made on the GPU" if builder.device != "cpu" else builder.source.only_threads
     if only is not None:
         if backend == "processes":
             raise UsageError(f"images.backend: processes cannot be used here, since {only}: set it to threads")
@@ -67,7 +67,7 @@ def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", wo
     if not places:
         count = cores if workers == "auto" else int(workers)
         return Choice("threads" if backend == "auto" else backend, count, f"{count}, there is nothing to measure with")
-    one, computing = _rate(maker, places[:TRY_IMAGES])
+    one, computing = _rate(builder, places[:TRY_IMAGES])
     if workers != "auto":
         count, why = int(workers), f"{workers} as asked"
     elif computing < MOSTLY_WAITING:
@@ -82,7 +82,7 @@ def choose(maker: BatchBuilder, places: Sequence[int], backend: str = "auto", wo
         return Choice(backend, count, f"{asked}, {why}")
     if count == 1:
         return Choice("threads", 1, f"threads, {why}: with one worker a process gains nothing")
-    gain = second_thread_gain(lambda threads: _steady_rate(maker, places[:TRY_IMAGES], threads))
+    gain = second_thread_gain(lambda threads: _steady_rate(builder, places[:TRY_IMAGES], threads))
     if gain is None:
         return Choice("threads", count, f"threads, {why}: a second thread could not be measured: the machine is busy")
     chosen = "threads" if gain / 2 >= EFFICIENT or cores == 1 else "processes"
@@ -110,14 +110,14 @@ def second_thread_gain(rate: Callable[[int], float]) -> float | None:
     return None
 
 
-def _rate(maker: BatchBuilder, places: Sequence[int]) -> tuple[float, float]:
+def _rate(builder: BatchBuilder, places: Sequence[int]) -> tuple[float, float]:
     """Images a second of one thread that reads each once, and the share of its time that it was runnable."""
-    batch = maker.empty(len(places))
+    batch = builder.empty(len(places))
 
     def work() -> tuple[int, float, int]:
         began, runnable, made = time.perf_counter(), _runnable_ns(), 0
         for slot, place in enumerate(places):
-            maker.fill(batch, [slot], [place], epoch=0)
+            builder.fill(batch, [slot], [place], epoch=0)
             made += 1
             if time.perf_counter() > began + TRY_S:
                 break
@@ -128,14 +128,14 @@ def _rate(maker: BatchBuilder, places: Sequence[int]) -> tuple[float, float]:
     return made / wall_s, runnable_ns / 1e9 / wall_s
 
 
-def _steady_rate(maker: BatchBuilder, places: Sequence[int], threads: int) -> float:
+def _steady_rate(builder: BatchBuilder, places: Sequence[int], threads: int) -> float:
     """Combined images a second of several threads, each repeating its share of the images for a moment."""
-    batch = maker.empty(threads)
+    batch = builder.empty(threads)
 
     def work(slot: int) -> float:
         began, made = time.perf_counter(), 0
         for place in itertools.cycle(places[slot::threads] or places):
-            maker.fill(batch, [slot], [place], epoch=0)
+            builder.fill(batch, [slot], [place], epoch=0)
             made += 1
             if time.perf_counter() > began + TURN_S:
                 break

@@ -25,10 +25,10 @@ class DaliPool:
     """Makes the batches of a plan.
 
     DALI decodes upright RGB and grey JPEGs, nearly all images; the rest, and batches that DALI refuses, are decoded by
-    the maker's own decoder.
+    the builder's own decoder.
     """
 
-    def __init__(self, maker: BatchBuilder, workers: int, in_flight: int) -> None:
+    def __init__(self, builder: BatchBuilder, workers: int, in_flight: int) -> None:
         """Prepare; the pipeline is built with the first batch.
 
         Raises:
@@ -41,7 +41,7 @@ class DaliPool:
                 "images.decoder: dali is not installed: pip install nvidia-dali-cuda120 (or -cuda130), "
                 "or set it to torchvision"
             ) from None
-        self._maker, self._workers, self._in_flight = maker, workers, in_flight
+        self._builder, self._workers, self._in_flight = builder, workers, in_flight
         self._device = "gpu" if torch.cuda.is_available() else "cpu"
         self._readers = ThreadPoolExecutor(workers, "flatout-dali")
 
@@ -63,17 +63,17 @@ class DaliPool:
             yield self._finished(pixels, places, others, epoch)
 
     def _without(self, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[tuple[Batch, bool, CpuTime, list[Bad]]]:
-        """The rest of an epoch by the maker alone, which names or leaves out an image that nothing can decode."""
+        """The rest of an epoch by the builder alone, which names or leaves out an image that nothing can decode."""
         for places in plan:
-            batch = self._maker.empty(len(places))
-            spent, bad = self._maker.fill(batch, range(len(places)), places, epoch)
+            batch = self._builder.empty(len(places))
+            spent, bad = self._builder.fill(batch, range(len(places)), places, epoch)
             yield batch, False, spent, bad
 
     def _pipeline(self, batch_size: int, source: Iterator[Any]) -> Any:
         from nvidia.dali import fn, pipeline_def, types
 
-        size = self._maker.pixels.size
-        kind = types.INTERP_LINEAR if self._maker.pixels.interpolation == "bilinear" else types.INTERP_CUBIC
+        size = self._builder.pixels.size
+        kind = types.INTERP_LINEAR if self._builder.pixels.interpolation == "bilinear" else types.INTERP_CUBIC
         where = "mixed" if self._device == "gpu" else "cpu"
 
         @pipeline_def(  # type: ignore[untyped-decorator]
@@ -106,7 +106,7 @@ class DaliPool:
     def _encoded(self, place: int, epoch: int) -> tuple[Any, Any, Any] | None:
         """Bytes and the crop's (top, left) and (height, width); None if DALI does not decode it."""
         try:
-            data = self._maker.source.read(self._maker.locate(place)[0])
+            data = self._builder.source.read(self._builder.locate(place)[0])
         except OSError:
             return None  # the batch builder reports what is wrong with it, or leaves it out
         try:
@@ -118,7 +118,7 @@ class DaliPool:
                 width, height = image.size
         except Exception:
             return None
-        crop, _ = self._maker.drawn(epoch, place)
+        crop, _ = self._builder.drawn(epoch, place)
         box = crop.box(width, height)
         corner, extent = (int(box.top), int(box.left)), (int(box.height), int(box.width))
         return np.frombuffer(data, np.uint8), np.array(corner), np.array(extent)
@@ -132,18 +132,18 @@ class DaliPool:
             made = torch.from_numpy(np.array(pixels.as_array()))
         own = set(range(len(places))) - set(others)
         for slot in own:
-            self._maker.augment(made[slot], epoch, places[slot])
-        indices = [self._maker.locate(place)[0] for place in places]
+            self._builder.augment(made[slot], epoch, places[slot])
+        indices = [self._builder.locate(place)[0] for place in places]
         batch = Batch(
             images=made.permute(0, 3, 1, 2),
-            labels=torch.tensor([self._maker.source.samples[index].label for index in indices]),
+            labels=torch.tensor([self._builder.source.samples[index].label for index in indices]),
             indices=torch.tensor(indices),
-            flips=torch.tensor([self._maker.drawn(epoch, place)[1] for place in places]),
+            flips=torch.tensor([self._builder.drawn(epoch, place)[1] for place in places]),
         )
         spent, bad = CpuTime(images=len(places)), list[Bad]()
         if others:
-            rest = self._maker.empty(len(others))
-            spent, bad = self._maker.fill(rest, range(len(others)), [places[slot] for slot in others], epoch)
+            rest = self._builder.empty(len(others))
+            spent, bad = self._builder.fill(rest, range(len(others)), [places[slot] for slot in others], epoch)
             spent.images = len(places)
             for name in ("images", "labels", "indices", "flips"):
                 part = getattr(batch, name)

@@ -106,7 +106,7 @@ class ImageLoader:
             scaled_decode=scaled_decode,
             skip_bad=bad_files == "skip",
         )
-        self._maker = BatchBuilder(source, indices, pixels)
+        self._builder = BatchBuilder(source, indices, pixels)
         self.order = Order(
             count=len(indices),
             batch_size=batch_size,
@@ -124,9 +124,9 @@ class ImageLoader:
             count = usable_cores() if workers == "auto" else int(workers)
             self.choice = Choice("threads", count, f"DALI, {count} threads")
         else:
-            self.choice = choose(self._maker, self.order.places(0)[:64], backend, workers)
+            self.choice = choose(self._builder, self.order.places(0)[:64], backend, workers)
             kind = ThreadPool if self.choice.backend == "threads" else ProcessPool
-        self._pool = kind(self._maker, self.choice.workers, prefetch_batches)
+        self._pool = kind(self._builder, self.choice.workers, prefetch_batches)
         self._pin = pin_memory
         self.epoch = 0
         self._delivered = 0  # batches of this epoch that the consumer has received

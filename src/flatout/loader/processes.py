@@ -17,13 +17,13 @@ from flatout.loader.interfaces import Batch
 class _Batches(Dataset[Any]):  # type: ignore[misc]
     """A data set whose items are whole batches; each key identifies one."""
 
-    def __init__(self, maker: BatchBuilder) -> None:
-        self._maker = maker
+    def __init__(self, builder: BatchBuilder) -> None:
+        self._builder = builder
 
     def __getitem__(self, key: tuple[int, Sequence[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor, CpuTime, list[Bad]]:
         epoch, places = key
-        batch = self._maker.empty(len(places))
-        spent, bad = self._maker.fill(batch, range(len(places)), places, epoch)
+        batch = self._builder.empty(len(places))
+        spent, bad = self._builder.fill(batch, range(len(places)), places, epoch)
         # Pixels are transferred in their memory order.
         return batch.images.permute(0, 2, 3, 1), batch.labels, batch.indices, batch.flips, spent, bad
 
@@ -44,14 +44,14 @@ class _Plan:
 class ProcessPool:
     """Makes the batches of a plan."""
 
-    def __init__(self, maker: BatchBuilder, workers: int, in_flight: int) -> None:
+    def __init__(self, builder: BatchBuilder, workers: int, in_flight: int) -> None:
         """Prepare ``workers`` processes; they start with the first epoch and stay."""
         self._plan = _Plan()
         with warnings.catch_warnings():
             # The number was requested or measured: more than cores if images wait for their bytes.
             warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
             self._loader: Any = DataLoader(
-                _Batches(maker),
+                _Batches(builder),
                 batch_size=None,
                 sampler=self._plan,
                 num_workers=workers,

@@ -40,9 +40,9 @@ def single_threaded_pool(workers: int) -> ThreadPoolExecutor:
 class ThreadPool:
     """Makes the batches of a plan."""
 
-    def __init__(self, maker: BatchBuilder, workers: int, in_flight: int) -> None:
+    def __init__(self, builder: BatchBuilder, workers: int, in_flight: int) -> None:
         """Start ``workers`` threads that keep at most ``in_flight`` batches begun or ready."""
-        self._maker, self._workers, self._in_flight = maker, workers, in_flight
+        self._builder, self._workers, self._in_flight = builder, workers, in_flight
         self._pool = single_threaded_pool(workers)
 
     def batches(
@@ -74,11 +74,11 @@ class ThreadPool:
                     part.cancel()
 
     def _begin(self, places: Sequence[int], epoch: int) -> tuple[Batch, list[Future[tuple[CpuTime, list[Bad]]]]]:
-        batch = self._maker.empty(len(places))
+        batch = self._builder.empty(len(places))
         size = max(1, len(places) // (PARTS_PER_WORKER * self._workers))
         slots = range(len(places))
         return batch, [
-            self._pool.submit(self._maker.fill, batch, slots[at : at + size], places[at : at + size], epoch)
+            self._pool.submit(self._builder.fill, batch, slots[at : at + size], places[at : at + size], epoch)
             for at in range(0, len(places), size)
         ]
 

@@ -15,7 +15,7 @@ from ..scheduling import thread_times
 from ..sites import user_line
 from . import modules
 
-_numbers: Any = {}  # id of a maker -> names id of its loader
+_numbers: Any = {}  # id of a batch builder -> names id of its loader
 _last_end = threading.local()
 
 
@@ -23,12 +23,12 @@ def install(image_loader):
     """Patch ``flatout.loader.image_loader``."""
     loader = image_loader.ImageLoader
     loader.__iter__ = _timed_iter(loader.__iter__)
-    maker = image_loader.Maker
-    maker.fill = _timed_fill(maker.fill)
+    builder = image_loader.BatchBuilder
+    builder.fill = _timed_fill(builder.fill)
 
 
 def _describe(loader):
-    pixels = loader._maker.pixels
+    pixels = loader._builder.pixels
     return {
         "num_workers": loader.choice.workers,
         "threads": True,
@@ -39,7 +39,7 @@ def _describe(loader):
         "in_order": True,
         "drop_last": loader.order.drop_last,
         "iterable": False,
-        "dataset": "%s (%s)" % (type(loader._maker.source).__name__, pixels.decoder),
+        "dataset": "%s (%s)" % (type(loader._builder.source).__name__, pixels.decoder),
         "dataset_len": loader.order.count,
         "start_method": None,
         "batch_bytes": loader.order.batch_size * 3 * pixels.size * pixels.size,
@@ -53,7 +53,7 @@ def _timed_iter(original):
         if not REC.on or self.choice.backend != "threads":
             return original(self)
         try:
-            key = id(self._maker)
+            key = id(self._builder)
             number = _numbers.get(key)
             if number is None:
                 number = _numbers[key] = REC.names.add("loader", **_describe(self))
