@@ -99,3 +99,4 @@ def test_a_fault_in_a_worker_is_noted_by_the_worker_and_the_training_goes_on(
     assert [process.pid for process in ran.run.processes if "fault" in process.info] != []
     assert "fault" not in ran.main.info
     assert all("planted in a worker" in fault for fault in ran.faults())
+    assert any("the probe failed in process" in problem for problem in ran.run.problems)

@@ -13,7 +13,7 @@ from flatout.measure.ledger import ledger_of
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from flatout.runner import Bounds
-from flatout.runner.live import Live, LiveReader
+from flatout.runner.live import Live, LiveReader, what_was_seen
 from flatout.runner.progress import Progress
 from flatout.runner.steps import StepCounter
 from tests.record.synthetic import RUN_START_NS, ProcessBuilder, RunBuilder
@@ -191,3 +191,19 @@ def test_the_line_of_progress_shows_the_wait_of_that_window() -> None:
         progress.look(live)
     assert "waiting for batches 50% of the time so far" in stream.getvalue()
     assert max(map(len, stream.getvalue().splitlines())) <= 80
+
+
+def test_a_failure_of_the_probe_is_told_once_while_the_training_goes_on(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    run.process().wait(1, 0.01)
+    path = run.write()
+    data = bytearray(events_of(path).read_bytes())
+    kinds.LIVE.pack_into(data, kinds.LIVE_OFFSET, *(0,) * 7, kinds.FAILED)
+    events_of(path).write_bytes(data)
+    stream = io.StringIO()
+    progress, reader = Progress(Bounds(), quiet=False, stream=stream), LiveReader(path)
+    for _ in range(3):
+        progress.look(reader.read())
+    assert stream.getvalue() == "flatout: the probe failed in process 100: nothing more is recorded there\n"
+    assert not reader.read().traced
+    assert "the probe failed in process 100" in what_was_seen(path, reader.read())

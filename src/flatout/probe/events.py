@@ -16,9 +16,10 @@ EVENT = struct.Struct("<HHIqqqq")
 HEADER = struct.Struct("<8sIIqqq")
 # Live counters, rewritten in place at LIVE_OFFSET for progress while the run is on:
 # iterations, backwards, optimizer steps, nanoseconds waited for batches, start of the first
-# step (ns), end of the latest step (ns), events lost (disk full), traced (0/1).
+# step (ns), end of the latest step (ns), events lost (disk full), flags (TRACED, FAILED).
 LIVE_OFFSET = 256
 LIVE = struct.Struct("<8q")
+TRACED, FAILED = 1, 2  # the kernel trace is written; the probe failed in this process and has stopped recording
 
 # Spans of a training process.
 BATCH_WAIT = 1  # arg loader; a batch index in the epoch; b see batch_bits()

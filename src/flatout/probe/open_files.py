@@ -14,9 +14,14 @@ def count(counter, name):
     """Count ``name``. If there are too many names, the less frequent half is dropped."""
     counter[name] += 1
     if len(counter) > MOST_KEPT:
-        kept = counter.most_common(MOST_KEPT // 2)
+        kept = most_frequent(counter, MOST_KEPT // 2)
         counter.clear()
-        counter.update(dict(kept))
+        counter.update(kept)
+
+
+def most_frequent(counter, count):
+    """The ``count`` most frequent names. Other threads may count meanwhile: ``dict`` copies without a pause."""
+    return dict(collections.Counter(dict(counter)).most_common(count))
 
 
 class OpenFiles:
@@ -51,10 +56,10 @@ class OpenFiles:
                 "files",
                 {
                     "opens": opened.opens,
-                    "dirs": dict(opened.folders.most_common(64)),
-                    "extensions": dict(opened.extensions.most_common(16)),
-                    "sampled": dict(self.sampled.most_common(64)),
-                    "peers": dict(self.peers.most_common(16)),
+                    "dirs": most_frequent(opened.folders, 64),
+                    "extensions": most_frequent(opened.extensions, 16),
+                    "sampled": most_frequent(self.sampled, 64),
+                    "peers": most_frequent(self.peers, 16),
                 },
             )
 

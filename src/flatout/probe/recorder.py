@@ -38,7 +38,7 @@ class Recorder:
         self.names: Any = None
         self.pending_imports: Any = []
         self.iterations = self.backwards = self.optimizer_steps = self.wait_ns = 0
-        self.first_step_ns = self.last_step_ns = self.traced = 0
+        self.first_step_ns = self.last_step_ns = self.flags = 0
         self.fetchers: Any = {}  # idents of threads that make batches in this process -> None
         self.training_thread: Any = None  # thread ident, known at the first backward or loader iteration
 
@@ -131,7 +131,7 @@ class Recorder:
             self.first_step_ns,
             self.last_step_ns,
             self.file.lost,
-            self.traced,
+            self.flags,
         )
         command = self.control.command()
         if command != COMMAND_RECORD:
@@ -193,6 +193,9 @@ def report_fault(where):
     """Switch the recorder off after a fault of the probe, and note it in the record."""
     REC.on = False
     try:
+        if REC.file is not None:
+            REC.flags |= events.FAILED
+            REC.file.flags(REC.flags)
         import traceback
 
         text = traceback.format_exc(limit=-3)

@@ -23,7 +23,7 @@ _started_ns = 0
 def start():
     """Begin the trace; recording has stopped by now."""
     global _running, _left, _backwards, _started_ns
-    if _running is not None or REC.traced:
+    if _running is not None or REC.flags & events.TRACED:
         return
     _running = torch.profiler.profile(record_shapes=False, with_stack=False)
     with held_back():
@@ -63,5 +63,5 @@ def _finish():
     with held_back():
         profiler.__exit__(None, None, None)
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
-    REC.traced = 1
+    REC.flags |= events.TRACED
     REC.publish()

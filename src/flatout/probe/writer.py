@@ -14,8 +14,9 @@ from .events import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, LIVE, LIVE_OFFS
 
 PACKED_AT_ONCE = 64
 WAITING_AT_MOST = 4096  # values, of seven an event
-LOST = struct.Struct("<q")
-LOST_OFFSET = LIVE_OFFSET + 6 * LOST.size  # its index among the live counters
+COUNTER = struct.Struct("<q")
+LOST_OFFSET = LIVE_OFFSET + 6 * COUNTER.size  # its index among the live counters
+FLAGS_OFFSET = LIVE_OFFSET + 7 * COUNTER.size
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 1 << 30  # 26 million events: a day of 3 ms steps; the mapping costs address space, not memory
 
@@ -91,7 +92,7 @@ class EventFile:
             room = (self._reserved - self._end) // EVENT.size
             self.lost += count - room
             # Immediately: workers never publish, and nothing does after the last step.
-            LOST.pack_into(self._map, LOST_OFFSET, self.lost)
+            COUNTER.pack_into(self._map, LOST_OFFSET, self.lost)
             count = room
         _many(count).pack_into(self._map, self._end, *values[: 7 * count])
         self._end += count * EVENT.size
@@ -115,6 +116,10 @@ class EventFile:
     def live(self, *counters):
         """Rewrite the eight live counters in the header."""
         LIVE.pack_into(self._map, LIVE_OFFSET, *counters)
+
+    def flags(self, flags):
+        """Rewrite the last of the live counters."""
+        COUNTER.pack_into(self._map, FLAGS_OFFSET, flags)
 
     def abandon(self):
         """In a forked child: stop sharing the parent's file, without touching it."""
@@ -183,9 +188,10 @@ class NamesFile:
 def write_json(path, content):
     """Write a small JSON file so that a reader never sees half of it."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
+    text = json.dumps(content, default=str)  # in one go: another thread may add a field
     try:
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(content, file, default=str)
+            file.write(text)
         os.replace(temporary, path)
     except OSError:
         try:

@@ -216,6 +216,9 @@ def _process(folder: Path, stem: str, present: set[str], problems: list[str]) ->
     elif len(file.events):
         problems.append(f"processes/{stem}.names is missing: what the events refer to has no names")
     problems += [*file.problems, *names.problems]
+    if info.get("fault"):
+        last_line = info["fault"].strip().splitlines()[-1]
+        problems.append(f"the probe failed in process {pid} and recorded nothing there afterwards: {last_line}")
     return ProcessRecord(stem, info, file.events, names, file.clock_ns, file.wall_ns)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.errors import FlatoutError
-from flatout.probe.events import BATCH_WAIT, LIVE, LIVE_OFFSET
+from flatout.probe.events import BATCH_WAIT, FAILED, LIVE, LIVE_OFFSET, TRACED
 from flatout.probe.writer import CHUNK_BYTES
 from flatout.record.events import of_kinds, read_events
 from flatout.record.fields import names_entry
@@ -36,6 +36,7 @@ class Live:
     last_step_ns: int = 0
     lost: int = 0
     traced: bool = False
+    failed: tuple[int, ...] = ()  # pids of the processes in which the probe failed and stopped recording
     training_pid: int | None = None
 
 
@@ -73,8 +74,9 @@ class LiveReader:
             self._counters[name] = counters
         trains = {name: counters for name, counters in self._counters.items() if counters[0] or counters[1]}
         lead = max(trains, key=lambda name: (trains[name][1], trains[name][0]), default=None)
-        batches, backwards, _, _, first_ns, last_ns, lost, traced = trains[lead] if lead else NOTHING
+        batches, backwards, _, _, first_ns, last_ns, lost, flags = trains[lead] if lead else NOTHING
         steps = self._count(lead, backwards, lost) if lead and first_ns else backwards
+        failed = [name for name, values in self._counters.items() if values[-1] & FAILED]
         followed = self._steps if first_ns and not lost else None
         return Live(
             processes=self._announced,
@@ -86,7 +88,8 @@ class LiveReader:
             first_step_ns=first_ns,
             last_step_ns=last_ns,
             lost=lost,
-            traced=bool(traced),
+            traced=bool(flags & TRACED),
+            failed=tuple(sorted(filter(None, map(_pid, failed)))),
             training_pid=_pid(lead) if lead else None,
         )
 
@@ -139,6 +142,11 @@ def _pid(name: str) -> int | None:
     return int(pid) if pid.isdecimal() and pid.isascii() else None
 
 
+def named(pids: tuple[int, ...]) -> str:
+    """Words for some processes."""
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
+
+
 def what_was_seen(run: Path, live: Live) -> str:
     """A sentence for a recording without a training step: what was seen instead."""
     if shutil.disk_usage(run).free < CHUNK_BYTES:
@@ -151,6 +159,8 @@ def what_was_seen(run: Path, live: Live) -> str:
     if not live.with_torch:
         return f"{_count(live.processes, 'Python process', 'Python processes')} ran, and none imported torch"
     seen = "torch was imported"
+    if live.failed:
+        return f"{seen}, and the probe failed in {named(live.failed)} (see `flatout report`)"
     batches = _batches(run)
     seen += f", {_count(batches, 'batch was', 'batches were')} loaded" if batches else ", no DataLoader batch"
     seen += ", no backward pass"

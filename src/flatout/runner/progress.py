@@ -8,7 +8,7 @@ import time
 from typing import TextIO
 
 from flatout.runner.bounds import DEFAULT_SECONDS, Bounds
-from flatout.runner.live import Live
+from flatout.runner.live import Live, named
 from flatout.terminal_text import progress_lines
 from flatout.units import duration, percent
 
@@ -34,6 +34,7 @@ class Progress:
         self._pause_s = FIRST_LINE_S
         self._next_s = self._started_s + self._pause_s
         self._stepping = False
+        self._failed: tuple[int, ...] = ()
 
     def say(self, text: str) -> None:
         """Print a sentence immediately."""
@@ -45,6 +46,9 @@ class Progress:
     def look(self, live: Live) -> None:
         """Print a line when it is time for one."""
         now_s = time.monotonic()
+        if live.failed != self._failed:
+            self._failed = live.failed
+            self.say(f"the probe failed in {named(live.failed)}: nothing more is recorded there")
         if live.first_step_ns and not self._stepping:
             self._stepping = True
             self._pause_s = FIRST_LINE_S

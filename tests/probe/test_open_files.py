@@ -1,0 +1,49 @@
+"""Counting the files that are opened, while other threads open more."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from flatout.probe import open_files
+from flatout.probe.open_files import OpenFiles
+
+
+class Written:
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def write(self, number: int, type_: str, fields: dict[str, Any]) -> None:
+        self.entries.append(fields)
+
+
+def test_the_summary_is_written_while_another_thread_opens_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files.REC, "on", True)
+    opened = open_files.Opened()
+    monkeypatch.setattr(open_files, "OPENED", opened)
+    done = threading.Event()
+
+    def open_many() -> None:
+        number = 0
+        while not done.is_set():
+            opened.audit("open", (f"/data/{number}/a.py", None, os.O_RDONLY))
+            number += 1
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=open_many)
+    thread.start()
+    written = Written()
+    try:
+        for _ in range(3_000):
+            OpenFiles().write(written)
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval_s)
+    assert len(written.entries[-1]["dirs"]) == 64
+    assert written.entries[-1]["extensions"] == {".py": pytest.approx(opened.opens, rel=0.5)}
