@@ -39,6 +39,7 @@ GPU |= {"cudnn_benchmark": False, "compiled": False}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
+LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
@@ -109,6 +110,15 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: fetching_in_vain(collate_s=np.full(BATCHES, 0.020)),
     ),
     "own_handles": (locked, fetching_in_vain),
+    "columns_as_arrays": (lambda: saturated(**LOOKUPS), lambda: fetching_in_vain(**LOOKUPS)),
+    "tokenise_once": (
+        lambda: saturated(cpu_groups={"tokenise": 0.9, "other": 0.1}),
+        lambda: fetching_in_vain(cpu_groups={"tokenise": 0.9, "other": 0.1}),
+    ),
+    "cheaper_reads": (
+        lambda: saturated(cpu_groups={"read": 0.9, "other": 0.1}),
+        lambda: fetching_in_vain(cpu_groups={"read": 0.9, "other": 0.1}),
+    ),
     "batches_ahead": (lambda: without_loader(forward=0.6, batch_wait=0.4), lambda: without_loader(forward=1.0)),
     "work_to_workers": (
         lambda: healthy(busy=COMPUTE | {"host_other": 0.010}, cpu=0.008),

@@ -23,7 +23,7 @@ from flatout.record import Names, ends
 from flatout.record.packed_fields import batch_worker
 from flatout.results import Account, Line
 
-GROUP_LABELS = {"other": "other functions"}
+GROUP_LABELS = {"lookup": "row lookup in tables", "tokenise": "tokenise text", "other": "other functions"}
 BOUNDARY_CHILDREN = {
     kinds.ITER_START: ("start", "starting an epoch (sampler, lists)"),
     kinds.WORKER_START: ("worker_startup", "waiting until new workers were ready"),

@@ -141,11 +141,17 @@ def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> Stora
 
 def _function_shares(side: LoaderProcesses, times: FetchTimes) -> FunctionShares:
     sampled = side.functions
+    cpu_s = _total(times.cpu_s)
     return FunctionShares(
         cpu_groups=sampled.cpu_groups,
         blocked_groups=sampled.blocked_groups,
-        cpu_lines=top_lines(sampled.cpu_lines, _total(times.cpu_s)),
+        cpu_lines=top_lines(sampled.cpu_lines, cpu_s),
         blocked_lines=top_lines(sampled.blocked_lines, _total(times.blocked_s)),
+        lines_of_group={
+            group: top_lines(lines, cpu_s * sampled.cpu_groups.get(group, 0.0))
+            for group, lines in sampled.lines_of_group.items()
+        },
+        packages=sampled.packages,
     )
 
 

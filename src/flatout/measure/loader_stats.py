@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,8 @@ class FunctionShares:
     blocked_groups: dict[str, float]  # function group -> share of blocked fetch time
     cpu_lines: tuple[Line, ...]
     blocked_lines: tuple[Line, ...]
+    lines_of_group: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)  # on a core
+    packages: Mapping[str, str] = field(default_factory=dict)  # group -> the package with most of its time on a core
 
 
 @dataclass(frozen=True)

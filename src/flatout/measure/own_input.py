@@ -24,7 +24,8 @@ _SOURCE = re.compile(
     r"\bfor\b.*\bin\b.*(loader|batche?s\b|queue|data_?iter|dataset)",
     re.IGNORECASE,
 )
-_READING = ("read", "network", "decode", "decompress")
+# Groups of functions that work on samples, whoever calls them.
+_PREPARING = ("read", "network", "decode", "decompress", "lookup", "tokenise")
 _LOOP = re.compile(r"^(async )?for\b")
 # Iterables in a loop that yield no batches: a progress bar around them, parameters of a model.
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
@@ -46,7 +47,7 @@ def is_input(frames: Sequence[Sequence[Any]]) -> bool:
     Args:
         frames: innermost first, ``[file, line, function, source, is_user]`` as the record keeps them.
     """
-    if function_group(frames) in _READING:
+    if function_group(frames) in _PREPARING:
         return True
     inner = ""
     for file, _line, function, source, _user in frames:

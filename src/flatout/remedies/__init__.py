@@ -27,7 +27,14 @@ from flatout.remedies.host import (
 )
 from flatout.remedies.machine import even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.plans import bundle
-from flatout.remedies.preparation import cheaper_transform, crop_first, faster_decode
+from flatout.remedies.preparation import (
+    cheaper_reads,
+    cheaper_transform,
+    columns_as_arrays,
+    crop_first,
+    faster_decode,
+    tokenise_once,
+)
 from flatout.remedies.proposal import Proposal, RemedySpec
 from flatout.remedies.queue import (
     faster_collate,
@@ -54,6 +61,9 @@ REMEDIES: tuple[RemedySpec, ...] = (
     faster_decode,
     crop_first,
     cheaper_transform,
+    columns_as_arrays,
+    tokenise_once,
+    cheaper_reads,
     batches_ahead,
     work_to_workers,
     log_less,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.cause import Found, Lacks, cause
+from flatout.diagnose.cause import COMPUTING_CAUSES, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
 from flatout.measure.loader_stats import mean_s
 from flatout.measure.thresholds import NOISE_SHARE
@@ -33,7 +33,7 @@ _AMPLE = 1.1
     "waiting",
     needs_loader=True,
     # The time of a few samples, not of all.
-    hides=("shallow_prefetch", "too_few_workers", "cpu_decode", "cpu_transform"),
+    hides=("shallow_prefetch", "too_few_workers", *COMPUTING_CAUSES),
 )
 def sample_skew(context: Context) -> Found | Lacks | None:
     """Slow samples block finished batches behind them, since batches are delivered in order."""
@@ -186,7 +186,7 @@ def slow_collate(context: Context) -> Found | Lacks | None:
     "waiting",
     needs_loader=True,
     # More workers wait in the same queue.
-    hides=("too_few_workers", "cpu_decode", "cpu_transform"),
+    hides=("too_few_workers", *COMPUTING_CAUSES),
 )
 def lock_contention(context: Context) -> Found | Lacks | None:
     """Workers wait for each other at a lock, or for one thing that only one of them can use."""
