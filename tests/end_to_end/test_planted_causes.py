@@ -73,6 +73,8 @@ def first_cause(report: dict[str, Any]) -> str:
         ("maps_in_double_precision.py", "large_batches"),
         ("sentences_padded_by_hand.py", "slow_collate"),
         ("weights_drawn_again.py", "epoch_start"),
+        ("neighbours_sought_for_each_batch.py", "sampler"),
+        ("visits_looked_up_in_a_table.py", "row_lookup"),
         ("a_pause_now_and_then.py", "shallow_prefetch"),
         ("nothing_wrong.py", "compute_bound"),
     ],

@@ -131,6 +131,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "checkpoint_less": (lambda: healthy(gaps={"checkpoint": 1.0}), starved),
     "validate_less": (lambda: healthy(gaps={"validation": 1.0}), starved),
     "cheaper_epoch_start": (lambda: healthy(gaps={"epoch_boundary.start": 1.0, "epoch_boundary": 1.0}), healthy),
+    "indices_at_once": (
+        lambda: healthy(wait=0.010, indices_s=0.009 * BATCHES),
+        lambda: starved(indices_s=0.005 * BATCHES),
+    ),
     "fewer_blocking_reads": (
         lambda: healthy(busy=COMPUTE | READS, uses_gpu=True, usage={"device_busy_share": 0.5}),
         lambda: starved_gpu(busy=COMPUTE | READS, wait=0.030),

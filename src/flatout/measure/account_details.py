@@ -16,7 +16,7 @@ from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, L
 from flatout.measure.batch_wait import Wait, divide_waits
 from flatout.measure.loader_processes import LoaderProcesses
 from flatout.measure.samples import TOP_LINES, frames_of, top_lines, weigh_lines
-from flatout.measure.timeline import Ints
+from flatout.measure.timeline import Ints, intervals
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.record import Names, ends
@@ -105,7 +105,11 @@ def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
     totals["other"] += float(_lengths(window, rows)[~mine].sum()) / 1e9
     functions = window.side.functions
     groups = {"fetch_cpu": functions.cpu_groups, "fetch_blocked": functions.blocked_groups}
-    lines = {"fetch_cpu": functions.cpu_lines, "fetch_blocked": functions.blocked_lines}
+    lines = {
+        "fetch_cpu": functions.cpu_lines,
+        "fetch_blocked": functions.blocked_lines,
+        "sampling": _lines_of_sampler(window),
+    }
     children = []
     for state, label in batch_wait.LABELS.items():
         seconds = totals[state]
@@ -128,6 +132,14 @@ def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
             )
         )
     return _largest_first(children)
+
+
+def _lines_of_sampler(window: Window) -> dict[Line, float]:
+    """Lines on which the stack samples met the sampler."""
+    samples, chosen = window.charged.samples, window.training.kind(kinds.SAMPLING)
+    inside = (samples.time_ns >= window.begin_ns) & (samples.time_ns < window.end_ns)
+    inside &= intervals(chosen["start"], ends(chosen)).at(samples.time_ns) >= 0
+    return weigh_lines(samples.take(inside))
 
 
 def _host_other(window: Window, rows: Ints, imports_s: float) -> tuple[tuple[Account, ...], tuple[Line, ...]]:

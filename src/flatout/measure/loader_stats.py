@@ -75,6 +75,8 @@ class Delivery:
     head_of_line_s: float | None = None  # waited for a batch while a later one was ready
     mean_ready: float | None = None  # batches that were ready when the next one was asked for
     sampling_s: float = 0.0  # without workers: the first waits of passes, less the fetches in them
+    indices_s: float = 0.0  # the sampler, in waits: for each batch of a pass but the first
+    indices_ahead_s: float = 0.0  # the same while a pass begins, for the batches that workers make ahead
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,10 @@ def epoch_start(context: Context) -> Found | Lacks | None:
     run = context.run
     if run.ledger.window_s <= 0:
         return None
-    seconds = run.seconds("epoch_boundary.start") + (run.loading.delivery.sampling_s if run.loading else 0.0)
+    seconds = run.seconds("epoch_boundary.start")
+    if run.loading:
+        # The indices of further batches, chosen ahead there, are not the start's: each batch costs that.
+        seconds += run.loading.delivery.sampling_s - run.loading.delivery.indices_ahead_s
     share = seconds / run.ledger.window_s
     if share < NOISE_SHARE:
         return None
