@@ -75,6 +75,8 @@ def first_cause(report: dict[str, Any]) -> str:
         ("weights_drawn_again.py", "epoch_start"),
         ("neighbours_sought_for_each_batch.py", "sampler"),
         ("visits_looked_up_in_a_table.py", "row_lookup"),
+        ("pictures_between_steps.py", "own_input"),
+        ("a_thread_of_its_own.py", "own_input"),
         ("a_pause_now_and_then.py", "shallow_prefetch"),
         ("nothing_wrong.py", "compute_bound"),
     ],

@@ -17,7 +17,7 @@ from flatout.predict import rate_model, whatif
 from flatout.predict.context import Context
 from flatout.remedies import REMEDIES, propose
 from flatout.remedies.proposal import RemedySpec
-from flatout.results import Cause
+from flatout.results import Account, Cause
 from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
@@ -57,6 +57,15 @@ def uneven(workers: int = 4, wait: float = 0.040) -> MeasuredRun:
 
 def without_loader(**accounts: float) -> MeasuredRun:
     return MeasuredRun(ledger=make_ledger(accounts), loading=None, cores=4)
+
+
+def own_input(group: str) -> MeasuredRun:
+    """The training makes its own input, most of it in functions of this group."""
+    run = without_loader(forward=0.6, batch_wait=0.4)
+    part = Account(f"batch_wait.fetch_cpu.{group}", group, 0.4, 0.4)
+    whole = Account("batch_wait.fetch_cpu", "computing", 0.4, 0.4, (part,))
+    accounts = [replace(a, children=(whole,)) if a.id == "batch_wait" else a for a in run.ledger.accounts]
+    return replace(run, ledger=replace(run.ledger, accounts=tuple(accounts)))
 
 
 def fetching_in_vain(**changes: Any) -> MeasuredRun:
@@ -119,6 +128,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: saturated(cpu_groups={"read": 0.9, "other": 0.1}),
         lambda: fetching_in_vain(cpu_groups={"read": 0.9, "other": 0.1}),
     ),
+    "cheaper_input": (lambda: own_input("decode"), lambda: own_input("other")),
     "batches_ahead": (lambda: without_loader(forward=0.6, batch_wait=0.4), lambda: without_loader(forward=1.0)),
     "work_to_workers": (
         lambda: healthy(busy=COMPUTE | {"host_other": 0.010}, cpu=0.008),

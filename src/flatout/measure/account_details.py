@@ -14,6 +14,8 @@ from flatout import units
 from flatout.measure import batch_wait
 from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED, Charged
 from flatout.measure.batch_wait import Wait, divide_waits
+from flatout.measure.fetch_functions import RUNNING
+from flatout.measure.input_accounts import input_accounts, maker_samples
 from flatout.measure.loader_processes import LoaderProcesses
 from flatout.measure.samples import TOP_LINES, frames_of, top_lines, weigh_lines
 from flatout.measure.timeline import Ints, intervals
@@ -43,6 +45,7 @@ class Window:
     side: LoaderProcesses | None
     begin_ns: int
     end_ns: int
+    queued_share: float | None = None  # of the interval, in which the training thread was ready and had no core
 
     @property
     def seconds(self) -> float:
@@ -65,6 +68,8 @@ def explain(window: Window, id: str, seconds: float, imports_s: float = 0.0) -> 
     lines = _LINES[id](window, rows, seconds) if id in _LINES else ()
     if id in _CHILDREN:
         children = _CHILDREN[id](window, rows)
+        if id == "batch_wait" and children:
+            lines = ()  # its parts have them
     elif id == "host_other":
         children, lines = _host_other(window, rows, imports_s)
     note = _checkpoint_note(window) if id == "checkpoint" else None
@@ -90,7 +95,7 @@ def _waited_lines(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...
 def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
     """The wait divided by the state of the worker waited for, its fetches by their stack samples."""
     if window.side is None:
-        return ()
+        return _own_input(window, rows)
     pieces, spans = window.charged.pieces, window.charged.spans
     owner = spans[pieces.owner[rows]]
     # A second training loader has its own workers; its waits are not divided further.
@@ -132,6 +137,23 @@ def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
             )
         )
     return _largest_first(children)
+
+
+def _own_input(window: Window, rows: Ints) -> tuple[Account, ...]:
+    """Input that no DataLoader makes, by what the training thread or the makers it waits for do."""
+    training, samples = window.training, window.charged.samples
+    inside = (samples.time_ns >= window.begin_ns) & (samples.time_ns < window.end_ns)
+    ready = float(samples.weight[inside & (samples.state == RUNNING)].sum())
+    every = float(samples.weight[inside].sum())
+    queued = (window.queued_share or 0.0) * every / ready if ready else 0.0
+    return input_accounts(
+        window.account,
+        float(_lengths(window, rows).sum()) / 1e9,
+        samples.take(inside & np.isin(window.charged.sample_piece, rows)),
+        maker_samples(training, window.begin_ns, window.end_ns),
+        min(queued, 1.0),
+        GROUP_LABELS,
+    )
 
 
 def _lines_of_sampler(window: Window) -> dict[Line, float]:

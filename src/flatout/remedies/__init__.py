@@ -20,6 +20,7 @@ from flatout.remedies.device import (
 from flatout.remedies.host import (
     batches_ahead,
     cheaper_epoch_start,
+    cheaper_input,
     checkpoint_less,
     indices_at_once,
     log_less,
@@ -66,6 +67,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     tokenise_once,
     cheaper_reads,
     batches_ahead,
+    cheaper_input,
     work_to_workers,
     log_less,
     checkpoint_less,
