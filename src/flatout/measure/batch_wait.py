@@ -131,11 +131,11 @@ def divide_waits(
     totals = dict.fromkeys(LABELS, 0.0)
     left = Pieces(wait.start_ns, wait.end_ns, np.arange(len(wait.start_ns)))
     # What the training process itself does in a wait, whatever the workers do meanwhile.
-    for state, own in (
+    for state, spans in (
         ("sampling", training.kind(kinds.SAMPLING)),
         ("ipc", training.process.of_kinds(kinds.DESERIALIZE)),
     ):
-        cut = overlay(left, union(own["start"], ends(own)))
+        cut = overlay(left, union(spans["start"], ends(spans)))
         totals[state] += float((cut.end - cut.start)[cut.cover >= 0].sum())
         rest = cut.cover < 0
         left = Pieces(cut.start[rest], cut.end[rest], left.owner[cut.base[rest]])

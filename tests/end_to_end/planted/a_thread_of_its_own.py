@@ -1,35 +1,39 @@
-"""No DataLoader: a thread puts batches of summed-up words into a queue, more slowly than the training takes them."""
+"""No DataLoader: one thread decodes pictures into a queue, more slowly than the training takes them."""
 
+import io
 import queue
 import random
 import threading
 
 import torch
+from PIL import Image
 from torch import nn
 
-WORDS = [f"word{number}" for number in range(5000)]
+
+def files(count):
+    for _ in range(count):
+        data = io.BytesIO()
+        Image.effect_noise((1200, 900), 60).convert("RGB").save(data, "JPEG", quality=92)
+        yield data.getvalue()
 
 
-def count_words(text):
-    counts = [0.0] * 256
-    for word in text.split(" "):
-        counts[sum(map(ord, word)) % 256] += 1.0
-    return counts
+def load_picture(data):
+    small = Image.open(io.BytesIO(data)).convert("RGB").resize((64, 64))
+    return torch.frombuffer(bytearray(small.tobytes()), dtype=torch.uint8).float()
 
 
-def produce(batches):
+def produce(batches, pictures):
     while True:
-        texts = [" ".join(random.choices(WORDS, k=400)) for _ in range(16)]
-        batches.put(torch.tensor([count_words(text) for text in texts]))
+        batches.put(torch.stack([load_picture(random.choice(pictures)) for _ in range(8)]))
 
 
 def main():
     batches = queue.Queue(4)
-    threading.Thread(target=produce, args=(batches,), daemon=True).start()
-    net = nn.Sequential(nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 2))
+    threading.Thread(target=produce, args=(batches, list(files(16))), daemon=True).start()
+    net = nn.Sequential(nn.Linear(64 * 64 * 3, 16), nn.ReLU(), nn.Linear(16, 2))
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     for _ in range(100_000):
-        loss = nn.functional.cross_entropy(net(batches.get()), torch.randint(2, (16,)))
+        loss = nn.functional.cross_entropy(net(batches.get()), torch.randint(2, (8,)))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
