@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
+from flatout.diagnose.cause import CauseSpec
+from flatout.diagnose.causes import BY_ID
+from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.ranking import judge
 from flatout.predict.context import Context
-from flatout.results import Cause, NotMeasured
+from flatout.results import Cause, Line, NotMeasured
 from tests.diagnose.views import BATCHES, SAMPLES, healthy, locked, remote, saturated, with_loader, without_workers
 
 
@@ -57,6 +59,33 @@ def test_starvation_by_a_sleeping_network_is_not_called_preparation() -> None:
     decode = cpu_decode(Context.of(remote()))
     assert decode is None or found(decode).share < 0.15
     assert found(storage_latency(Context.of(remote()))).share == pytest.approx(0.8, abs=0.03)
+
+
+LOOKUPS: dict[str, Any] = {
+    "cpu_groups": {"lookup": 0.8, "transform": 0.15, "tokenise": 0.05},
+    "packages": {"lookup": "pandas"},
+    "lines_of_group": {"lookup": (Line("/home/me/data.py", 31, "Visits.__getitem__", "row = rows.iloc[i]", 1.0),)},
+}
+
+
+def test_rows_looked_up_one_by_one_are_named_with_the_package_and_the_users_line() -> None:
+    context = Context.of(saturated(**LOOKUPS))
+    cause = found(row_lookup(context))
+    assert cause.share == pytest.approx(1 - 10 / 26, abs=0.03)
+    assert "looking rows up (pandas)" in cause.evidence[0].text
+    assert cause.evidence[-1].text.startswith("/home/me/data.py:31 row = rows.iloc[i]")
+    assert BY_ID["row_lookup"].sentence(context, cause) == (
+        "The training waits 62% of the time for batches: each of the 2 workers spends 77% of its time "
+        "looking rows up in a table with pandas (Visits.__getitem__, data.py:31)."
+    )
+
+
+@pytest.mark.parametrize(("cause", "group"), [(cpu_tokenise, "tokenise"), (cpu_read, "read"), (row_lookup, "lookup")])
+def test_each_group_of_functions_has_a_cause_of_its_own(cause: CauseSpec, group: str) -> None:
+    own = found(cause(Context.of(saturated(cpu_groups={group: 0.7, "decode": 0.3}))))
+    assert own.share > found(cpu_decode(Context.of(saturated(cpu_groups={group: 0.7, "decode": 0.3})))).share
+    assert cause(Context.of(saturated(cpu_groups={"decode": 1.0}))) is None
+    assert cause(Context.of(healthy(cpu_groups={group: 1.0}))) is None
 
 
 def test_without_stack_samples_preparation_is_not_divided() -> None:

@@ -264,7 +264,7 @@ def test_a_loop_without_a_loader_steps_by_its_optimizer(tmp_path):
     assert ledger.steps.count == 3 and ledger.steps.median_s == pytest.approx(1.0)
     assert ledger.epochs == () and ledger.account("host_other") is None
     assert ledger.account("batch_wait").seconds == pytest.approx(1.8)
-    assert ledger.account("batch_wait").lines[0].source == "x = make_batch()"
+    assert ledger.account("batch_wait.fetch_cpu.other").lines[0].source == "x = make_batch()"
     assert any("samples/s: not measured, because no DataLoader was seen" in note for note in ledger.notes)
 
 

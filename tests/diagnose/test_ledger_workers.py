@@ -202,6 +202,25 @@ def test_without_workers_the_training_process_fetches(tmp_path):
     assert ledger.epochs[0].cold is False
 
 
+def test_rows_of_a_table_are_a_group_with_the_package_and_the_line_that_asks_for_them(tmp_path):
+    run, _, worker = starved(tmp_path, cpu_s=0.5, blocked_s=0.5)
+    site = "/venv/lib/python3.11/site-packages"
+    frames = [
+        [f"{site}/pandas/core/internals/managers.py", 1, "BlockManager.fast_xs", "", False],
+        [f"{site}/pandas/core/indexing.py", 2, "_LocationIndexer.__getitem__", "", False],
+        ["/home/me/data.py", 31, "Visits.__getitem__", "row = self.rows.iloc[index]", True],
+    ]
+    stack = worker.name("stack", frames=frames)
+    for time_s in (1.8, 1.9, 2.0):
+        worker.emit(kinds.STACK, time_s, time_s, stack, 50_000_000, ord("R"))
+    worker.sample(2.1, "image = cv2.imdecode(data, 1)", line=40)
+    functions = read(run)[1].functions
+    assert functions.cpu_groups == {"lookup": pytest.approx(0.75), "decode": pytest.approx(0.25)}
+    assert functions.packages == {"lookup": "pandas"}
+    assert [(line.file, line.line) for line in functions.lines_of_group["lookup"]] == [("/home/me/data.py", 31)]
+    assert [line.line for line in functions.lines_of_group["decode"]] == [40]
+
+
 def test_functions_of_fetches_are_told_apart_by_the_threads_state(tmp_path):
     run, _, worker = starved(tmp_path, cpu_s=0.5, blocked_s=0.5)
     # Fetches begin at 0.5 s, 1.6 s and so on; the window begins at 1.75 s.

@@ -33,6 +33,15 @@ def cause(id: str, share: float) -> Cause:
         (healthy(gaps={"validation": 1.0}), "validation"),
         (without_workers(cores=1), "cpu_decode"),
         (starved(cpu=0.001, blocked=0.049), "too_few_workers"),
+        (saturated(cpu_groups={"lookup": 0.8, "transform": 0.2}), "row_lookup"),
+        (saturated(cpu_groups={"tokenise": 0.8, "other": 0.2}), "cpu_tokenise"),
+        (saturated(cpu_groups={"read": 0.8, "other": 0.2}), "cpu_read"),
+        # A table is the waste, whoever looks the rows up; a little of it is not.
+        (starved(cpu_groups={"lookup": 0.8, "transform": 0.2}), "row_lookup"),
+        (without_workers(cpu_groups={"lookup": 0.8, "transform": 0.2}), "row_lookup"),
+        (starved(cpu_groups={"lookup": 0.3, "transform": 0.7}), "too_few_workers"),
+        (without_workers(cpu_groups={"tokenise": 0.8, "other": 0.2}), "no_workers"),
+        (healthy(cpu_groups={"lookup": 1.0}), "compute_bound"),
     ],
 )
 def test_the_planted_fault_leads(view: MeasuredRun, leads: str) -> None:
@@ -105,10 +114,11 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
     assert len(ids) == len(set(ids))
     # A published contract: ids are added, never renamed.
     assert " ".join(sorted(ids)) == (
-        "checkpoint cold_cache compute_bound cpu_decode cpu_training cpu_transform device_sync epoch_start h2d "
-        "large_batches lock_contention logging main_process_work no_workers own_input rank_straggler "
-        "read_amplification sample_skew shallow_prefetch slow_collate small_batch small_files storage_bandwidth "
-        "storage_latency throttled too_few_workers too_many_workers validation worker_restart"
+        "checkpoint cold_cache compute_bound cpu_decode cpu_read cpu_tokenise cpu_training cpu_transform "
+        "device_sync epoch_start h2d large_batches lock_contention logging main_process_work no_workers "
+        "own_input rank_straggler read_amplification row_lookup sample_skew sampler shallow_prefetch slow_collate "
+        "small_batch small_files storage_bandwidth storage_latency throttled too_few_workers "
+        "too_many_workers validation worker_restart"
     )
 
 

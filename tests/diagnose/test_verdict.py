@@ -10,7 +10,7 @@ from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import NO_STEP, ONE_STEP, next_command, verdict
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
-from flatout.results import Gain, Remedy
+from flatout.results import Gain, Line, Remedy
 from tests.diagnose.views import (
     COMPUTE,
     LINE,
@@ -34,6 +34,13 @@ def test_the_wait_is_stated_with_what_the_workers_do_meanwhile() -> None:
     assert say(saturated(uses_gpu=True)) == (
         "The GPU waits 62% of the time for batches: each of the 2 workers spends 67% of its time decoding files."
     )
+
+
+def test_the_users_function_is_named_and_a_packages_is_not() -> None:
+    own = Line("/home/me/train.py", 20, "load_picture", "return decode(data)", 1.0)
+    library = Line("/venv/lib/python3.11/site-packages/PIL/Image.py", 20, "open", "", 1.0)
+    assert say(saturated(lines_of_group={"decode": (own,)})).endswith("decoding files (load_picture, train.py:20).")
+    assert say(saturated(lines_of_group={"decode": (library,)})).endswith("decoding files.")
 
 
 def test_a_run_on_the_cpu_names_the_training_and_not_a_gpu() -> None:

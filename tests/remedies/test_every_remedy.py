@@ -17,7 +17,7 @@ from flatout.predict import rate_model, whatif
 from flatout.predict.context import Context
 from flatout.remedies import REMEDIES, propose
 from flatout.remedies.proposal import RemedySpec
-from flatout.results import Cause
+from flatout.results import Account, Cause
 from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
@@ -39,6 +39,7 @@ GPU |= {"cudnn_benchmark": False, "compiled": False}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
+LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
@@ -56,6 +57,15 @@ def uneven(workers: int = 4, wait: float = 0.040) -> MeasuredRun:
 
 def without_loader(**accounts: float) -> MeasuredRun:
     return MeasuredRun(ledger=make_ledger(accounts), loading=None, cores=4)
+
+
+def own_input(group: str) -> MeasuredRun:
+    """The training makes its own input, most of it in functions of this group."""
+    run = without_loader(forward=0.6, batch_wait=0.4)
+    part = Account(f"batch_wait.fetch_cpu.{group}", group, 0.4, 0.4)
+    whole = Account("batch_wait.fetch_cpu", "computing", 0.4, 0.4, (part,))
+    accounts = [replace(a, children=(whole,)) if a.id == "batch_wait" else a for a in run.ledger.accounts]
+    return replace(run, ledger=replace(run.ledger, accounts=tuple(accounts)))
 
 
 def fetching_in_vain(**changes: Any) -> MeasuredRun:
@@ -109,6 +119,16 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: fetching_in_vain(collate_s=np.full(BATCHES, 0.020)),
     ),
     "own_handles": (locked, fetching_in_vain),
+    "columns_as_arrays": (lambda: saturated(**LOOKUPS), lambda: fetching_in_vain(**LOOKUPS)),
+    "tokenise_once": (
+        lambda: saturated(cpu_groups={"tokenise": 0.9, "other": 0.1}),
+        lambda: fetching_in_vain(cpu_groups={"tokenise": 0.9, "other": 0.1}),
+    ),
+    "cheaper_reads": (
+        lambda: saturated(cpu_groups={"read": 0.9, "other": 0.1}),
+        lambda: fetching_in_vain(cpu_groups={"read": 0.9, "other": 0.1}),
+    ),
+    "cheaper_input": (lambda: own_input("decode"), lambda: own_input("other")),
     "batches_ahead": (lambda: without_loader(forward=0.6, batch_wait=0.4), lambda: without_loader(forward=1.0)),
     "work_to_workers": (
         lambda: healthy(busy=COMPUTE | {"host_other": 0.010}, cpu=0.008),
@@ -121,6 +141,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "checkpoint_less": (lambda: healthy(gaps={"checkpoint": 1.0}), starved),
     "validate_less": (lambda: healthy(gaps={"validation": 1.0}), starved),
     "cheaper_epoch_start": (lambda: healthy(gaps={"epoch_boundary.start": 1.0, "epoch_boundary": 1.0}), healthy),
+    "indices_at_once": (
+        lambda: healthy(wait=0.010, indices_s=0.009 * BATCHES),
+        lambda: starved(indices_s=0.005 * BATCHES),
+    ),
     "fewer_blocking_reads": (
         lambda: healthy(busy=COMPUTE | READS, uses_gpu=True, usage={"device_busy_share": 0.5}),
         lambda: starved_gpu(busy=COMPUTE | READS, wait=0.030),

@@ -13,6 +13,10 @@ from flatout.results import Cause, Evidence, NotMeasured
 # The part of the time that removing a cause shortens: only the wait for batches, the input path beyond that wait,
 # or the rest of the training. "healthy" means that nothing needs to be removed.
 Group = Literal["waiting", "data", "training", "healthy"]
+# What the fetching threads compute. Idle cores come before faster code for what has to be done.
+NEEDED_WORK = ("cpu_decode", "cpu_transform", "cpu_tokenise", "cpu_read")
+COMPUTING_CAUSES = (*NEEDED_WORK, "row_lookup")
+HIDING = 0.3  # of the hidden cause's share: a smaller one cannot explain it
 NO_STEP = "no training step was seen after the first one"
 
 
@@ -50,6 +54,7 @@ class CauseSpec:
         judge: a pure function of the context.
         needs_loader: it concerns the training's DataLoader and its fetches.
         hides: ids of causes that yield less than they seem to, or should not be addressed first, while this one holds.
+        hides_from: least share of this cause that hides another one, as a part of the other one's share.
         sentence: the verdict when this cause leads; None: its title and share.
     """
 
@@ -59,6 +64,7 @@ class CauseSpec:
     needs_loader: bool
     hides: tuple[str, ...]
     sentence: Callable[[Context, Cause], str] | None
+    hides_from: float = HIDING
 
     def __call__(self, context: Context) -> Cause | NotMeasured | None:
         """Judge the cause; None: it does not hold for this run."""
@@ -87,6 +93,7 @@ def cause(
     id: str | None = None,
     needs_loader: bool = False,
     hides: tuple[str, ...] = (),
+    hides_from: float = HIDING,
     sentence: Callable[[Context, Cause], str] | None = None,
 ) -> Callable[[Callable[[Context], Found | Lacks | None]], CauseSpec]:
     """Make a cause from the function that judges it; its id is the function's name, unless ``id`` is given.
@@ -96,7 +103,7 @@ def cause(
     """
 
     def decorate(judge: Callable[[Context], Found | Lacks | None]) -> CauseSpec:
-        return CauseSpec(id or judge.__name__, group, judge, needs_loader, hides, sentence)
+        return CauseSpec(id or judge.__name__, group, judge, needs_loader, hides, sentence, hides_from)
 
     return decorate
 

@@ -13,8 +13,6 @@ from flatout.units import percent
 _OF_DATA = ("waiting", "data")
 _ROUNDING = 0.005  # shares are shown in whole percent
 
-HIDING = 0.3  # of the hidden cause's share: a smaller one cannot explain it
-
 
 def judge(context: Context) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
     """Causes in rank order, and those that could not be judged."""
@@ -65,7 +63,9 @@ def rank(causes: list[Cause]) -> tuple[Cause, ...]:
 def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
     """The largest cause to remove before this one; one that is much smaller does not count."""
     hiders = (found for found in by_id.values() if cause.id in BY_ID[found.id].hides)
-    material = [hider for hider in hiders if hider.share >= max(MATERIAL_SHARE, HIDING * cause.share)]
+    material = [
+        hider for hider in hiders if hider.share >= max(MATERIAL_SHARE, BY_ID[hider.id].hides_from * cause.share)
+    ]
     if not material:
         return None
     hidden = {id for hider in material for id in BY_ID[hider.id].hides}

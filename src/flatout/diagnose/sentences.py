@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+
 from flatout.diagnose.evidence import split
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
-from flatout.results import Cause
+from flatout.results import Cause, Line
 from flatout.units import counted, percent
 
-# What a fetching thread does, as a sentence says it.
-_COMPUTING = {
+# What a thread that makes batches does, as a sentence says it.
+COMPUTING = {
     "decode": "decoding files",
     "decompress": "decompressing",
     "transform": "transforming samples",
     "convert": "converting arrays",
-    "read": "reading files",
+    "read": "reading files or databases",
+    "lookup": "looking rows up in a table",
+    "tokenise": "tokenising text",
+    "network": "receiving data",
 }
-_BLOCKED = {
+BLOCKED = {
     "read": "waiting for files",
     "network": "waiting for the network",
     "decode": "waiting for files",
@@ -49,19 +56,48 @@ def cores(run: MeasuredRun) -> str:
     return f"{run.cores:.3g} core" if run.cores == 1 else f"{run.cores:.3g} cores"
 
 
+def called_from(lines: Iterable[Line]) -> str:
+    """The user's function and line that a clause speaks of, in brackets; empty if the hottest line is a package's."""
+    line = next(iter(lines), None)
+    if line is None or re.search(r"/(site|dist)-packages/", line.file):
+        return ""
+    return f" ({line.function}, {PurePath(line.file).name}:{line.line})"
+
+
+def what_workers_do_most(*groups: str) -> Callable[[Context, Cause], str]:
+    """The sentence of a cause in some function groups: what the fetching side spends on the largest of them."""
+
+    def sentence(context: Context, cause: Cause) -> str:
+        loader = context.loader
+        parts, shares = split(loader), loader.functions.cpu_groups
+        group = max(groups, key=lambda name: shares.get(name, 0.0))
+        busy = 1.0 - (loader.workers.idle_share or 0.0)
+        share = (parts.cpu or 0.0) * shares.get(group, 0.0) * busy
+        package = loader.functions.packages.get(group)
+        by = f" with {package}" if package else ""
+        caller = called_from(loader.functions.lines_of_group.get(group, ()))
+        clause = f"{_who(loader)} {percent(share)} of its time {COMPUTING[group]}{by}{caller}"
+        return f"{waiting(context.run)}: {clause}."
+
+    return sentence
+
+
 def workers_do(run: MeasuredRun) -> str:
     """A clause that says what the fetching side spends its time on."""
     loader = run.loading
     if loader is None:
         return "they come without a DataLoader"
-    workers = loader.settings.num_workers
-    who = f"each of the {workers} workers spends" if workers > 1 else "its only worker spends"
-    if workers == 0:
-        who = "fetching in the training process spends"
     share, what = _main_work(loader)
     if what is None:
-        return f"{counted(workers, 'worker')} cannot fetch them in time"
-    return f"{who} {percent(share)} of its time {what}"
+        return f"{counted(loader.settings.num_workers, 'worker')} cannot fetch them in time"
+    return f"{_who(loader)} {percent(share)} of its time {what}"
+
+
+def _who(loader: LoaderStats) -> str:
+    workers = loader.settings.num_workers
+    if workers == 0:
+        return "fetching in the training process spends"
+    return f"each of the {workers} workers spends" if workers > 1 else "its only worker spends"
 
 
 def _main_work(loader: LoaderStats) -> tuple[float, str | None]:
@@ -71,10 +107,12 @@ def _main_work(loader: LoaderStats) -> tuple[float, str | None]:
     if parts.cpu is None or parts.blocked is None or parts.fetch_s == 0:
         return 0.0, None
     if parts.cpu >= parts.blocked:
-        groups, named, rest, part = loader.functions.cpu_groups, _COMPUTING, "computing samples", parts.cpu
+        groups, named, rest, part = loader.functions.cpu_groups, COMPUTING, "computing samples", parts.cpu
+        lines = loader.functions.lines_of_group
     else:
-        groups, named, rest, part = loader.functions.blocked_groups, _BLOCKED, "blocked", parts.blocked
+        groups, named, rest, part = loader.functions.blocked_groups, BLOCKED, "blocked", parts.blocked
+        lines = {}
     top = max(groups, key=lambda group: groups[group], default=None)
     if top is None or top not in named:
         return part * fetching, rest
-    return part * groups[top] * fetching, named[top]
+    return part * groups[top] * fetching, named[top] + called_from(lines.get(top, ()))

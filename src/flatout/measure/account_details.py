@@ -14,16 +14,18 @@ from flatout import units
 from flatout.measure import batch_wait
 from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED, Charged
 from flatout.measure.batch_wait import Wait, divide_waits
+from flatout.measure.fetch_functions import RUNNING
+from flatout.measure.input_accounts import input_accounts, maker_samples
 from flatout.measure.loader_processes import LoaderProcesses
 from flatout.measure.samples import TOP_LINES, frames_of, top_lines, weigh_lines
-from flatout.measure.timeline import Ints
+from flatout.measure.timeline import Ints, intervals
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.record import Names, ends
 from flatout.record.packed_fields import batch_worker
 from flatout.results import Account, Line
 
-GROUP_LABELS = {"other": "other functions"}
+GROUP_LABELS = {"lookup": "row lookup in tables", "tokenise": "tokenise text", "other": "other functions"}
 BOUNDARY_CHILDREN = {
     kinds.ITER_START: ("start", "starting an epoch (sampler, lists)"),
     kinds.WORKER_START: ("worker_startup", "waiting until new workers were ready"),
@@ -43,6 +45,7 @@ class Window:
     side: LoaderProcesses | None
     begin_ns: int
     end_ns: int
+    queued_share: float | None = None  # of the interval, in which the training thread was ready and had no core
 
     @property
     def seconds(self) -> float:
@@ -65,6 +68,8 @@ def explain(window: Window, id: str, seconds: float, imports_s: float = 0.0) -> 
     lines = _LINES[id](window, rows, seconds) if id in _LINES else ()
     if id in _CHILDREN:
         children = _CHILDREN[id](window, rows)
+        if id == "batch_wait" and children:
+            lines = ()  # its parts have them
     elif id == "host_other":
         children, lines = _host_other(window, rows, imports_s)
     note = _checkpoint_note(window) if id == "checkpoint" else None
@@ -90,7 +95,7 @@ def _waited_lines(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...
 def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
     """The wait divided by the state of the worker waited for, its fetches by their stack samples."""
     if window.side is None:
-        return ()
+        return _own_input(window, rows)
     pieces, spans = window.charged.pieces, window.charged.spans
     owner = spans[pieces.owner[rows]]
     # A second training loader has its own workers; its waits are not divided further.
@@ -105,7 +110,11 @@ def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
     totals["other"] += float(_lengths(window, rows)[~mine].sum()) / 1e9
     functions = window.side.functions
     groups = {"fetch_cpu": functions.cpu_groups, "fetch_blocked": functions.blocked_groups}
-    lines = {"fetch_cpu": functions.cpu_lines, "fetch_blocked": functions.blocked_lines}
+    lines = {
+        "fetch_cpu": functions.cpu_lines,
+        "fetch_blocked": functions.blocked_lines,
+        "sampling": _lines_of_sampler(window),
+    }
     children = []
     for state, label in batch_wait.LABELS.items():
         seconds = totals[state]
@@ -128,6 +137,31 @@ def _batch_wait(window: Window, rows: Ints) -> tuple[Account, ...]:
             )
         )
     return _largest_first(children)
+
+
+def _own_input(window: Window, rows: Ints) -> tuple[Account, ...]:
+    """Input that no DataLoader makes, by what the training thread or the makers it waits for do."""
+    training, samples = window.training, window.charged.samples
+    inside = (samples.time_ns >= window.begin_ns) & (samples.time_ns < window.end_ns)
+    ready = float(samples.weight[inside & (samples.state == RUNNING)].sum())
+    every = float(samples.weight[inside].sum())
+    queued = (window.queued_share or 0.0) * every / ready if ready else 0.0
+    return input_accounts(
+        window.account,
+        float(_lengths(window, rows).sum()) / 1e9,
+        samples.take(inside & np.isin(window.charged.sample_piece, rows)),
+        maker_samples(training, window.begin_ns, window.end_ns),
+        min(queued, 1.0),
+        GROUP_LABELS,
+    )
+
+
+def _lines_of_sampler(window: Window) -> dict[Line, float]:
+    """Lines on which the stack samples met the sampler."""
+    samples, chosen = window.charged.samples, window.training.kind(kinds.SAMPLING)
+    inside = (samples.time_ns >= window.begin_ns) & (samples.time_ns < window.end_ns)
+    inside &= intervals(chosen["start"], ends(chosen)).at(samples.time_ns) >= 0
+    return weigh_lines(samples.take(inside))
 
 
 def _host_other(window: Window, rows: Ints, imports_s: float) -> tuple[tuple[Account, ...], tuple[Line, ...]]:

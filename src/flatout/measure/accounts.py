@@ -145,7 +145,12 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
     sample_piece = pieces.at(samples.time_ns)
     if training.loader is None:
         divided = divide_input(
-            pieces, np.isin(account, (CODE["host_other"], CODE["loss"])), account, gaps.group, samples
+            pieces,
+            np.isin(account, (CODE["host_other"], CODE["loss"])),
+            np.isin(_kind(pieces, spans), (kinds.FORWARD, kinds.BACKWARD, kinds.OPTIMIZER)),
+            account,
+            gaps.group,
+            samples,
         )
         account = np.where(divided.is_input, CODE["batch_wait"], account[divided.before])
         pieces, sample_piece = divided.pieces, divided.sample_piece

@@ -20,6 +20,7 @@ LABELS = {
     "fetch_blocked": "fetching: blocked (storage, network, locks)",
     "fetch": "fetching",
     "collate": "collating",
+    "sampling": "choosing the indices of batches (sampler)",
     "ipc": "transferring the batch (IPC)",
     "worker_startup": "workers starting",
     "idle": "worker without work",
@@ -128,14 +129,18 @@ def divide_waits(
         activities: of each worker's fetching thread, by the key of its process.
     """
     totals = dict.fromkeys(LABELS, 0.0)
-    arrivals = training.process.of_kinds(kinds.DESERIALIZE)
-    cut = overlay(
-        Pieces(wait.start_ns, wait.end_ns, np.arange(len(wait.start_ns))), union(arrivals["start"], ends(arrivals))
-    )
-    totals["ipc"] += float((cut.end - cut.start)[cut.cover >= 0].sum())
-    row = cut.base[cut.cover < 0]
-    start, end = cut.start[cut.cover < 0], cut.end[cut.cover < 0]
-    worker, batch = wait.worker[row], wait.batch[row]
+    left = Pieces(wait.start_ns, wait.end_ns, np.arange(len(wait.start_ns)))
+    # What the training process itself does in a wait, whatever the workers do meanwhile.
+    for state, spans in (
+        ("sampling", training.kind(kinds.SAMPLING)),
+        ("ipc", training.process.of_kinds(kinds.DESERIALIZE)),
+    ):
+        cut = overlay(left, union(spans["start"], ends(spans)))
+        totals[state] += float((cut.end - cut.start)[cut.cover >= 0].sum())
+        rest = cut.cover < 0
+        left = Pieces(cut.start[rest], cut.end[rest], left.owner[cut.base[rest]])
+    start, end = left.start, left.end
+    worker, batch = wait.worker[left.owner], wait.batch[left.owner]
     if not teams:
         own = Activity(training.events, training.begin_ns, training.finish_ns)
         _add(totals, own.during(start, end).items(), 1.0)

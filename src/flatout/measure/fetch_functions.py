@@ -1,19 +1,21 @@
-"""The fetching threads' time by function group and by line: on a core, and blocked."""
+"""The time of the threads that make batches, by function group and by line: on a core, and blocked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from flatout.measure.batch_wait import Activity
 from flatout.measure.clients import client_of
-from flatout.measure.functions import WAITING_GROUPS, function_group
+from flatout.measure.functions import WAITING_GROUPS, work_of
 from flatout.measure.samples import Samples, frames_of, weigh_lines
 from flatout.results import Line
 
 RUNNING = ord("R")
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -24,51 +26,75 @@ class FetchFunctions:
     blocked_groups: dict[str, float]
     cpu_lines: dict[Line, float]
     blocked_lines: dict[Line, float]
+    lines_of_group: dict[str, dict[Line, float]]  # on a core
+    packages: dict[str, str]  # function group -> the installed package with most of its time on a core
     samples: int
     clients: dict[str, float]  # library -> share of the blocked time
+    cpu_share: float | None  # of the samples' time; None: there are no samples
 
 
 def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, finish_ns: int) -> FetchFunctions:
-    """Break fetches inside [begin_ns, finish_ns) down by function, from the stack samples of the fetching threads.
+    """Break fetches inside [begin_ns, finish_ns) down by function, from the stack samples of the fetching threads."""
+    chosen = []
+    for activity, samples in threads:
+        inside = (samples.time_ns >= begin_ns) & (samples.time_ns < finish_ns)
+        chosen.append(samples.take(inside & (activity.fetching.at(samples.time_ns) >= 0)))
+    return sampled_functions(chosen)
+
+
+def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
+    """Break stack samples down by function.
 
     The kernel's state letter, taken with each sample, says whether the thread was on a core (or ready for one).
     Where it is missing, reading, the network and locks count as blocked and everything else as running.
     """
     groups: tuple[dict[str, float], dict[str, float]] = ({}, {})
-    clients: dict[str, float] = {}
     lines: tuple[dict[Line, float], dict[Line, float]] = ({}, {})
+    lines_of_group: dict[str, dict[Line, float]] = {}
+    packages: dict[str, dict[str, float]] = {}
+    clients: dict[str, float] = {}
     count = 0
-    for activity, samples in threads:
-        inside = (samples.time_ns >= begin_ns) & (samples.time_ns < finish_ns)
-        fetching = samples.take(inside & (activity.fetching.at(samples.time_ns) >= 0))
-        if not len(fetching):
+    for samples in threads:
+        if not len(samples):
             continue
-        count += len(fetching)
-        names = fetching.names
-        of_stack = {int(id): function_group(frames_of(names, int(id))) for id in np.unique(fetching.stack)}
-        group = np.array([of_stack[id] for id in fetching.stack.tolist()])
+        count += len(samples)
+        works = {int(id): work_of(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
+        group = np.array([works[id].group for id in samples.stack.tolist()])
         waiting = np.isin(group, list(WAITING_GROUPS))
-        blocked = np.where(fetching.state > 0, fetching.state != RUNNING, waiting)
-        for id in np.unique(fetching.stack[blocked]).tolist():
-            client = client_of(frames_of(names, id))
+        blocked = np.where(samples.state > 0, samples.state != RUNNING, waiting)
+        for id in np.unique(samples.stack[blocked]).tolist():
+            client = client_of(frames_of(samples.names, id))
             if client:
-                weight = float(fetching.weight[blocked & (fetching.stack == id)].sum())
-                clients[client] = clients.get(client, 0.0) + weight
+                _add(clients, client, float(samples.weight[blocked & (samples.stack == id)].sum()))
+        for id in np.unique(samples.stack[~blocked]).tolist():
+            package = works[id].package
+            if package:
+                weight = float(samples.weight[~blocked & (samples.stack == id)].sum())
+                _add(packages.setdefault(works[id].group, {}), package, weight)
         for place, chosen in enumerate((~blocked, blocked)):
             for name in np.unique(group[chosen]).tolist():
-                weight = float(fetching.weight[chosen & (group == name)].sum())
-                groups[place][name] = groups[place].get(name, 0.0) + weight
-            for line, weight in weigh_lines(fetching.take(chosen)).items():
-                lines[place][line] = lines[place].get(line, 0.0) + weight
-    whole = sum(groups[1].values())
+                mine = chosen & (group == name)
+                _add(groups[place], name, float(samples.weight[mine].sum()))
+                for line, weight in weigh_lines(samples.take(mine)).items():
+                    _add(lines[place], line, weight)
+                    if place == 0:
+                        _add(lines_of_group.setdefault(name, {}), line, weight)
+    on_core, whole = sum(groups[0].values()), sum(groups[1].values())
     return FetchFunctions(
         cpu_groups=_shares(groups[0]),
         blocked_groups=_shares(groups[1]),
         cpu_lines=lines[0],
         blocked_lines=lines[1],
+        lines_of_group=lines_of_group,
+        packages={name: max(found, key=found.__getitem__) for name, found in packages.items()},
         samples=count,
         clients={name: weight / whole for name, weight in clients.items()} if whole else {},
+        cpu_share=on_core / (on_core + whole) if on_core + whole else None,
     )
+
+
+def _add(weights: dict[_Key, float], key: _Key, weight: float) -> None:
+    weights[key] = weights.get(key, 0.0) + weight
 
 
 def _shares(weights: dict[str, float]) -> dict[str, float]:

@@ -1,11 +1,14 @@
-"""The kinds of work that a sampled stack shows: reading, decompressing, decoding, transforming, ..."""
+"""The kinds of work that a sampled stack shows: reading, decoding, looking rows up, transforming, ..."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from flatout.measure.packages import PACKAGES, Part
 
 # A thread in these groups mostly waits; in all others it mostly computes.
 WAITING_GROUPS = frozenset({"read", "lock", "network"})
@@ -13,117 +16,163 @@ WAITING_GROUPS = frozenset({"read", "lock", "network"})
 STORAGE_GROUPS = ("read", "network", "decode", "decompress")
 OTHER = "other"
 
-
-@dataclass(frozen=True)
-class Rule:
-    """A frame belongs to ``group`` when every pattern that is given is found in it."""
-
-    group: str
-    path: str = ""  # in the file, with forward slashes
-    function: str = ""  # in the whole (qualified) function name
-    source: str = ""  # in the text of the line
-    inside: str = ""  # in the file of a frame further out
-
-
-# The table is tried from top to bottom on each frame, from the innermost one outward, up to and including the first
-# frame of the user's own code; the first hit decides. The innermost Python frame of a call into C is the line
-# that calls, so rules on the source text catch calls without a Python frame (cv2.imdecode, zlib, file.read).
+# What no package of PACKAGES does: the standard library by its files, calls into C by the text of their line.
+# Tried from top to bottom on each frame, from the innermost one outward, up to and including the first frame of the
+# user's own code; the first hit decides. The innermost Python frame of a call into C is the line that calls, so rules
+# on the source text catch calls without a Python frame (cv2.imdecode, zlib, file.read).
 # Within one frame the order settles: a line that says both what it waits for and what it computes
 # is named by the outer operation, so that `decode(file.read())` is decoding only once read() has returned.
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Part, ...] = (
+    # A synchronous call of an asynchronous client waits for the thread of its event loop.
+    Part("network", r"/(threading|concurrent/futures/\w+)\.py$", inside=r"/fsspec/asyn\.py$"),
+    Part("read", r"/(threading|concurrent/futures/\w+)\.py$", inside=r"/zarr/core/sync\.py$"),
     # Waiting for another thread or process.
-    Rule("lock", r"/threading\.py$", r"\b(wait|acquire|join|_wait_for_tstate_lock|__enter__)$"),
-    Rule("lock", r"/(queue|multiprocessing/(queues|synchronize))\.py$", r"\b(get|put|acquire|__enter__)$"),
-    Rule("lock", r"/concurrent/futures/", r"\b(result|wait|as_completed)\b"),
-    Rule("lock", r"/(filelock|portalocker|fasteners)/"),
-    Rule("lock", source=r"\.acquire\(|\bfcntl\.(flock|lockf)\(|\bwith\s+[\w.]*lock\b"),
+    Part("lock", r"/threading\.py$", r"\b(wait|acquire|join|_wait_for_tstate_lock|__enter__)$"),
+    Part("lock", r"/(queue|multiprocessing/(queues|synchronize))\.py$", r"\b(get|put|acquire|__enter__)$"),
+    Part("lock", r"/concurrent/futures/", r"\b(result|wait|as_completed)\b"),
+    Part("lock", r"/(filelock|portalocker|fasteners)/"),
+    Part("lock", source=r"\.acquire\(|\bfcntl\.(flock|lockf)\(|\bwith\s+[\w.]*lock\b"),
     # Waiting for a remote host.
-    Rule("network", r"/(socket|ssl|selectors|http/client|urllib/request|ftplib)\.py$"),
-    Rule("network", r"/(urllib3|requests|httpx2?|httpcore2?|aiohttp|botocore|boto3|s3transfer|s3fs|gcsfs|adlfs)/"),
-    Rule("network", r"/(s3torchconnector\w*|google/cloud/storage|azure/storage|paramiko|huggingface_hub|grpc)/"),
-    Rule("network", source=r"\b(urlopen|requests\.get|get_object|download_file\w*|recv_into|recv)\("),
+    Part("network", r"/(socket|ssl|selectors|http/client|urllib/request|ftplib)\.py$"),
+    Part("network", source=r"\b(urlopen|requests\.get|get_object|download_file\w*|recv_into|recv)\("),
     # Decompressing bytes of any kind.
-    Rule("decompress", r"/(gzip|bz2|lzma|zipfile(/__init__)?|_compression|compression/\w+)\.py$"),
-    Rule("decompress", r"/(numcodecs|blosc2?|zstandard|lz4|imagecodecs|py7zr|brotli|snappy)/"),
-    Rule("decompress", source=r"\b(zlib|gzip|bz2|lzma|zstd|zstandard|lz4\w*|blosc2?|snappy|brotli)\.\w*"),
-    Rule("decompress", source=r"\bdecompress\w*\("),
-    Rule("decompress", source=r"\.npz\b|savez_compressed|\bimagecodecs\.\w+"),
-    # PIL reads lazily: these are the lines of load(), where the decoder gets its bytes.
-    Rule("read", r"/PIL/\w+\.py$", source=r"\bread(line)?\("),
-    Rule("decode", r"/PIL/\w+\.py$", r"\b(load|load_end|load_prepare|open|_open|preinit|init)$"),
-    # Pillow changes colours by way of another colour space.
-    Rule("transform", r"/PIL/Image\.py$", r"\bconvert$", inside=r"/(torchvision/transforms|albumentations)/"),
-    Rule("convert", r"/PIL/Image\.py$", r"\b(tobytes|__array_interface__|convert|frombuffer|fromarray)\b"),
-    Rule("transform", r"/PIL/"),
-    Rule("read", r"/tifffile/", r"FileHandle\.\w*read\w*"),
-    Rule("decode", r"/(tifffile|imageio|nibabel|pydicom|SimpleITK|rasterio|openslide|pyvips|rawpy|pillow_heif)/"),
-    Rule("decode", r"/(simplejpeg|turbojpeg|nvidia/dali|decord|av|torchcodec|soundfile|librosa/core/audio)\b"),
-    Rule("decode", r"/(torchvision/io|torchaudio/(backend|_backend)|skimage/io)/"),
-    Rule("decode", source=r"\b(imdecode|imread\w*|decode_\w+|read_image|read_video|VideoReader|load_img|pil_loader)\("),
-    Rule(
-        "decode",
-        source=r"\bImage\.open\(|\.decode\(|\bsf\.read\(|\b(torchaudio|librosa|nib|json|msgpack|pickle)\.loads?\(",
+    Part("decompress", r"/(gzip|bz2|lzma|zipfile(/__init__)?|_compression|compression/\w+)\.py$"),
+    Part("decompress", source=r"\b(zlib|gzip|bz2|lzma|zstd|zstandard|lz4\w*|blosc2?|snappy|brotli)\.\w*"),
+    Part("decompress", source=r"\bdecompress\w*\("),
+    Part("decode", source=r"\bimagecodecs\.(jpeg|png|webp|jpegxl|jpegls|jpegxr|jpeg2k|avif|heif|gif)\w*_decode\("),
+    Part("decompress", source=r"\.npz\b|savez_compressed|\bimagecodecs\.\w+"),
+    # Text into tokens, before decoding: a tokenizer has a method of that name too.
+    Part("convert", source=r"\btokenizer\.(batch_)?decode\("),
+    Part("tokenise", source=r"\b\w*tokeni[sz]e\w*\(|\btokenizer\.(encode|__call__|batch_encode)\w*\(|\btokenizer\("),
+    Part(
+        "tokenise", source=r"\b(enc|encoding|bpe|sp|spm|sentencepiece|tiktoken)\.(encode|Encode)\w*\(|\bnlp(\.pipe)?\("
     ),
-    Rule("decode", r"/(json|csv|pickle|msgpack|xml)(/|\.py$)"),
-    Rule("decode", r"/(pandas/io|pyarrow/(parquet|csv|json|feather|orc|ipc|dataset))(/|\.py$)"),
-    Rule("transform", r"/(pandas|pyarrow)/"),
+    # Rows of a table in memory, by position, by label or by a condition.
+    Part("lookup", source=r"\.(iloc|loc|iat)\[|\bpc\.(equal|is_in|filter|take|index|index_in)\("),
+    Part("lookup", source=r"\b\w*(table|dataframe|df)\.(slice|take|filter|row|query|itertuples|iterrows)\("),
+    Part("decode", source=r"\b(imdecode|imread\w*|decode_\w+|read_image|read_video|VideoReader|load_img|pil_loader)\("),
+    Part(
+        "decode",
+        source=r"\b\w*(cap|capture|video)\.(read|grab|retrieve)\(|\bav\.open\(|\b(container|packet)\.decode\(|\bRead(Image|Transform)\(",
+    ),
+    # bytes.decode() of a short text is not the decoding that costs time.
+    Part("decode", source=r"\bImage\.open\(|\.decode\((?![\"')])|\bMol(s)?From\w+\(|\w*MolSupplier\("),
+    Part("decode", source=r"\bsf\.read\(|\b(torchaudio|librosa|nib|json|orjson|msgpack|pickle|yaml)\.(safe_)?loads?\("),
+    Part(
+        "decode",
+        source=r"\b(read|scan)_(csv|parquet|json|ndjson|feather|ipc|excel|orc|table)\(|\b(loadtxt|genfromtxt)\(",
+    ),
+    Part("decode", r"/(json|csv|pickle|msgpack|xml|yaml)(/|\.py$)|/google/protobuf/"),
+    Part("decode", r"/numpy/lib/_?npyio\w*\.py$", r"\b(loadtxt|genfromtxt|_read|_loadtxt\w*)$"),
     # Changing the values or the shape of a decoded sample.
-    Rule("convert", r"/torchvision/transforms/", r"\b(to_tensor|pil_to_tensor|to_image|to_dtype\w*|convert_\w+)$"),
-    Rule("transform", r"/(torchvision/transforms|albumentations|albucore|kornia|monai/transforms|torchio|imgaug)/"),
-    Rule("transform", r"/(scipy/(ndimage|signal|interpolate|fft)|skimage|batchgenerators\w*|audiomentations)/"),
-    Rule("transform", r"/(torch/nn/functional|torchaudio/(transforms|functional)|librosa|tokenizers|transformers)\b"),
-    Rule("transform", source=r"\b(ndimage|ndi|albumentations|kornia|fft|skimage\.\w+)\.\w+\("),
-    Rule(
+    Part("transform", r"/torch/nn/functional\b"),
+    Part("transform", source=r"\b(ndimage|ndi|albumentations|kornia|fft|skimage\.\w+|pc|Chem|AllChem|rdMol\w+)\.\w+\("),
+    Part(
         "transform", source=r"\bcv2\.(?!im|cvtColor)\w+\(|\b(resize|rotate|crop|flip\w*|warp\w*|blur|pad|interpolate)\("
     ),
-    Rule(
-        "transform", source=r"\b(normalize|augment\w*|tokenizer?|encode|permute|transpose|rot90|affine\w*|filter\w*)\("
-    ),
+    Part("transform", source=r"\b(normalize|augment\w*|encode|permute|transpose|rot90|affine\w*|filter\w*)\("),
     # Changing only the type or the container.
-    Rule("convert", source=r"\b(from_numpy|as_tensor|to_tensor|ToTensor|ascontiguousarray|asarray|np\.array)\("),
-    Rule(
+    Part("convert", source=r"\b(from_numpy|as_tensor|to_tensor|ToTensor|ascontiguousarray|asarray|np\.array)\("),
+    Part(
         "convert", source=r"\btorch\.(tensor|stack|cat)\(|\bnp\.(stack|concatenate)\(|\.(astype|float|half|to|copy)\("
     ),
-    Rule("convert", source=r"\b(cvtColor|frombuffer|convert|numpy)\("),
+    Part("convert", source=r"\b(cvtColor|frombuffer|convert|numpy|to_ndarray|to_pylist|GetArrayFromImage)\("),
     # Reading last among the rules on source text: most lines that decode also name what they read.
-    Rule("read", r"/(pathlib(/\w+)?|_pyio|codecs|shutil|mmap|tarfile|numpy/lib/(_?npyio|_?format)\w*)\.py$"),
-    Rule("read", r"/(numpy/lib/_npyio_impl|numpy/_core/memmap|h5py|zarr|lmdb|webdataset|fsspec|tensorstore|netCDF4)\b"),
-    Rule("read", source=r"\b(open|read\w*|pread\w*|seek|fromfile|memmap|mmap|stat|listdir|scandir|glob|exists)\("),
-    Rule("read", source=r"\bnp\.load\(|\btorch\.load\(|\bh5py\.|\bzarr\.|\.get_tensor\("),
+    Part("read", r"/(pathlib(/\w+)?|_pyio|codecs|shutil|mmap|tarfile|numpy/lib/(_?npyio|_?format)\w*)\.py$"),
+    Part("read", r"/numpy/_core/memmap\b|/sqlite3/"),
+    Part("read", source=r"\.(execute|executemany|executescript|fetchone|fetchmany|fetchall)\("),
+    Part("read", source=r"\b\w*(txn|transaction|cursor|lmdb|env)\.(get|getmulti|begin|set_\w+|iternext\w*|item)\("),
+    Part("read", source=r"\b(open|read\w*|pread\w*|seek|fromfile|memmap|mmap|stat|listdir|scandir|glob|exists)\("),
+    Part("read", source=r"\bnp\.load\(|\btorch\.load\(|\bh5py\.|\bzarr\.|\.get_tensor\("),
     # The weakest evidence: a call of something that the user named so.
-    Rule("transform", source=r"transforms?\w*\("),
+    Part("transform", source=r"transforms?\w*\("),
 )
+_INSTALLED = re.compile(r"^.*/(?:site|dist)-packages(?=/)")
+_NAME = re.compile(r"^/([^/]+?)(?:\.py)?(?:/|$)")
+_ANY = -1  # in place of a package: RULES
+_search = functools.cache(re.compile)  # the cache of re itself is too small for the table
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)
+@dataclass(frozen=True)
+class Work:
+    """The kind of work that a stack shows, and the installed package that does it; None: none of those known."""
 
-
-_COMPILED = tuple(
-    (rule.group, _pattern(rule.path), _pattern(rule.function), _pattern(rule.source), _pattern(rule.inside))
-    for rule in RULES
-)
+    group: str
+    package: str | None = None
 
 
 def function_group(frames: Sequence[Sequence[Any]]) -> str:
-    """Group of a sampled stack.
+    """Group of a sampled stack: that of ``work_of``."""
+    return work_of(frames).group
+
+
+def work_of(frames: Sequence[Sequence[Any]]) -> Work:
+    """The work that a sampled stack shows.
 
     Args:
         frames: innermost first, ``[file, line, function, source, is_user]`` as the record keeps them.
 
     Returns:
-        read, lock, network, decompress, decode, transform, convert or other.
+        Its group is read, lock, network, decompress, decode, lookup, tokenise, transform, convert or other.
     """
-    paths = [str(frame[0]).replace("\\", "/") for frame in frames]
-    for place, (_file, _line, function, source, is_user) in enumerate(frames):
-        for group, in_path, in_function, in_source, inside in _COMPILED:
-            # An empty pattern is found in any text.
-            if not (
-                in_path.search(paths[place]) and in_function.search(str(function)) and in_source.search(str(source))
-            ):
-                continue
-            if not inside.pattern or any(inside.search(path) for path in paths[place + 1 :]):
-                return group
+    # Below site-packages: the folder of an environment may be called anything.
+    paths = [_INSTALLED.sub("", str(frame[0]).replace("\\", "/")) for frame in frames]
+    for place, frame in enumerate(frames):
+        is_user = bool(frame[4])
+        known = _ANY if is_user else _package(paths[place])
+        group = _in_package(known, frames, paths, place) if known != _ANY else ""
+        if group:
+            name = _NAME.search(paths[place])
+            return Work(group, name[1] if name else None)
+        group = _first_hit(_ANY, frame, paths, place)
+        if group:
+            return Work(group)
         if is_user:
             break
-    return OTHER
+    return Work(OTHER)
+
+
+def _in_package(known: int, frames: Sequence[Sequence[Any]], paths: list[str], first: int) -> str:
+    """Group of the frames of one package, from the innermost out to the code that calls it; empty: not known.
+
+    Frames of other code between them, such as a decorator's, do not count.
+    """
+    found = ""
+    for place in range(first, len(frames)):
+        met = _ANY if frames[place][4] else _package(paths[place])
+        if frames[place][4] or met not in (_ANY, known):
+            break
+        hit = _first_hit(known, frames[place], paths, place) if met == known else ""
+        if hit and not PACKAGES[known].outermost:
+            return hit
+        found = hit or found
+    return found or PACKAGES[known].group
+
+
+def _first_hit(known: int, frame: Sequence[Any], paths: list[str], place: int) -> str:
+    """Group of the first part of a package (or of RULES) that fits a frame; empty: none does."""
+    function, source = str(frame[2]), str(frame[3])
+    for part in _of_file(known, paths[place]):
+        # The user's own file may be called anything.
+        if frame[4] and part.path:
+            continue
+        # An empty pattern is found in any text.
+        if not (_search(part.function).search(function) and _search(part.source).search(source)):
+            continue
+        if not part.inside or any(_search(part.inside).search(path) for path in paths[place + 1 :]):
+            return part.group
+    return ""
+
+
+@functools.lru_cache(4096)
+def _of_file(known: int, path: str) -> tuple[Part, ...]:
+    """The parts of a package (or of RULES) whose file this may be."""
+    parts = RULES if known == _ANY else PACKAGES[known].parts
+    return tuple(part for part in parts if _search(part.path).search(path))
+
+
+@functools.lru_cache(4096)
+def _package(path: str) -> int:
+    """Place in PACKAGES of the package that a file belongs to; _ANY: none of them."""
+    tail = path[1:]
+    return next((place for place, package in enumerate(PACKAGES) if _search(package.path).match(tail)), _ANY)

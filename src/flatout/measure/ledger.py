@@ -10,6 +10,7 @@ from flatout.measure.epochs import build_epochs
 from flatout.measure.loader_processes import LoaderProcesses, loader_processes
 from flatout.measure.startup import launcher_s, startup_accounts
 from flatout.measure.training import Training, find_training
+from flatout.measure.usage import queued_share
 from flatout.record import Run
 from flatout.results import Epoch, Ledger, Steps
 
@@ -31,7 +32,11 @@ def build_ledger(run: Run, training: Training, side: LoaderProcesses | None) -> 
         side: the processes that fetch its batches; None without a DataLoader.
     """
     charged = charge(training, side.teams if side else ())
-    window = Window(training, charged, side, training.window_begin_ns, training.window_end_ns)
+    begin, finish = training.window_begin_ns, training.window_end_ns
+    # Fetches of a DataLoader have counters of their own; for input made in between there are those of the thread.
+    first_thread = side is None and training.thread == 0
+    queued = queued_share(run.system(), begin, finish, training.process.pid) if first_thread else None
+    window = Window(training, charged, side, begin, finish, queued)
     seconds, imports_s, unaccounted_s = code_seconds(window)
     accounts = [
         explain(window, id, amount, imports_s if id == "host_other" else 0.0)

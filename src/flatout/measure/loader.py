@@ -19,6 +19,7 @@ from flatout.measure.loader_stats import (
 )
 from flatout.measure.queue_state import head_of_line_s, mean_ready
 from flatout.measure.samples import top_lines
+from flatout.measure.sampling import indices_s, order_s
 from flatout.measure.storage import bytes_per_sample, data_folder, files_per_sample, peers_of, storage_is_counted
 from flatout.measure.timeline import Floats, Ints
 from flatout.measure.training import Training
@@ -94,6 +95,7 @@ def _delivery(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int)
     begin, finish = training.window_begin_ns, training.window_end_ns
     waits = training.kind(kinds.BATCH_WAIT)
     waits = waits[(waits["arg"] == side.loader) & (ends(waits) > begin) & (ends(waits) <= finish)]
+    waited_s, ahead_s = indices_s(training, side.loader)
     made = [activity.fetches for activity in side.activities]
     sent = side.spans(kinds.SERIALIZE)
     return Delivery(
@@ -108,7 +110,9 @@ def _delivery(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int)
         pickled_bytes=_mean_bytes(sent),
         head_of_line_s=head_of_line_s(waits, made, training.pass_starts) if workers > 1 else None,
         mean_ready=mean_ready(waits) if workers else None,
-        sampling_s=0.0 if workers else _sampling_s(waits, fetches),
+        sampling_s=0.0 if workers else order_s(waits, fetches),
+        indices_s=waited_s,
+        indices_ahead_s=ahead_s,
     )
 
 
@@ -141,11 +145,17 @@ def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> Stora
 
 def _function_shares(side: LoaderProcesses, times: FetchTimes) -> FunctionShares:
     sampled = side.functions
+    cpu_s = _total(times.cpu_s)
     return FunctionShares(
         cpu_groups=sampled.cpu_groups,
         blocked_groups=sampled.blocked_groups,
-        cpu_lines=top_lines(sampled.cpu_lines, _total(times.cpu_s)),
+        cpu_lines=top_lines(sampled.cpu_lines, cpu_s),
         blocked_lines=top_lines(sampled.blocked_lines, _total(times.blocked_s)),
+        lines_of_group={
+            group: top_lines(lines, cpu_s * sampled.cpu_groups.get(group, 0.0))
+            for group, lines in sampled.lines_of_group.items()
+        },
+        packages=sampled.packages,
     )
 
 
@@ -174,17 +184,6 @@ def _file_wait_s(side: LoaderProcesses, cold: bool) -> float | None:
     if not samples or np.isnan(blocked_s):
         return None
     return blocked_s / samples / max(files_per_sample(side.processes, _samples_fetched(side)) or 1.0, 1.0)
-
-
-def _sampling_s(waits: Events, fetches: tuple[Fetches, ...]) -> float:
-    """Seconds of drawing the order of passes: in the first wait of each, before its fetch begins."""
-    first = waits[waits["a"] == 0]
-    if not len(first) or not fetches:
-        return 0.0
-    begun = np.sort(np.concatenate([table.start_ns for table in fetches]))
-    row = np.minimum(np.searchsorted(begun, first["start"]), len(begun) - 1)
-    inside = (begun[row] >= first["start"]) & (begun[row] <= ends(first))
-    return float((begun[row] - first["start"])[inside].sum()) / 1e9
 
 
 def _not_measured(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int) -> tuple[str, ...]:

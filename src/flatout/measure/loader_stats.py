@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,8 @@ class Delivery:
     head_of_line_s: float | None = None  # waited for a batch while a later one was ready
     mean_ready: float | None = None  # batches that were ready when the next one was asked for
     sampling_s: float = 0.0  # without workers: the first waits of passes, less the fetches in them
+    indices_s: float = 0.0  # the sampler, in waits: for each batch of a pass but the first
+    indices_ahead_s: float = 0.0  # the same while a pass begins, for the batches that workers make ahead
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ class FunctionShares:
     blocked_groups: dict[str, float]  # function group -> share of blocked fetch time
     cpu_lines: tuple[Line, ...]
     blocked_lines: tuple[Line, ...]
+    lines_of_group: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)  # on a core
+    packages: Mapping[str, str] = field(default_factory=dict)  # group -> the package with most of its time on a core
 
 
 @dataclass(frozen=True)

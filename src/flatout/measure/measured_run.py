@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.metrics import Metrics
 from flatout.measure.ranks import Ranks
 from flatout.measure.thresholds import THIN_BATCHES
-from flatout.results import Ledger, Line
+from flatout.results import Account, Ledger, Line
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,18 @@ class MeasuredRun:
         return sum(account.seconds for account in found if account)
 
     def lines(self, account: str, count: int = 3) -> tuple[Line, ...]:
-        """Hottest lines of an account."""
+        """Hottest lines of an account, or else of its parts."""
         found = self.ledger.account(account)
-        return found.lines[:count] if found else ()
+        return _hottest(found)[:count] if found else ()
+
+
+def _hottest(account: Account) -> tuple[Line, ...]:
+    if account.lines or not account.children:
+        return account.lines
+    seconds: dict[tuple[str, int], float] = {}
+    lines: dict[tuple[str, int], Line] = {}
+    for line in (line for child in account.children for line in _hottest(child)):
+        seconds[line.file, line.line] = seconds.get((line.file, line.line), 0.0) + line.seconds
+        lines.setdefault((line.file, line.line), line)
+    ranked = sorted(seconds, key=lambda place: -seconds[place])
+    return tuple(replace(lines[place], seconds=seconds[place]) for place in ranked)

@@ -24,7 +24,19 @@ _SOURCE = re.compile(
     r"\bfor\b.*\bin\b.*(loader|batche?s\b|queue|data_?iter|dataset)",
     re.IGNORECASE,
 )
-_READING = ("read", "network", "decode", "decompress")
+# Groups of functions that work on samples, whoever calls them.
+_PREPARING = ("read", "network", "decode", "decompress", "lookup", "tokenise")
+# Waiting for a thread or a process of the user's: its queue, its pool, its futures, its pipe.
+_AWAITED = re.compile(
+    r"/(queue|multiprocessing/queues)\.py$|/multiprocessing/(pool|connection|managers)\.py$|"
+    r"/concurrent/futures/(_base|thread|process)\.py$|/joblib/parallel\.py$|/ray/_private/worker\.py$"
+)
+_TAKES = re.compile(
+    r"\b(get|next|__next__|recv|recv_bytes|poll|wait|result|result_iterator|as_completed|_retrieve|map|starmap"
+    r"|_call_process_chunk|_chain_from_iterable_of_lists)\b"
+)
+# What is waited for besides input: the writing of files, the end of threads.
+_WRITES = re.compile(r"save|checkpoint|write|upload|flush|dump|shutdown|join\(|close|log(ger|ging)?\b", re.IGNORECASE)
 _LOOP = re.compile(r"^(async )?for\b")
 # Iterables in a loop that yield no batches: a progress bar around them, parameters of a model.
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
@@ -46,7 +58,7 @@ def is_input(frames: Sequence[Sequence[Any]]) -> bool:
     Args:
         frames: innermost first, ``[file, line, function, source, is_user]`` as the record keeps them.
     """
-    if function_group(frames) in _READING:
+    if function_group(frames) in _PREPARING or awaits_maker(frames):
         return True
     inner = ""
     for file, _line, function, source, _user in frames:
@@ -61,18 +73,59 @@ def is_input(frames: Sequence[Sequence[Any]]) -> bool:
     return False
 
 
-def divide_input(pieces: Pieces, candidates: Flags, account: Ints, gap: Ints, samples: Samples) -> Divided:
+def awaits_maker(frames: Sequence[Sequence[Any]]) -> bool:
+    """True if a sampled stack waits for what a thread or a process of the user's makes.
+
+    Args:
+        frames: as for ``is_input``.
+    """
+    for file, _line, function, _source, user in frames:
+        if user:
+            return False
+        if _AWAITED.search(str(file).replace("\\", "/")) and _TAKES.search(str(function)):
+            caller = next((frame for frame in frames if frame[4]), None)
+            return caller is not None and not _WRITES.search(f"{caller[2]} {caller[3]}")
+    return False
+
+
+def _input_stacks(samples: Samples, piece: Ints, candidates: Flags, computing: Flags) -> dict[int, bool]:
+    """Whether each stack is of input: by itself, or as another line of a function that makes input.
+
+    A function of the user's that reads or decodes also does the rest of the work on a sample. The functions of the
+    training loop, which are on the stack while the calls of a step run too, are no such functions.
+    """
+    if not len(candidates):
+        return dict.fromkeys(np.unique(samples.stack).tolist(), False)
+    met = np.unique(samples.stack[(piece >= 0) & candidates[piece]])
+    busy = np.unique(samples.stack[(piece >= 0) & computing[piece]])
+    functions = {id: _own_functions(samples, id) for id in np.unique(np.concatenate([met, busy])).tolist()}
+    loop = set().union(*(functions[id] for id in busy.tolist()))
+    shown = {int(id): is_input(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
+    making = set().union(*(functions[id] for id in met.tolist() if shown[id])) - loop
+    return shown | {id: True for id in met.tolist() if functions[id] & making}
+
+
+def _own_functions(samples: Samples, stack: int) -> set[tuple[str, str]]:
+    frames = [frame for frame in frames_of(samples.names, stack) if frame[4]]
+    # The outermost is the script itself, or where it starts.
+    return {(str(frame[0]), str(frame[2])) for frame in frames[:-1]}
+
+
+def divide_input(
+    pieces: Pieces, candidates: Flags, computing: Flags, account: Ints, gap: Ints, samples: Samples
+) -> Divided:
     """Divide candidate pieces by the stack samples: those in a group of gaps stand for all of its time.
 
     Args:
         pieces: of the training thread.
         candidates: those that may hold input.
+        computing: those in which the calls of a step run: they show the functions of the training loop.
         account: account code of each piece.
         gap: group of each piece: those of one group lie between the same kinds of spans.
         samples: stack samples of the thread.
     """
     piece = pieces.at(samples.time_ns)
-    of_stack = {int(id): is_input(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
+    of_stack = _input_stacks(samples, piece, candidates, computing)
     shows = np.array([of_stack[id] for id in samples.stack.tolist()], bool)
     shows &= (piece >= 0) & (candidates[piece] if len(candidates) else False)
     kind = gap * (int(account.max(initial=0)) + 1) + account

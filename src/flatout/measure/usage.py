@@ -59,6 +59,13 @@ def summarize(
     )
 
 
+def queued_share(samples: Iterable[Sample], begin_ns: int, end_ns: int, pid: int) -> float | None:
+    """Share of an interval in which the first thread of a process waited for a core; None: not measured."""
+    chosen = [sample for sample in samples if begin_ns <= sample["t"] <= end_ns]
+    processes = [{entry["pid"]: entry for entry in sample.get("processes") or ()} for sample in chosen]
+    return _runqueue_share([sample["t"] / 1e9 for sample in chosen], processes, pid)
+
+
 def _used_s(processes: Sequence[dict[int, Sample]], pid: int) -> float:
     """CPU seconds between the first and the last sample of a process."""
     seen = [entry[pid]["cpu_s"] for entry in processes if pid in entry]

@@ -13,6 +13,9 @@ from flatout.predict.rate_model import PIPE_BYTES_PER_S, RateModel
 
 # Groups of ``FunctionShares``.
 DECODE_GROUPS = ("decode", "decompress")
+LOOKUP_GROUPS = ("lookup",)
+TOKENISE_GROUPS = ("tokenise",)
+READ_GROUPS = ("read",)
 # Whatever else a data set computes for a sample is its own preparation.
 TRANSFORM_GROUPS = ("transform", "convert", "other")
 # Computing that grows with the bytes read. Decoders are another cause: pictures are larger than their files.

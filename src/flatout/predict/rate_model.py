@@ -128,7 +128,8 @@ def _pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]
         return alone, ()
     # The order of a pass is drawn in its first wait, and no worker can do that meanwhile.
     sampling_s = loader.delivery.sampling_s / batches
-    wait_s = run.seconds("batch_wait") / batches - sampling_s
+    # The indices of a batch are chosen in the training process: workers cannot take that off it.
+    wait_s = max(run.seconds("batch_wait") / batches - sampling_s - loader.delivery.indices_s / batches, 0.0)
     between_steps_s += sampling_s
     workers = loader.settings.num_workers
     cpu_s, blocked_s, assumed_fetch = _fetch_s(loader)

@@ -42,6 +42,9 @@ COLLECTIVE = 17  # arg operation
 METRIC = 18  # instant; arg name; a the bits of a float64
 INPUT = 19  # instant, at the start of a training FORWARD before any DataLoader gave a batch; arg module; a samples
 DEVICE_SPAN = 20  # arg one of the kinds above; device time mapped to the host's clock
+SAMPLING = (
+    24  # the sampler choosing the indices of a batch, inside BATCH_WAIT or ITER_START; a batch index in the epoch
+)
 STACK = 30  # instant; arg stack; thread is the sampled one; a ns since its previous sample;
 # b the kernel's state letter of that thread as a number (ord('R') on a core or ready, 'S' and
 # 'D' blocked), 0 when it could not be read

@@ -18,6 +18,18 @@ from .sites import MAX_FRAMES, describe_frame, is_user_file
 
 INTERVAL_S = 0.05
 DEEPEST = 200  # frames that are searched for one of the user's own
+MOST_STATES = 64  # descriptors of threads' states that are kept open
+# Innermost files of a thread that waits for another one, or for work.
+WAITS_IN = (
+    os.sep + "threading.py",
+    os.sep + "queue.py",
+    os.sep + "selectors.py",
+    os.path.join("futures", "_base.py"),
+    os.path.join("futures", "thread.py"),
+    os.path.join("multiprocessing", "connection.py"),
+    os.path.join("multiprocessing", "queues.py"),
+    os.path.join("multiprocessing", "pool.py"),
+)
 FILES_EVERY = 8  # stack samples between two samples of the open files
 
 _PROBE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -84,14 +96,16 @@ class _Sampler:
             while not stop_event.wait(pause_s):
                 pause_s = INTERVAL_S * (0.5 + _jitter.random())
                 if REC.on:
-                    self.sample(REC.training_thread or threading.main_thread().ident)
+                    frame = self.sample(REC.training_thread or threading.main_thread().ident)
                     self.sample_a_fetcher()
+                    if REC.training_thread is not None and frame is not None and _waits(frame):
+                        self.sample_a_maker()
+                    frame = None  # it would keep the user's local variables alive
                     self.look_at_files()
                 REC.flush()
         finally:
             REC.flush()
-            for fd in self.states.values():
-                close_own(fd, "/proc/")
+            self.close_states()
             if REC.names is not None:
                 self.files.write(REC.names)
 
@@ -100,6 +114,17 @@ class _Sampler:
         fetchers = list(REC.fetchers)
         if fetchers:
             self.sample(fetchers[self.count % len(fetchers)])
+
+    def sample_a_maker(self):
+        """One of the user's threads at work while the training waits, in turn: one of them may make its input."""
+        not_these = (REC.training_thread, threading.get_ident())
+        makers = [
+            ident
+            for ident, frame in sys._current_frames().items()
+            if ident not in not_these and ident not in REC.fetchers and not _waits(frame) and _is_of_user(frame)
+        ]
+        if makers:
+            self.sample(makers[self.count % len(makers)])
 
     def look_at_files(self):
         """Note the open files now and then."""
@@ -110,11 +135,12 @@ class _Sampler:
                 self.files.write(REC.names)
 
     def sample(self, ident):
+        """Record where a thread is; returns its frame, or None if it has ended."""
         state = self._state(ident)
         frame = sys._current_frames().get(ident)
         if frame is None:
             REC.fetchers.pop(ident, None)  # the thread has ended
-            return
+            return None
         taken = now()
         key = _frames(frame)
         number = self.stacks.get(key)
@@ -123,6 +149,13 @@ class _Sampler:
             number = self.stacks[key] = REC.names.add("stack", frames=frames)
         REC.emit(events.STACK, taken, taken, number, taken - self.previous.get(ident, self.started), state, ident)
         self.previous[ident] = taken
+        return frame
+
+    def close_states(self):
+        """Close the descriptors of the threads' states."""
+        for fd in self.states.values():
+            close_own(fd, "/proc/")
+        self.states.clear()
 
     def _state(self, ident):
         native = self.natives.get(ident)
@@ -132,6 +165,8 @@ class _Sampler:
                     native = self.natives[ident] = thread.native_id
         fd = self.states.get(native)
         if fd is None:
+            if len(self.states) >= MOST_STATES:  # of threads that have ended, mostly
+                self.close_states()
             try:
                 fd = os.open("/proc/self/task/%s/stat" % native, os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
@@ -142,7 +177,22 @@ class _Sampler:
         try:
             return os.pread(fd, 128, 0).rpartition(b")")[2].lstrip()[0]
         except (OSError, IndexError):
+            self.natives.pop(ident, None)  # ended; a later thread may have the same ident
             return 0
+
+
+def _waits(frame):
+    return frame.f_code.co_filename.endswith(WAITS_IN)
+
+
+def _is_of_user(frame):
+    for _ in range(DEEPEST):
+        if frame is None:
+            return False
+        if is_user_file(frame.f_code.co_filename):
+            return not frame.f_code.co_filename.startswith(_PROBE_FOLDER)
+        frame = frame.f_back
+    return False
 
 
 def _frames(frame):

@@ -20,14 +20,23 @@ from flatout.remedies.device import (
 from flatout.remedies.host import (
     batches_ahead,
     cheaper_epoch_start,
+    cheaper_input,
     checkpoint_less,
+    indices_at_once,
     log_less,
     validate_less,
     work_to_workers,
 )
 from flatout.remedies.machine import even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.plans import bundle
-from flatout.remedies.preparation import cheaper_transform, crop_first, faster_decode
+from flatout.remedies.preparation import (
+    cheaper_reads,
+    cheaper_transform,
+    columns_as_arrays,
+    crop_first,
+    faster_decode,
+    tokenise_once,
+)
 from flatout.remedies.proposal import Proposal, RemedySpec
 from flatout.remedies.queue import (
     faster_collate,
@@ -54,7 +63,11 @@ REMEDIES: tuple[RemedySpec, ...] = (
     faster_decode,
     crop_first,
     cheaper_transform,
+    columns_as_arrays,
+    tokenise_once,
+    cheaper_reads,
     batches_ahead,
+    cheaper_input,
     work_to_workers,
     log_less,
     checkpoint_less,
@@ -75,6 +88,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     chunked_reading,
     pin_memory,
     cheaper_epoch_start,
+    indices_at_once,
     train_on_gpu,
     more_quota,
     even_ranks,

@@ -2,29 +2,96 @@
 
 from __future__ import annotations
 
+import math
+
+from flatout.measure.input_accounts import PRODUCER
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, OPTIMISATION, Proposal, remedy
+from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
+
+# Workers for a core where they mostly wait for storage or a network.
+_BLOCKED_WORKERS = 4
+# Function group -> what to do about input that spends its time there, how, and the part that this is taken to save.
+_CHEAPER = {
+    "decode": (
+        "decode at the size that is needed, or keep decoded samples",
+        "image.draft('RGB', (256, 256)); smaller files; numpy.save(...) of what was decoded once",
+        0.5,
+    ),
+    "decompress": ("store the samples uncompressed", "numpy.save(path, sample), read with mmap_mode='r'", 0.7),
+    "lookup": (
+        "convert the columns of the table to arrays once",
+        "column = table['column'].to_numpy() before the loop; column[index] in it",
+        0.95,
+    ),
+    "tokenise": ("tokenise the data once, before the training", "tokens = tokenizer(texts) before the loop", 0.9),
+    "transform": ("transform batches with torch, on the device if there is one", "batch = augment(batch)", 0.5),
+    "convert": ("convert a whole batch at once", "torch.from_numpy(numpy.stack(samples))", 0.5),
+    "read": ("keep the data in memory, or copy it near the processor", "flatout stage SOURCE DEST", 0.5),
+    "network": ("copy the data near the processor once", "flatout stage SOURCE DEST", 0.9),
+}
 
 
 @remedy(("own_input",), IDENTICAL, risk="medium")
 def batches_ahead(context: Context, cause: Cause) -> Proposal | None:
-    """Make the next batch while the model computes, if no DataLoader does."""
+    """Make batches in worker processes while the model computes, if no DataLoader does."""
+    run, batches = context.run, context.model.batches
+    if run.loading is not None:
+        return None
+    input_s, awaited_s = run.seconds("batch_wait") / batches, run.seconds(PRODUCER) / batches
+    total_s = context.model.now.total_s - context.model.now.between_steps_s
+    rest_s = max(total_s - input_s, 0.0)
+    # A thread or a process that is waited for makes a batch in the time of a whole step.
+    making_s = total_s if awaited_s > DOMINANT_SHARE * input_s else input_s
+    computing_s = max(making_s - run.seconds("batch_wait.fetch_blocked") / batches, 0.0)
+    cores = max(run.cores or 1.0, 1.0)
+    threads = min(float(run.process.threads or 1), cores) if not run.uses_gpu else 1.0
+    most = max(1, round(cores if computing_s > DOMINANT_SHARE * making_s else _BLOCKED_WORKERS * cores))
+    workers = min(max(math.ceil(making_s / max(rest_s, 1e-9)), 1), most)
+    # The slowest of the step alone, the workers, and the cores that both share sets the pace.
+    after_s = max(rest_s, making_s / workers, (computing_s + rest_s * threads) / cores)
+    # One more worker on cores that are full may give nothing but the overlap.
+    overlapped_s = min(max(total_s - after_s, 0.0), input_s)
+    if overlapped_s < NOISE_SHARE * total_s:
+        return None  # the cores are full already
+    least_s = min(overlapped_s, max(total_s - max(rest_s, making_s), 0.0))
+    line = run.lines("batch_wait", 1)
+    where = f" ({line[0].file}:{line[0].line})" if line else ""
+    count = f"{workers} worker" if workers == 1 else f"{workers} workers"
+    return Proposal(
+        title=f"make the input in {count} of a DataLoader while the model computes{where}",
+        change=Change(step_removed_s=overlapped_s),
+        least=Change(step_removed_s=0.5 * least_s),
+        how=f"an IterableDataset around it in DataLoader(..., num_workers={workers}), or more workers of the library's",
+        basis="measured time of input and of the rest of the step; overlapped as far as the usable cores go",
+        memory_bytes=None,
+    )
+
+
+@remedy(("own_input",), DATA, risk="medium")
+def cheaper_input(context: Context, cause: Cause) -> Proposal | None:
+    """Spend less on the part of the input that takes longest."""
     run = context.run
     if run.loading is not None:
         return None
-    input_s = run.seconds("batch_wait") / context.model.batches
-    # One helper that runs in parallel with the step: the longer of the two sets the pace.
-    overlapped_s = min(input_s, max(context.model.now.total_s - context.model.now.between_steps_s - input_s, 0.0))
-    line = run.lines("batch_wait", 1)
-    where = f" ({line[0].file}:{line[0].line})" if line else ""
+    states = (f"batch_wait.{state}" for state in ("fetch_cpu", "fetch_blocked", "producer"))
+    found = [account for id in states if (account := run.ledger.account(id))]
+    parts = [child for account in found for child in account.children if child.id.rpartition(".")[2] in _CHEAPER]
+    top = max(parts, key=lambda part: part.seconds, default=None)
+    if top is None:
+        return None
+    title, how, saved = _CHEAPER[top.id.rpartition(".")[2]]
+    part_s = top.seconds / context.model.batches
+    where = f" ({top.lines[0].file}:{top.lines[0].line})" if top.lines else ""
     return Proposal(
-        title=f"make the next batch while the model computes{where}",
-        change=Change(step_removed_s=overlapped_s),
+        title=f"{title}{where}",
+        change=Change(step_removed_s=saved * part_s, step_cpu_removed_s=saved * part_s),
         least=Change(),
-        how="an IterableDataset around it in a DataLoader with num_workers, or more of the library's own workers",
-        basis="measured time of input in the training process, overlapped with the rest of the step",
+        most=Change(step_removed_s=part_s, step_cpu_removed_s=part_s),
+        how=how,
+        basis=f"measured time in this kind of function; assumes that {saved:.0%} of it can be saved",
         memory_bytes=None,
     )
 
@@ -105,5 +172,31 @@ def cheaper_epoch_start(context: Context, cause: Cause) -> Proposal | None:
         most=Change(between_steps_removed_s=saved_s),
         how="torch.randperm(n) instead of a Python list in the sampler; build file lists in Dataset.__init__",
         basis="measured time at the beginning of epochs",
+        memory_bytes=0,
+    )
+
+
+@remedy(("sampler",), IDENTICAL, risk="low")
+def indices_at_once(context: Context, cause: Cause) -> Proposal | None:
+    """Choose the indices of all batches of an epoch at once."""
+    loader = context.run.loading
+    if loader is None:
+        return None
+    each_s = loader.delivery.indices_s / context.model.batches
+    ahead_s = loader.delivery.indices_ahead_s / context.model.batches
+
+    def without(part: float) -> Change:
+        saved_s = part * each_s
+        return Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s, between_steps_removed_s=part * ahead_s)
+
+    caller = context.run.lines("batch_wait.sampling", 1)
+    where = f" ({caller[0].file}:{caller[0].line})" if caller else ""
+    return Proposal(
+        title=f"choose the indices of all batches of an epoch at once, as arrays{where}",
+        change=without(0.9),
+        least=without(0.3),
+        most=without(1.0),
+        how="order = torch.randperm(n) or numpy.argsort(keys) at the start of __iter__; then only slices of it",
+        basis="measured time of the sampler; assumes that array operations leave a tenth of it",
         memory_bytes=0,
     )

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from flatout.measure.loader_stats import TransformCost
 from flatout.predict.context import Context
-from flatout.predict.fetch_changes import DECODE_GROUPS, TRANSFORM_GROUPS, without_groups
+from flatout.predict.fetch_changes import (
+    DECODE_GROUPS,
+    LOOKUP_GROUPS,
+    READ_GROUPS,
+    TOKENISE_GROUPS,
+    TRANSFORM_GROUPS,
+    without_groups,
+)
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import DATA, Proposal, remedy
+from flatout.remedies.proposal import DATA, IDENTICAL, Proposal, remedy
 from flatout.results import Cause
 
 # Of a decoded picture: the size from which crops of 224 pixels are commonly taken.
@@ -97,5 +104,59 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
         most=without_groups(loader, TRANSFORM_GROUPS),
         how=how,
         basis="measured share of transforms; assumes that half of it can be moved or saved",
+        memory_bytes=0,
+    )
+
+
+@remedy(("row_lookup",), IDENTICAL, risk="low")
+def columns_as_arrays(context: Context, cause: Cause) -> Proposal | None:
+    """Take the columns that samples need out of the table once."""
+    loader = context.run.loading
+    if loader is None:
+        return None
+    package = loader.functions.packages.get("lookup")
+    of = f" of {package}" if package else ""
+    return Proposal(
+        title=f"convert the columns of the table to arrays once, not a row{of} for each sample",
+        # An array gives a value in 0.1 us, a data frame a row in 50 us or more.
+        change=without_groups(loader, LOOKUP_GROUPS, 0.95),
+        least=without_groups(loader, LOOKUP_GROUPS, 0.5),
+        most=without_groups(loader, LOOKUP_GROUPS),
+        how="self.column = table['column'].to_numpy() in __init__; or Dataset.__getitems__(indices) for a whole batch",
+        basis="measured share of looking rows up; assumes that an array leaves a twentieth of it, at worst half",
+        memory_bytes=None,
+    )
+
+
+@remedy(("cpu_tokenise",), DATA, risk="low")
+def tokenise_once(context: Context, cause: Cause) -> Proposal | None:
+    """Train on tokens that were made before."""
+    loader = context.run.loading
+    if loader is None:
+        return None
+    return Proposal(
+        title="tokenise the data set once, before the training",
+        change=without_groups(loader, TOKENISE_GROUPS, 0.9),
+        least=Change(),
+        most=without_groups(loader, TOKENISE_GROUPS),
+        how="dataset = dataset.map(tokenize, batched=True); or one tokenizer call for all texts of a batch",
+        basis="measured share of tokenising; assumes that reading tokens leaves a tenth of it, where no text changes",
+        memory_bytes=0,
+    )
+
+
+@remedy(("cpu_read",), IDENTICAL, risk="medium")
+def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
+    """Read a batch at a time, with an index where a database is searched."""
+    loader = context.run.loading
+    if loader is None:
+        return None
+    return Proposal(
+        title="read a whole batch at once, with an index on the column that is searched",
+        change=without_groups(loader, READ_GROUPS, 0.5),
+        least=Change(),
+        most=without_groups(loader, READ_GROUPS, 0.95),
+        how="CREATE INDEX ...; Dataset.__getitems__(indices) with one query; numpy.load(path, mmap_mode='r')",
+        basis="measured share of reading on a core; assumes that half of it can be saved",
         memory_bytes=0,
     )

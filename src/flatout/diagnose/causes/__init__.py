@@ -6,8 +6,15 @@ from flatout.diagnose.cause import CauseSpec
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
 from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
-from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
-from flatout.diagnose.causes.queue import large_batches, lock_contention, sample_skew, shallow_prefetch, slow_collate
+from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
+from flatout.diagnose.causes.queue import (
+    large_batches,
+    lock_contention,
+    sample_skew,
+    sampler,
+    shallow_prefetch,
+    slow_collate,
+)
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
 from flatout.diagnose.causes.storage import storage_latency
@@ -19,6 +26,9 @@ CAUSES: tuple[CauseSpec, ...] = (
     too_many_workers,
     cpu_decode,
     cpu_transform,
+    cpu_tokenise,
+    cpu_read,
+    row_lookup,
     storage_latency,
     storage_bandwidth,
     small_files,
@@ -31,6 +41,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     shallow_prefetch,
     worker_restart,
     epoch_start,
+    sampler,
     own_input,
     main_process_work,
     writing_logs,

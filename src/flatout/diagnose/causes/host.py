@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest
-from flatout.diagnose.sentences import where
+from flatout.diagnose.sentences import BLOCKED, COMPUTING, called_from, where
+from flatout.measure.input_accounts import PRODUCER
 from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import freeing_s
 from flatout.predict.pipeline import Change
-from flatout.results import Cause, Evidence
+from flatout.results import Account, Cause, Evidence
 from flatout.units import duration, percent
 
 
@@ -27,16 +30,66 @@ def main_process_work(context: Context) -> Found | Lacks | None:
 
 def _waits_for_own_input(context: Context, found: Cause) -> str:
     run = context.run
-    wait = percent(run.ledger.share("batch_wait"))
-    return f"The training waits {wait} of the time for input that comes from no DataLoader{where(run, 'batch_wait')}."
+    wait, awaited = run.ledger.share("batch_wait"), run.ledger.share(PRODUCER)
+    if awaited > DOMINANT_SHARE * wait:
+        work = _main_work(run, (PRODUCER,))
+        if work is None:
+            return f"The training waits {percent(wait)} of the time for input that its own processes make" + (
+                f"{called_from(run.lines(PRODUCER))}."
+            )
+        return f"The training waits {percent(wait)} of the time for input that its own threads make: {work}."
+    work = _main_work(run, ("batch_wait.fetch_cpu", "batch_wait.fetch_blocked"))
+    if work is None:
+        return f"The training waits {percent(wait)} of the time for input that comes from no DataLoader" + (
+            f"{where(run, 'batch_wait')}."
+        )
+    return f"The training makes its own input {percent(wait)} of the time: {work}."
+
+
+def _main_work(run: MeasuredRun, accounts: tuple[str, ...]) -> str | None:
+    """The largest kind of work in some accounts in words, with its share of the time and the user's line."""
+    ready_s = run.seconds("batch_wait.fetch_cpu", "batch_wait.fetch_runqueue")
+    queued = run.seconds("batch_wait.fetch_runqueue") / ready_s if ready_s else 0.0
+    seconds = {
+        part: part.seconds / (1.0 - min(queued, 0.99)) if id == "batch_wait.fetch_cpu" else part.seconds
+        for id in accounts
+        if (account := run.ledger.account(id))
+        for part in account.children
+    }
+    top = max(seconds, key=lambda part: seconds[part], default=None)
+    if top is None:
+        return None
+    _, state, group = top.id.split(".", 2)
+    words = BLOCKED.get(group, "blocked") if state == "fetch_blocked" else COMPUTING.get(group, "computing")
+    crowded = state == "fetch_cpu" and queued > DOMINANT_SHARE
+    share = percent(seconds[top] / run.ledger.window_s)
+    without_core = f", {percent(queued)} of that without a core" if crowded else ""
+    return f"{words} {share}{called_from(top.lines or run.lines('batch_wait'))}{without_core}"
 
 
 @cause("data", sentence=_waits_for_own_input)
 def own_input(context: Context) -> Found | Lacks | None:
     """Input without a DataLoader: the training prepares its batches itself, or waits for whatever does."""
-    if context.run.loading is not None:
+    run = context.run
+    if run.loading is not None:
         return None
-    return _in_step(context, "batch_wait", "input that comes from no DataLoader", 0.8)
+    found = _in_step(context, "batch_wait", "input that comes from no DataLoader", 0.8)
+    if not isinstance(found, Found):
+        return found
+    parts = [account for account in _wait_parts(run) if account.seconds > 0]
+    if not parts:
+        return found
+    text = ", ".join(f"{percent(account.seconds / run.seconds('batch_wait'))} {account.label}" for account in parts)
+    values: dict[str, float | int | str] = {account.id: account.seconds for account in parts}
+    makers = run.ledger.account(PRODUCER)
+    lines = makers.children[0].lines if makers and makers.children else ()
+    divided = (Evidence(f"of it: {text}", values), *hottest(lines))
+    return replace(found, evidence=(found.evidence[0], *divided, *found.evidence[1:]))
+
+
+def _wait_parts(run: MeasuredRun) -> tuple[Account, ...]:
+    wait = run.ledger.account("batch_wait")
+    return wait.children if wait else ()
 
 
 def _writes_logs(context: Context, found: Cause) -> str:
@@ -91,7 +144,10 @@ def epoch_start(context: Context) -> Found | Lacks | None:
     run = context.run
     if run.ledger.window_s <= 0:
         return None
-    seconds = run.seconds("epoch_boundary.start") + (run.loading.delivery.sampling_s if run.loading else 0.0)
+    seconds = run.seconds("epoch_boundary.start")
+    if run.loading:
+        # The indices of further batches, chosen ahead there, are not the start's: each batch costs that.
+        seconds += run.loading.delivery.sampling_s - run.loading.delivery.indices_ahead_s
     share = seconds / run.ledger.window_s
     if share < NOISE_SHARE:
         return None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from flatout.diagnose.cause import Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
-from flatout.diagnose.sentences import what_workers_do
+from flatout.diagnose.sentences import what_workers_do, what_workers_do_most
 from flatout.measure.loader_stats import LoaderStats
-from flatout.measure.thresholds import NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     DECODE_GROUPS,
+    LOOKUP_GROUPS,
+    READ_GROUPS,
+    TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
     collate_share,
     group_share,
@@ -25,6 +28,9 @@ _GROUP_WORDS = {
     "decompress": "decompressing",
     "transform": "in transforms",
     "convert": "converting arrays",
+    "lookup": "looking rows up",
+    "tokenise": "tokenising",
+    "read": "reading",
     "other": "in the data set's own code",
 }
 
@@ -47,6 +53,39 @@ def cpu_decode(context: Context) -> Found | Lacks | None:
 def cpu_transform(context: Context) -> Found | Lacks | None:
     """Resizing, augmenting and the data set's own code use the time of the cores that fetch."""
     return _preparation(context, TRANSFORM_GROUPS, "transforms use up the time of the fetching cores")
+
+
+@cause(
+    "waiting",
+    needs_loader=True,
+    sentence=what_workers_do_most(*TOKENISE_GROUPS),
+)
+def cpu_tokenise(context: Context) -> Found | Lacks | None:
+    """Cutting text into tokens uses the time of the cores that fetch."""
+    return _preparation(context, TOKENISE_GROUPS, "tokenising text uses up the time of the fetching cores")
+
+
+@cause(
+    "waiting",
+    needs_loader=True,
+    sentence=what_workers_do_most(*READ_GROUPS),
+)
+def cpu_read(context: Context) -> Found | Lacks | None:
+    """Reading computes: a database searches, a file format in Python is parsed, bytes are copied out of memory."""
+    return _preparation(context, READ_GROUPS, "reading uses up the time of the fetching cores")
+
+
+@cause(
+    "waiting",
+    needs_loader=True,
+    # A row of an array costs a thousandth: more workers would only share out the waste.
+    hides=("no_workers", "too_few_workers"),
+    hides_from=DOMINANT_SHARE,
+    sentence=what_workers_do_most(*LOOKUP_GROUPS),
+)
+def row_lookup(context: Context) -> Found | Lacks | None:
+    """Rows are taken one by one out of a table in memory, such as a data frame."""
+    return _preparation(context, LOOKUP_GROUPS, "rows are looked up one by one in a table")
 
 
 def _slowest_transform(loader: LoaderStats) -> tuple[Evidence, ...]:
@@ -83,22 +122,22 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
     if share < NOISE_SHARE:
         return None
     named = max(groups, key=lambda name: loader.functions.cpu_groups.get(name, 0.0))
+    package = loader.functions.packages.get(named)
+    by = f" ({package})" if package else ""
+    lines = loader.functions.lines_of_group.get(named, ())
+    if not lines and named == max(loader.functions.cpu_groups, key=loader.functions.cpu_groups.__getitem__):
+        lines = loader.functions.cpu_lines
     return Found(
         title=title,
         share=share,
         confidence=0.6 if named == "other" else 0.85,
         evidence=(
             Evidence(
-                f"{percent(group)} of the CPU time of fetches, most of it {_GROUP_WORDS[named]}",
+                f"{percent(group)} of the CPU time of fetches, most of it {_GROUP_WORDS[named]}{by}",
                 {"group_share": group, "group": named, "batch_wait": wait},
             ),
             parts.evidence(),
             *(_slowest_transform(loader) if groups == TRANSFORM_GROUPS else ()),
-            # Lines carry no group: they are evidence for the largest one.
-            *(
-                hottest(loader.functions.cpu_lines)
-                if named == max(loader.functions.cpu_groups, key=loader.functions.cpu_groups.__getitem__)
-                else ()
-            ),
+            *hottest(lines),
         ),
     )

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.cause import Found, Lacks, cause
+from flatout.diagnose.cause import COMPUTING_CAUSES, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
+from flatout.diagnose.sentences import called_from
 from flatout.measure.loader_stats import mean_s
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
@@ -22,7 +23,7 @@ from flatout.predict.fetch_changes import (
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.predict.workers import enough_prefetch
-from flatout.results import Evidence
+from flatout.results import Cause, Evidence
 from flatout.units import duration, percent, size
 
 # With a smaller margin, supply may just meet demand.
@@ -33,7 +34,7 @@ _AMPLE = 1.1
     "waiting",
     needs_loader=True,
     # The time of a few samples, not of all.
-    hides=("shallow_prefetch", "too_few_workers", "cpu_decode", "cpu_transform"),
+    hides=("shallow_prefetch", "too_few_workers", *COMPUTING_CAUSES),
 )
 def sample_skew(context: Context) -> Found | Lacks | None:
     """Slow samples block finished batches behind them, since batches are delivered in order."""
@@ -182,11 +183,41 @@ def slow_collate(context: Context) -> Found | Lacks | None:
     )
 
 
+def _chooses(context: Context, found: Cause) -> str:
+    caller = called_from(context.run.lines("batch_wait.sampling"))
+    return f"Choosing the indices of each batch takes {percent(found.share)} of the time{caller}."
+
+
+@cause("data", needs_loader=True, sentence=_chooses)
+def sampler(context: Context) -> Found | Lacks | None:
+    """The sampler takes long to choose the indices of each batch, in the training process."""
+    run, loader, model = context.run, context.loader, context.model
+    seconds = loader.delivery.indices_s + loader.delivery.indices_ahead_s
+    each_s, ahead_s = loader.delivery.indices_s / model.batches, loader.delivery.indices_ahead_s / model.batches
+    change = Change(step_removed_s=each_s, step_cpu_removed_s=each_s, between_steps_removed_s=ahead_s)
+    share = min(model.recovered(change), seconds / run.ledger.window_s)
+    if share < NOISE_SHARE:
+        return None
+    text = (
+        f"{duration(seconds / model.batches)} a batch, {percent(seconds / run.ledger.window_s)} of the time: "
+        "in the training process, where no worker can do it"
+    )
+    return Found(
+        title="choosing the indices of each batch takes long",
+        share=share,
+        confidence=0.9,
+        evidence=(
+            Evidence(text, {"seconds_per_batch": seconds / model.batches}),
+            *hottest(run.lines("batch_wait.sampling") or run.lines("epoch_boundary.start"), 2),
+        ),
+    )
+
+
 @cause(
     "waiting",
     needs_loader=True,
     # More workers wait in the same queue.
-    hides=("too_few_workers", "cpu_decode", "cpu_transform"),
+    hides=("too_few_workers", *COMPUTING_CAUSES),
 )
 def lock_contention(context: Context) -> Found | Lacks | None:
     """Workers wait for each other at a lock, or for one thing that only one of them can use."""

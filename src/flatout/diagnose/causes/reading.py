@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flatout.diagnose.cause import Found, Lacks, cause
+from flatout.diagnose.cause import COMPUTING_CAUSES, Found, Lacks, cause
 from flatout.diagnose.causes.storage import source_evidence
 from flatout.diagnose.evidence import hottest, split
 from flatout.measure.loader_stats import LoaderStats
@@ -33,7 +33,7 @@ _SEVERAL_FILES = 2.0
     "waiting",
     needs_loader=True,
     # Reading what nobody needs comes before reading it faster, and before more workers that read it.
-    hides=("storage_latency", "storage_bandwidth", "small_files", "too_few_workers", "cpu_decode", "cpu_transform"),
+    hides=("storage_latency", "storage_bandwidth", "small_files", "too_few_workers", *COMPUTING_CAUSES),
 )
 def read_amplification(context: Context) -> Found | Lacks | None:
     """Far more bytes are read, or unpacked, than the samples keep."""

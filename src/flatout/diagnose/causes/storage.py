@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.diagnose.cause import Found, Lacks, cause
+from flatout.diagnose.cause import COMPUTING_CAUSES, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
 from flatout.diagnose.sentences import what_workers_do
 from flatout.measure.loader_stats import LoaderStats
@@ -37,7 +37,7 @@ def source_evidence(loader: LoaderStats) -> tuple[Evidence, ...]:
     "waiting",
     needs_loader=True,
     # Workers that wait for bytes have cores to spare, and more workers only overlap the latency.
-    hides=("cpu_decode", "cpu_transform", "too_few_workers", "shallow_prefetch"),
+    hides=(*COMPUTING_CAUSES, "too_few_workers", "shallow_prefetch"),
     sentence=what_workers_do,
 )
 def storage_latency(context: Context) -> Found | Lacks | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.diagnose.cause import Found, Lacks, cause
+from flatout.diagnose.cause import COMPUTING_CAUSES, NEEDED_WORK, Found, Lacks, cause
 from flatout.diagnose.evidence import split
 from flatout.diagnose.sentences import cores, waiting, what_workers_do
 from flatout.measure.loader_stats import LoaderStats
@@ -32,7 +32,7 @@ def _does_not_overlap(context: Context, found: Cause) -> str:
     "waiting",
     needs_loader=True,
     # Idle cores come before faster code.
-    hides=("cpu_decode", "cpu_transform"),
+    hides=NEEDED_WORK,
     sentence=_does_not_overlap,
 )
 def no_workers(context: Context) -> Found | Lacks | None:
@@ -67,7 +67,7 @@ def no_workers(context: Context) -> Found | Lacks | None:
 @cause(
     "waiting",
     needs_loader=True,
-    hides=("cpu_decode", "cpu_transform"),
+    hides=NEEDED_WORK,
     sentence=what_workers_do,
 )
 def too_few_workers(context: Context) -> Found | Lacks | None:
@@ -120,7 +120,7 @@ def _take_turns(context: Context, found: Cause) -> str:
     "data",
     needs_loader=True,
     # CPU times measured on crowded cores are not the functions' own.
-    hides=("cpu_decode", "cpu_transform"),
+    hides=COMPUTING_CAUSES,
     sentence=_take_turns,
 )
 def too_many_workers(context: Context) -> Found | Lacks | None:

@@ -14,7 +14,7 @@ from ..recorder import REC, now, quietly, report_fault
 from ..settings import SETTINGS
 from ..sites import user_line
 from ..wrap import is_compiling
-from . import modules
+from . import modules, sampling
 
 _loaders: Any = ByIdentity()  # DataLoader -> [names id, how often iterated]
 _loader_of: Any = ByIdentity()  # iterator -> weak reference to its loader
@@ -35,6 +35,7 @@ def install(dataloader):
         (dataloader.DataLoader.__iter__, _iter_begins, _iter_ended),
         (dataloader._BaseDataLoaderIter.__init__, _making, _made),
         (dataloader._BaseDataLoaderIter.__next__, _next_begins, _next_ended),
+        (dataloader._BaseDataLoaderIter._next_index, sampling.begins, sampling.ended),
         (workers._shutdown_workers, _shutdown_begins, _shutdown_ended),
     ):
         if not in_place.is_instrumented(function):
