@@ -68,6 +68,7 @@ def first_cause(report: dict[str, Any]) -> str:
         ("many_checkpoints.py", "checkpoint"),
         ("constant_validation.py", "validation"),
         ("tiny_batches.py", "small_batch"),
+        ("running_averages_in_a_thread.py", "interpreter_lock"),
         ("one_archive_for_all.py", "lock_contention"),
         ("recordings_of_all_lengths.py", "sample_skew"),
         ("maps_in_double_precision.py", "large_batches"),

@@ -11,6 +11,7 @@ import pytest
 
 from flatout.diagnose.ranking import judge
 from flatout.measure.loader_stats import TransformCost
+from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.ranks import Ranks
 from flatout.predict import rate_model, whatif
@@ -40,6 +41,7 @@ EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("Ra
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
+LOCK = LockWaits(0.3, "metrics", 0.9, ())
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
 
@@ -139,6 +141,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "train_on_gpu": (lambda: replace(healthy(), machine={"gpus": [{"name": "A100"}]}), starved),
     "more_quota": (lambda: healthy(usage={"throttled_share": 0.2}), starved),
+    "thread_to_process": (lambda: replace(healthy(), lock=LOCK), lambda: replace(starved(), lock=LOCK)),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),
 }
 # Only the interval shows a gain: what fewer turns on crowded cores give is not measured.

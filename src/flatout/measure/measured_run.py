@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
 from flatout.measure.ranks import Ranks
 from flatout.measure.thresholds import THIN_BATCHES
@@ -70,6 +71,7 @@ class MeasuredRun:
     checkpoints: int | None = None  # writes that began inside the window
     metrics: Metrics = field(default_factory=Metrics)
     ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps
+    lock: LockWaits | str | None = None  # text: why it was not measured; None: there is no other Python thread
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property

@@ -215,7 +215,7 @@ _NAMES: dict[str, dict[str, Decoder]] = {
         "rebuilt": flag,
     },
     "workers": {"loader": _ID, "pids": items(_PID, 1 << 16), "iteration": _COUNT},
-    "stack": {"frames": items(_FRAME, 256)},
+    "stack": {"frames": items(_FRAME, 256), "thread": text},
     "site": _PLACE,
     "text": {"text": text},
     "files": {

@@ -37,6 +37,7 @@ from flatout.remedies.queue import (
     queue_settings,
     smaller_samples,
 )
+from flatout.remedies.step import thread_to_process
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
@@ -60,6 +61,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     checkpoint_less,
     validate_less,
     fewer_blocking_reads,
+    thread_to_process,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,

@@ -1,0 +1,36 @@
+"""The inside of a step: other threads, and overhead around operators."""
+
+from __future__ import annotations
+
+from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
+from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
+from flatout.results import Cause, Gain
+
+
+@remedy(("interpreter_lock",), IDENTICAL, risk="medium")
+def thread_to_process(context: Context, cause: Cause) -> Proposal | None:
+    """Run a thread that computes in Python as a process."""
+    lock = context.run.lock
+    if lock is None or isinstance(lock, str):
+        return None
+    share = min(cause.share, context.model.now.spare_share)
+    # A process needs the same time on a core, which the training's threads may have to share with it.
+    cores, used = context.run.cores, context.run.usage.main_cores
+    room = cores is None or used is None or used + lock.share <= cores
+    likely, least = (0.9, 0.5) if room else (0.5, 0.0)
+    return Proposal(
+        title=f"move the work of {lock.holder} into a process",
+        change=Change(step_removed_s=likely * share * context.model.now.total_s),
+        # Part of the waits lies in taking over batches, which the model of means counts as the workers' slowness.
+        gain=Gain(_factor(likely * share), _factor(least * share), _factor(share)),
+        how="multiprocessing.Process or a DataLoader worker instead of threading.Thread; or array operations in place "
+        "of its loops; sys.setswitchinterval(0.0005) shortens each wait meanwhile",
+        basis="measured waits of the training thread for the interpreter lock",
+        memory_bytes=None,
+    )
+
+
+def _factor(share: float) -> float:
+    """Throughput without this share of the time, over throughput now."""
+    return 1.0 / max(1.0 - share, 0.01)
