@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from flatout.diagnose.causes.step import interpreter_lock
+from flatout.diagnose.causes.device import small_batch
+from flatout.diagnose.causes.step import interpreter_lock, overhead_bound
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.lock_waits import LockWaits
 from flatout.predict.context import Context
 from flatout.results import Cause, Line, NotMeasured
-from tests.diagnose.views import healthy, starved
+from tests.diagnose.views import LINE, healthy, small_operators, starved
 
 HELD = Line("train.py", 30, "collect", "total += value", 1.0)
 
@@ -54,3 +55,42 @@ def test_what_the_kernel_does_not_show_is_not_measured() -> None:
     answer = interpreter_lock(Context.of(replace(healthy(), lock="not shown here")))
     assert isinstance(answer, NotMeasured)
     assert answer.because == "not shown here"
+
+
+def test_overhead_leads_with_the_number_of_operators_and_the_line() -> None:
+    view = healthy(cpu=0.008, lines={"forward": LINE})
+    context = Context.of(replace(view, operators=small_operators(0.006)))
+    causes, _ = judge(context)
+    assert causes[0].id == "overhead_bound"
+    assert causes[0].share == pytest.approx(0.58, abs=0.03)
+    assert "2,000 operators" in causes[0].evidence[0].text
+    assert "60%" in causes[0].evidence[1].text
+    assert "train.py:12" in verdict(context, causes)
+
+
+def test_the_usual_overhead_is_no_fault() -> None:
+    assert overhead_bound(Context.of(replace(healthy(cpu=0.008), operators=small_operators(0.002)))) is None
+
+
+def test_overhead_gives_nothing_while_batches_are_awaited() -> None:
+    assert overhead_bound(Context.of(replace(starved(), operators=small_operators(0.006)))) is None
+
+
+def test_waits_for_the_lock_are_not_counted_as_overhead_again() -> None:
+    view = replace(healthy(cpu=0.008), operators=small_operators(0.006), lock=locked_by_thread(0.5))
+    assert next(cause.id for cause in judge(Context.of(view))[0]) == "interpreter_lock"
+    assert overhead_bound(Context.of(view)) is None
+
+
+def test_without_a_trace_overhead_is_not_measured() -> None:
+    answer = overhead_bound(Context.of(healthy()))
+    assert isinstance(answer, NotMeasured)
+    assert "no kernel trace" in answer.because
+
+
+def test_few_samples_make_the_batch_the_reason_for_the_overhead() -> None:
+    view = replace(healthy(cpu=0.008), operators=small_operators(0.008))
+    assert small_batch(Context.of(view)) is None
+    steps = replace(view.ledger.steps, samples=2 * view.ledger.steps.count)
+    few = replace(view, ledger=replace(view.ledger, steps=steps))
+    assert found(small_batch(Context.of(few))).share > found(overhead_bound(Context.of(few))).share - 0.02

@@ -24,9 +24,9 @@ ANSWER_DELAY_S = 0.02
 pytestmark = pytest.mark.serial
 
 
-def report(folder: Path, name: str, *arguments: str) -> dict[str, Any]:
+def report(folder: Path, name: str, *arguments: str, trace: bool = False) -> dict[str, Any]:
     """Profile a planted script for a while; its report."""
-    options = ["--json", "--seconds", SECONDS, "--no-trace"]
+    options = ["--json", "--seconds", SECONDS, "--trace" if trace else "--no-trace"]
     done = profile(folder, PYTHON, str(PLANTED / name), *arguments, options=options)
     assert done.code == 0, done.err
     assert done.left == (), done.left
@@ -80,6 +80,20 @@ def first_cause(report: dict[str, Any]) -> str:
 )
 def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
     found = report(tmp_path, name)
+    accounts_add_up(found)
+    assert first_cause(found) == cause, found["causes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("one_cell_at_a_time.py", "overhead_bound"),
+        ("one_sample_for_a_small_network.py", "small_batch"),
+        ("nothing_wrong.py", "compute_bound"),
+    ],
+)
+def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
+    found = report(tmp_path, name, trace=True)
     accounts_add_up(found)
     assert first_cause(found) == cause, found["causes"]
 

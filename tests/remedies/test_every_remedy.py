@@ -30,6 +30,7 @@ from tests.diagnose.views import (
     make_view,
     remote,
     saturated,
+    small_operators,
     spread,
     starved,
     with_loader,
@@ -42,6 +43,7 @@ RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 LOCK = LockWaits(0.3, "metrics", 0.9, ())
+SMALL_OPERATORS = small_operators(0.006)
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
 
@@ -142,6 +144,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "train_on_gpu": (lambda: replace(healthy(), machine={"gpus": [{"name": "A100"}]}), starved),
     "more_quota": (lambda: healthy(usage={"throttled_share": 0.2}), starved),
     "thread_to_process": (lambda: replace(healthy(), lock=LOCK), lambda: replace(starved(), lock=LOCK)),
+    "fewer_operators": (
+        lambda: replace(healthy(cpu=0.008), operators=SMALL_OPERATORS),
+        lambda: replace(starved(), operators=SMALL_OPERATORS),
+    ),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),
 }
 # Only the interval shows a gain: what fewer turns on crowded cores give is not measured.

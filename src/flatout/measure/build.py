@@ -18,6 +18,7 @@ from flatout.measure.loader_processes import loader_processes
 from flatout.measure.lock_waits import measure_lock_waits
 from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.measure.metrics import read_metrics
+from flatout.measure.operators import measure_operators
 from flatout.measure.ranks import build_ranks
 from flatout.measure.training import Training, find_training
 from flatout.measure.usage import summarize
@@ -70,6 +71,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         metrics=read_metrics(training.process),
         ranks=build_ranks(run) if training.processes > 1 else None,
         lock=measure_lock_waits(training, charged, spans),
+        operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0),
         by_recipe=_by_recipe(run.command),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
+from flatout.measure.operators import Operators
 from flatout.measure.ranks import Ranks
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.results import Ledger, Line
@@ -72,6 +73,7 @@ class MeasuredRun:
     metrics: Metrics = field(default_factory=Metrics)
     ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps
     lock: LockWaits | str | None = None  # text: why it was not measured; None: there is no other Python thread
+    operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property

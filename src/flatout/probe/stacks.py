@@ -132,7 +132,7 @@ class _Sampler:
         key = (_frames(frame), thread)
         number = self.stacks.get(key)
         if number is None:
-            fields = {"frames": [describe_frame(code, line) for code, line in key[0]]}
+            fields: Any = {"frames": [describe_frame(code, line) for code, line in key[0]]}
             if thread is not None:
                 fields["thread"] = str(thread)
             number = self.stacks[key] = REC.names.add("stack", **fields)

@@ -73,6 +73,7 @@ PROCESS = record(
         "not_patched": table(text),
         "applied": table(scalar),
         "refused": table(text),
+        "reference": record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text}),
     },
     nulls=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
+from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause, Gain
 
 
@@ -27,6 +27,25 @@ def thread_to_process(context: Context, cause: Cause) -> Proposal | None:
         how="multiprocessing.Process or a DataLoader worker instead of threading.Thread; or array operations in place "
         "of its loops; sys.setswitchinterval(0.0005) shortens each wait meanwhile",
         basis="measured waits of the training thread for the interpreter lock",
+        memory_bytes=None,
+    )
+
+
+@remedy(("overhead_bound",), NUMERICS, risk="medium")
+def fewer_operators(context: Context, cause: Cause) -> Proposal | None:
+    """Replace a loop over small tensors by operators on large ones."""
+    operators = context.run.operators
+    if isinstance(operators, str):
+        return None
+    lines = context.run.lines("forward", 1)
+    where = f" ({lines[0].file}:{lines[0].line})" if lines else ""
+    return Proposal(
+        title=f"call fewer operators on larger tensors{where}",
+        change=Change(step_removed_s=0.5 * operators.overhead_s, step_cpu_removed_s=0.5 * operators.overhead_s),
+        least=Change(),
+        most=Change(step_removed_s=0.9 * operators.overhead_s, step_cpu_removed_s=0.9 * operators.overhead_s),
+        how="stack what the loop walks over, and compute it in one batched operator; or a module of torch.nn that does",
+        basis="measured overhead of the traced steps; how many of the operators can be joined is not known",
         memory_bytes=None,
     )
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, place
+from flatout.measure.samples import top_lines
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
 from flatout.results import Cause, Evidence
-from flatout.units import percent
+from flatout.units import duration, percent
+
+# A quarter of the wall time: every step has some overhead, and to halve this much gives 1.14x.
+_LARGE_OVERHEAD = 0.25
 
 
 def _waits_for_lock(context: Context, found: Cause) -> str:
@@ -51,3 +56,56 @@ def interpreter_lock(context: Context) -> Found | Lacks | None:
             *hottest(lock.lines, 3),
         ),
     )
+
+
+def _is_overhead(context: Context, found: Cause) -> str:
+    operators = context.run.operators
+    if isinstance(operators, str):
+        return found.title
+    line = _hottest_line(context)
+    return (
+        f"{percent(found.share)} of the time passes in Python and in launching operators, not in computing: "
+        f"a step calls {operators.count:,.0f} operators{line}."
+    )
+
+
+@cause("training", sentence=_is_overhead)
+def overhead_bound(context: Context) -> Found | Lacks | None:
+    """The step passes around operators, in Python and in the framework, rather than in their kernels."""
+    run, operators = context.run, context.run.operators
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if isinstance(operators, str):
+        return Lacks(operators)
+    lock_s = run.lock.share * context.fitted.now.total_s if run.lock and not isinstance(run.lock, str) else 0.0
+    removed_s = max(operators.overhead_s - lock_s, 0.0)
+    share = context.fitted.recovered(Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s))
+    if share < _LARGE_OVERHEAD:
+        return None
+    where = "the GPU's kernels" if operators.on_device else "them, in Python and in their dispatch"
+    lines = [line for account in ("forward", "loss", "backward") for line in run.lines(account)]
+    seconds = {line: line.seconds for line in lines}
+    return Found(
+        title="operators are too many and too small: the time goes to Python and to launching them",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"{operators.count:,.0f} operators a step, half of them shorter than {duration(operators.median_s)}; "
+                f"calling one that computes nothing takes {duration(operators.reference_s)} here",
+                {"operators": operators.count, "median_s": operators.median_s, "reference_s": operators.reference_s},
+            ),
+            Evidence(
+                f"{percent(operators.overhead_s / operators.computed_s)} of the computation passes between and around "
+                f"{where}",
+                {"overhead_s": operators.overhead_s, "computed_s": operators.computed_s},
+            ),
+            *hottest(top_lines(seconds, sum(seconds.values())), 3),
+        ),
+    )
+
+
+def _hottest_line(context: Context) -> str:
+    """The line of the model's computation with most samples, in brackets."""
+    lines = context.run.lines("forward", 1)
+    return f" ({place(lines[0])})" if lines else ""
