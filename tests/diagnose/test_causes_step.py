@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flatout.diagnose.causes.device import small_batch
-from flatout.diagnose.causes.step import interpreter_lock, overhead_bound
+from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.lock_waits import LockWaits
@@ -94,3 +94,23 @@ def test_few_samples_make_the_batch_the_reason_for_the_overhead() -> None:
     steps = replace(view.ledger.steps, samples=2 * view.ledger.steps.count)
     few = replace(view, ledger=replace(view.ledger, steps=steps))
     assert found(small_batch(Context.of(few))).share > found(overhead_bound(Context.of(few))).share - 0.02
+
+
+def test_wide_floats_lead_with_what_narrow_ones_would_save() -> None:
+    """Products take 2.5 times as long, and everything else twice the bytes: 0.6 * 6 ms + 0.5 * 3 ms of 10 ms."""
+    operators = small_operators(0.001, wide_s=0.009, wide_products_s=0.006, float64_factor=2.5)
+    causes, _ = judge(Context.of(replace(healthy(cpu=0.008), operators=operators)))
+    assert causes[0].id == "wide_dtype"
+    assert causes[0].share == pytest.approx(0.5, abs=0.02)
+    assert "2.5x" in causes[0].evidence[0].text
+
+
+def test_a_loss_summed_up_in_wide_floats_is_no_fault() -> None:
+    operators = small_operators(0.001, wide_s=0.0003)
+    assert wide_dtype(Context.of(replace(healthy(cpu=0.008), operators=operators))) is None
+    assert wide_dtype(Context.of(replace(healthy(cpu=0.008), operators=small_operators(0.001)))) is None
+
+
+def test_narrow_floats_give_nothing_while_batches_are_awaited() -> None:
+    operators = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
+    assert wide_dtype(Context.of(replace(starved(), operators=operators))) is None

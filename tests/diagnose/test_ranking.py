@@ -109,7 +109,7 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
         "interpreter_lock large_batches lock_contention logging main_process_work no_workers overhead_bound "
         "own_input rank_straggler read_amplification sample_skew shallow_prefetch slow_collate small_batch "
         "small_files storage_bandwidth storage_latency throttled too_few_workers too_many_workers validation "
-        "worker_restart"
+        "wide_dtype worker_restart"
     )
 
 

@@ -88,6 +88,7 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
     ("name", "cause"),
     [
         ("one_cell_at_a_time.py", "overhead_bound"),
+        ("weights_in_double_precision.py", "wide_dtype"),
         ("one_sample_for_a_small_network.py", "small_batch"),
         ("nothing_wrong.py", "compute_bound"),
     ],

@@ -44,6 +44,7 @@ TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 LOCK = LockWaits(0.3, "metrics", 0.9, ())
 SMALL_OPERATORS = small_operators(0.006)
+WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
 
@@ -147,6 +148,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "fewer_operators": (
         lambda: replace(healthy(cpu=0.008), operators=SMALL_OPERATORS),
         lambda: replace(starved(), operators=SMALL_OPERATORS),
+    ),
+    "float32": (
+        lambda: replace(healthy(cpu=0.008), operators=WIDE_OPERATORS),
+        lambda: replace(starved(), operators=WIDE_OPERATORS),
     ),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),
 }

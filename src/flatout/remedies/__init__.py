@@ -37,7 +37,7 @@ from flatout.remedies.queue import (
     queue_settings,
     smaller_samples,
 )
-from flatout.remedies.step import fewer_operators, thread_to_process
+from flatout.remedies.step import fewer_operators, float32, thread_to_process
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
@@ -63,6 +63,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     fewer_blocking_reads,
     thread_to_process,
     fewer_operators,
+    float32,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,

@@ -50,6 +50,24 @@ def fewer_operators(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+@remedy(("wide_dtype",), NUMERICS, risk="medium")
+def float32(context: Context, cause: Cause) -> Proposal | None:
+    """Compute in 32-bit floats."""
+    operators = context.run.operators
+    if isinstance(operators, str):
+        return None
+    removed_s = cause.share * context.model.now.total_s
+    return Proposal(
+        title="compute in float32 (complex64)",
+        change=Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s),
+        least=Change(step_removed_s=0.5 * removed_s, step_cpu_removed_s=0.5 * removed_s),
+        most=Change(step_removed_s=1.2 * removed_s, step_cpu_removed_s=1.2 * removed_s),
+        how="model.float(); batch.float(), or torch.from_numpy(array.astype('float32')); no set_default_dtype(float64)",
+        basis="measured time of operators on float64, and of a matrix product in both types on the CPU",
+        memory_bytes=0,
+    )
+
+
 def _factor(share: float) -> float:
     """Throughput without this share of the time, over throughput now."""
     return 1.0 / max(1.0 - share, 0.01)

@@ -10,7 +10,7 @@ from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
 from flatout.diagnose.causes.queue import large_batches, lock_contention, sample_skew, shallow_prefetch, slow_collate
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
-from flatout.diagnose.causes.step import interpreter_lock, overhead_bound
+from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
 
@@ -39,6 +39,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     validating,
     interpreter_lock,
     overhead_bound,
+    wide_dtype,
     small_batch,
     device_sync,
     h2d,

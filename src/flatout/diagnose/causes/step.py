@@ -9,7 +9,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.results import Cause, Evidence
-from flatout.units import duration, percent
+from flatout.units import duration, factor, percent
 
 # A quarter of the wall time: every step has some overhead, and to halve this much gives 1.14x.
 _LARGE_OVERHEAD = 0.25
@@ -109,3 +109,43 @@ def _hottest_line(context: Context) -> str:
     """The line of the model's computation with most samples, in brackets."""
     lines = context.run.lines("forward", 1)
     return f" ({place(lines[0])})" if lines else ""
+
+
+def _computes_wide(context: Context, found: Cause) -> str:
+    return f"Operators compute in 64-bit floats: 32-bit ones would save {percent(found.share)} of the time."
+
+
+@cause("training", sentence=_computes_wide)
+def wide_dtype(context: Context) -> Found | Lacks | None:
+    """Operators work on float64 or complex128, which take twice the bytes and more of the arithmetic of float32."""
+    run, operators = context.run, context.run.operators
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if isinstance(operators, str):
+        return Lacks(operators)
+    kernels_s, wide_s = operators.kernels_s, operators.wide_s
+    if wide_s <= 0:
+        return None
+    # Overhead does not depend on the type. What the kernels wait for a core shrinks with their work.
+    in_kernels_s = max(operators.computed_s - operators.overhead_s, 0.0)
+    removed_s = in_kernels_s * operators.saved_by_float32_s / kernels_s
+    share = context.fitted.recovered(Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s))
+    if share < NOISE_SHARE:
+        return None
+    product = f"; a matrix product takes {factor(operators.float64_factor)} as long here"
+    return Found(
+        title="operators compute in 64-bit floats",
+        share=share,
+        confidence=0.7,
+        evidence=(
+            Evidence(
+                f"{percent(wide_s / kernels_s)} of the time in kernels is spent on float64 or complex128"
+                f"{'' if operators.on_device else product}",
+                {"wide_s": wide_s, "kernels_s": kernels_s, "float64_factor": operators.float64_factor},
+            ),
+            Evidence(
+                f"weights are {run.process.param_dtype or 'of an unknown type'}; "
+                "half of the time outside products and convolutions is assumed to go with half of the bytes"
+            ),
+        ),
+    )
