@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -97,6 +99,22 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
     found = report(tmp_path, name, trace=True)
     accounts_add_up(found)
     assert first_cause(found) == cause, found["causes"]
+
+
+@pytest.fixture
+def neighbours() -> Iterator[None]:
+    """Two processes for each core, which compute all the time and are no part of the training."""
+    busy = [subprocess.Popen([PYTHON, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    yield
+    for process in busy:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("neighbours")
+def test_processes_that_take_the_cores_are_the_first_cause(tmp_path: Path) -> None:
+    found = report(tmp_path, "nothing_wrong.py")
+    assert first_cause(found) == "crowded_machine", found["causes"]
 
 
 @pytest.fixture

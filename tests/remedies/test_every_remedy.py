@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from flatout.diagnose.ranking import judge
+from flatout.measure.crowding import Crowding
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
@@ -42,6 +43,7 @@ EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("Ra
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
+CROWDING = Crowding(6.0, 1.0, 0.3, ())
 LOCK = LockWaits(0.3, "metrics", 0.9, ())
 SMALL_OPERATORS = small_operators(0.006)
 WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
@@ -153,6 +155,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(cpu=0.008), operators=WIDE_OPERATORS),
         lambda: replace(starved(), operators=WIDE_OPERATORS),
     ),
+    "cores_of_its_own": (lambda: healthy(usage={"crowding": CROWDING}), starved),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),
 }
 # Only the interval shows a gain: what fewer turns on crowded cores give is not measured.

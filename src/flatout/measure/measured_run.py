@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flatout.measure.crowding import Crowding
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
@@ -21,6 +22,7 @@ class Usage:
     main_cores: float | None = None  # mean cores that the training process used
     main_runqueue_share: float | None = None  # of the time, in which the training thread was ready and had no core
     other_cores: float | None = None  # mean cores that processes outside the training used
+    crowding: Crowding | None = None  # waits for cores that processes outside the command's tree have
     online_cores: int | None = None  # of the whole machine, usable or not
     worker_bytes: int | None = None  # host memory that one worker adds
     worker_bytes_source: str | None = None  # "PSS" (shared pages divided) or "RSS" (shared pages counted fully)

@@ -138,6 +138,7 @@ _SAMPLED_GPU = record(
     },
     required=("index",),
 )
+_NEIGHBOUR = record({"pid": _PID, "name": text, "cores": number(0.0, 1 << 20)}, required=("name", "cores"))
 _SAMPLED_PROCESS = record(
     {
         "pid": _PID,
@@ -165,6 +166,7 @@ SAMPLE = record(
         "net": table(_NETWORK),
         "gpus": items(_SAMPLED_GPU, 1024),
         "processes": items(_SAMPLED_PROCESS, 1 << 20),
+        "neighbours": items(_NEIGHBOUR, 64),
     },
     required=("t",),
 )

@@ -25,7 +25,7 @@ from flatout.remedies.host import (
     validate_less,
     work_to_workers,
 )
-from flatout.remedies.machine import even_ranks, more_quota, pin_memory, train_on_gpu
+from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.plans import bundle
 from flatout.remedies.preparation import cheaper_transform, crop_first, faster_decode
 from flatout.remedies.proposal import Proposal, RemedySpec
@@ -81,6 +81,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     cheaper_epoch_start,
     train_on_gpu,
     more_quota,
+    cores_of_its_own,
     even_ranks,
 )
 

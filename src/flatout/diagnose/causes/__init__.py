@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.diagnose.cause import CauseSpec
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
-from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
+from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_transform
 from flatout.diagnose.causes.queue import large_batches, lock_contention, sample_skew, shallow_prefetch, slow_collate
 from flatout.diagnose.causes.ranks import rank_straggler
@@ -44,6 +44,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     device_sync,
     h2d,
     throttled,
+    crowded_machine,
     rank_straggler,
     cpu_training,
     compute_bound,
