@@ -17,6 +17,7 @@ from flatout.measure.loader_stats import (
     WorkerLives,
 )
 from flatout.measure.measured_run import MeasuredRun, Process, Usage
+from flatout.measure.operators import Operators
 from flatout.results import Account, Ledger, Line, Steps
 
 BATCHES = 200
@@ -231,3 +232,21 @@ def without_workers(**changes: Any) -> MeasuredRun:
     """The training process spends 40 of 50 ms on fetching."""
     given: dict[str, Any] = {"wait": 0.040, "busy": COMPUTE, "cpu": 0.040, "num_workers": 0, "main_cores": 1.0}
     return make_view(**(given | changes))
+
+
+def small_operators(overhead_s: float, **changes: Any) -> Operators:
+    """Operators of the step of 10 ms, of which this much passes around their kernels."""
+    usual = Operators(
+        count=2000,
+        median_s=2e-6,
+        reference_s=1e-6,
+        computed_s=0.010,
+        overhead_s=overhead_s,
+        kernels_s=0.010 - overhead_s,
+        pointwise_s=0.5 * (0.010 - overhead_s),
+        wide_s=0.0,
+        wide_products_s=0.0,
+        float64_factor=2.0,
+        on_device=False,
+    )
+    return replace(usual, **changes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -24,9 +26,9 @@ ANSWER_DELAY_S = 0.02
 pytestmark = pytest.mark.serial
 
 
-def report(folder: Path, name: str, *arguments: str) -> dict[str, Any]:
+def report(folder: Path, name: str, *arguments: str, trace: bool = False) -> dict[str, Any]:
     """Profile a planted script for a while; its report."""
-    options = ["--json", "--seconds", SECONDS, "--no-trace"]
+    options = ["--json", "--seconds", SECONDS, "--trace" if trace else "--no-trace"]
     done = profile(folder, PYTHON, str(PLANTED / name), *arguments, options=options)
     assert done.code == 0, done.err
     assert done.left == (), done.left
@@ -68,6 +70,7 @@ def first_cause(report: dict[str, Any]) -> str:
         ("many_checkpoints.py", "checkpoint"),
         ("constant_validation.py", "validation"),
         ("tiny_batches.py", "small_batch"),
+        ("running_averages_in_a_thread.py", "interpreter_lock"),
         ("one_archive_for_all.py", "lock_contention"),
         ("recordings_of_all_lengths.py", "sample_skew"),
         ("maps_in_double_precision.py", "large_batches"),
@@ -85,6 +88,37 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
     found = report(tmp_path, name)
     accounts_add_up(found)
     assert first_cause(found) == cause, found["causes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("one_cell_at_a_time.py", "overhead_bound"),
+        ("weights_in_double_precision.py", "wide_dtype"),
+        ("one_sample_for_a_small_network.py", "small_batch"),
+        ("nothing_wrong.py", "compute_bound"),
+    ],
+)
+def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
+    found = report(tmp_path, name, trace=True)
+    accounts_add_up(found)
+    assert first_cause(found) == cause, found["causes"]
+
+
+@pytest.fixture
+def neighbours() -> Iterator[None]:
+    """Two processes for each core, which compute all the time and are no part of the training."""
+    busy = [subprocess.Popen([PYTHON, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    yield
+    for process in busy:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("neighbours")
+def test_processes_that_take_the_cores_are_the_first_cause(tmp_path: Path) -> None:
+    found = report(tmp_path, "nothing_wrong.py")
+    assert first_cause(found) == "crowded_machine", found["causes"]
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from flatout.diagnose.ranking import judge
+from flatout.measure.crowding import Crowding
 from flatout.measure.loader_stats import TransformCost
+from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.ranks import Ranks
 from flatout.predict import rate_model, whatif
@@ -29,6 +31,7 @@ from tests.diagnose.views import (
     make_view,
     remote,
     saturated,
+    small_operators,
     spread,
     starved,
     with_loader,
@@ -41,6 +44,10 @@ RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
+CROWDING = Crowding(6.0, 1.0, 0.3, ())
+LOCK = LockWaits(0.3, "metrics", 0.9, ())
+SMALL_OPERATORS = small_operators(0.006)
+WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
 
@@ -163,6 +170,16 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "train_on_gpu": (lambda: replace(healthy(), machine={"gpus": [{"name": "A100"}]}), starved),
     "more_quota": (lambda: healthy(usage={"throttled_share": 0.2}), starved),
+    "thread_to_process": (lambda: replace(healthy(), lock=LOCK), lambda: replace(starved(), lock=LOCK)),
+    "fewer_operators": (
+        lambda: replace(healthy(cpu=0.008), operators=SMALL_OPERATORS),
+        lambda: replace(starved(), operators=SMALL_OPERATORS),
+    ),
+    "float32": (
+        lambda: replace(healthy(cpu=0.008), operators=WIDE_OPERATORS),
+        lambda: replace(starved(), operators=WIDE_OPERATORS),
+    ),
+    "cores_of_its_own": (lambda: healthy(usage={"crowding": CROWDING}), starved),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),
 }
 # Only the interval shows a gain: what fewer turns on crowded cores give is not measured.

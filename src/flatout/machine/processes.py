@@ -23,6 +23,7 @@ class Stat:
     cpu_s: float  # user and system, ended children not included
     threads: int
     major_faults: int
+    name: str = ""  # at most 15 bytes of it
 
     @property
     def ended(self) -> bool:
@@ -50,6 +51,7 @@ def read_stat(pid: int) -> Stat | None:
         cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
         threads=int(fields[17]),
         major_faults=int(fields[9]),
+        name=text[text.find(b"(") + 1 : text.rfind(b")")].decode("utf-8", "replace"),
     )
 
 
@@ -107,6 +109,7 @@ class Members:
         self._root_start = root.start_ticks if root else None
         self._members: dict[int, int] = {}  # pid -> start_ticks
         self._outside: set[int] = set()
+        self.outside: list[Stat] = []  # processes outside the tree, as of the last ``refresh``
 
     def update(self, refresh: bool = False) -> list[Stat]:
         """Look for new and ended processes.
@@ -130,9 +133,12 @@ class Members:
                 living[pid] = stat
             else:
                 strangers[pid] = stat
-        for stat in list(strangers.values()):
+        seen = list(strangers.values())
+        for stat in seen:
             if stat.pid in strangers:
                 self._place(stat, strangers, living)
+        if refresh:
+            self.outside = [stat for stat in seen if stat.pid in self._outside]
         self._members = {pid: stat.start_ticks for pid, stat in living.items()}
         return sorted(living.values(), key=lambda stat: (stat.start_ticks, stat.pid))
 
@@ -160,6 +166,29 @@ class Members:
             else:
                 self._outside.add(step.pid)
             strangers.pop(step.pid, None)
+
+
+class Neighbours:
+    """Processes outside the tree, and the cores that each uses."""
+
+    MOST = 5
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, int], float] = {}
+        self._before_ns = 0
+
+    def busiest(self, outside: list[Stat], now_ns: int) -> list[dict[str, Any]]:
+        """The busiest ones since the last call; this process is left out."""
+        after = {(stat.pid, stat.start_ticks): stat for stat in outside if stat.pid != os.getpid()}
+        elapsed_s = (now_ns - self._before_ns) / 1e9
+        used = {key: stat.cpu_s - self._before[key] for key, stat in after.items() if key in self._before}
+        self._before, self._before_ns = {key: stat.cpu_s for key, stat in after.items()}, now_ns
+        busiest = sorted(used, key=lambda key: -used[key])[: self.MOST] if elapsed_s > 0 else []
+        return [
+            {"pid": key[0], "name": after[key].name, "cores": round(used[key] / elapsed_s, 3)}
+            for key in busiest
+            if used[key] > 0
+        ]
 
 
 def sample_processes(

@@ -17,7 +17,7 @@ from flatout.machine import cgroups, counters
 from flatout.machine.cores import read_cores
 from flatout.machine.gpus import Nvml, gpu_devices
 from flatout.machine.memory import Limit, tightest_limit
-from flatout.machine.processes import Members, read_pss_bytes, read_stat, sample_processes
+from flatout.machine.processes import Members, Neighbours, read_pss_bytes, read_stat, sample_processes
 
 PSS_INTERVAL_S = 5.0
 _ROOT = Path("/")
@@ -59,6 +59,7 @@ class SystemSampler:
         self._start_nvml = start_nvml
         self._clock_ns = clock_ns
         self._members = Members(root_pid, adopter_pid)
+        self._neighbours = Neighbours()
         self._core_use = counters.CoreUse()
         self._nvml: Nvml | None = None
         self._next_slow_ns: int | None = None
@@ -153,6 +154,7 @@ class SystemSampler:
             "net": counters.network_counts(),
             "gpus": self._gpus(),
             "processes": sample_processes(members, self._pss if slow else None),
+            "neighbours": self._neighbours.busiest(self._members.outside, now_ns) if slow else None,
         }
 
     def _gpus(self) -> list[dict[str, Any]] | None:

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
+from flatout.measure.lock_waits import measure_lock_waits
 from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.measure.metrics import read_metrics
+from flatout.measure.operators import measure_operators
 from flatout.measure.ranks import build_ranks
 from flatout.measure.training import Training, find_training
 from flatout.measure.usage import summarize
@@ -32,7 +34,8 @@ def build_view(run: Run) -> MeasuredRun | None:
     if training is None:
         return None
     side = loader_processes(run, training)
-    ledger = build_ledger(run, training, side)
+    charged = charge(training, side.teams if side else ())
+    ledger = build_ledger(run, training, side, charged)
     loading = build_loading(run, training, side)
     workers = tuple(m for team in side.teams for m in team.members if m is not None) if side else ()
     spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))
@@ -67,6 +70,8 @@ def build_view(run: Run) -> MeasuredRun | None:
         checkpoints=_begun(training, training.kind(kinds.CHECKPOINT)["start"]),
         metrics=read_metrics(training.process),
         ranks=build_ranks(run) if training.processes > 1 else None,
+        lock=measure_lock_waits(training, charged, spans),
+        operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0),
         by_recipe=_by_recipe(run.command),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flatout.measure.account_details import Window, code_seconds, explain
-from flatout.measure.accounts import charge
+from flatout.measure.accounts import Charged, charge
 from flatout.measure.epochs import build_epochs
 from flatout.measure.loader_processes import LoaderProcesses, loader_processes
 from flatout.measure.startup import launcher_s, startup_accounts
@@ -23,15 +23,17 @@ def ledger_of(run: Run) -> Ledger | None:
     return build_ledger(run, training, loader_processes(run, training)) if training else None
 
 
-def build_ledger(run: Run, training: Training, side: LoaderProcesses | None) -> Ledger:
+def build_ledger(run: Run, training: Training, side: LoaderProcesses | None, charged: Charged | None = None) -> Ledger:
     """Divide the wall time of a training into exclusive accounts.
 
     Args:
         run: the record.
         training: its training side.
         side: the processes that fetch its batches; None without a DataLoader.
+        charged: the training thread's time by account, if it is known already.
     """
-    charged = charge(training, side.teams if side else ())
+    if charged is None:
+        charged = charge(training, side.teams if side else ())
     begin, finish = training.window_begin_ns, training.window_end_ns
     # Fetches of a DataLoader have counters of their own; for input made in between there are those of the thread.
     first_thread = side is None and training.thread == 0

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flatout.measure.crowding import Crowding
 from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
+from flatout.measure.operators import Operators
 from flatout.measure.ranks import Ranks
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.results import Account, Ledger, Line
@@ -19,6 +22,7 @@ class Usage:
     main_cores: float | None = None  # mean cores that the training process used
     main_runqueue_share: float | None = None  # of the time, in which the training thread was ready and had no core
     other_cores: float | None = None  # mean cores that processes outside the training used
+    crowding: Crowding | None = None  # waits for cores that processes outside the command's tree have
     online_cores: int | None = None  # of the whole machine, usable or not
     worker_bytes: int | None = None  # host memory that one worker adds
     worker_bytes_source: str | None = None  # "PSS" (shared pages divided) or "RSS" (shared pages counted fully)
@@ -70,6 +74,8 @@ class MeasuredRun:
     checkpoints: int | None = None  # writes that began inside the window
     metrics: Metrics = field(default_factory=Metrics)
     ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps
+    lock: LockWaits | str | None = None  # text: why it was not measured; None: there is no other Python thread
+    operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property

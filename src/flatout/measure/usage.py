@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from flatout.measure.crowding import measure_crowding
 from flatout.measure.measured_run import Usage
 
 Sample = dict[str, Any]
@@ -38,11 +39,13 @@ def summarize(
     workers = [_used_s(processes, pid) for pid in worker_pids]
     span_s = times_s[-1] - times_s[0] if chosen else 0.0
     slowed, reasons = _gpu_slowed(chosen, gpu)
+    waits = _runqueue_share(times_s, processes, main_pid)
     worker_cores = sum(workers) / span_s if span_s > 0 else None
     memory, source = _worker_bytes(processes, worker_pids)
     return Usage(
         main_cores=main,
-        main_runqueue_share=_runqueue_share(times_s, processes, main_pid),
+        main_runqueue_share=waits,
+        crowding=measure_crowding(chosen, main, waits),
         other_cores=_other_cores(chosen, main, worker_cores),
         online_cores=next((len(sample["cpu"]) for sample in chosen if sample.get("cpu")), None),
         worker_bytes=memory,

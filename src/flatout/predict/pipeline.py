@@ -94,6 +94,13 @@ class Pipeline:
         return max(self.fetch_cpu_s / self.core_share + self.fetch_blocked_s, _LEAST_S)
 
     @property
+    def spare_share(self) -> float:
+        """Share of the time by which a step may shorten before the fetches, side by side, take as long as it."""
+        if not self.num_workers:
+            return 1.0
+        return max(1.0 - self.fetch_s / self.num_workers / self.total_s, 0.0)
+
+    @property
     def starved(self) -> bool:
         """True if the training waits for batches beyond their hand-over."""
         return (self.wait_s - self.handover_s) > NOISE_SHARE * self.total_s

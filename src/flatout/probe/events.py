@@ -48,6 +48,10 @@ SAMPLING = (
 STACK = 30  # instant; arg stack; thread is the sampled one; a ns since its previous sample;
 # b the kernel's state letter of that thread as a number (ord('R') on a core or ready, 'S' and
 # 'D' blocked), 0 when it could not be read
+LOCK = 31  # from the previous stack sample of the training thread to this one, where other Python threads exist;
+# arg stack of the other thread that computed most (0: none did); a ns in which the training thread was neither on a
+# core nor ready for one; b bits 0-1 what it does now, seen with the interpreter lock held (0 runs, 1 waits for the
+# lock, 2 is blocked elsewhere, 3 unknown), from 2 CPU ns of the other Python threads
 
 # Spans of a worker process (FETCH* and ITEM also in the main process when num_workers is 0).
 INDEX_WAIT = 40  # waiting for the next indices

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import events
 from .descriptors import close_own
+from .lock_waits import UNKNOWN, LockWaits
 from .open_files import OpenFiles
 from .recorder import REC, now, report_fault
 from .sites import MAX_FRAMES, describe_frame, is_user_file
@@ -84,6 +85,7 @@ class _Sampler:
         self.stacks = {}
         self.states = {}  # native id -> descriptor of /proc/self/task/ID/stat
         self.natives = {}
+        self.lock = LockWaits()
         self.files = OpenFiles()
         self.started = now()
         self.previous = {}  # thread ident -> when it was sampled last
@@ -106,6 +108,7 @@ class _Sampler:
         finally:
             REC.flush()
             self.close_states()
+            self.lock.close()
             if REC.names is not None:
                 self.files.write(REC.names)
 
@@ -136,19 +139,19 @@ class _Sampler:
 
     def sample(self, ident):
         """Record where a thread is; returns its frame, or None if it has ended."""
+        doing = self.lock.state() if ident == self.lock.ident else UNKNOWN
         state = self._state(ident)
-        frame = sys._current_frames().get(ident)
+        frames = sys._current_frames()
+        frame = frames.get(ident)
         if frame is None:
             REC.fetchers.pop(ident, None)  # the thread has ended
             return None
         taken = now()
-        key = _frames(frame)
-        number = self.stacks.get(key)
-        if number is None:
-            frames = [describe_frame(code, line) for code, line in key]
-            number = self.stacks[key] = REC.names.add("stack", frames=frames)
+        number = self._number(frame)
         REC.emit(events.STACK, taken, taken, number, taken - self.previous.get(ident, self.started), state, ident)
         self.previous[ident] = taken
+        if len(frames) > 2 and ident == REC.training_thread:
+            self.lock.look(taken, ident, frames, doing, self._number)
         return frame
 
     def close_states(self):
@@ -156,6 +159,17 @@ class _Sampler:
         for fd in self.states.values():
             close_own(fd, "/proc/")
         self.states.clear()
+
+    def _number(self, frame, thread=None):
+        """Name id of a stack; that of another thread than the sampled one has the thread's name."""
+        key = (_frames(frame), thread)
+        number = self.stacks.get(key)
+        if number is None:
+            fields: Any = {"frames": [describe_frame(code, line) for code, line in key[0]]}
+            if thread is not None:
+                fields["thread"] = str(thread)
+            number = self.stacks[key] = REC.names.add("stack", **fields)
+        return number
 
     def _state(self, ident):
         native = self.natives.get(ident)

@@ -8,6 +8,7 @@ import torch
 from . import events
 from .kineto_lines import held_back
 from .recorder import REC, now, quietly
+from .reference import measure, traced
 
 STEPS = 3
 # If a step has many backward passes, or is one long update, the trace up to here is enough.
@@ -26,7 +27,7 @@ def start():
     global _running, _left, _backwards, _started_ns
     if _running is not None or REC.flags & events.TRACED:
         return
-    _running = torch.profiler.profile(record_shapes=False, with_stack=False)
+    _running = torch.profiler.profile(record_shapes=True, with_stack=False)
     with held_back():
         _running.__enter__()
     _left, _backwards, _started_ns = STEPS, 0, now()
@@ -61,8 +62,17 @@ def backward_ended():
 def _finish():
     global _running
     profiler, _running = _running, None
+    _reference(traced)
     with held_back():
         profiler.__exit__(None, None, None)
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
+    REC.save_process(reference=_reference(measure))
     REC.flags |= events.TRACED
     REC.publish()
+
+
+def _reference(part):
+    try:
+        return part()
+    except Exception as error:  # no memory, or a mode of the user's that refuses operators: the trace is worth having
+        return {"failed": "%s: %s" % (type(error).__name__, error)}

@@ -73,6 +73,7 @@ PROCESS = record(
         "not_patched": table(text),
         "applied": table(scalar),
         "refused": table(text),
+        "reference": record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text}),
     },
     nulls=True,
 )
@@ -137,6 +138,7 @@ _SAMPLED_GPU = record(
     },
     required=("index",),
 )
+_NEIGHBOUR = record({"pid": _PID, "name": text, "cores": number(0.0, 1 << 20)}, required=("name", "cores"))
 _SAMPLED_PROCESS = record(
     {
         "pid": _PID,
@@ -164,6 +166,7 @@ SAMPLE = record(
         "net": table(_NETWORK),
         "gpus": items(_SAMPLED_GPU, 1024),
         "processes": items(_SAMPLED_PROCESS, 1 << 20),
+        "neighbours": items(_NEIGHBOUR, 64),
     },
     required=("t",),
 )
@@ -215,7 +218,7 @@ _NAMES: dict[str, dict[str, Decoder]] = {
         "rebuilt": flag,
     },
     "workers": {"loader": _ID, "pids": items(_PID, 1 << 16), "iteration": _COUNT},
-    "stack": {"frames": items(_FRAME, 256)},
+    "stack": {"frames": items(_FRAME, 256), "thread": text},
     "site": _PLACE,
     "text": {"text": text},
     "files": {

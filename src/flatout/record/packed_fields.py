@@ -1,4 +1,4 @@
-"""Fields that events pack into ``b``; the probe packs them in ``batch_bits`` and ``transform_bits``."""
+"""Fields that events pack into ``b``, as ``probe/events.py`` describes them."""
 
 from __future__ import annotations
 
@@ -33,3 +33,13 @@ def transform_place(parts: Events) -> Ints:
 def transform_pixels(parts: Events) -> Ints:
     """Pixels that each TRANSFORM gave."""
     return np.asarray(parts["b"] & ((1 << 48) - 1), np.int64)
+
+
+def lock_state(looks: Events) -> Ints:
+    """What the training thread did at each LOCK: 0 runs, 1 waits for the interpreter lock, 2 is blocked, 3 unknown."""
+    return np.asarray(looks["b"] & 3, np.int64)
+
+
+def other_threads_ns(looks: Events) -> Ints:
+    """CPU time of the process's other Python threads up to each LOCK, since the one before."""
+    return np.asarray(looks["b"] >> 2, np.int64)

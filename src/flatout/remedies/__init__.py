@@ -27,7 +27,7 @@ from flatout.remedies.host import (
     validate_less,
     work_to_workers,
 )
-from flatout.remedies.machine import even_ranks, more_quota, pin_memory, train_on_gpu
+from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.plans import bundle
 from flatout.remedies.preparation import (
     cheaper_reads,
@@ -46,6 +46,7 @@ from flatout.remedies.queue import (
     queue_settings,
     smaller_samples,
 )
+from flatout.remedies.step import fewer_operators, float32, thread_to_process
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
@@ -73,6 +74,9 @@ REMEDIES: tuple[RemedySpec, ...] = (
     checkpoint_less,
     validate_less,
     fewer_blocking_reads,
+    thread_to_process,
+    fewer_operators,
+    float32,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,
@@ -91,6 +95,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     indices_at_once,
     train_on_gpu,
     more_quota,
+    cores_of_its_own,
     even_ranks,
 )
 

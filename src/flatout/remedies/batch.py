@@ -13,7 +13,7 @@ from flatout.results import Cause
 _FACTORS = (2.0, 1.5, 1.25)
 
 
-@remedy(("small_batch",), OPTIMISATION, risk="medium")
+@remedy(("small_batch", "overhead_bound"), OPTIMISATION, risk="medium")
 def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
     """Share the fixed cost of a step among more samples."""
     loader = context.run.loading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
-from flatout.results import Cause
+from flatout.results import Cause, Gain
 
 
 @remedy(("h2d",), IDENTICAL, risk="low")
@@ -57,6 +57,26 @@ def more_quota(context: Context, cause: Cause) -> Proposal | None:
         most=Change(step_removed_s=lost_s),
         how="a larger CPU limit of the container; torch.set_num_threads(cores of the quota); fewer workers",
         basis="measured time that was withheld; what the training would have done in it is not known",
+        memory_bytes=0,
+    )
+
+
+@remedy(("crowded_machine",), IDENTICAL, risk="low")
+def cores_of_its_own(context: Context, cause: Cause) -> Proposal | None:
+    """Keep other processes off the cores that the training needs."""
+    crowding = context.run.usage.crowding
+    if crowding is None:
+        return None
+    lost_s = cause.share * context.model.now.total_s
+    return Proposal(
+        title="give the training cores that other processes leave alone",
+        change=Change(step_removed_s=0.9 * lost_s),
+        least=Change(),
+        most=Change(step_removed_s=lost_s),
+        # Waits of the workers are part of it, and the model holds the other processes for given.
+        gain=Gain(1.0 / (1.0 - min(0.9 * cause.share, 0.9)), 1.0, 1.0 / (1.0 - min(cause.share, 0.95))),
+        how="end or move the other processes, or keep them off some cores: taskset -cp 0 PID, a cpuset, nice -n 19",
+        basis="measured waits for a core while processes outside the training use the cores",
         memory_bytes=0,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.diagnose.cause import CauseSpec
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
-from flatout.diagnose.causes.machine import cpu_training, h2d, throttled
+from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
 from flatout.diagnose.causes.queue import (
     large_batches,
@@ -17,6 +17,7 @@ from flatout.diagnose.causes.queue import (
 )
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
+from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
 
@@ -47,10 +48,14 @@ CAUSES: tuple[CauseSpec, ...] = (
     writing_logs,
     checkpoint,
     validating,
+    interpreter_lock,
+    overhead_bound,
+    wide_dtype,
     small_batch,
     device_sync,
     h2d,
     throttled,
+    crowded_machine,
     rank_straggler,
     cpu_training,
     compute_bound,

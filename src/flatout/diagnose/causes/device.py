@@ -17,6 +17,8 @@ from flatout.units import duration, percent
 FIXED_ACCOUNTS = ("optimizer", "collective")
 # A quarter of the wall time: twice the batch then gives at least 1.14x, enough for a trial to prove.
 _FIXED_SHARE = 0.25
+# So few samples make operators small; with more, many operators are the more likely reason for their overhead.
+_FEW_SAMPLES = 8
 
 
 def _pays_fixed_costs(context: Context, found: Cause) -> str:
@@ -33,9 +35,11 @@ def small_batch(context: Context) -> Found | Lacks | None:
     if run.ledger.share("batch_wait") >= MATERIAL_SHARE:
         return None  # a wait for each sample grows with the batch: nothing to gain before the data arrive
     fixed_s = run.seconds(*FIXED_ACCOUNTS) - min(_waited_for_ranks_s(run), run.seconds("collective"))
-    fixed = fixed_s / run.ledger.window_s
     if run.uses_gpu is not False:
         return _small_batch_on_gpu(run)
+    overhead = _overhead_of_few_samples(run)
+    fixed_s += overhead * run.seconds("forward", "loss", "backward")
+    fixed = fixed_s / run.ledger.window_s
     share = model.recovered(Change(step_removed_s=fixed_s / model.batches, step_cpu_removed_s=fixed_s / model.batches))
     if fixed >= _FIXED_SHARE and share >= NOISE_SHARE:
         return Found(
@@ -44,13 +48,13 @@ def small_batch(context: Context) -> Found | Lacks | None:
             confidence=0.8,
             evidence=(
                 Evidence(
-                    f"the optimizer and the exchange of gradients take {percent(fixed)} of the time, "
-                    f"whatever the batch size; {_batch(run)}",
+                    f"the optimizer and the exchange of gradients{_and_operators(overhead)} take {percent(fixed)} of "
+                    f"the time, whatever the batch size; {_batch(run)}",
                     {"fixed": fixed},
                 ),
             ),
         )
-    if run.seconds("forward", "backward") / run.ledger.window_s < _FIXED_SHARE:
+    if run.seconds("forward", "backward") / run.ledger.window_s < _FIXED_SHARE or not isinstance(run.operators, str):
         return None
     because = "every batch had one size, so the fixed part of forward and backward cannot be separated from the rest"
     return Lacks(because)
@@ -163,6 +167,18 @@ def _host_share(run: MeasuredRun) -> float:
     """Share of the time that the host spends on something other than feeding the GPU."""
     accounts = ("host_other", "logging", "checkpoint", "validation", "epoch_boundary")
     return run.seconds(*accounts) / run.ledger.window_s
+
+
+def _overhead_of_few_samples(run: MeasuredRun) -> float:
+    """The part of the computation around operators, which costs the same for more samples; 0 in a large batch."""
+    operators, samples = run.operators, run.ledger.steps.samples / max(run.ledger.steps.count, 1)
+    if isinstance(operators, str) or not 0 < samples <= _FEW_SAMPLES:
+        return 0.0
+    return min(operators.overhead_s / operators.computed_s, 1.0)
+
+
+def _and_operators(overhead: float) -> str:
+    return " and the launching of operators" if overhead else ""
 
 
 def _batch(run: MeasuredRun) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from flatout.diagnose.cause import Found, Lacks, cause
-from flatout.diagnose.evidence import hottest
+from flatout.diagnose.evidence import hottest, split
+from flatout.diagnose.sentences import cores
 from flatout.measure.accounts import COMPUTE_ACCOUNTS
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.results import Evidence
+from flatout.results import Cause, Evidence
 from flatout.units import duration, percent
 
+_MATERIAL_CORES = 0.25  # the system's own services, and the recording, stay below
 _IDLE_GPU = 0.05  # a GPU that runs kernels for less than this share of the time is unused
 
 
@@ -39,6 +41,43 @@ def throttled(context: Context) -> Found | Lacks | None:
         share=share,
         confidence=0.8,
         evidence=(Evidence(text, {"cpu": cpu, "gpu": gpu}), Evidence(cores)),
+    )
+
+
+def _is_crowded(context: Context, found: Cause) -> str:
+    crowding = context.run.usage.crowding
+    others = f"use {crowding.outside_cores:.2g} of {cores(context.run)}" if crowding else "use the cores"
+    return f"Processes outside this training {others}: it waits {percent(found.share)} of the time for one."
+
+
+@cause("training", sentence=_is_crowded)
+def crowded_machine(context: Context) -> Found | Lacks | None:
+    """Other processes on the machine use the cores that the training is ready to run on."""
+    run, crowding = context.run, context.run.usage.crowding
+    if crowding is None:
+        return Lacks("the use of the cores, or the training's waits for one, were not measured")
+    main = crowding.wait_share
+    if run.uses_gpu is not False and run.usage.device_busy_share is not None:
+        main = min(main, 1.0 - run.usage.device_busy_share)  # a delay that the GPU does not notice costs nothing
+    # Where the training waits for workers, their waits for a core are its own.
+    queued = split(run.loading).runqueue if run.loading is not None and run.loading.settings.num_workers else None
+    workers = run.ledger.share("batch_wait") * (queued or 0.0) * crowding.part
+    share = min(main + workers, 1.0)
+    if share < NOISE_SHARE or crowding.outside_cores < _MATERIAL_CORES:
+        return None
+    return Found(
+        title="other processes on the machine use the cores that the training waits for",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"processes outside the training use {crowding.outside_cores:.2g} of {cores(run)}; "
+                f"its own thread waits {percent(main)} of the time for a core because of them, "
+                f"the batches that it waits for another {percent(workers)}",
+                {"outside_cores": crowding.outside_cores, "core_wait": main, "batch_wait": workers},
+            ),
+            *(Evidence(text) for text in crowding.processes),
+        ),
     )
 
 

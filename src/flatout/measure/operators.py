@@ -1,0 +1,205 @@
+"""The operators of a step, from the kernel trace: how many, how long, and how much of the step passes around them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatout.measure.accounts import ACCOUNTS
+from flatout.measure.timeline import Accrual, Floats, Ints, union
+from flatout.measure.training import Training, real_updates
+from flatout.record import Run, ends
+from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
+from flatout.results import Ledger
+
+REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
+_STEP, _LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
+_COMPUTE = ("forward", "loss", "backward", "optimizer")
+# Operators whose arithmetic grows faster than their data: what is left is limited by memory, and a compiler fuses it.
+_PRODUCT = re.compile(r"mm\b|mm_|matmul|conv|linear|lstm|gru|rnn|attention|einsum|gemm|fft", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The operators of one training step. Times are seconds a step, without what tracing adds.
+
+    Times in kernels are those on a core; ``computed_s`` and ``overhead_s`` contain the waits for one.
+    """
+
+    count: float  # that reach a kernel
+    median_s: float  # of one operator
+    reference_s: float  # an operator called from Python that computes nothing
+    computed_s: float  # forward, loss, backward and optimizer
+    overhead_s: float  # the part of it in which no operator's kernel runs
+    kernels_s: float  # in kernels
+    pointwise_s: float  # in kernels other than products and convolutions
+    wide_s: float  # in kernels on 64-bit floats
+    wide_products_s: float  # products and convolutions among them
+    float64_factor: float  # time of a product in float64 over that in float32, on the CPU
+    on_device: bool  # the kernels ran on a GPU
+
+    @property
+    def saved_by_float32_s(self) -> float:
+        """Time in kernels that 32-bit floats would save: products by the measured factor, the rest by half its bytes.
+
+        On a GPU the factor was not measured: 2 is the least of all models.
+        """
+        factor = 2.0 if self.on_device else max(self.float64_factor, 1.0)
+        rest_s = self.wide_s - self.wide_products_s
+        return self.wide_products_s * (1.0 - 1.0 / factor) + 0.5 * rest_s
+
+
+def measure_operators(run: Run, training: Training, ledger: Ledger, queued: float) -> Operators | str:
+    """Measure the fastest of the traced steps; or say why it cannot be done.
+
+    Args:
+        run: the record.
+        training: its training side.
+        ledger: of the window.
+        queued: share of the window in which the training thread waited for a core.
+    """
+    trace = read_trace(run.path / f"trace-{training.process.key}.json.gz")
+    if trace is None:
+        return "no kernel trace was taken"
+    if isinstance(trace, str):
+        return trace
+    reference = training.process.info.get("reference") or {}
+    operator_ns, factor = reference.get("operator_ns"), reference.get("float64_factor")
+    measured = _reference(trace)
+    if operator_ns is None or factor is None or measured is None:
+        return f"the reference operators were not timed ({reference.get('failed') or 'the trace ended early'})"
+    return _measured(trace, training, _Window(ledger, queued), _Costs(operator_ns, *measured), float(factor))
+
+
+@dataclass(frozen=True)
+class _Window:
+    ledger: Ledger
+    queued: float
+
+    def step_s(self, *accounts: str) -> float:
+        """Seconds of a step in these accounts."""
+        shares = sum(self.ledger.share(id) for id in accounts)
+        return shares * self.ledger.window_s / self.ledger.steps.count
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Nanoseconds of an operator that computes nothing."""
+
+    untraced: int  # called from Python
+    traced: float  # as its span in the trace
+    spacing: float  # from one to the next in the trace
+
+    @property
+    def tracing(self) -> float:
+        """What tracing adds to each operator."""
+        return max(self.spacing - self.untraced, 0.0)
+
+
+def _reference(trace: KernelTrace) -> tuple[float, float] | None:
+    regions = [place for place, name in enumerate(trace.regions.name) if name == REFERENCE]
+    if not regions:
+        return None
+    begin, finish = trace.regions.start[regions[0]], trace.regions.end[regions[0]]
+    inside = trace.operators.take((trace.operators.start >= begin) & (trace.operators.end <= finish))
+    plain = np.array([name == "aten::add" for name in inside.name], bool)
+    start, end = inside.start[plain], inside.end[plain]
+    return (float(np.median(end - start)), float(np.median(np.diff(start)))) if len(start) > 1 else None
+
+
+def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _Costs, factor: float) -> Operators | str:
+    step = _fastest_step(trace, training)
+    if step is None:
+        return "no whole step with an optimizer is in the kernel trace"
+    begin, finish, steps = step
+    loading = _named(trace.regions, _LOADING)
+    waits = union(loading.start, loading.end)
+    operators = trace.operators
+    own, children = _own_time(operators)
+    # Of an operator that calls others, what calling and tracing them took is no work of its own.
+    work = _undisturbed(operators, np.maximum(own - costs.traced - costs.tracing * children, 0.0))
+    inside = (operators.start >= begin) & (operators.end <= finish) & (waits.at(operators.start) < 0)
+    leaf = inside & (children == 0)
+    if not leaf.any():
+        return "no operator is in the kernel trace"
+    spans, work = operators.take(inside), work[inside]
+    on_device = len(trace.kernels) > 0
+    if on_device:
+        spans = trace.kernels.take((trace.kernels.start >= begin) & (trace.kernels.end <= finish))
+        busy = union(spans.start, spans.end).length.sum()
+        work = (spans.end - spans.start).astype(float)
+        work *= busy / work.sum() if work.sum() else 0.0  # kernels of several streams overlap
+    product = np.array([bool(_PRODUCT.search(name)) for name in spans.name], bool)
+    per_s = 1e9 * steps
+    kernels_s = float(work.sum() / per_s)
+    wall = finish - begin - float(Accrual(waits).between([begin], [finish])[0])
+    traced_s = (wall - costs.tracing * np.count_nonzero(inside)) / per_s
+    computed_s = window.step_s(*_COMPUTE)
+    # The traced steps may have been disturbed less, or more, than those of the window: the smaller difference counts.
+    other_s = window.step_s(*(id for id in ACCOUNTS if id not in (*_COMPUTE, "batch_wait")))
+    if training.loader is None:
+        other_s += window.step_s("batch_wait")
+    running = 1.0 - min(window.queued, 0.99)
+    around_s = min(computed_s * running, traced_s - other_s * running) - kernels_s
+    return Operators(
+        count=float(np.count_nonzero(leaf) / steps),
+        median_s=float(np.median((operators.end - operators.start)[leaf])) / 1e9,
+        reference_s=costs.untraced / 1e9,
+        computed_s=computed_s,
+        overhead_s=max(float(around_s), 0.0) / running,  # a thread that computes less waits less for a core, too
+        kernels_s=kernels_s,
+        pointwise_s=float(work[~product].sum() / per_s),
+        wide_s=float(work[spans.wide].sum() / per_s),
+        wide_products_s=float(work[spans.wide & product].sum() / per_s),
+        float64_factor=factor,
+        on_device=on_device,
+    )
+
+
+def _undisturbed(operators: Spans, work: Floats) -> Floats:
+    """The median work of all calls with the same inputs: other processes hold up single calls for milliseconds."""
+    _, group = np.unique(np.array(operators.call), return_inverse=True)
+    order = np.lexsort((work, group))
+    first = np.searchsorted(group[order], np.arange(int(group.max(initial=-1)) + 1))
+    count = np.diff(np.append(first, len(group)))
+    median = (work[order[first + (count - 1) // 2]] + work[order[first + count // 2]]) / 2
+    return np.asarray(median[group], np.float64)
+
+
+def _fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
+    """Begin and end of the shortest stretch from one optimizer step to the next, and the training steps in it."""
+    updates = ends(real_updates(training.process, training.events))
+    inside = np.count_nonzero((updates > training.window_begin_ns) & (updates <= training.window_end_ns))
+    count = training.in_window.stop - training.in_window.start
+    if not inside or not count:
+        return None
+    each = max(round(inside / count), 1)  # several optimizers may step in a training step
+    end = np.sort(_named(trace.regions, _STEP).end)
+    if len(end) <= each:
+        return None
+    length = end[each:] - end[:-each]
+    place = int(np.argmin(length))
+    return int(end[place]), int(end[place + each]), max(count / inside, 1.0)
+
+
+def _named(spans: Spans, prefix: str) -> Spans:
+    return spans.take(np.array([name.startswith(prefix) for name in spans.name], bool))
+
+
+def _own_time(operators: Spans) -> tuple[Floats, Ints]:
+    """Time of each operator without the operators it calls, ns; and how many it calls."""
+    own = (operators.end - operators.start).astype(float)
+    children = np.zeros(len(operators), np.int64)
+    open_rows: dict[int, list[int]] = {}
+    rows = zip(operators.start.tolist(), operators.end.tolist(), operators.thread.tolist(), strict=True)
+    for row, (start, end, thread) in enumerate(rows):
+        stack = open_rows.setdefault(thread, [])
+        while stack and operators.end[stack[-1]] <= start:
+            stack.pop()
+        if stack:
+            own[stack[-1]] -= end - start
+            children[stack[-1]] += 1
+        stack.append(row)
+    return own, children

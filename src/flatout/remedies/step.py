@@ -1,0 +1,73 @@
+"""The inside of a step: other threads, and overhead around operators."""
+
+from __future__ import annotations
+
+from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
+from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
+from flatout.results import Cause, Gain
+
+
+@remedy(("interpreter_lock",), IDENTICAL, risk="medium")
+def thread_to_process(context: Context, cause: Cause) -> Proposal | None:
+    """Run a thread that computes in Python as a process."""
+    lock = context.run.lock
+    if lock is None or isinstance(lock, str):
+        return None
+    share = min(cause.share, context.model.now.spare_share)
+    # A process needs the same time on a core, which the training's threads may have to share with it.
+    cores, used = context.run.cores, context.run.usage.main_cores
+    room = cores is None or used is None or used + lock.share <= cores
+    likely, least = (0.9, 0.5) if room else (0.5, 0.0)
+    return Proposal(
+        title=f"move the work of {lock.holder} into a process",
+        change=Change(step_removed_s=likely * share * context.model.now.total_s),
+        # Part of the waits lies in taking over batches, which the model of means counts as the workers' slowness.
+        gain=Gain(_factor(likely * share), _factor(least * share), _factor(share)),
+        how="multiprocessing.Process or a DataLoader worker instead of threading.Thread; or array operations in place "
+        "of its loops; sys.setswitchinterval(0.0005) shortens each wait meanwhile",
+        basis="measured waits of the training thread for the interpreter lock",
+        memory_bytes=None,
+    )
+
+
+@remedy(("overhead_bound",), NUMERICS, risk="medium")
+def fewer_operators(context: Context, cause: Cause) -> Proposal | None:
+    """Replace a loop over small tensors by operators on large ones."""
+    operators = context.run.operators
+    if isinstance(operators, str):
+        return None
+    lines = context.run.lines("forward", 1)
+    where = f" ({lines[0].file}:{lines[0].line})" if lines else ""
+    return Proposal(
+        title=f"call fewer operators on larger tensors{where}",
+        change=Change(step_removed_s=0.5 * operators.overhead_s, step_cpu_removed_s=0.5 * operators.overhead_s),
+        least=Change(),
+        most=Change(step_removed_s=0.9 * operators.overhead_s, step_cpu_removed_s=0.9 * operators.overhead_s),
+        how="stack what the loop walks over, and compute it in one batched operator; or a module of torch.nn that does",
+        basis="measured overhead of the traced steps; how many of the operators can be joined is not known",
+        memory_bytes=None,
+    )
+
+
+@remedy(("wide_dtype",), NUMERICS, risk="medium")
+def float32(context: Context, cause: Cause) -> Proposal | None:
+    """Compute in 32-bit floats."""
+    operators = context.run.operators
+    if isinstance(operators, str):
+        return None
+    removed_s = cause.share * context.model.now.total_s
+    return Proposal(
+        title="compute in float32 (complex64)",
+        change=Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s),
+        least=Change(step_removed_s=0.5 * removed_s, step_cpu_removed_s=0.5 * removed_s),
+        most=Change(step_removed_s=1.2 * removed_s, step_cpu_removed_s=1.2 * removed_s),
+        how="model.float(); batch.float(), or torch.from_numpy(array.astype('float32')); no set_default_dtype(float64)",
+        basis="measured time of operators on float64, and of a matrix product in both types on the CPU",
+        memory_bytes=0,
+    )
+
+
+def _factor(share: float) -> float:
+    """Throughput without this share of the time, over throughput now."""
+    return 1.0 / max(1.0 - share, 0.01)

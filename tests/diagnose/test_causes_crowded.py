@@ -1,0 +1,51 @@
+"""Other processes on the cores, on planted views."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.diagnose.causes.machine import crowded_machine
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.verdict import verdict
+from flatout.measure.crowding import Crowding
+from flatout.predict.context import Context
+from flatout.results import Cause, NotMeasured
+from tests.diagnose.views import healthy, remote, starved
+
+
+def crowding(wait_share: float, outside_cores: float = 6.0, part: float = 1.0) -> dict[str, Crowding]:
+    return {"crowding": Crowding(outside_cores, part, wait_share, ("stress (pid 8): 6 cores",))}
+
+
+def test_other_processes_lead_where_the_training_waits_for_their_cores() -> None:
+    context = Context.of(healthy(usage=crowding(0.4)))
+    causes, _ = judge(context)
+    assert causes[0].id == "crowded_machine"
+    assert causes[0].share == pytest.approx(0.4)
+    assert "stress (pid 8)" in causes[0].evidence[1].text
+    assert "6 of 8 cores" in verdict(context, causes)
+
+
+def test_short_waits_and_small_neighbours_are_no_fault() -> None:
+    for usage in (crowding(0.02), crowding(0.4, outside_cores=0.1)):
+        assert crowded_machine(Context.of(healthy(usage=usage))) is None
+
+
+def test_workers_that_wait_for_a_core_hold_up_the_batches() -> None:
+    """Batches are awaited 80% of the time, and their fetches wait half of it for a core that others have."""
+    answer = crowded_machine(Context.of(starved(runqueue=0.050, usage=crowding(0.0))))
+    assert isinstance(answer, Cause)
+    assert answer.share == pytest.approx(0.4, abs=0.01)
+
+
+def test_workers_that_wait_for_the_network_are_not_held_up_by_others() -> None:
+    assert crowded_machine(Context.of(remote(usage=crowding(0.0)))) is None
+
+
+def test_a_wait_that_a_busy_gpu_does_not_notice_costs_nothing() -> None:
+    usage = crowding(0.4) | {"device_busy_share": 0.99}
+    assert crowded_machine(Context.of(healthy(uses_gpu=True, usage=usage))) is None
+
+
+def test_without_machine_samples_it_is_not_measured() -> None:
+    assert isinstance(crowded_machine(Context.of(healthy())), NotMeasured)

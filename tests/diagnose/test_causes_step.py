@@ -1,0 +1,116 @@
+"""Causes inside the step, on planted views."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flatout.diagnose.causes.device import small_batch
+from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.verdict import verdict
+from flatout.measure.lock_waits import LockWaits
+from flatout.predict.context import Context
+from flatout.results import Cause, Line, NotMeasured
+from tests.diagnose.views import LINE, healthy, small_operators, starved
+
+HELD = Line("train.py", 30, "collect", "total += value", 1.0)
+
+
+def found(answer: Cause | NotMeasured | None) -> Cause:
+    assert isinstance(answer, Cause), answer
+    return answer
+
+
+def locked_by_thread(share: float) -> LockWaits:
+    return LockWaits(share, "metrics", 0.9, (HELD,))
+
+
+def test_a_held_lock_leads_with_the_thread_and_the_line() -> None:
+    context = Context.of(replace(healthy(), lock=locked_by_thread(0.4)))
+    causes, _ = judge(context)
+    assert causes[0].id == "interpreter_lock"
+    assert causes[0].share == pytest.approx(0.4, abs=0.02)
+    said = verdict(context, causes)
+    assert "thread 'metrics'" in said
+    assert "train.py:30" in said
+
+
+def test_a_short_wait_for_the_lock_is_no_fault() -> None:
+    context = Context.of(replace(healthy(), lock=locked_by_thread(0.02)))
+    assert [cause.id for cause in judge(context)[0]] == ["compute_bound"]
+
+
+def test_a_wait_for_the_lock_gives_nothing_while_batches_are_awaited() -> None:
+    assert interpreter_lock(Context.of(replace(starved(), lock=locked_by_thread(0.15)))) is None
+
+
+def test_a_wait_that_a_busy_gpu_does_not_notice_costs_nothing() -> None:
+    view = healthy(uses_gpu=True, usage={"device_busy_share": 0.99})
+    assert interpreter_lock(Context.of(replace(view, lock=locked_by_thread(0.4)))) is None
+
+
+def test_what_the_kernel_does_not_show_is_not_measured() -> None:
+    answer = interpreter_lock(Context.of(replace(healthy(), lock="not shown here")))
+    assert isinstance(answer, NotMeasured)
+    assert answer.because == "not shown here"
+
+
+def test_overhead_leads_with_the_number_of_operators_and_the_line() -> None:
+    view = healthy(cpu=0.008, lines={"forward": LINE})
+    context = Context.of(replace(view, operators=small_operators(0.006)))
+    causes, _ = judge(context)
+    assert causes[0].id == "overhead_bound"
+    assert causes[0].share == pytest.approx(0.58, abs=0.03)
+    assert "2,000 operators" in causes[0].evidence[0].text
+    assert "60%" in causes[0].evidence[1].text
+    assert "train.py:12" in verdict(context, causes)
+
+
+def test_the_usual_overhead_is_no_fault() -> None:
+    assert overhead_bound(Context.of(replace(healthy(cpu=0.008), operators=small_operators(0.002)))) is None
+
+
+def test_overhead_gives_nothing_while_batches_are_awaited() -> None:
+    assert overhead_bound(Context.of(replace(starved(), operators=small_operators(0.006)))) is None
+
+
+def test_waits_for_the_lock_are_not_counted_as_overhead_again() -> None:
+    view = replace(healthy(cpu=0.008), operators=small_operators(0.006), lock=locked_by_thread(0.5))
+    assert next(cause.id for cause in judge(Context.of(view))[0]) == "interpreter_lock"
+    assert overhead_bound(Context.of(view)) is None
+
+
+def test_without_a_trace_overhead_is_not_measured() -> None:
+    answer = overhead_bound(Context.of(healthy()))
+    assert isinstance(answer, NotMeasured)
+    assert "no kernel trace" in answer.because
+
+
+def test_few_samples_make_the_batch_the_reason_for_the_overhead() -> None:
+    view = replace(healthy(cpu=0.008), operators=small_operators(0.008))
+    assert small_batch(Context.of(view)) is None
+    steps = replace(view.ledger.steps, samples=2 * view.ledger.steps.count)
+    few = replace(view, ledger=replace(view.ledger, steps=steps))
+    assert found(small_batch(Context.of(few))).share > found(overhead_bound(Context.of(few))).share - 0.02
+
+
+def test_wide_floats_lead_with_what_narrow_ones_would_save() -> None:
+    """Products take 2.5 times as long, and everything else twice the bytes: 0.6 * 6 ms + 0.5 * 3 ms of 10 ms."""
+    operators = small_operators(0.001, wide_s=0.009, wide_products_s=0.006, float64_factor=2.5)
+    causes, _ = judge(Context.of(replace(healthy(cpu=0.008), operators=operators)))
+    assert causes[0].id == "wide_dtype"
+    assert causes[0].share == pytest.approx(0.5, abs=0.02)
+    assert "2.5x" in causes[0].evidence[0].text
+
+
+def test_a_loss_summed_up_in_wide_floats_is_no_fault() -> None:
+    operators = small_operators(0.001, wide_s=0.0003)
+    assert wide_dtype(Context.of(replace(healthy(cpu=0.008), operators=operators))) is None
+    assert wide_dtype(Context.of(replace(healthy(cpu=0.008), operators=small_operators(0.001)))) is None
+
+
+def test_narrow_floats_give_nothing_while_batches_are_awaited() -> None:
+    operators = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
+    assert wide_dtype(Context.of(replace(starved(), operators=operators))) is None

@@ -1,0 +1,143 @@
+"""Operators of a step, from hand-made kernel traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.measure.build import build_view
+from flatout.measure.operators import REFERENCE, Operators
+from flatout.record import load_run
+from flatout.record.kernel_trace import KernelTrace, read_trace
+from tests.record.synthetic import RunBuilder
+
+TRACED_US, SPACING_US, UNTRACED_NS = 2.0, 3.0, 1000  # tracing adds 2 µs to an operator
+
+
+class Trace:
+    """Events of a trace in the making; ``now`` is in µs."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.now = 1000.0
+
+    def add(self, category: str, name: str, start: float, duration: float, **arguments: Any) -> None:
+        self.events.append(
+            {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "tid": 7, "args": arguments}
+        )
+
+    def operators(self, count: int, work_us: float, type: str = "float", name: str = "aten::mul") -> None:
+        """Operators one after the other, each with this work in its kernel."""
+        for _ in range(count):
+            shapes, types = [[8, 8], []], [type, "Scalar"]
+            self.add("cpu_op", name, self.now, TRACED_US + work_us, **{"Input Dims": shapes, "Input type": types})
+            self.now += SPACING_US + work_us
+
+    def update(self) -> None:
+        self.add("user_annotation", "Optimizer.step#SGD.step", self.now, 1.0)
+        self.now += 1.0
+
+    def reference(self) -> None:
+        start = self.now
+        self.operators(50, 0.0, name="aten::add")
+        self.add("user_annotation", REFERENCE, start, self.now - start)
+
+    def write(self, path: Path) -> None:
+        with gzip.open(path, "wt") as file:
+            json.dump({"traceEvents": self.events}, file)
+
+
+def traced(count: int, work_us: float, type: str = "float", name: str = "aten::mul") -> Trace:
+    """Three steps of this many operators."""
+    trace = Trace()
+    for _ in range(3):
+        trace.operators(count, work_us, type, name)
+        trace.update()
+    trace.reference()
+    return trace
+
+
+def measured(folder: Path, trace: Trace | None, step_s: float) -> Operators | str:
+    """Of a run whose steps take this long without the trace."""
+    run = RunBuilder(folder)
+    main = run.process(reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5})
+    for _ in range(40):
+        main.step(forward_s=0.4 * step_s, backward_s=0.4 * step_s, optimizer_s=0.2 * step_s)
+    path = run.write()
+    if trace is not None:
+        trace.write(path / f"trace-{main.pid}-{main.start_ns}.json.gz")
+    view = build_view(load_run(path))
+    assert view is not None
+    return view.operators
+
+
+def test_operators_that_compute_nothing_are_all_overhead(tmp_path: Path) -> None:
+    found = measured(tmp_path, traced(1000, 0.0), step_s=1000 * 1.0e-6)
+    assert isinstance(found, Operators)
+    assert found.count == pytest.approx(1000)
+    assert found.kernels_s == pytest.approx(0.0)
+    assert found.overhead_s == pytest.approx(0.001, rel=0.02)
+    assert found.reference_s == pytest.approx(1e-6)
+
+
+def test_large_operators_leave_little_overhead(tmp_path: Path) -> None:
+    found = measured(tmp_path, traced(50, 1000.0), step_s=50 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.kernels_s == pytest.approx(0.050, rel=0.01)
+    assert found.overhead_s / found.computed_s < 0.01
+
+
+def test_the_overhead_is_the_smaller_difference_of_window_and_trace(tmp_path: Path) -> None:
+    """The window ran beside other work, and its steps took three times as long as those of the trace."""
+    found = measured(tmp_path, traced(50, 1000.0), step_s=0.150)
+    assert isinstance(found, Operators)
+    assert found.overhead_s / found.computed_s < 0.01
+
+
+def test_one_call_that_another_process_holds_up_is_no_work(tmp_path: Path) -> None:
+    trace = traced(1000, 0.0)
+    trace.events[1500]["dur"] = 900.0
+    found = measured(tmp_path, trace, step_s=0.001)
+    assert isinstance(found, Operators)
+    assert found.kernels_s == pytest.approx(0.0)
+
+
+def test_operators_on_wide_floats_are_told_by_their_inputs(tmp_path: Path) -> None:
+    found = measured(tmp_path, traced(50, 1000.0, "double", "aten::mm"), step_s=50 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.wide_s == pytest.approx(found.kernels_s)
+    assert found.wide_products_s == pytest.approx(found.kernels_s)
+    assert found.pointwise_s == 0.0
+    assert found.float64_factor == 2.5
+
+
+def test_without_a_trace_or_a_reference_nothing_is_measured(tmp_path: Path) -> None:
+    assert measured(tmp_path / "a", None, step_s=0.001) == "no kernel trace was taken"
+    trace = traced(10, 0.0)
+    trace.events = [event for event in trace.events if event["name"] != REFERENCE]
+    told = measured(tmp_path / "b", trace, step_s=0.001)
+    assert isinstance(told, str)
+    assert "reference" in told
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[]"), gzip.compress(b'{"traceEvents": 3}')]
+)
+def test_a_damaged_trace_is_reported_and_not_raised(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "trace.json.gz").write_bytes(content)
+    assert isinstance(read_trace(tmp_path / "trace.json.gz"), str)
+
+
+def test_events_of_a_wrong_type_are_left_out(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.operators(3, 1.0)
+    trace.events += [{"ph": "X", "cat": "cpu_op", "name": 3, "ts": 1, "dur": 1}, {"ph": "X", "cat": "cpu_op"}]
+    trace.events[0]["ts"] = "soon"
+    trace.write(tmp_path / "trace.json.gz")
+    found = read_trace(tmp_path / "trace.json.gz")
+    assert isinstance(found, KernelTrace)
+    assert len(found.operators) == 2
