@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from . import events
 from .kineto_lines import held_back
 from .recorder import REC, now, quietly
 
