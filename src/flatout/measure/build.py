@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.experiments import read_experiments
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
@@ -67,6 +68,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         checkpoints=_begun(training, training.kind(kinds.CHECKPOINT)["start"]),
         metrics=read_metrics(training.process),
         ranks=build_ranks(run) if training.processes > 1 else None,
+        experiments=read_experiments(training.process),
         by_recipe=_by_recipe(run.command),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flatout.measure.experiments import Experiments
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.metrics import Metrics
 from flatout.measure.ranks import Ranks
@@ -70,6 +71,7 @@ class MeasuredRun:
     checkpoints: int | None = None  # writes that began inside the window
     metrics: Metrics = field(default_factory=Metrics)
     ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps
+    experiments: Experiments = field(default_factory=Experiments)  # steps after the window
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property

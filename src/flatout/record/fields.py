@@ -73,6 +73,8 @@ PROCESS = record(
         "not_patched": table(text),
         "applied": table(scalar),
         "refused": table(text),
+        "debugging": table(text),
+        "experiments_skipped": text,
     },
     nulls=True,
 )
