@@ -105,10 +105,12 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
     assert len(ids) == len(set(ids))
     # A published contract: ids are added, never renamed.
     assert " ".join(sorted(ids)) == (
-        "checkpoint cold_cache compute_bound cpu_decode cpu_training cpu_transform device_sync epoch_start h2d "
-        "large_batches lock_contention logging main_process_work no_workers own_input rank_straggler "
+        "checkpoint cold_cache compute_bound cpu_decode cpu_training cpu_transform debug_mode device_sync epoch_start "
+        "garbage_collection h2d hooks large_batches lock_contention logging main_process_work no_workers own_input "
+        "rank_straggler "
         "read_amplification sample_skew shallow_prefetch slow_collate small_batch small_files storage_bandwidth "
-        "storage_latency throttled too_few_workers too_many_workers validation worker_restart"
+        "storage_latency throttled too_few_threads too_few_workers too_many_threads too_many_workers validation "
+        "worker_restart"
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from flatout.diagnose.ranking import judge
+from flatout.measure.experiments import Experiments
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.ranks import Ranks
@@ -21,6 +22,7 @@ from flatout.results import Cause
 from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
+    LINE,
     SAMPLES,
     crowded,
     healthy,
@@ -31,12 +33,21 @@ from tests.diagnose.views import (
     saturated,
     spread,
     starved,
+    tried,
     with_loader,
 )
 
 GPU = {"param_dtype": "float32", "capability": 8.6, "tf32": False, "convolutions": 2, "channels_last": False}
 GPU |= {"cudnn_benchmark": False, "compiled": False}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
+EXPERIMENTS = Experiments(
+    tried={"anomaly_mode": tried(0.6), "deterministic": tried(0.2), "threads=1": tried(0.3)},
+    hooks=(LINE,),
+    hooks_share=0.4,
+    collector_share=0.3,
+    collections=1.0,
+    steps=56,
+)
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
@@ -124,6 +135,26 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "fewer_blocking_reads": (
         lambda: healthy(busy=COMPUTE | READS, uses_gpu=True, usage={"device_busy_share": 0.5}),
         lambda: starved_gpu(busy=COMPUTE | READS, wait=0.030),
+    ),
+    "debugging_off": (
+        lambda: replace(healthy(), experiments=EXPERIMENTS),
+        lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "nondeterministic": (
+        lambda: replace(healthy(), experiments=EXPERIMENTS),
+        lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "fewer_hooks": (
+        lambda: replace(healthy(), experiments=EXPERIMENTS),
+        lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "fewer_collections": (
+        lambda: replace(healthy(), experiments=EXPERIMENTS),
+        lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "threads": (
+        lambda: replace(healthy(process={"threads": 16}), experiments=EXPERIMENTS),
+        lambda: replace(starved(process={"threads": 16}), experiments=EXPERIMENTS),
     ),
     "bigger_batch": (lambda: healthy(cpu=0.008, busy=OPTIMIZER), lambda: starved(busy=OPTIMIZER)),
     "gradient_accumulation": (lambda: healthy(cpu=0.008, busy=OPTIMIZER), lambda: starved(busy=OPTIMIZER)),

@@ -37,6 +37,7 @@ from flatout.remedies.queue import (
     queue_settings,
     smaller_samples,
 )
+from flatout.remedies.step import debugging_off, fewer_collections, fewer_hooks, nondeterministic, threads
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
@@ -59,6 +60,11 @@ REMEDIES: tuple[RemedySpec, ...] = (
     log_less,
     checkpoint_less,
     validate_less,
+    debugging_off,
+    nondeterministic,
+    fewer_hooks,
+    fewer_collections,
+    threads,
     fewer_blocking_reads,
     bigger_batch,
     gradient_accumulation,
