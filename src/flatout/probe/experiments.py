@@ -2,7 +2,7 @@
 
 What is timed is a step's own part: from the arrival of its batch to the next wait for one. Without a DataLoader it is
 all of the step, from one optimizer step to the next (from one backward pass to the next where no optimizer steps).
-The first step of each block does not count: threads start in it, and caches fill.
+The first step of a block does not count, unless steps are long: threads start in it, and caches fill.
 """
 
 import json
@@ -23,6 +23,7 @@ PLANNED_NS = 9_000_000_000
 BLOCK_NS = 200_000_000
 MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
 LOOKED_AT = 2  # steps before the first block: they show what there is to change, and how long a step takes
+LONG_NS = 100_000_000  # a step in which starting threads does not matter
 LEAST_OWN = 0.1  # of a step: a training that mostly waits gains nothing from a faster step
 # These leave compiled code as it is; any other change would have it compiled again.
 OUTSIDE_COMPILED = ("trace_function", "profile_function", "monitoring_tool", "tracemalloc")
@@ -157,11 +158,12 @@ class _Experiment:
         self.applied: Any = None  # restores it
         self.computed = False  # the present step had a backward pass
         self.started_ns = 0  # of the present step's own part; 0: none
+        self.uncounted = 1  # steps at the beginning of each block
         self._begin_block(LOOKED_AT)
 
     def _begin_block(self, steps):
         self.left = steps
-        self.skipped = False  # the first step, which does not count
+        self.skipped = not self.uncounted
         self.counted = self.own_ns = self.block_ns = 0
 
     def step_begins(self):
@@ -259,12 +261,13 @@ class _Experiment:
         changes = self._changes()
         # A step may have been slowed by what is not in every one of them: it is not shorter than its own part.
         step_ns = max(self.step_ns, own_ns)
+        self.uncounted = int(step_ns < LONG_NS)
         while True:
             for count in range(MOST_BLOCKS, LEAST_BLOCKS - 1, -1):
                 blocks = 2 * count * len(changes) + 1 if changes else count
                 block_ns = min(BLOCK_NS, PLANNED_NS / blocks)
-                self.length = max(int(block_ns / step_ns - 1) // self.unit, 1) * self.unit
-                if blocks * (self.length + 1) * step_ns <= PLANNED_NS:
+                self.length = max(int(block_ns / step_ns - self.uncounted) // self.unit, 1) * self.unit
+                if blocks * (self.length + self.uncounted) * step_ns <= PLANNED_NS:
                     cycle = [part for change in changes for part in (None, change)]
                     self.blocks = [*(cycle * count), None] if changes else [None] * count
                     return None

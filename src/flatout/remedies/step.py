@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.predict.context import Context
-from flatout.predict.step_changes import removed
+from flatout.predict.step_changes import removed, rethreaded
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import counted
@@ -95,8 +95,8 @@ def threads(context: Context, cause: Cause) -> Proposal | None:
     count, one = best
     return Proposal(
         title=f"compute with {counted(count, 'thread')}",
-        change=removed(context, one.gain),
-        least=removed(context, max(one.low, 0.0)),
+        change=rethreaded(context, one.gain),
+        least=rethreaded(context, max(one.low, 0.0)),
         how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
         settings={"threads": count},
         basis=_BASIS + "; sums are added in another order",

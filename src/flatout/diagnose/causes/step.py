@@ -8,7 +8,7 @@ from flatout.measure.experiments import DEBUGGING, Tried
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import removed
+from flatout.predict.step_changes import removed, rethreaded
 from flatout.probe.contract import THREADS
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
@@ -161,7 +161,7 @@ def _threads(context: Context, fewer: bool) -> Found | None:
     if context.fitted is None or best is None or now is None or (best[0] < now) is not fewer:
         return None
     count, one = best
-    share = context.model.recovered(removed(context, one.gain))
+    share = context.model.recovered(rethreaded(context, one.gain))
     if share < NOISE_SHARE:
         return None
     cores = f" on {run.cores:.3g} usable cores" if run.cores is not None else ""
