@@ -50,8 +50,8 @@ def test_nobody_says_that_nothing_is_to_gain_where_nobody_has_looked() -> None:
     sentence = say(healthy())
     assert sentence.startswith("The model's own computation takes 97% of the time, waiting for batches 2.9%.")
     assert sentence.endswith("Whether that is slow is not known: no steps were measured after the window.")
-    slow = replace(healthy(), experiments=Experiments(skipped="a step takes 4.0 s: too long for them"))
-    assert say(slow).endswith("not known: a step takes 4.0 s: too long for them.")
+    slow = replace(healthy(), experiments=Experiments(skipped="a step takes 4 s, too long to try more"))
+    assert say(slow).endswith("not known: a step takes 4 s, too long to try more.")
 
 
 def test_what_was_tried_in_vain_is_said() -> None:

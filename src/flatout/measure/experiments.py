@@ -66,7 +66,7 @@ class Experiments:
         collections: in a step.
         steps: that were measured unchanged.
         debugging: settings and environment variables for debugging that were on, with their line or value.
-        skipped: why nothing was tried, in the probe's words; None: it does not say.
+        skipped: why nothing, or not all, was tried, in the probe's words; None: all was.
     """
 
     tried: Mapping[str, Tried] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Experiments:
         return None if best is None else (best, proven[best])
 
 
-_LEAST_BLOCKS = 4  # fewer prove nothing: all of 3 lie on one side of the median in 1 of 8 cases
+_LEAST_BLOCKS = 4  # fewer prove no gain: all of 3 lie on one side of the median in 1 of 8 cases
 
 
 def read_experiments(process: ProcessRecord) -> Experiments:
@@ -115,8 +115,11 @@ def read_experiments(process: ProcessRecord) -> Experiments:
     tried = {}
     for name in dict.fromkeys(names.tolist()):
         rows = np.flatnonzero(names == name)
-        if name and name != HOOKS and len(rows) >= _LEAST_BLOCKS and len(unchanged):
-            tried[name] = _tried(blocks["a"][rows], step_s, rows, unchanged)
+        if not name or name == HOOKS or not len(unchanged):
+            continue
+        one = _tried(blocks["a"][rows], step_s, rows, unchanged)
+        if len(rows) >= _LEAST_BLOCKS or one.gain < 0:  # what is far slower is not tried again
+            tried[name] = one
     hooked = blocks[names == HOOKS]
     plain = blocks[unchanged]
     collections = _during(process.of_kinds(kinds.COLLECTION), plain)

@@ -22,7 +22,9 @@ LIMIT_NS = 10_000_000_000  # for all of them
 PLANNED_NS = 9_000_000_000
 BLOCK_NS = 200_000_000
 MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
-LOOKED_AT = 2  # steps before the first block: they show what there is to change, and how long a step takes
+OVERDUE = 3  # a block that takes this many times its time is cut short
+FAR_SLOWER = 1.5  # a change after which steps take this many times as long is not tried again
+LOOKED_AT = 3  # steps before the first block: they show what there is to change, and how long a step takes
 LONG_NS = 100_000_000  # a step in which starting threads does not matter
 LEAST_OWN = 0.1  # of a step: a training that mostly waits gains nothing from a faster step
 # These leave compiled code as it is; any other change would have it compiled again.
@@ -158,6 +160,7 @@ class _Experiment:
         self.applied: Any = None  # restores it
         self.computed = False  # the present step had a backward pass
         self.started_ns = 0  # of the present step's own part; 0: none
+        self.unchanged_ns = 0  # of a step in the latest unchanged block
         self.uncounted = 1  # steps at the beginning of each block
         self._begin_block(LOOKED_AT)
 
@@ -191,11 +194,12 @@ class _Experiment:
             return
         self.counted += 1
         self.left -= 1
-        if not self.left:
+        over = not self.left or end - self.block_ns > OVERDUE * BLOCK_NS
+        if over:
             _finish_kernels()
             end = now()
         self.own_ns += end - started_ns
-        if not self.left:
+        if over:
             self._block_ended(end)
 
     def pause(self):
@@ -231,7 +235,7 @@ class _Experiment:
     def _block_ended(self, end):
         self._undo()
         if self.blocks is None:
-            because = self._plan()
+            because = self._plan(end)
             if because:
                 return _end(because)
         else:
@@ -246,16 +250,26 @@ class _Experiment:
         REC.emit(events.EXPERIMENT, self.block_ns, end, what, self.counted, self.own_ns)
         collected = self.collector.spent
         REC.emit(events.COLLECTION, self.block_ns, end, 0, collected.ns, collected.calls)
+        each_ns = self.own_ns / self.counted
+        if not self.change:
+            self.unchanged_ns = each_ns
+        elif each_ns > FAR_SLOWER * self.unchanged_ns and self.change != HOOKS:
+            # With the unchanged block before each; after the last change there is one more.
+            places = [place for place, change in enumerate(self.blocks) if change == self.change]
+            dropped = {*places, *(place - 1 for place in places)}
+            self.blocks = [change for place, change in enumerate(self.blocks) if place not in dropped]
         if self.change == HOOKS:
             for spent in self.hooks.called():
                 REC.emit(events.HOOK, self.block_ns, end, step_timers.site(spent.code), spent.ns, spent.calls)
 
-    def _plan(self):
+    def _plan(self, end):
         """Plan the blocks; returns the reason if there can be none."""
         if not self.compiled:
             self.restorers.pop()()  # distributions are counted
         debugging.note()
         own_ns = self.own_ns / self.counted
+        # Single steps of a short window, the first update among them, may have taken long.
+        self.step_ns = min(self.step_ns, (end - self.block_ns) / self.counted)
         if own_ns < LEAST_OWN * self.step_ns:
             return "the training mostly waits for batches"
         changes = self._changes()
@@ -271,9 +285,11 @@ class _Experiment:
                     cycle = [part for change in changes for part in (None, change)]
                     self.blocks = [*(cycle * count), None] if changes else [None] * count
                     return None
+            long = "a step takes %.2g s, too long to try more" % (step_ns / 1e9)
             if not changes:
-                return "a step takes %.1f s: too long for them" % (step_ns / 1e9)
+                return long
             changes.pop()
+            REC.save_process(experiments_skipped=long)
 
     def _changes(self):
         """What can be changed, the most telling first."""

@@ -120,10 +120,9 @@ def device_sync(context: Context) -> Found | Lacks | None:
 def _is_healthy(context: Context, found: Cause) -> str:
     run = context.run
     tried = [str(one.values["tried"]) for one in tried_in_vain(run)]
-    if tried:
-        outcome = f"; no gain from {', '.join(tried)}"
-    else:
-        outcome = "" if run.experiments.steps else f": {run.experiments.because}"
+    outcome = f"; no gain from {', '.join(tried)}" if tried else ""
+    if not tried and (run.experiments.skipped or not run.experiments.steps):
+        outcome = f": {run.experiments.because}"
     return (
         f"The model's own computation takes {percent(found.share)} of the time, "
         f"waiting for batches {percent(run.ledger.share('batch_wait'))}. "

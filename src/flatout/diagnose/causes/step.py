@@ -101,7 +101,11 @@ def _collects(context: Context, found: Cause) -> str:
     return f"Python's garbage collector takes {percent(found.share)} of the time."
 
 
-@cause("training", sentence=_collects)
+@cause(
+    "training",
+    hides=("main_process_work",),  # calls of gc.collect() are code of the loop too
+    sentence=_collects,
+)
 def garbage_collection(context: Context) -> Found | None:
     """Python's garbage collector runs often, or has many objects to go through."""
     run = context.run
