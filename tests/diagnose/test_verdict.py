@@ -8,6 +8,7 @@ import pytest
 
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import NO_STEP, ONE_STEP, next_command, verdict
+from flatout.measure.experiments import Experiments
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.results import Gain, Line, Remedy
@@ -21,6 +22,7 @@ from tests.diagnose.views import (
     saturated,
     silent,
     starved,
+    tried,
     without_workers,
 )
 
@@ -51,8 +53,18 @@ def test_a_remote_store_is_named_by_what_workers_wait_for() -> None:
     assert say(remote()).endswith("waiting for the network.")
 
 
-def test_a_healthy_run_has_nothing_to_gain_from_data() -> None:
-    assert say(healthy()).startswith("Nothing to gain from data")
+def test_nobody_says_that_nothing_is_to_gain_where_nobody_has_looked() -> None:
+    sentence = say(healthy())
+    assert sentence.startswith("The model's own computation takes 97% of the time, waiting for batches 2.9%.")
+    assert sentence.endswith("Whether that is slow is not known: no steps were measured after the window.")
+    slow = replace(healthy(), experiments=Experiments(skipped="a step takes 4 s, too long to try more"))
+    assert say(slow).endswith("not known: a step takes 4 s, too long to try more.")
+
+
+def test_what_was_tried_in_vain_is_said() -> None:
+    vain = {"threads=1": tried(-0.4), "anomaly_mode": tried(0.01)}
+    run = replace(healthy(), experiments=Experiments(tried=vain, steps=40))
+    assert say(run).endswith("not known; no gain from 1 thread, anomaly detection off.")
 
 
 def test_missing_workers_are_named() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.measure.experiments import Tried
 from flatout.measure.loader_stats import (
     Delivery,
     FetchTimes,
@@ -150,6 +151,11 @@ def make_view(
 
 
 COMPUTE = {"forward": 0.003, "backward": 0.006, "optimizer": 0.001}  # a step of 10 ms
+
+
+def tried(gain: float, low: float | None = None) -> Tried:
+    """A change in 7 blocks of 8 steps of 31 ms, which take this part less time with it."""
+    return Tried(7, 8, 0.031, 0.031 * (1 - gain), gain, 0.8 * gain if low is None else low)
 
 
 def starved(**changes: Any) -> MeasuredRun:

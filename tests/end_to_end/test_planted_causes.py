@@ -26,10 +26,19 @@ ANSWER_DELAY_S = 0.02
 pytestmark = pytest.mark.serial
 
 
-def report(folder: Path, name: str, *arguments: str, trace: bool = False) -> dict[str, Any]:
+def report(
+    folder: Path,
+    name: str,
+    *arguments: str,
+    trace: bool = False,
+    experiments: bool = False,
+    threads: str | None = "1",
+) -> dict[str, Any]:
     """Profile a planted script for a while; its report."""
     options = ["--json", "--seconds", SECONDS, "--trace" if trace else "--no-trace"]
-    done = profile(folder, PYTHON, str(PLANTED / name), *arguments, options=options)
+    options += [] if experiments else ["--no-experiments"]
+    command = (PYTHON, str(PLANTED / name), *arguments)
+    done = profile(folder, *command, options=options, env={"OMP_NUM_THREADS": threads})
     assert done.code == 0, done.err
     assert done.left == (), done.left
     return dict(json.loads(done.out))
@@ -101,6 +110,24 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
 )
 def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
     found = report(tmp_path, name, trace=True)
+    accounts_add_up(found)
+    assert first_cause(found) == cause, found["causes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("anomalies_looked_for.py", "debug_mode"),
+        ("statistics_of_every_layer.py", "hooks"),
+        ("more_threads_than_cores.py", "too_many_threads"),
+        ("garbage_in_every_step.py", "garbage_collection"),
+        ("bits_that_stay_the_same.py", "compute_bound"),
+        ("nothing_wrong.py", "compute_bound"),
+    ],
+)
+def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
+    # Where nothing is wrong, the number of threads is right too: torch's own choice.
+    found = report(tmp_path, name, experiments=True, threads=None if cause == "compute_bound" else "1")
     accounts_add_up(found)
     assert first_cause(found) == cause, found["causes"]
 

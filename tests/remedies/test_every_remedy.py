@@ -11,6 +11,7 @@ import pytest
 
 from flatout.diagnose.ranking import judge
 from flatout.measure.crowding import Crowding
+from flatout.measure.experiments import Experiments
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
@@ -23,6 +24,7 @@ from flatout.results import Account, Cause
 from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
+    LINE,
     SAMPLES,
     crowded,
     healthy,
@@ -34,12 +36,21 @@ from tests.diagnose.views import (
     small_operators,
     spread,
     starved,
+    tried,
     with_loader,
 )
 
 GPU = {"param_dtype": "float32", "capability": 8.6, "tf32": False, "convolutions": 2, "channels_last": False}
 GPU |= {"cudnn_benchmark": False, "compiled": False}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
+EXPERIMENTS = Experiments(
+    tried={"anomaly_mode": tried(0.6), "deterministic": tried(0.2), "threads=1": tried(0.3)},
+    hooks=(LINE,),
+    hooks_share=0.4,
+    collector_share=0.3,
+    collections=1.0,
+    steps=56,
+)
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
@@ -155,6 +166,26 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "fewer_blocking_reads": (
         lambda: healthy(busy=COMPUTE | READS, uses_gpu=True, usage={"device_busy_share": 0.5}),
         lambda: starved_gpu(busy=COMPUTE | READS, wait=0.030),
+    ),
+    "debugging_off": (
+        lambda: replace(healthy(), experiments=EXPERIMENTS),
+        lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "nondeterministic": (
+        lambda: replace(healthy(), experiments=EXPERIMENTS),
+        lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "fewer_hooks": (
+        lambda: replace(healthy(), experiments=EXPERIMENTS),
+        lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "fewer_collections": (
+        lambda: replace(healthy(), experiments=EXPERIMENTS),
+        lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "threads": (
+        lambda: replace(healthy(process={"threads": 16}), experiments=EXPERIMENTS),
+        lambda: replace(starved(process={"threads": 16}), experiments=EXPERIMENTS),
     ),
     "bigger_batch": (lambda: healthy(cpu=0.008, busy=OPTIMIZER), lambda: starved(busy=OPTIMIZER)),
     "gradient_accumulation": (lambda: healthy(cpu=0.008, busy=OPTIMIZER), lambda: starved(busy=OPTIMIZER)),

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 Trace = Annotated[
     bool, typer.Option("--trace/--no-trace", help="Trace three steps after the measured window (opens in Perfetto).")
 ]
+Experiments = Annotated[
+    bool,
+    typer.Option(
+        "--experiments/--no-experiments",
+        help="After the window, measure what debugging settings, hooks and threads cost (at most 10 s).",
+    ),
+]
 FirstStepWithin = Annotated[
     str, typer.Option("--first-step-within", metavar="TIME", help="Give up if no training step was seen by then.")
 ]
@@ -36,6 +43,7 @@ def profile(
     force: Force = False,
     runs_dir: RunsDir = RUNS_DIR,
     trace: Trace = True,
+    experiments: Experiments = True,
     first_step_within: FirstStepWithin = "10m",
     quiet: Quiet = False,
 ) -> None:
@@ -59,7 +67,15 @@ def profile(
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
     )
     to_stdout = output is None and (as_json or markdown)
-    outcome = record(command or [], runs_dir, bounds, quiet=quiet, stdout_to_stderr=to_stdout, trace=trace)
+    outcome = record(
+        command or [],
+        runs_dir,
+        bounds,
+        quiet=quiet,
+        stdout_to_stderr=to_stdout,
+        trace=trace,
+        experiments=experiments,
+    )
     _explain_failure(outcome)
 
     from flatout.diagnosis import diagnose

@@ -137,6 +137,33 @@ def metric_at_chance(run: MeasuredRun) -> Finding | None:
     )
 
 
+_VARIABLES = (
+    "CUDA_LAUNCH_BLOCKING",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_USE_CUDA_DSA",
+    "TORCH_SHOW_CPP_STACKTRACES",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "PYTHONMALLOC",
+    "PYTHONDEVMODE",
+    "compute-sanitizer",
+)
+
+
+def debug_environment(run: MeasuredRun) -> Finding | None:
+    """Environment variables for debugging are set."""
+    found = {name: value for name, value in run.experiments.debugging.items() if name in _VARIABLES}
+    if not found:
+        return None
+    shown = ", ".join(f"{name}={value}" for name, value in found.items())
+    return Finding(
+        id="debug_environment",
+        kind=OPPORTUNITY,
+        title="environment variables for debugging are set",
+        how=f"unset {' '.join(found)}",
+        evidence=(Evidence(f"{shown}; what they cost was not measured", dict(found)),),
+    )
+
+
 def _device_share(run: MeasuredRun) -> float | None:
     used, total = run.usage.gpu_memory_used_bytes, run.usage.gpu_memory_total_bytes
     return used / total if run.uses_gpu and used is not None and total else None
@@ -157,6 +184,7 @@ FINDINGS: dict[str, Callable[[MeasuredRun], Finding | None]] = {
     "tf32": tf32,
     "memory_format": memory_format,
     "compile": not_compiled,
+    "debug_environment": debug_environment,
     "device_memory_idle": device_memory_idle,
 }
 

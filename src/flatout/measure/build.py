@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
+from flatout.measure.experiments import read_experiments
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
@@ -72,6 +73,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         ranks=build_ranks(run) if training.processes > 1 else None,
         lock=measure_lock_waits(training, charged, spans),
         operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0),
+        experiments=read_experiments(training.process),
         by_recipe=_by_recipe(run.command),
     )
 

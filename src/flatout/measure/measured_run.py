@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flatout.measure.crowding import Crowding
+from flatout.measure.experiments import Experiments
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
@@ -76,6 +77,7 @@ class MeasuredRun:
     ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps
     lock: LockWaits | str | None = None  # text: why it was not measured; None: there is no other Python thread
     operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
+    experiments: Experiments = field(default_factory=Experiments)  # steps after the window
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property

@@ -1,4 +1,4 @@
-"""The contract between flatout and its probe, apart from the events: environment variables and names of metrics.
+"""The contract between flatout and its probe, apart from the events: environment variables and names.
 
 Through the variables, flatout tells the probe in every Python process of a command what to do.
 ``on_pythonpath/sitecustomize.py`` imports nothing from here and so repeats the names that it reads.
@@ -27,3 +27,7 @@ SUPPLY_WARM_METRIC = METRIC_PREFIX + "supply_warm"  # samples/s of the same batc
 MEMORY_METRICS = METRIC_PREFIX + "memory/"  # followed by a kind of memory: bytes
 MEMORY_SAMPLES_METRIC = MEMORY_METRICS + "samples"  # of the tracked step's batch
 MEMORY_STEP_METRIC = MEMORY_METRICS + "whole step"  # bytes at the peak, the optimizer's step included
+
+# --- changes in the steps after the window; settings for debugging have the names of ``debugging.SETTINGS`` ---
+HOOKS = "hooks"  # nothing is changed: the user's hooks are timed
+THREADS = "threads="  # followed by the number of intra-op threads

@@ -1,4 +1,4 @@
-"""The page by which flatout tells every process of a run to stop recording or to trace."""
+"""The page by which flatout tells every process of a run to stop recording, to experiment or to trace."""
 
 import mmap
 import os
@@ -17,5 +17,5 @@ class Control:
             os.close(fd)
 
     def command(self):
-        """0: record, 1: stop recording, 2: trace now."""
+        """0: record, 1: stop recording, 2: trace now, 3: stop recording and experiment."""
         return self._page[0]

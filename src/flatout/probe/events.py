@@ -19,7 +19,8 @@ HEADER = struct.Struct("<8sIIqqq")
 # step (ns), end of the latest step (ns), events lost (disk full), flags (TRACED, FAILED).
 LIVE_OFFSET = 256
 LIVE = struct.Struct("<8q")
-TRACED, FAILED = 1, 2  # the kernel trace is written; the probe failed in this process and has stopped recording
+# The kernel trace is written; the probe failed in this process and has stopped recording; the experiments are over.
+TRACED, FAILED, EXPERIMENTED = 1, 2, 4
 
 # Spans of a training process.
 BATCH_WAIT = 1  # arg loader; a batch index in the epoch; b see batch_bits()
@@ -42,9 +43,11 @@ COLLECTIVE = 17  # arg operation
 METRIC = 18  # instant; arg name; a the bits of a float64
 INPUT = 19  # instant, at the start of a training FORWARD before any DataLoader gave a batch; arg module; a samples
 DEVICE_SPAN = 20  # arg one of the kinds above; device time mapped to the host's clock
-SAMPLING = (
-    24  # the sampler choosing the indices of a batch, inside BATCH_WAIT or ITER_START; a batch index in the epoch
-)
+# After the measured window, when flatout asks for it: blocks of steps with one thing changed, and unchanged ones.
+EXPERIMENT = 21  # a block; arg what is changed in it, 0 nothing; a steps; b ns of the steps' own part, waits excluded
+HOOK = 22  # same start and duration as its EXPERIMENT; arg site of the hook; a ns in its calls; b calls
+COLLECTION = 23  # same start and duration; Python's garbage collector: a ns in it; b collections
+SAMPLING = 24  # the sampler choosing a batch's indices, inside BATCH_WAIT or ITER_START; a batch index in the epoch
 STACK = 30  # instant; arg stack; thread is the sampled one; a ns since its previous sample;
 # b the kernel's state letter of that thread as a number (ord('R') on a core or ready, 'S' and
 # 'D' blocked), 0 when it could not be read

@@ -14,7 +14,7 @@ from .writer import EventFile, NamesFile, write_json
 now = time.monotonic_ns
 
 WORKER_CHUNK_BYTES = 256 << 10
-COMMAND_RECORD, COMMAND_STOP, COMMAND_TRACE = 0, 1, 2
+COMMAND_RECORD, COMMAND_STOP, COMMAND_TRACE, COMMAND_EXPERIMENT = 0, 1, 2, 3
 
 
 class Recorder:

@@ -123,6 +123,7 @@ SETTINGS: "dict[str, Setting]" = {
         multiplies=int,
     ),
     "autocast": Setting(str, "precision of the forward pass: bf16 or fp16", "model", device_memory_known=False),
+    "threads": Setting(int, "intra-op threads of the training process", "backends"),
     "tf32": Setting(bool, "TF32 in float32 matrix products", "backends"),
     "channels_last": Setting(bool, "memory format of models and batches", "model", device_memory_known=False),
     "compile": Setting(

@@ -74,6 +74,8 @@ PROCESS = record(
         "applied": table(scalar),
         "refused": table(text),
         "reference": record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text}),
+        "debugging": table(text),
+        "experiments_skipped": text,
     },
     nulls=True,
 )

@@ -47,6 +47,7 @@ from flatout.remedies.queue import (
     smaller_samples,
 )
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
+from flatout.remedies.step_experiments import debugging_off, fewer_collections, fewer_hooks, nondeterministic, threads
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
@@ -73,6 +74,11 @@ REMEDIES: tuple[RemedySpec, ...] = (
     log_less,
     checkpoint_less,
     validate_less,
+    debugging_off,
+    nondeterministic,
+    fewer_hooks,
+    fewer_collections,
+    threads,
     fewer_blocking_reads,
     thread_to_process,
     fewer_operators,

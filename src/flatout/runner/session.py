@@ -22,7 +22,7 @@ from flatout.machine.shm import left_in_shm, remove_left, shm_names
 from flatout.machine.snapshot import take_snapshot
 from flatout.machine.tree import become_subreaper, descendants, end_tree
 from flatout.probe.events import FORMAT_VERSION
-from flatout.probe.recorder import COMMAND_STOP, COMMAND_TRACE
+from flatout.probe.recorder import COMMAND_EXPERIMENT, COMMAND_STOP, COMMAND_TRACE
 from flatout.runner.bounds import Bounds
 from flatout.runner.command import check_command, inherited_descriptors, probed_environment
 from flatout.runner.folder import exclusive, free_reserve, new_run, trim, write_run_json
@@ -39,6 +39,7 @@ LOOK_EVERY_S = 0.05
 EXIT_CODES = {"interrupted": 130, "terminated": 143}  # as shells count
 GRACE_S = 5.0
 TRACE_WITHIN_S = 30.0
+EXPERIMENTS_WITHIN_S = 30.0  # ten seconds of them, after what the training does at the end of the window
 # Processes that a command leaves running after its end (a tracker's service, say) get this long.
 LEFTOVER_GRACE_S = 2.0
 
@@ -70,6 +71,7 @@ def record(
     quiet: bool = False,
     stdout_to_stderr: bool = False,
     trace: bool = True,
+    experiments: bool = False,
     environment: dict[str, str] | None = None,
     guard: Callable[[], str | None] | None = None,
     shown: Sequence[str] | None = None,
@@ -84,6 +86,7 @@ def record(
         quiet: No progress lines.
         stdout_to_stderr: Keep the command's output off standard output (for ``--json``).
         trace: Take a kernel-level trace of a few steps after the measured window.
+        experiments: Measure, after the window, what debugging settings, hooks and the number of threads cost.
         environment: Variables that the command gets in addition to the current environment.
         guard: Polled; a text that it returns ends the recording.
         shown: The command to record, if not ``command`` itself.
@@ -98,6 +101,7 @@ def record(
     with exclusive(runs_folder):
         run = new_run(runs_folder, shown or command)
         session = _Session(command, run, bounds, quiet, stdout_to_stderr, trace, environment or {})
+        session.experiments = experiments and not bounds.full
         session.info["command"] = list(shown or command)
         session.guard, session.output = guard, output
         return session.run_to_end()
@@ -149,6 +153,7 @@ class _Session:
         self.run = run
         self.bounds = bounds
         self.trace = trace and not bounds.full
+        self.experiments = False
         self.stdout_to_stderr = stdout_to_stderr
         self.progress = Progress(bounds, quiet)
         self.live = Live()
@@ -251,24 +256,37 @@ class _Session:
         return any(process.pid in awaited for process in self._tree())
 
     def _close_window(self, live: Live) -> None:
-        """End the measured window; then a trace, when one is wanted and the training still steps."""
+        """End the measured window; then experiments and a trace, when wanted and the training still steps."""
         self.info["window_end_ns"] = time.monotonic_ns()
+        step_s = max((live.last_step_ns - live.first_step_ns) / 1e9 / max(live.steps - 1, 1), 0.0)
+        if self.experiments:
+            self._command(COMMAND_EXPERIMENT)
+            self._experiment(step_s)
         self._command(COMMAND_TRACE if self.trace else COMMAND_STOP)
         if not self.trace:
             return
-        step_s = max((live.last_step_ns - live.first_step_ns) / 1e9 / max(live.steps - 1, 1), 0.0)
-        deadline_s = time.monotonic() + TRACE_WITHIN_S
         if 5 * step_s > TRACE_WITHIN_S:
             self.info["problems"].append(f"no kernel trace: a step takes {duration(step_s)}, three would take too long")
             return
         self.progress.say("measured; three more steps for the kernel trace")
-        while time.monotonic() < deadline_s and not self.reader.read().traced:
+        if self._wait_for(lambda live: live.traced, TRACE_WITHIN_S):
+            self.info["problems"].append(f"no kernel trace within {duration(TRACE_WITHIN_S)}")
+
+    def _experiment(self, step_s: float) -> None:
+        if 5 * step_s > EXPERIMENTS_WITHIN_S:
+            return  # the report says that nothing was tried
+        self.progress.say("measured; up to ten seconds more to try what slows the steps down")
+        if self._wait_for(lambda live: live.experimented, EXPERIMENTS_WITHIN_S):
+            self.info["problems"].append(f"nothing was tried after the window within {duration(EXPERIMENTS_WITHIN_S)}")
+
+    def _wait_for(self, reached: Callable[[Live], bool], seconds: float) -> bool:
+        """Wait until the training says so; True if it still trains and has not when the time is up."""
+        deadline_s = time.monotonic() + seconds
+        while time.monotonic() < deadline_s and not reached(self.reader.read()):
             if self.signals.stop or not self._tree():
-                break
+                return False
             time.sleep(LOOK_EVERY_S)
-        else:
-            if not self.reader.read().traced:
-                self.info["problems"].append(f"no kernel trace within {duration(TRACE_WITHIN_S)}")
+        return not reached(self.reader.read())
 
     def _command(self, byte: int) -> None:
         with (self.run / "control").open("r+b") as file:

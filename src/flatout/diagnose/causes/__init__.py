@@ -18,6 +18,13 @@ from flatout.diagnose.causes.queue import (
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
 from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
+from flatout.diagnose.causes.step_experiments import (
+    debug_mode,
+    garbage_collection,
+    hooks,
+    too_few_threads,
+    too_many_threads,
+)
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
 
@@ -48,6 +55,11 @@ CAUSES: tuple[CauseSpec, ...] = (
     writing_logs,
     checkpoint,
     validating,
+    debug_mode,
+    hooks,
+    garbage_collection,
+    too_many_threads,
+    too_few_threads,
     interpreter_lock,
     overhead_bound,
     wide_dtype,

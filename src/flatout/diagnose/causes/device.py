@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.diagnose.causes.step_experiments import tried_in_vain
 from flatout.diagnose.evidence import hottest
 from flatout.diagnose.sentences import where
 from flatout.measure.accounts import COMPUTE_ACCOUNTS
@@ -121,10 +122,15 @@ def device_sync(context: Context) -> Found | Lacks | None:
 
 
 def _is_healthy(context: Context, found: Cause) -> str:
-    wait = percent(context.run.ledger.share("batch_wait"))
+    run = context.run
+    tried = [str(one.values["tried"]) for one in tried_in_vain(run)]
+    outcome = f"; no gain from {', '.join(tried)}" if tried else ""
+    if not tried and (run.experiments.skipped or not run.experiments.steps):
+        outcome = f": {run.experiments.because}"
     return (
-        f"Nothing to gain from data: the model's own computation takes {percent(found.share)} of the time, "
-        f"waiting for batches {wait}."
+        f"The model's own computation takes {percent(found.share)} of the time, "
+        f"waiting for batches {percent(run.ledger.share('batch_wait'))}. "
+        f"Whether that is slow is not known{outcome}."
     )
 
 
@@ -144,7 +150,7 @@ def compute_bound(context: Context) -> Found | Lacks | None:
     if compute < DOMINANT_SHARE or wait >= max(MATERIAL_SHARE, compute / 8):
         return None
     return Found(
-        title="nothing to gain from data: the model's own computation sets the pace",
+        title="the model's own computation sets the pace, and batches are ready in time",
         share=min(compute, 1.0),
         confidence=0.9,
         evidence=(
@@ -153,6 +159,7 @@ def compute_bound(context: Context) -> Found | Lacks | None:
                 f"waiting for batches {percent(wait)}",
                 {"compute": compute, "batch_wait": wait},
             ),
+            *tried_in_vain(run),
         ),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import is_grad_enabled
 
-from .. import events
+from .. import events, experiments
 from ..recorder import REC, now, report_fault
 from ..scheduling import thread_times
 from ..sites import user_line
@@ -74,14 +74,17 @@ def _timed(batches, loader, number):
         while True:
             ready_before = loader.stats.ready
             before = modules.hold(True)
+            experiment = None if REC.on else experiments.batch_awaited()
             start = now()
             try:
                 batch = next(batches)
             except StopIteration:
+                experiments.batch_arrived(experiment, False)
                 return
             finally:
                 modules.hold(before)
             end = now()
+            experiments.batch_arrived(experiment, True)
             if REC.on:
                 try:
                     bits = events.batch_bits(len(batch), -1, loader.stats.ready - ready_before, is_grad_enabled())

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import is_grad_enabled
 
-from .. import ceilings, events, in_place
+from .. import ceilings, events, experiments, in_place
 from ..batches import samples_in, weigh
 from ..identity import ByIdentity
 from ..recorder import REC, now, quietly, report_fault
@@ -150,8 +150,10 @@ def _class(thing):
 
 
 def _next_begins(iterator):
-    if not REC.on or is_compiling():
+    if is_compiling():
         return None
+    if not REC.on:
+        return experiments.batch_awaited()
     if _STATE not in iterator.__dict__:
         _found_late(iterator)
     state = iterator.__dict__.get(_STATE)
@@ -164,6 +166,9 @@ def _next_begins(iterator):
 
 def _next_ended(call, batch):
     end = now()
+    if type(call) is not tuple:  # the recording is over
+        experiments.batch_arrived(call, batch is not call)
+        return
     start, before, iterator, state, worker, ready = call
     modules.hold(before)
     if batch is call:

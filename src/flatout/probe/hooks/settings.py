@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .. import debugging
 from ..recorder import REC, quietly
 
 _noted: Any = {}  # seen before the first step: autocast, and the first module that has weights
@@ -67,6 +68,7 @@ def save():
         param_bytes=_noted.get("param_bytes"),
         compiled=_asked(_compiled),
     )
+    debugging.note()
 
 
 def _asked(function, *args):

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
-from .. import events, in_place, losses, trace
-from ..recorder import COMMAND_TRACE, REC, now, report_fault
+from .. import events, experiments, in_place, losses, trace
+from ..recorder import COMMAND_EXPERIMENT, COMMAND_TRACE, REC, now, report_fault
 from ..wrap import is_compiling, patch
 from . import device, settings
 
@@ -57,7 +57,7 @@ def _clip_name(name, *args, **kwargs):
 
 
 def _backward_begins(tensors):
-    if is_compiling() or _state.in_backward or not (REC.on or trace.running()):
+    if is_compiling() or _state.in_backward or not (REC.on or trace.running() or experiments.active()):
         return None
     _state.in_backward = True  # re-entrant autograd (checkpointing) calls backward inside backward
     if not REC.on:
@@ -70,7 +70,8 @@ def _backward_left(call, result):
     end = now()
     _state.in_backward = False
     start, mark, tensors = call
-    if start is None:  # the recording is over, and the trace runs
+    if start is None:  # the recording is over
+        experiments.backward_ended()
         trace.backward_ended()
         return
     try:
@@ -96,8 +97,11 @@ def _backward_ended(start, end):
     # The counters only show progress, and the command may be obeyed with this delay.
     if end - _state.published_ns > PUBLISH_EVERY_NS:
         _state.published_ns = end
-        if REC.publish() == COMMAND_TRACE:
+        command = REC.publish()
+        if command == COMMAND_TRACE:
             trace.start()
+        elif command == COMMAND_EXPERIMENT:
+            experiments.start()
 
 
 def _region_begins(region):
@@ -118,7 +122,10 @@ def _step_begins(name, result):
 
 def _step_done(optimizer):
     """The hook, meant for profilers, that torch calls at the end of each step."""
-    if is_compiling() or not REC.on:
+    if is_compiling():
+        return None
+    if not REC.on:
+        experiments.updated()
         return None
     return now(), type(optimizer).__name__
 

@@ -1,0 +1,104 @@
+"""What slows the step itself, as steps after the window have shown."""
+
+from __future__ import annotations
+
+from flatout.predict.context import Context
+from flatout.predict.step_changes import removed, rethreaded
+from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
+from flatout.results import Cause
+from flatout.units import counted
+
+_HOW = {
+    "anomaly_mode": "remove torch.autograd.set_detect_anomaly(True); switch it on again to look for a NaN",
+    "profiler": "profile a few steps only: torch.profiler.schedule(wait=100, warmup=3, active=3, repeat=1)",
+    "trace_function": "run without the debugger or coverage; measure coverage on a short run",
+    "profile_function": "run without cProfile: flatout or py-spy samples instead",
+    "monitoring_tool": "run without cProfile or coverage; measure coverage on a short run",
+    "tracemalloc": "remove tracemalloc.start() and PYTHONTRACEMALLOC",
+    "backward_threads": "remove torch.autograd.set_multithreading_enabled(False)",
+    "validate_args": "torch.distributions.Distribution.set_default_validate_args(False)",
+}
+_NUMERIC = {
+    "deterministic": "torch.use_deterministic_algorithms(False): two runs then differ in their last bits",
+    "cudnn_deterministic": "torch.backends.cudnn.deterministic = False: two runs then differ in their last bits",
+}
+# Measured on single steps; the same part is left out of all.
+_BASIS = "measured in steps after the window"
+
+
+@remedy(("debug_mode",), IDENTICAL, risk="low")
+def debugging_off(context: Context, cause: Cause) -> Proposal | None:
+    """Switch off what was switched on to find a fault."""
+    return _off(context, _HOW)
+
+
+@remedy(("debug_mode",), NUMERICS, risk="low")
+def nondeterministic(context: Context, cause: Cause) -> Proposal | None:
+    """Let torch choose its fastest algorithms."""
+    return _off(context, _NUMERIC)
+
+
+def _off(context: Context, how: dict[str, str]) -> Proposal | None:
+    costly = {name: one for name, one in context.run.experiments.costly_settings().items() if name in how}
+    if not costly:
+        return None
+    name, most = next(iter(costly.items()))
+    return Proposal(
+        title=f"switch off {context.run.experiments.setting_with_line(name)}",
+        change=removed(context, most.gain),
+        least=removed(context, max(most.low, 0.0)),
+        how="; ".join(how[one] for one in costly),
+        basis=_BASIS,
+        memory_bytes=0,
+    )
+
+
+@remedy(("hooks",), IDENTICAL, risk="medium")
+def fewer_hooks(context: Context, cause: Cause) -> Proposal | None:
+    """Run hooks every n-th step, or not at all."""
+    experiments = context.run.experiments
+    if experiments.hooks_share is None or not experiments.hooks:
+        return None
+    first = experiments.hooks[0]
+    on_cpu = context.run.uses_gpu is False
+    return Proposal(
+        title=f"remove the hook {first.function} ({first.file}:{first.line}), or run it every 100th step",
+        change=removed(context, experiments.hooks_share if on_cpu else cause.share),
+        least=None if on_cpu else removed(context, 0.0),
+        how="handle = module.register_forward_hook(…); handle.remove(); or return at once where step % 100",
+        basis="measured time in the hooks' calls, in steps after the window",
+        memory_bytes=0,
+    )
+
+
+@remedy(("garbage_collection",), IDENTICAL, risk="low")
+def fewer_collections(context: Context, cause: Cause) -> Proposal | None:
+    """Collect garbage seldom, and leave out what lives as long as the training."""
+    part = context.run.experiments.collector_share
+    if part is None:
+        return None
+    return Proposal(
+        title="collect Python's garbage seldom",
+        change=removed(context, 0.9 * part),
+        how="gc.freeze() before the loop; no gc.collect() in each step; gc.set_threshold(50_000, 20, 20)",
+        basis="measured time in the collector, in steps after the window; a tenth of it is assumed to stay",
+        memory_bytes=None,
+    )
+
+
+@remedy(("too_many_threads", "too_few_threads"), NUMERICS, risk="low")
+def threads(context: Context, cause: Cause) -> Proposal | None:
+    """Compute with the number of threads that was fastest."""
+    best = context.run.experiments.best_threads()
+    if best is None:
+        return None
+    count, one = best
+    return Proposal(
+        title=f"compute with {counted(count, 'thread')}",
+        change=rethreaded(context, one.gain),
+        least=rethreaded(context, max(one.low, 0.0)),
+        how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
+        settings={"threads": count},
+        basis=_BASIS + "; sums are added in another order",
+        memory_bytes=0,
+    )
