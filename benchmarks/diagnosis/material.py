@@ -6,6 +6,8 @@ import contextlib
 import http.server
 import json
 import multiprocessing
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,6 +21,18 @@ from PIL import Image
 from skimage import data
 
 _CHUNK = 1 << 16
+
+
+@contextlib.contextmanager
+def crowd(count: int) -> Iterator[None]:
+    """Keep ``count`` other processes busy, as on a machine that is shared."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def photographs(folder: Path, width: int, height: int, count: int) -> None:

@@ -4,6 +4,7 @@
     python benchmarks/diagnosis/run.py --list
     python benchmarks/diagnosis/run.py                            # flatout on all scripts, seed 1: 15 minutes
     python benchmarks/diagnosis/run.py --only hf_saves climate    # names or parts of them
+    python benchmarks/diagnosis/run.py --set unseen               # scripts by people who had not seen the rules
     python benchmarks/diagnosis/run.py --seeds 11 12 13 --fixes --rivals --output docs/measurements/diagnosis.md
 
 Each answer is written to --results at once. What is there is not run again: an ended run goes on where it was, and
@@ -28,15 +29,18 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "shared")]
 import material  # noqa: E402
 from page import page  # noqa: E402
 from rivals import prepare  # noqa: E402
-from scenarios import FIXED, ORIGINAL, Scenario, load  # noqa: E402
+from scenarios import FIXED, ORIGINAL, TUNED, UNSEEN, Scenario, load  # noqa: E402
 from scoring import Key, Results, summary, verdict_line  # noqa: E402
 from tools import FLATOUT, TRACEML, TRAIN_DOCTOR, VERSIONS, Answer, ask  # noqa: E402
+
+# Of the scripts in the set `unseen`, beside what flatout's own tests need.
+PACKAGES = {"pandas": "3.1.1", "h5py": "3.16.0", "scikit-learn": "1.9.1"}
 
 
 def main() -> int:
     """Run what is missing, print what was found."""
     options = _options()
-    scenarios = [one for one in load() if not options.only or any(part in one.name for part in options.only)]
+    scenarios = [one for one in load(options.set) if not options.only or any(part in one.name for part in options.only)]
     if not scenarios:
         print(f"no script's name holds {' or '.join(options.only)}; --list shows them", file=sys.stderr)
         return 2
@@ -48,7 +52,8 @@ def main() -> int:
     wanted = list(_wanted(scenarios, options))
     missing = [key for key in wanted if key not in results]
     if missing:
-        environment = prepare(options.folder / "rivals", VERSIONS if options.rivals else {})
+        packages = (VERSIONS if options.rivals else {}) | (PACKAGES if options.set == UNSEEN else {})
+        environment = prepare(options.folder / "rivals", packages)
         for rival, because in environment.missing.items():
             print(f"without {rival}: {because}", file=sys.stderr)
             missing = [key for key in missing if key.tool != rival]
@@ -72,6 +77,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="name the scripts and what was planted")
+    parser.add_argument("--set", choices=(TUNED, UNSEEN), default=TUNED, help="(default: %(default)s)")
     parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="scripts whose names hold one of these")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
     parser.add_argument("--fixes", action="store_true", help="apply the fixes, and measure what they give")
@@ -105,7 +111,8 @@ def _ask(key: Key, scenario: Scenario, python: str, sets: dict[str, str], second
         arguments = scenario.fix_args if key.variant == FIXED and scenario.fix_args is not None else scenario.args
         places = {**sets, "work": str(work)}
         if scenario.serve is None:
-            return ask(key.tool, python, _command(script, arguments, places), scenario.ranks, work, seconds)
+            with material.crowd(scenario.crowd):
+                return ask(key.tool, python, _command(script, arguments, places), scenario.ranks, work, seconds)
         numbers = scenario.numbers(key.seed)
         folder = scenario.serve["folder"].format(**sets)
         with material.serving(folder, numbers["delay_ms"], numbers.get("mbps", 0)) as url:

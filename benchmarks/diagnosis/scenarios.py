@@ -13,11 +13,13 @@ import yaml
 
 HERE = Path(__file__).parent
 ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
+# Sets of scripts, each a folder with a YAML file of the same name.
+TUNED, UNSEEN = "scripts", "unseen"
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One script; truth.yaml says what the keys mean."""
+    """One script; scripts.yaml says what the keys mean."""
 
     name: str
     kind: str
@@ -32,6 +34,8 @@ class Scenario:
     remedy: str | None = None
     usual: dict[str, str] = field(default_factory=dict)
     ranks: int = 0
+    crowd: int = 0
+    folder: str = TUNED
 
     @property
     def healthy(self) -> bool:
@@ -41,12 +45,13 @@ class Scenario:
     @property
     def on_framework(self) -> bool:
         """Whether the loop is Lightning's or transformers', which some tools see without a change of code."""
-        text = (HERE / "scripts" / self.name).with_suffix(".py").read_text()
+        text = (HERE / self.folder / self.name).with_suffix(".py").read_text()
         return "pytorch_lightning" in text or "transformers" in text
 
     def variants(self) -> list[str]:
         """What can be run of it."""
-        return [ORIGINAL, *([] if self.healthy else [FIXED]), *([USUAL] if self.usual else [])]
+        fixable = self.fix or self.fix_args is not None
+        return [ORIGINAL, *([FIXED] if fixable else []), *([USUAL] if self.usual else [])]
 
     def numbers(self, seed: int) -> dict[str, int]:
         """Constant -> its value under a seed; delay_ms and mbps are the server's."""
@@ -60,8 +65,8 @@ class Scenario:
         Raises:
             ValueError: a constant or a text to replace is not there, so the truth does not fit the script.
         """
-        source = HERE / "scripts" / self.name
-        if source.parent != HERE / "scripts":
+        source = HERE / self.folder / self.name
+        if source.parent != HERE / self.folder:
             shutil.copytree(source.parent, folder, dirs_exist_ok=True)
         else:
             folder.mkdir(parents=True, exist_ok=True)
@@ -82,11 +87,15 @@ class Scenario:
         texts[found[0]] = old.sub(lambda _: new, texts[found[0]])
 
 
-def load() -> list[Scenario]:
-    """All of them, in the order of truth.yaml."""
-    entries = yaml.safe_load((HERE / "truth.yaml").read_text())
+def load(folder: str = TUNED) -> list[Scenario]:
+    """All of one set, in the order of its YAML file."""
+    entries = yaml.safe_load((HERE / f"{folder}.yaml").read_text())
     lists = ("also", "args", "fix_args")
     return [
-        Scenario(name, **{key: tuple(value) if key in lists else value for key, value in entry.items()})
+        Scenario(
+            name,
+            folder=folder,
+            **{key: tuple(value) if key in lists else value for key, value in entry.items() if key != "fault"},
+        )
         for name, entry in entries.items()
     ]

@@ -97,7 +97,7 @@ def ask(tool: str, python: str, script: Sequence[str], ranks: int, folder: Path,
 
 
 def _flatout(python: str, start: list[str], folder: Path, seconds: float) -> Answer:
-    options = ["--json", "--no-trace", "--seconds", str(seconds)]
+    options = ["--json", "--seconds", str(seconds)]
     done = _run([sys.executable, "-m", "flatout", "profile", *options, "--", *start], folder, seconds + _END_S)
     try:
         report = json.loads(done)

@@ -31,8 +31,9 @@ def parts() -> Iterator[SimpleNamespace]:
             sys.modules.pop(name, None)
 
 
-def test_every_constant_and_every_fix_is_found_in_its_script(parts: Any, tmp_path: Path) -> None:
-    for scenario in parts.scenarios.load():
+@pytest.mark.parametrize("folder", ["scripts", "unseen"])
+def test_every_constant_and_every_fix_is_found_in_its_script(parts: Any, tmp_path: Path, folder: str) -> None:
+    for scenario in parts.scenarios.load(folder):
         texts = set()
         for variant in scenario.variants():
             path = scenario.write(tmp_path / scenario.name.replace("/", "-") / variant, 3, variant)
@@ -40,7 +41,7 @@ def test_every_constant_and_every_fix_is_found_in_its_script(parts: Any, tmp_pat
             texts.add(tuple(sorted(file.read_text() for file in path.parent.glob("*.py"))))
         changed = 1 + bool(scenario.fix) + bool(scenario.usual)
         assert len(texts) == changed, scenario.name
-        assert scenario.healthy or scenario.fix or scenario.fix_args, scenario.name
+        assert scenario.healthy or scenario.fix or scenario.fix_args or scenario.crowd, scenario.name
 
 
 def test_there_are_as_many_scripts_of_each_kind_as_promised(parts: Any) -> None:
@@ -48,6 +49,11 @@ def test_there_are_as_many_scripts_of_each_kind_as_promised(parts: Any) -> None:
     data, model = kinds.count("data"), kinds.count("model")
     assert data + model >= 36 and min(data, model) >= 0.4 * (data + model)
     assert kinds.count("healthy") >= 5 and kinds.count("two faults") >= 4 and kinds.count("usual advice") >= 4
+
+
+def test_unseen_scripts_are_as_many_as_promised(parts: Any) -> None:
+    kinds = [scenario.kind for scenario in parts.scenarios.load("unseen")]
+    assert len(kinds) >= 40 and kinds.count("healthy") >= 8
 
 
 def test_the_truth_names_causes_that_exist(parts: Any) -> None:
