@@ -79,6 +79,8 @@ def what_workers_do_most(*groups: str) -> Callable[[Context, Cause], str]:
         by = f" with {package}" if package else ""
         caller = called_from(loader.functions.lines_of_group.get(group, ()))
         clause = f"{_who(loader)} {percent(share)} of its time {COMPUTING[group]}{by}{caller}"
+        if parts.runqueue is not None and parts.runqueue > (parts.cpu or 0.0):
+            clause += f", and {percent(parts.runqueue * busy)} waiting for a core"
         return f"{waiting(context.run)}: {clause}."
 
     return sentence
