@@ -80,6 +80,15 @@ def test_rows_looked_up_one_by_one_are_named_with_the_package_and_the_users_line
     )
 
 
+def test_lookups_that_mostly_wait_for_a_core_say_so() -> None:
+    context = Context.of(saturated(**LOOKUPS, cpu=0.010, runqueue=0.042))
+    sentence = BY_ID["row_lookup"].sentence
+    assert sentence is not None
+    said = sentence(context, Cause("row_lookup", "", 0.3, 0.9, ()))
+    assert "spends 15% of its time looking rows up in a table with pandas" in said
+    assert said.endswith("(Visits.__getitem__, data.py:31), and 81% waiting for a core.")
+
+
 @pytest.mark.parametrize(("cause", "group"), [(cpu_tokenise, "tokenise"), (cpu_read, "read"), (row_lookup, "lookup")])
 def test_each_group_of_functions_has_a_cause_of_its_own(cause: CauseSpec, group: str) -> None:
     own = found(cause(Context.of(saturated(cpu_groups={group: 0.7, "decode": 0.3}))))

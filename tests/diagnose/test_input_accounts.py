@@ -145,7 +145,7 @@ def test_a_thread_that_is_waited_for_is_seen_at_its_work(tmp_path: Path) -> None
 def test_a_process_that_is_waited_for_is_named_by_the_line_that_waits(tmp_path: Path) -> None:
     pool = [WAITS, [f"{PYTHON}/multiprocessing/pool.py", 861, "IMapIterator.next", "", False], TAKES, MODULE]
     assert say(recorded(tmp_path, [(pool, "S")])) == (
-        "The training waits 60% of the time for input that its own processes make (main, train.py:51)."
+        "The training waits 60% of the time for input that its own threads or processes make (main, train.py:51)."
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flatout.diagnose.ranking import judge
+from flatout.diagnose.sentences import called_from
 from flatout.diagnose.verdict import NO_STEP, ONE_STEP, next_command, verdict
 from flatout.measure.experiments import Experiments
 from flatout.measure.measured_run import MeasuredRun
@@ -43,6 +44,19 @@ def test_the_users_function_is_named_and_a_packages_is_not() -> None:
     library = Line("/venv/lib/python3.11/site-packages/PIL/Image.py", 20, "open", "", 1.0)
     assert say(saturated(lines_of_group={"decode": (own,)})).endswith("decoding files (load_picture, train.py:20).")
     assert say(saturated(lines_of_group={"decode": (library,)})).endswith("decoding files.")
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        ("load.<locals>.<listcomp>", "load"),
+        ("Photos.__getitem__.<locals>.<lambda>", "Photos.__getitem__"),
+        ("main.<locals>.Photos.__getitem__", "Photos.__getitem__"),
+        ("<module>", "<module>"),
+    ],
+)
+def test_a_comprehension_is_named_by_its_function(function: str, named: str) -> None:
+    assert called_from([Line("/home/me/train.py", 20, function, "", 1.0)]) == f" ({named}, train.py:20)"
 
 
 def test_a_run_on_the_cpu_names_the_training_and_not_a_gpu() -> None:

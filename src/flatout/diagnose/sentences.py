@@ -61,7 +61,9 @@ def called_from(lines: Iterable[Line]) -> str:
     line = next(iter(lines), None)
     if line is None or re.search(r"/(site|dist)-packages/", line.file):
         return ""
-    return f" ({line.function}, {PurePath(line.file).name}:{line.line})"
+    # A comprehension or a lambda is a part of the function that it is written in.
+    function = re.sub(r"(\.<locals>)?\.<\w+>$", "", line.function).rpartition("<locals>.")[2]
+    return f" ({function}, {PurePath(line.file).name}:{line.line})"
 
 
 def what_workers_do_most(*groups: str) -> Callable[[Context, Cause], str]:
@@ -77,6 +79,8 @@ def what_workers_do_most(*groups: str) -> Callable[[Context, Cause], str]:
         by = f" with {package}" if package else ""
         caller = called_from(loader.functions.lines_of_group.get(group, ()))
         clause = f"{_who(loader)} {percent(share)} of its time {COMPUTING[group]}{by}{caller}"
+        if parts.runqueue is not None and parts.runqueue > (parts.cpu or 0.0):
+            clause += f", and {percent(parts.runqueue * busy)} waiting for a core"
         return f"{waiting(context.run)}: {clause}."
 
     return sentence

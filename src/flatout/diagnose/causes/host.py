@@ -34,8 +34,9 @@ def _waits_for_own_input(context: Context, found: Cause) -> str:
     if awaited > DOMINANT_SHARE * wait:
         work = _main_work(run, (PRODUCER,))
         if work is None:
-            return f"The training waits {percent(wait)} of the time for input that its own processes make" + (
-                f"{called_from(run.lines(PRODUCER))}."
+            return (
+                f"The training waits {percent(wait)} of the time for input that its own threads or processes make"
+                + (f"{called_from(run.lines(PRODUCER))}.")
             )
         return f"The training waits {percent(wait)} of the time for input that its own threads make: {work}."
     work = _main_work(run, ("batch_wait.fetch_cpu", "batch_wait.fetch_blocked"))
