@@ -22,6 +22,7 @@ PYTHON = sys.executable
 PLANTED = Path(__file__).parent / "planted"
 SECONDS = "10"
 ANSWER_DELAY_S = 0.02
+OTHER_PROGRAMS_CORES = 0.5  # far above what a quiet machine's own services use
 
 pytestmark = pytest.mark.serial
 
@@ -61,9 +62,18 @@ def accounts_add_up(report: dict[str, Any]) -> None:
 
 
 def first_cause(report: dict[str, Any]) -> str:
-    """Id of the first cause; the others are in the message of a failure."""
-    assert report["causes"], report["verdict"]
-    return str(report["causes"][0]["id"])
+    """Id of the first cause; the others are in the message of a failure.
+
+    Other programs that take this machine's cores meanwhile are no fault of the script.
+    """
+    found = [cause for cause in report["causes"] if not taken_cores(cause) >= OTHER_PROGRAMS_CORES]
+    assert found, report["verdict"]
+    return str(found[0]["id"])
+
+
+def taken_cores(cause: dict[str, Any]) -> float:
+    """Cores that processes outside the training use, according to the cause that names them; else 0."""
+    return float(cause["evidence"][0]["values"]["outside_cores"]) if cause["id"] == "crowded_machine" else 0.0
 
 
 @pytest.mark.parametrize(
@@ -145,7 +155,7 @@ def neighbours() -> Iterator[None]:
 @pytest.mark.usefixtures("neighbours")
 def test_processes_that_take_the_cores_are_the_first_cause(tmp_path: Path) -> None:
     found = report(tmp_path, "nothing_wrong.py")
-    assert first_cause(found) == "crowded_machine", found["causes"]
+    assert found["causes"][0]["id"] == "crowded_machine", found["causes"]
 
 
 @pytest.fixture

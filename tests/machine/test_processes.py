@@ -1,12 +1,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flatout.machine import processes
-from flatout.machine.processes import Members, Stat, read_pss_bytes, read_runqueue_s, read_stat, sample_processes
+from flatout.machine.processes import (
+    Members,
+    Neighbours,
+    Stat,
+    read_pss_bytes,
+    read_runqueue_s,
+    read_stat,
+    sample_processes,
+)
 from tests.machine.trees import NESTED, ready_pids, started
 
 
@@ -123,3 +132,13 @@ def test_a_real_tree_is_followed(tmp_path: Path) -> None:
     with started(NESTED, tmp_path, "1", NESTED, count=2) as process:
         members = Members(process.pid)
         assert set(pids(members.update())) == set(ready_pids(tmp_path))
+
+
+def test_the_busiest_neighbours_are_those_outside_the_tree_since_the_last_look() -> None:
+    neighbours = Neighbours()
+    before = [Stat(pid, 1, "R", 5, 1, cpu_s, 1, 0, name) for pid, cpu_s, name in ((7, 100.0, "idle"), (8, 1.0, "busy"))]
+    assert neighbours.busiest(before, 1_000_000_000) == []
+    after = [replace(stat, cpu_s=stat.cpu_s + (4.0 if stat.name == "busy" else 0.0)) for stat in before]
+    new = Stat(9, 1, "R", 6, 1, 50.0, 1, 0, "new")
+    found = neighbours.busiest([*after, new, replace(new, pid=os.getpid())], 6_000_000_000)
+    assert found == [{"pid": 8, "name": "busy", "cores": 0.8}]

@@ -14,7 +14,20 @@ from flatout.machine.sampler import PSS_INTERVAL_S, SystemSampler
 from tests.machine.test_gpus import FakeNvml, NoDriver
 from tests.machine.trees import NESTED, ready_pids, started, wait_for
 
-FIELDS = {"t", "cpu", "cpu_usable", "throttled_ns", "runqueue_ns", "memory", "shm", "psi", "disks", "net", "gpus"}
+FIELDS = {
+    "t",
+    "cpu",
+    "cpu_usable",
+    "throttled_ns",
+    "runqueue_ns",
+    "memory",
+    "shm",
+    "psi",
+    "disks",
+    "net",
+    "gpus",
+    "neighbours",
+}
 
 
 def no_gpu() -> Nvml:

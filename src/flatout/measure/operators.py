@@ -160,7 +160,9 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
 
 def _undisturbed(operators: Spans, work: Floats) -> Floats:
     """The median work of all calls with the same inputs: other processes hold up single calls for milliseconds."""
-    _, group = np.unique(np.array(operators.call), return_inverse=True)
+    # Not as an array of texts: each would take as much as the longest, and some operators take thousands of tensors.
+    numbers: dict[str, int] = {}
+    group = np.array([numbers.setdefault(call, len(numbers)) for call in operators.call], np.int64)
     order = np.lexsort((work, group))
     first = np.searchsorted(group[order], np.arange(int(group.max(initial=-1)) + 1))
     count = np.diff(np.append(first, len(group)))
