@@ -125,7 +125,9 @@ def test_without_a_trace_or_a_reference_nothing_is_measured(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[]"), gzip.compress(b'{"traceEvents": 3}')]
+    "content",
+    [b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[]"), gzip.compress(b'{"traceEvents": 3}')],
+    ids=["empty", "no gzip", "cut off", "a list", "events that are a number"],
 )
 def test_a_damaged_trace_is_reported_and_not_raised(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "trace.json.gz").write_bytes(content)
