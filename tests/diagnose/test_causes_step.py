@@ -10,6 +10,7 @@ import pytest
 from flatout.diagnose.causes.step import debug_mode, garbage_collection, hooks, too_few_threads, too_many_threads
 from flatout.diagnose.findings import debug_environment
 from flatout.diagnose.ranking import judge
+from flatout.diagnose.verdict import verdict
 from flatout.measure.experiments import Experiments
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
@@ -93,6 +94,10 @@ def test_threads_are_named_in_the_direction_of_the_gain() -> None:
     cause = found(too_many_threads(context))
     assert cause.title == "the model computes with 16 threads on 2 usable cores, too many"
     assert cause.share == pytest.approx(0.7, abs=0.02) and "with 2 took" in cause.evidence[0].text
+    assert judge(context)[0][0].id == "too_many_threads"
+    assert verdict(context, judge(context)[0]) == (
+        "The model computes with 16 threads on 2 usable cores, too many: 2 threads would give 70% of the time back."
+    )
     assert too_few_threads(context) is None
     assert found(too_few_threads(run(tried={"threads=8": tried(0.5)}))).share > 0.4
     assert too_many_threads(run(tried={"threads=8": tried(0.5)})) is None

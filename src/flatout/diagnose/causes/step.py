@@ -137,14 +137,18 @@ def tried_in_vain(run: MeasuredRun) -> list[Evidence]:
         if one.proven and one.gain >= NOISE_SHARE:
             continue
         count = name.removeprefix(THREADS)
-        what = f"{DEBUGGING[name]} off" if name in DEBUGGING else f"{count} thread{'s' if count != '1' else ''}"
+        threads = f"with {count} thread{'s' if count != '1' else ''}"
+        what = f"without {DEBUGGING[name]}" if name in DEBUGGING else threads
         text = f"{what}: {duration(one.changed_s)} a step, as it is {duration(one.unchanged_s)}"
         found.append(Evidence(text, {"tried": what, "changed_s": one.changed_s, "unchanged_s": one.unchanged_s}))
     return found
 
 
 def _takes_turns(context: Context, found: Cause) -> str:
-    return f"{found.title[:1].upper()}{found.title[1:]}: another number of threads gives {percent(found.share)} back."
+    best = context.run.experiments.best_threads()
+    other = counted(best[0], "thread") if best is not None else "another number"
+    title = f"{found.title[:1].upper()}{found.title[1:]}"
+    return f"{title}: {other} would give {percent(found.share)} of the time back."
 
 
 @cause("training", sentence=_takes_turns)
