@@ -108,6 +108,15 @@ def test_threads_without_a_gain_are_no_fault() -> None:
     assert too_many_threads(run(healthy(process={"threads": 2}), tried={"threads=1": tried(0.2, low=-0.1)})) is None
 
 
+def test_threads_that_neighbours_delay_are_no_fault_of_the_training() -> None:
+    shared = healthy(cpu=0.001, cores=2, usage={"other_cores": 1.5}, process={"threads": 2})
+    answer = too_many_threads(run(shared, tried={"threads=1": tried(0.4)}))
+    assert isinstance(answer, NotMeasured)
+    assert answer.because == "1 thread was faster, but other processes used 1.5 of the cores"
+    crowded = replace(shared, process=replace(shared.process, threads=16))
+    assert found(too_many_threads(run(crowded, tried={"threads=2": tried(0.4)}))).share > 0.3
+
+
 def test_variables_for_debugging_are_a_finding_and_not_a_cause() -> None:
     context = run(debugging={"CUDA_LAUNCH_BLOCKING": "1"}, steps=56)
     finding = debug_environment(context.run)
