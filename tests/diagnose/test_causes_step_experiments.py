@@ -16,6 +16,7 @@ from flatout.diagnose.causes.step_experiments import (
 )
 from flatout.diagnose.findings import debug_environment
 from flatout.diagnose.ranking import judge
+from flatout.diagnose.verdict import verdict
 from flatout.measure.experiments import Experiments
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
@@ -99,6 +100,10 @@ def test_threads_are_named_in_the_direction_of_the_gain() -> None:
     cause = found(too_many_threads(context))
     assert cause.title == "the model computes with 16 threads on 2 usable cores, too many"
     assert cause.share == pytest.approx(0.7, abs=0.02) and "with 2 took" in cause.evidence[0].text
+    assert judge(context)[0][0].id == "too_many_threads"
+    assert verdict(context, judge(context)[0]) == (
+        "The model computes with 16 threads on 2 usable cores, too many: 2 threads would give 70% of the time back."
+    )
     assert too_few_threads(context) is None
     assert found(too_few_threads(run(tried={"threads=8": tried(0.5)}))).share > 0.4
     assert too_many_threads(run(tried={"threads=8": tried(0.5)})) is None
@@ -107,6 +112,15 @@ def test_threads_are_named_in_the_direction_of_the_gain() -> None:
 def test_threads_without_a_gain_are_no_fault() -> None:
     assert too_many_threads(run(healthy(process={"threads": 2}), tried={"threads=1": tried(-0.5)})) is None
     assert too_many_threads(run(healthy(process={"threads": 2}), tried={"threads=1": tried(0.2, low=-0.1)})) is None
+
+
+def test_threads_that_neighbours_delay_are_no_fault_of_the_training() -> None:
+    shared = healthy(cpu=0.001, cores=2, usage={"other_cores": 1.5}, process={"threads": 2})
+    answer = too_many_threads(run(shared, tried={"threads=1": tried(0.4)}))
+    assert isinstance(answer, NotMeasured)
+    assert answer.because == "1 thread was faster, but other processes used 1.5 of the cores"
+    crowded = replace(shared, process=replace(shared.process, threads=16))
+    assert found(too_many_threads(run(crowded, tried={"threads=2": tried(0.4)}))).share > 0.3
 
 
 def test_variables_for_debugging_are_a_finding_and_not_a_cause() -> None:

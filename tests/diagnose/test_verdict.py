@@ -78,7 +78,7 @@ def test_nobody_says_that_nothing_is_to_gain_where_nobody_has_looked() -> None:
 def test_what_was_tried_in_vain_is_said() -> None:
     vain = {"threads=1": tried(-0.4), "anomaly_mode": tried(0.01)}
     run = replace(healthy(), experiments=Experiments(tried=vain, steps=40))
-    assert say(run).endswith("not known; no gain from 1 thread, anomaly detection off.")
+    assert say(run).endswith("not known; it is no faster with 1 thread, without anomaly detection.")
 
 
 def test_missing_workers_are_named() -> None:

@@ -65,6 +65,13 @@ def test_three_blocks_are_no_measurement(tmp_path: Path) -> None:
     assert not read(run).tried
 
 
+def test_one_block_that_is_far_slower_shows_that_there_is_no_gain(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    alternating(run.process(), "threads=2", 0.012, [0.8])
+    one = read(run).tried["threads=2"]
+    assert one.gain < -10 and not one.proven
+
+
 def test_hooks_and_collections_are_parts_of_the_steps_that_they_were_timed_in(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path)
     main = run.process()

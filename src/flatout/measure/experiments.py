@@ -21,10 +21,10 @@ DEBUGGING = {
     "profile_function": "a profile function (sys.setprofile)",
     "monitoring_tool": "a tool of sys.monitoring",
     "tracemalloc": "tracemalloc",
-    "deterministic": "the choice of deterministic algorithms",
-    "cudnn_deterministic": "cuDNN's choice of deterministic algorithms",
-    "backward_threads": "the backward pass in a single thread",
-    "validate_args": "the check of the arguments of torch.distributions",
+    "deterministic": "deterministic mode",
+    "cudnn_deterministic": "cuDNN's deterministic mode",
+    "backward_threads": "the single-threaded mode of backward passes",
+    "validate_args": "the argument check of torch.distributions",
 }
 
 

@@ -124,7 +124,7 @@ def device_sync(context: Context) -> Found | Lacks | None:
 def _is_healthy(context: Context, found: Cause) -> str:
     run = context.run
     tried = [str(one.values["tried"]) for one in tried_in_vain(run)]
-    outcome = f"; no gain from {', '.join(tried)}" if tried else ""
+    outcome = f"; it is no faster {', '.join(tried)}" if tried else ""
     if not tried and (run.experiments.skipped or not run.experiments.steps):
         outcome = f": {run.experiments.because}"
     return (

@@ -13,6 +13,9 @@ from flatout.probe.contract import THREADS
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
+# Threads of one step wait for each other: with as many as there are cores, a neighbour on one core delays all of them.
+_NEIGHBOURS_CORES = 0.25
+
 
 def _is_debugged(context: Context, found: Cause) -> str:
     name = next(iter(context.run.experiments.costly_settings()))
@@ -137,29 +140,33 @@ def tried_in_vain(run: MeasuredRun) -> list[Evidence]:
         if one.proven and one.gain >= NOISE_SHARE:
             continue
         count = name.removeprefix(THREADS)
-        what = f"{DEBUGGING[name]} off" if name in DEBUGGING else f"{count} thread{'s' if count != '1' else ''}"
+        threads = f"with {count} thread{'s' if count != '1' else ''}"
+        what = f"without {DEBUGGING[name]}" if name in DEBUGGING else threads
         text = f"{what}: {duration(one.changed_s)} a step, as it is {duration(one.unchanged_s)}"
         found.append(Evidence(text, {"tried": what, "changed_s": one.changed_s, "unchanged_s": one.unchanged_s}))
     return found
 
 
 def _takes_turns(context: Context, found: Cause) -> str:
-    return f"{found.title[:1].upper()}{found.title[1:]}: another number of threads gives {percent(found.share)} back."
+    best = context.run.experiments.best_threads()
+    other = counted(best[0], "thread") if best is not None else "another number"
+    title = f"{found.title[:1].upper()}{found.title[1:]}"
+    return f"{title}: {other} would give {percent(found.share)} of the time back."
 
 
 @cause("training", sentence=_takes_turns)
-def too_many_threads(context: Context) -> Found | None:
+def too_many_threads(context: Context) -> Found | Lacks | None:
     """The training process computes faster with fewer intra-op threads."""
     return _threads(context, fewer=True)
 
 
 @cause("training", sentence=_takes_turns)
-def too_few_threads(context: Context) -> Found | None:
+def too_few_threads(context: Context) -> Found | Lacks | None:
     """The training process computes faster with more intra-op threads."""
     return _threads(context, fewer=False)
 
 
-def _threads(context: Context, fewer: bool) -> Found | None:
+def _threads(context: Context, fewer: bool) -> Found | Lacks | None:
     run = context.run
     best, now = run.experiments.best_threads(), run.process.threads
     if context.fitted is None or best is None or now is None or (best[0] < now) is not fewer:
@@ -168,6 +175,9 @@ def _threads(context: Context, fewer: bool) -> Found | None:
     share = context.model.recovered(rethreaded(context, one.gain))
     if share < NOISE_SHARE:
         return None
+    others = run.usage.other_cores or 0.0
+    if fewer and run.cores is not None and now <= run.cores and others >= _NEIGHBOURS_CORES:
+        return Lacks(f"{counted(count, 'thread')} was faster, but other processes used {others:.2g} of the cores")
     cores = f" on {run.cores:.3g} usable cores" if run.cores is not None else ""
     return Found(
         title=f"the model computes with {counted(now, 'thread')}{cores}, too {'many' if fewer else 'few'}",
