@@ -119,6 +119,21 @@ def test_errors_become_one_line_and_their_exit_code(
     assert capfd.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["profile", "--steps", "1e3", "--", "x"], "--steps is '1e3', but must be a whole number"),
+        (["compare", "--pairs", "1", "a", "b"], "--pairs is '1', but must be a whole number from 2 to 100"),
+        (["stage", "a", "b", "--classes", "0"], "--classes is '0', but must be a whole number of at least 1"),
+    ],
+)
+def test_a_wrong_number_is_refused_with_what_is_allowed(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err == f"flatout: {said}\n"
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("command", "code"), [("runs", 0), ("explain cpu_transform", 0), ("explain nothing_such", 2)])
 def test_a_closed_stream_leaves_the_exit_code_as_it_is(tmp_path: Path, closed: str, command: str, code: int) -> None:

@@ -150,6 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlatoutError as error:
         return _complain(str(error), error.exit_code)
     except typer.TyperException as error:
+        wrong_number = _wrong_number(error)
+        if wrong_number is not None:
+            return _complain(wrong_number, error.exit_code)
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "flatout"
         message = error.format_message().rstrip(".")
@@ -167,6 +170,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(OUT_OF_MEMORY, ENVIRONMENT)
     except Exception as error:
         return _unexpected(error, given)
+
+
+def _wrong_number(error: typer.TyperException) -> str | None:
+    """The message for an option that is not a whole number in its range; None: the error is another one."""
+    parameter, cause = getattr(error, "param", None), error.__cause__
+    descriptor = getattr(parameter, "type_descriptor", None)
+    if parameter is None or getattr(descriptor, "annotation", None) is not int or not hasattr(cause, "errors"):
+        return None
+    least, most = parameter.min, parameter.max
+    if least is not None and most is not None:
+        allowed = f" from {least} to {most}"
+    else:
+        allowed = "" if least is None else f" of at least {least}"
+    seen = str(cause.errors()[0].get("input"))
+    shown = seen if len(seen) <= _KEPT else f"{seen[:_KEPT]}…"
+    return f"{parameter.opts[0]} is {shown!r}, but must be a whole number{allowed}"
 
 
 def _refuse_empty_paths(arguments: list[str]) -> None:
