@@ -33,7 +33,7 @@ def open_closed_streams() -> None:
 class _StandardOutput(io.FileIO):
     """Standard output whose errors name it: the operating system's name no file."""
 
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> Any:
         """Write; an error of the file or device carries the name ``STANDARD_OUTPUT``."""
         try:
             return super().write(data)
