@@ -176,14 +176,15 @@ def _wrong_number(error: typer.TyperException) -> str | None:
     """The message for an option that is not a whole number in its range; None: the error is another one."""
     parameter, cause = getattr(error, "param", None), error.__cause__
     descriptor = getattr(parameter, "type_descriptor", None)
-    if parameter is None or getattr(descriptor, "annotation", None) is not int or not hasattr(cause, "errors"):
+    errors = getattr(cause, "errors", None)
+    if parameter is None or getattr(descriptor, "annotation", None) is not int or errors is None:
         return None
     least, most = parameter.min, parameter.max
     if least is not None and most is not None:
         allowed = f" from {least} to {most}"
     else:
         allowed = "" if least is None else f" of at least {least}"
-    seen = str(cause.errors()[0].get("input"))
+    seen = str(errors()[0].get("input"))
     shown = seen if len(seen) <= _KEPT else f"{seen[:_KEPT]}…"
     return f"{parameter.opts[0]} is {shown!r}, but must be a whole number{allowed}"
 
