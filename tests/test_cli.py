@@ -103,6 +103,8 @@ def raising(error: BaseException) -> Callable[..., Any]:
         (BrokenPipeError(32, "Broken pipe"), 1, ""),
         (UsageError("a\x1b]0;title\x07b"), 2, "flatout: a\\x1b]0;title\\x07b\n"),
         (OSError(28, "No space left on device", "/full/disk"), 2, "flatout: No space left on device: /full/disk\n"),
+        (MemoryError(), 2, f"flatout: {cli.OUT_OF_MEMORY}\n"),
+        (ImportError("libx.so: failed to map segment from shared object"), 2, f"flatout: {cli.OUT_OF_MEMORY}\n"),
     ],
 )
 def test_errors_become_one_line_and_their_exit_code(
@@ -115,6 +117,42 @@ def test_errors_become_one_line_and_their_exit_code(
     monkeypatch.setattr(record, "list_runs", raising(error))
     assert cli.main(["runs"]) == code
     assert capfd.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["profile", "--steps", "1e3", "--", "x"], "--steps is '1e3', but must be a whole number"),
+        (["compare", "--pairs", "1", "a", "b"], "--pairs is '1', but must be a whole number from 2 to 100"),
+        (["stage", "a", "b", "--classes", "0"], "--classes is '0', but must be a whole number of at least 1"),
+    ],
+)
+def test_a_wrong_number_is_refused_with_what_is_allowed(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err == f"flatout: {said}\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("command", "code"), [("runs", 0), ("explain cpu_transform", 0), ("explain nothing_such", 2)])
+def test_a_closed_stream_leaves_the_exit_code_as_it_is(tmp_path: Path, closed: str, command: str, code: int) -> None:
+    line = f'exec "{sys.executable}" -m flatout {command} {closed}'
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "fault" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["runs", "explain cpu_transform", "explain", "--help"])
+def test_a_full_standard_output_is_named(tmp_path: Path, command: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "flatout", *command.split()],
+            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "flatout: standard output: No space left on device\n"
 
 
 def test_a_fault_of_flatout_is_one_line_that_says_how_to_see_more(

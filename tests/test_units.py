@@ -176,6 +176,19 @@ def test_parse_size_tells_decimal_from_binary_units(text: str, n_bytes: int) -> 
     assert units.parse_size(text) == n_bytes
 
 
+@pytest.mark.parametrize("text", ["99999999999d", "1e99s", "1e400s"])
+def test_a_time_that_no_record_can_hold_is_refused(text: str) -> None:
+    for parse in (units.parse_duration, units.parse_seconds):
+        with pytest.raises(UsageError, match=f'--seconds: "{text}" is too long: at most 3650d'):
+            parse(text, option="--seconds")
+
+
+@pytest.mark.parametrize("text", ["1e400GB", "9999999TiB"])
+def test_a_size_that_no_disk_has_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f'--min-free: "{text}" is too large: at most 1048576TiB'):
+        units.parse_size(text, option="--min-free")
+
+
 @pytest.mark.parametrize("text", ["30", "30G", "GiB", "0GiB", "1m"])
 def test_parse_size_refuses_what_has_no_clear_unit(text: str) -> None:
     with pytest.raises(UsageError, match=r"--memory.*30GiB"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -32,6 +33,7 @@ from flatout.commands.stage import stage
 from flatout.commands.storage import storage
 from flatout.commands.train import train
 from flatout.errors import FlatoutError, UsageError
+from flatout.standard_streams import STANDARD_OUTPUT, drop_output, name_standard_output, open_closed_streams
 from flatout.terminal_text import one_line
 from flatout.version import __version__
 
@@ -40,6 +42,8 @@ READER_GONE = 1
 # An error of the operating system (a full disk, no permission) is reported like flatout's own errors.
 ENVIRONMENT = 2
 FAULT = 70  # EX_SOFTWARE of sysexits.h: a fault of flatout's own, unlike any result of a command
+OUT_OF_MEMORY = "out of memory: close other programs, or raise the limit of this shell (ulimit -v) or container"
+_NO_ROOM_TO_LOAD = re.compile("failed to map segment|[Cc]annot allocate memory")  # of the dynamic loader
 _KEPT = 120  # characters of each end of a word that is too long to show
 _LONG_WORD = re.compile(rf"\S{{{3 * _KEPT},}}")
 MEASURE = "Measure"
@@ -136,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         machine refused something (a full disk), 70 after a fault of flatout's own.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    open_closed_streams()
+    name_standard_output()
     try:
         _refuse_empty_paths(given)
         code = app(args=given, prog_name="flatout", standalone_mode=False)
@@ -144,6 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlatoutError as error:
         return _complain(str(error), error.exit_code)
     except typer.TyperException as error:
+        wrong_number = _wrong_number(error)
+        if wrong_number is not None:
+            return _complain(wrong_number, error.exit_code)
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "flatout"
         message = error.format_message().rstrip(".")
@@ -152,14 +161,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has gone. Python flushes once more at exit: give it a place to write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return READER_GONE
     except SystemExit as stop:
         # The exception with which rich and typer end if the reader is gone.
         return stop.code if isinstance(stop.code, int) else READER_GONE
+    except MemoryError:
+        return _complain(OUT_OF_MEMORY, ENVIRONMENT)
     except Exception as error:
         return _unexpected(error, given)
+
+
+def _wrong_number(error: typer.TyperException) -> str | None:
+    """The message for an option that is not a whole number in its range; None: the error is another one."""
+    parameter, cause = getattr(error, "param", None), error.__cause__
+    descriptor = getattr(parameter, "type_descriptor", None)
+    errors = getattr(cause, "errors", None)
+    if parameter is None or getattr(descriptor, "annotation", None) is not int or errors is None:
+        return None
+    least, most = parameter.min, parameter.max
+    if least is not None and most is not None:
+        allowed = f" from {least} to {most}"
+    else:
+        allowed = "" if least is None else f" of at least {least}"
+    seen = str(errors()[0].get("input"))
+    shown = seen if len(seen) <= _KEPT else f"{seen[:_KEPT]}…"
+    return f"{parameter.opts[0]} is {shown!r}, but must be a whole number{allowed}"
 
 
 def _refuse_empty_paths(arguments: list[str]) -> None:
@@ -194,12 +221,18 @@ def _unexpected(error: Exception, arguments: list[str]) -> int:
     if "--debug" in own:
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno is not None:
+        said = error.strerror or type(error).__name__
+        if error.filename == STANDARD_OUTPUT:
+            drop_output()
+            return _complain(f"{STANDARD_OUTPUT}: {said}", ENVIRONMENT)
         where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
-        return _complain(f"{error.strerror or type(error).__name__}{where}", ENVIRONMENT)
+        return _complain(f"{said}{where}", ENVIRONMENT)
+    if isinstance(error, ImportError) and _NO_ROOM_TO_LOAD.search(str(error)):
+        return _complain(OUT_OF_MEMORY, ENVIRONMENT)
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(last.filename)}:{last.lineno}"
-    said = str(error).strip().splitlines()
-    what = f"{type(error).__name__}{f': {said[0][:200]}' if said else ''} ({place})"
+    message = str(error).strip().splitlines()
+    what = f"{type(error).__name__}{f': {message[0][:200]}' if message else ''} ({place})"
     again = f"`flatout --debug {shlex.join(arguments)[:200]}` shows the traceback"
     return _complain(f"a fault of flatout's own, please report it: {what}. {again}.", FAULT)
 
@@ -207,5 +240,6 @@ def _unexpected(error: Exception, arguments: list[str]) -> int:
 def _complain(message: str, exit_code: int) -> int:
     """Print an error as one line; the middle of a very long word is elided."""
     shown = _LONG_WORD.sub(lambda found: f"{found[0][:_KEPT]}…{found[0][-_KEPT:]}", one_line(message))
-    print(f"flatout: {shown}", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it: the exit code still tells
+        print(f"flatout: {shown}", file=sys.stderr, flush=True)
     return exit_code

@@ -9,6 +9,10 @@ from typing import Protocol
 from flatout.errors import UsageError
 
 UNKNOWN = "unknown"
+# The most that an option may say: far above what is measured or stored, and far below what a record cannot hold.
+LONGEST_S = 3650 * 86400.0
+LARGEST_BYTES = 1 << 60
+LARGEST_COUNT = 10**12
 
 _BYTES_PER_UNIT = {
     "b": 1,
@@ -22,7 +26,7 @@ _SECONDS_PER_UNIT = {
     "h": 3600.0,
     "d": 86400.0,
 }
-_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def duration(seconds: float) -> str:
@@ -159,9 +163,31 @@ def parse_duration(text: str, *, option: str = "duration") -> float:
         Seconds, more than 0.
 
     Raises:
-        UsageError: No unit, an unknown unit, or nothing left to measure.
+        UsageError: No unit, an unknown unit, nothing left to measure, or more than ``LONGEST_S``.
     """
-    return _parse_sum(text, option, _SECONDS_PER_UNIT, "ms, s, m, h, d", "90s, 11m or 1h30m")
+    seconds = _parse_sum(text, option, _SECONDS_PER_UNIT, "ms, s, m, h, d", "90s, 11m or 1h30m")
+    check_seconds(seconds, text, option=option)
+    return seconds
+
+
+def check_seconds(seconds: float, text: str, *, option: str) -> None:
+    """Check a time of an option against ``LONGEST_S``; ``text`` is how it was written.
+
+    Raises:
+        UsageError: it is longer.
+    """
+    if seconds > LONGEST_S:
+        raise UsageError(f'{option}: "{text}" is too long: at most {LONGEST_S / 86400:.0f}d are allowed')
+
+
+def check_count(count: int, *, option: str) -> None:
+    """Check a number of an option against ``LARGEST_COUNT``.
+
+    Raises:
+        UsageError: it is larger.
+    """
+    if count > LARGEST_COUNT:
+        raise UsageError(f"{option} is {count}, but must be at most {LARGEST_COUNT}")
 
 
 def parse_seconds(text: str, *, option: str) -> float:
@@ -171,9 +197,12 @@ def parse_seconds(text: str, *, option: str) -> float:
         UsageError: as ``parse_duration``.
     """
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
         return parse_duration(text, option=option)
+    if math.isfinite(seconds):
+        check_seconds(seconds, text, option=option)
+    return seconds
 
 
 def parse_size(text: str, *, option: str = "size") -> int:
@@ -187,9 +216,12 @@ def parse_size(text: str, *, option: str = "size") -> int:
         Bytes, more than 0.
 
     Raises:
-        UsageError: No unit, an unknown unit, or zero.
+        UsageError: No unit, an unknown unit, zero, or more than ``LARGEST_BYTES``.
     """
-    return round(_parse_sum(text, option, _BYTES_PER_UNIT, "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB", "30GiB or 500MB"))
+    total = _parse_sum(text, option, _BYTES_PER_UNIT, "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB", "30GiB or 500MB")
+    if total > LARGEST_BYTES:
+        raise UsageError(f'{option}: "{text}" is too large: at most {LARGEST_BYTES >> 40}TiB are allowed')
+    return round(total)
 
 
 def _parse_sum(text: str, option: str, units: dict[str, float] | dict[str, int], allowed: str, examples: str) -> float:

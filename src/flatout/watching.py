@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import flatout.probe
+from flatout.errors import UsageError
 from flatout.probe.contract import RUN_VARIABLE
 from flatout.runner.bounds import Bounds
 from flatout.runner.command import probed_environment
-from flatout.runner.folder import exclusive, new_run, trim, write_run_json
+from flatout.runner.folder import exclusive, free_reserve, new_run, trim, write_run_json
 from flatout.runner.session import run_info, write_machine
 from flatout.runner.sources import add_sources
 
@@ -42,6 +43,7 @@ def watch(runs_dir: Path | str = Path(".flatout/runs"), name: str | None = None)
     if os.environ.get(RUN_VARIABLE):
         yield None
         return
+    _refuse_second_recording()
     folder = Path(runs_dir).absolute()
     command = [sys.executable, *(sys.argv or ["python"])]
     with exclusive(folder):
@@ -78,7 +80,22 @@ def watch(runs_dir: Path | str = Path(".flatout/runs"), name: str | None = None)
             sampler.communicate(b"end\n")
             add_sources(run)
             info.update(end_ns=time.monotonic_ns(), stop=stop, exit_code=code, clean=True, problems=trim(run))
+            free_reserve(run)
             write_run_json(run, info)
+
+
+def _refuse_second_recording() -> None:
+    """Check that this process was not recorded before.
+
+    Raises:
+        UsageError: it was; the run is named.
+    """
+    recorder = sys.modules.get(_PROBE + ".recorder")
+    if recorder is not None and recorder.REC.run is not None:
+        raise UsageError(
+            f"this process has been recorded already ({recorder.REC.run}): a process can be watched once; "
+            "put everything into one `with flatout.watch():`, or start another process"
+        )
 
 
 def _ended_by(error: BaseException) -> tuple[str, int]:

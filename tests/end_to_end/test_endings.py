@@ -51,6 +51,7 @@ def test_full_records_until_the_command_ends(tmp_path: Path) -> None:
     [
         (signal.SIGINT, True, 130, "interrupted"),
         pytest.param(signal.SIGTERM, False, 143, "terminated", marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, False, 129, "terminated", marks=pytest.mark.slow),
     ],
 )
 def test_ctrl_c_and_sigterm_end_it_earlier_with_a_report(

@@ -33,6 +33,7 @@ def test_weights_and_the_optimizer_are_the_base_and_activations_the_slope(tmp_pa
         [*command, str(script(tmp_path, TRAIN))], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+    assert "run 1 of 2" in done.stderr and "run 2 of 2" in done.stderr
     found = json.loads(done.stdout)
     assert [step["batch_size"] for step in found["steps"]] == [32, 64] and found["measured_slope"]
     # Weights, gradients, Adam's two moments, and at most what its step needs meanwhile.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,7 +151,10 @@ BY_OPTIONS: list[tuple[list[str], list[str]]] = [
     (["--set", "training.epochs.more=1"], ["--set training.epochs.more=1", "is a value, not a section"]),
     (["--set", "images.crop_scale=[0.5, 2]"], ["--set images.crop_scale=[0.5, 2]", "less than or equal to 1"]),
     (["--set", "schedule.warmup_epochs=7"], ["--set schedule.warmup_epochs=7", "7 of 6 epochs"]),
-    (["--epochs", "1"], ["--epochs 1", "schedule.warmup_epochs", "1 of 1 epochs"]),
+    (
+        ["--epochs", "1", "--set", "schedule.warmup_epochs=1"],
+        ["--set schedule.warmup_epochs=1", "1 of 1 epochs", "--set schedule.warmup_epochs=0.1"],
+    ),
     (["--epochs", "0"], ["--epochs 0", "training.epochs", "greater than 0"]),
     (["--batch-size", "-4"], ["--batch-size -4", "training.batch_size", "greater than 0"]),
     (["--max-time", "never"], ["--max-time never", "training.max_time"]),
@@ -206,3 +211,35 @@ def test_a_mistake_in_options(
 ) -> None:
     said = refused(["demo", "--data", str(photographs), "--no-record", *options], capsys)
     assert [word for word in words if word not in said] == [], said
+
+
+@pytest.mark.parametrize("command", ["train", "lr-find"])
+@pytest.mark.parametrize("content", [b"- 1\n- 2\n", b"\xff\xfe\x00", b"training: {epoch: 3}", b"training: {epochs: x}"])
+def test_a_mistake_in_the_file_is_told_without_importing_torch(tmp_path: Path, command: str, content: bytes) -> None:
+    (tmp_path / "mine.yaml").write_bytes(content)
+    code = (
+        "import sys; from flatout.cli import main; code = main(sys.argv[1:]); "
+        "print(code, [name for name in ('torch', 'timm', 'pytorch_lightning') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, command, "mine.yaml"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "2 []\n"
+    assert len(done.stderr.splitlines()) == 1 and "mine.yaml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        ("training: {epochs: 6}\nschedule: {warmup_epochs: 1}", {"training.epochs": 1}, "0.1 epochs instead of 1"),
+        ("training: {epochs: 3}", {}, "0.3 epochs instead of 5"),
+    ],
+)
+def test_a_warm_up_that_was_not_chosen_for_these_epochs_is_shortened(
+    tmp_path: Path, content: str, options: dict[str, int], said: str
+) -> None:
+    (tmp_path / "mine.yaml").write_text(content)
+    notes: list[str] = []
+    read = read_recipe(str(tmp_path / "mine.yaml"), (), options, notes)
+    assert read.schedule.warmup_epochs == read.training.epochs / 10
+    assert len(notes) == 1 and said in notes[0]

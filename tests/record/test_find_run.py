@@ -34,6 +34,21 @@ def test_other_folders_are_not_runs(folder):
     assert len(list_runs(folder)) == 3
 
 
+def test_the_end_of_an_id_means_its_run_if_no_other_ends_so(folder):
+    assert find_run("c", folder) == folder / "resnet-c"
+    another = RunBuilder(folder, "vit-c")
+    another.process()
+    another.write()
+    with pytest.raises(RecordError, match=r"2 runs end in 'c'.*resnet-c") as raised:
+        find_run("c", folder)
+    assert "vit-c" in str(raised.value)
+
+
+def test_an_empty_name_is_refused(folder):
+    with pytest.raises(RecordError, match="empty"):
+        find_run("", folder)
+
+
 @pytest.mark.parametrize("name", [None, "latest"])
 def test_the_latest_run_is_the_one_that_started_last(folder, name):
     assert find_run(name, folder) == folder / "resnet-c"

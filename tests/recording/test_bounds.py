@@ -41,6 +41,8 @@ def test_without_a_bound_slow_steps_are_given_longer(steps: int, elapsed_s: floa
         ({"steps": 0}, "--steps is 0"),
         ({"seconds": 0.0}, "--seconds is 0"),
         ({"seconds": -1.5}, "--seconds is -1.5"),
+        ({"steps": 10**23}, "--steps is 100000000000000000000000, but must be at most 1000000000000"),
+        ({"seconds": 1e99}, "at most 3650d"),
         ({"seconds": math.nan}, "--seconds is nan"),
         ({"seconds": math.inf}, "--full"),
         ({"full": True, "steps": 1}, "leave out --steps"),

@@ -80,3 +80,11 @@ def test_trimming_says_which_file_it_could_not_read_and_keeps_it(tmp_path: Path)
     path.write_bytes(b"x" * 10_000)
     trim(tmp_path)
     assert path.stat().st_size == 10_000
+
+
+def test_space_that_a_killed_recording_had_reserved_is_released_by_the_next(tmp_path: Path) -> None:
+    killed = new_run(tmp_path, ["train.py"])
+    write_run_json(killed, {"id": killed.name})
+    with exclusive(tmp_path):
+        assert not (killed / "reserve").exists()
+        assert (killed / "control").exists()

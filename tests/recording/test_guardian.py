@@ -70,3 +70,13 @@ def test_a_folder_is_removed_once_its_socket_is_closed_and_spared_while_it_is_op
         monkeypatch.setattr(guardian.time, "monotonic", lambda: float(len(slept)))
         guardian.remove_left(set(), {str(slow), str(kept)})
         assert len(slept) > 3 and not slow.exists() and kept.is_dir()
+
+
+def test_the_reserved_space_of_a_killed_recording_is_released(tmp_path: Path) -> None:
+    (tmp_path / "reserve").write_bytes(b"0")
+    words = [sys.executable, "-I", "-S", guardian.__file__, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as guarding:
+        assert guarding.stdin is not None
+        guarding.stdin.close()  # as when flatout is killed
+        assert guarding.wait() == 0
+    assert list(tmp_path.iterdir()) == []

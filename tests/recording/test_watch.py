@@ -44,6 +44,28 @@ def ended(folder: Path, ending: str, **variables: str) -> subprocess.CompletedPr
     )
 
 
+TWICE = """
+import flatout
+
+with flatout.watch("runs", name="first"):
+    pass
+try:
+    with flatout.watch("others", name="second"):
+        print("recorded")
+except flatout.FlatoutError as error:
+    print(error)
+"""
+
+
+def test_a_second_recording_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", TWICE], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "can be watched once" in done.stdout
+    assert not (tmp_path / "others").exists()
+    (entry,) = list_runs(tmp_path / "runs")
+    assert not (entry.path / "reserve").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(320)
 @pytest.mark.parametrize(("ending", "code"), [("finished", 0), ("failed", 1), ("interrupted", 130)])

@@ -20,6 +20,8 @@ from flatout.loader.sources.folders import ImageFolderSource
 from flatout.loader.sources.packed import PackedSource
 from flatout.recipes.datasets import open_data
 from flatout.recipes.reading import read_recipe
+from flatout.report.staging import check_lines, packed_lines
+from flatout.stage.destination.checking import check
 from flatout.stage.destination.safe_paths import state_folder
 from flatout.stage.packing.pack import pack
 from flatout.stage.selection import Selection
@@ -45,6 +47,24 @@ def test_splits_become_packed_sets_with_the_same_images_and_classes(root: Path, 
         assert all(ours.read(place) == theirs.read(place) for place in range(len(theirs.samples)))
     data = open_data(read_recipe("demo", [f"data.root={tmp_path / 'packed'}"]))
     assert isinstance(data.train, PackedSource) and len(data.classes) == 4
+
+
+@pytest.mark.parametrize("shard_bytes", [None, 100_000])
+def test_a_packed_set_can_be_checked(root: Path, tmp_path: Path, shard_bytes: int | None) -> None:
+    packed = tmp_path / "packed"
+    done = pack(FolderSource(root), packed, Selection(splits=("train",)), shard_bytes=shard_bytes)
+    assert done.verified == {"size and time": done.packed} and "--check" in packed_lines(done)
+    files = sorted(str(path.relative_to(packed)) for path in packed.rglob("*") if path.is_file())
+    found = check(packed)
+    assert (found.files, found.missing, found.changed) == (len(files), (), ())
+    first = next(packed / name for name in files if name.endswith((".bin", ".tar")))
+    content = bytearray(first.read_bytes())
+    content[len(content) // 2] ^= 1
+    first.write_bytes(content)
+    (packed / "train" / "keys.txt").unlink()
+    found = check(packed)
+    assert found.changed == (str(first.relative_to(packed)),) and found.missing == ("train/keys.txt",)
+    assert "pack it again" in check_lines(found)
 
 
 @pytest.mark.parametrize("shard_bytes", [None, 100_000])

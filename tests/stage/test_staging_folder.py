@@ -13,7 +13,8 @@ from typing import ClassVar
 
 import pytest
 
-from flatout.errors import StagingFailed, UsageError
+from flatout import cli
+from flatout.errors import DiskFull, StagingFailed, UsageError
 from flatout.report.staging import summary_lines
 from flatout.stage.destination import space, target
 from flatout.stage.destination.checking import check
@@ -170,6 +171,53 @@ def test_a_disk_without_room_is_said_before_anything_is_copied(
     assert not (tmp_path / "other").exists()
 
 
+def test_more_files_than_fit_are_refused_although_each_would_fit(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    monkeypatch.setattr("flatout.stage.staging.free_bytes", lambda folder, least: total - 1)
+    with pytest.raises(DiskFull, match=r"more are needed, .* may be written there"):
+        stage(FolderSource(source), tmp_path / "dest", Selection())
+    monkeypatch.setattr("flatout.stage.staging.free_bytes", lambda folder, least: total)
+    assert stage(FolderSource(source), tmp_path / "dest", Selection()).total_files == 60
+    # What is complete needs no more room.
+    monkeypatch.setattr("flatout.stage.staging.free_bytes", lambda folder, least: 0)
+    assert stage(FolderSource(source), tmp_path / "dest", Selection()).kept == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["SET", "d", "--shard-size", "0"], "--shard-size"),
+        (["SET", "d", "--shard-size", "1GiB"], "--tar"),
+        (["SET", "d", "--min-free", "1e400GB"], "too large"),
+        (["FILE", "d"], "is a file, not a folder"),
+        (["SET", "FILE"], "is a file, not a folder: give a folder as DEST"),
+        (["SET", "FILE", "--pack"], "is a file, not a folder: give a folder as DEST"),
+        (["SET", "d", "--classes-from", "/"], "--classes-from /: is a folder"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_one_line(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], said: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("mine")
+    (source / "c0" / "picture.jpg").write_bytes(b"picture")
+    named = {"SET": str(source), "FILE": "train.py"}
+    assert cli.main(["stage", *(named.get(word, word) for word in arguments)]) == 2
+    told = capsys.readouterr().err
+    assert said in told and len(told.splitlines()) == 1 and "Errno" not in told
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_link_of_the_user_at_the_destination_is_called_one(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "dest").mkdir()
+    (tmp_path / "dest" / "c0").symlink_to(tmp_path)
+    summary = stage(FolderSource(source), tmp_path / "dest", Selection())
+    assert summary.n_failed and "c0 is a link that staging did not make" in summary.failed_examples[0]
+
+
 def test_a_disk_that_becomes_full_ends_the_staging_and_keeps_what_is_whole(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +232,7 @@ def test_a_disk_that_becomes_full_ends_the_staging_and_keeps_what_is_whole(
     destination = tmp_path / "dest"
     with monkeypatch.context() as patched:
         patched.setattr(target.os, "write", write)
-        with pytest.raises(StagingFailed, match="No space left on device"):
+        with pytest.raises(DiskFull, match="No space left on device: what is complete is kept: make room"):
             stage(FolderSource(source), destination, Selection(), Options(concurrency=2))
     assert list((state_folder(destination) / "partial").iterdir()) == []
     summary = stage(FolderSource(source), destination, Selection())

@@ -7,7 +7,7 @@ import pytest
 from flatout.compare.ratio import Ratio
 from flatout.errors import UsageError
 from flatout.results import Gain
-from flatout.trials.journal import begin, resume
+from flatout.trials.journal import begin, remove_unmeasured, resume
 from flatout.trials.result import DROPPED, KEPT, Trial
 
 COMMAND = ["python", "train.py"]
@@ -41,3 +41,13 @@ def test_only_an_unfinished_fix_of_this_command_is_resumed(tmp_path: Path) -> No
     journal.write("end", why="done")
     with pytest.raises(UsageError, match="had ended"):
         resume(tmp_path, COMMAND)
+
+
+def test_the_folder_of_a_fix_that_measured_nothing_is_removed(tmp_path: Path) -> None:
+    measured, nothing = begin(tmp_path / "fixes", ["a"]), begin(tmp_path / "fixes", ["b"])
+    measured.write("look", rate=1.0)
+    remove_unmeasured(measured)
+    remove_unmeasured(nothing)
+    assert list((tmp_path / "fixes").iterdir()) == [measured.folder]
+    remove_unmeasured(begin(tmp_path / "others", ["c"]))
+    assert not (tmp_path / "others").exists()

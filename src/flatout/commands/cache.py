@@ -116,6 +116,9 @@ def cache(
 def _check_folders(slow: Path, fast: Path, copies: Path) -> None:
     from flatout.errors import UsageError
 
+    for folder in (slow, fast):
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder}: is a file, not a folder")
     if not slow.is_dir():
         raise UsageError(f"{slow}: no such folder")
     if _lies_in(fast, slow):

@@ -73,7 +73,7 @@ def fix(
     from flatout.trials.export import write_kept, write_plans
     from flatout.trials.fixing import Fixing, Options, clean
     from flatout.trials.isolation import find_isolation
-    from flatout.trials.journal import begin
+    from flatout.trials.journal import begin, remove_unmeasured
     from flatout.trials.journal import resume as go_on
     from flatout.trials.locations import find_locations
     from flatout.trials.progress import ProgressLog
@@ -90,13 +90,14 @@ def fix(
     )
     found = find_locations(words, config, locations or [])
     journal = go_on(fixes_dir, words) if resume else begin(fixes_dir, words)
-    isolation = find_isolation(journal.folder)
-    setup = TrialSetup(words, journal.folder, journal.folder / "runs", Bounds(), isolation, locations=found)
     try:
+        isolation = find_isolation(journal.folder)
+        setup = TrialSetup(words, journal.folder, journal.folder / "runs", Bounds(), isolation, locations=found)
         fixed = Fixing(setup, options, journal, ProgressLog(quiet)).run()
         keep, plans = write_kept(fixed, found, journal.folder), write_plans(fixed, found, journal.folder)
     finally:
         clean(journal.folder)
+        remove_unmeasured(journal)
     typer.echo(json.dumps(to_dict(fixed, keep, plans), indent=2) if as_json else "\n".join(lines(fixed, keep, plans)))
     if fixed.interrupted:
         raise typer.Exit(130)

@@ -80,13 +80,13 @@ def _measured(
     from flatout import extras
 
     extras.require("train")
+    path, resolved, images = _prepared(recipe, data, settings, plot, write)
     import torch
 
     from flatout.recipes.fitting import make_loader
     from flatout.recipes.lr_range import range_test
     from flatout.recipes.models import build_model
 
-    path, resolved, images = _prepared(recipe, data, settings, plot, write)
     torch.manual_seed(resolved.training.seed)
     model = build_model(resolved, len(images.classes))
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -119,10 +119,7 @@ def _prepared(
     """
     from flatout.errors import UsageError
     from flatout.recipes.catalogue import find_recipe, shipped
-    from flatout.recipes.data_config import resolve_images
-    from flatout.recipes.datasets import open_data
     from flatout.recipes.demo_data import with_demo_data
-    from flatout.recipes.prerequisites import check_prerequisites
     from flatout.recipes.reading import read_recipe
 
     path = find_recipe(recipe)
@@ -130,6 +127,11 @@ def _prepared(
         raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
     resolved = read_recipe(recipe, settings, {"data.root": data})
     resolved = with_demo_data(recipe, resolved, lambda root: read_recipe(recipe, settings, {"data.root": root}))
+    # These import torch: a mistake in the recipe is told before.
+    from flatout.recipes.data_config import resolve_images
+    from flatout.recipes.datasets import open_data
+    from flatout.recipes.prerequisites import check_prerequisites
+
     check_prerequisites(resolved.model_copy(update={"logging": type(resolved.logging).model_validate({})}))
     if not plot.parent.is_dir():
         raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flatout.commands.options import RUNS_DIR, AsJson, Command, RunsDir
+from flatout.commands.options import RUNS_DIR, AsJson, Command, Quiet, RunsDir
 
 GPUS = ("16GB", "24GB", "40GB", "80GB")
 
@@ -25,6 +25,7 @@ def memory(
     ] = None,
     as_json: AsJson = False,
     runs_dir: RunsDir = RUNS_DIR,
+    quiet: Quiet = False,
 ) -> None:
     """Predict the GPU memory of a step by batch size.
 
@@ -42,7 +43,7 @@ def memory(
 
     words = check_command(command, "flatout memory")
     gpus = {text: parse_size(text, option="--gpu") for text in gpu or GPUS}
-    steps = track_steps(words, runs_dir)
+    steps = track_steps(words, runs_dir, quiet)
     try:
         line = fit_steps(steps)
     except ValueError as error:

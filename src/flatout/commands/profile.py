@@ -84,9 +84,7 @@ def profile(
     if not quiet:
         print(file=sys.stderr)
     write_report(diagnose(load_run(outcome.run)), form, output, force=force)
-    if outcome.stop in ("interrupted", "terminated"):
-        raise typer.Exit(130 if outcome.stop == "interrupted" else 143)
-    raise typer.Exit(outcome.exit_code or 0)
+    raise typer.Exit(outcome.ended_with or outcome.exit_code or 0)
 
 
 def _explain_failure(outcome: Outcome) -> None:

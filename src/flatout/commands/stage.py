@@ -35,7 +35,7 @@ def stage(
     drop_corrupt: option.DropCorrupt = False,
     pack: option.Pack = False,
     tar: option.Tar = False,
-    shard_size: option.ShardSize = "1GiB",
+    shard_size: option.ShardSize = None,
     prune: option.Prune = False,
     prune_most: option.PruneMost = False,
     overwrite: option.Overwrite = False,

@@ -52,7 +52,9 @@ Pack = Annotated[bool, typer.Option("--pack", help="Write one packed set per spl
 Tar = Annotated[
     bool, typer.Option("--tar", help="Write tar shards in webdataset's layout instead of files; images only.")
 ]
-ShardSize = Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Size of tar shards.")]
+ShardSize = Annotated[
+    str | None, typer.Option("--shard-size", metavar="SIZE", help="Size of the shards of --tar. Default: 1GiB.")
+]
 Cluster = Annotated[
     str | None,
     typer.Option("--cluster", metavar="ADDRESS", help="On every host of a Ray cluster: auto, host:port."),

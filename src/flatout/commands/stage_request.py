@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flatout.errors import UsageError
+from flatout.units import parse_size
 
 if TYPE_CHECKING:
     from flatout.stage.selection import Selection
     from flatout.stage.sources.base import Source, StoreOptions
     from flatout.stage.transfer import Options
+
+
+SHARD_SIZE = "1GiB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,7 @@ class StageRequest:
     check: bool
     pack: bool
     tar: bool
-    shard_size: str
+    shard_size: str | None
     cluster: str | None
     replicate: str
     unpack: bool
@@ -59,6 +63,12 @@ class StageRequest:
             raise UsageError("--pack, --tar and --unpack exclude each other: give one of them")
         if self.classes is not None and self.classes_from is not None:
             raise UsageError("--classes and --classes-from exclude each other: give one of them")
+        if self.shard_size is not None:
+            parse_size(self.shard_size, option="--shard-size")
+            if not self.tar:
+                raise UsageError("--shard-size is the size of tar shards: give --tar, or leave it out")
+        if self.min_free is not None:
+            parse_size(self.min_free, option="--min-free")
         if not self.address:
             raise UsageError("SOURCE is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
 
@@ -81,7 +91,6 @@ class StageRequest:
         """Options of the staging."""
         from flatout.stage.pictures import PictureChange
         from flatout.stage.transfer import Options
-        from flatout.units import parse_size
 
         change = PictureChange(
             short_side=self.short_side, quality=self.quality, baseline=self.baseline, drop_corrupt=self.drop_corrupt
@@ -114,9 +123,7 @@ class StageRequest:
 
     def shard_bytes(self) -> int | None:
         """Size of tar shards; None: no shards."""
-        from flatout.units import parse_size
-
-        return parse_size(self.shard_size, option="--shard-size") if self.tar else None
+        return parse_size(self.shard_size or SHARD_SIZE, option="--shard-size") if self.tar else None
 
 
 def _share(text: str | None) -> float:

@@ -8,7 +8,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,9 +80,6 @@ def train(
     from flatout import extras
 
     extras.require("train")
-    from flatout.recipes.datasets import open_data
-    from flatout.recipes.summary import write_summary
-
     given: dict[str, object] = {
         "--data": data,
         "--epochs": epochs,
@@ -97,15 +94,22 @@ def train(
         "--quiet": quiet,
     }
     folder = output or _new_folder(Path(recipe).stem, resume)
-    resolved = _resolved(recipe, given, settings or (), folder, resume, allow_changes or ())
-    images = open_data(resolved)
+    from flatout.recipes.refused import left_as_it_was
+
     try:
-        fit = _trained(recipe, resolved, images, folder, resume, allow_changes or (), record, quiet)
+        with left_as_it_was(folder) if _first() else nullcontext():
+            resolved = _resolved(recipe, given, settings or (), folder, resume, allow_changes or ())
+            from flatout.recipes.datasets import open_data
+
+            images = open_data(resolved)
+            fit = _trained(recipe, resolved, images, folder, resume, allow_changes or (), record, quiet)
     except KeyboardInterrupt:
         if _first():  # not wrapped, so that it can be pasted
             print(f"stopped; continue with:\n{one_line(resume_command(recipe, folder, given))}", file=sys.stderr)
         raise typer.Exit(130) from None
     if _first():
+        from flatout.recipes.summary import write_summary
+
         write_summary(fit)
         _tell(fit, as_json)
 
@@ -125,8 +129,6 @@ def _resolved(
     """
     from flatout.errors import UsageError
     from flatout.recipes.demo_data import with_demo_data
-    from flatout.recipes.output_folder import check_output
-    from flatout.recipes.prerequisites import check_prerequisites
     from flatout.recipes.reading import check_key, read_recipe
 
     for key in allow_changes:
@@ -135,8 +137,15 @@ def _resolved(
         raise UsageError("--allow-change: belongs to --resume: leave it out, or give --resume")
     flags: dict[str, object | None] = {key: given[option] for option, key in _KEYS.items()}
     flags["logging.wandb"] = "off" if given["--no-wandb"] else None
-    resolved = read_recipe(recipe, settings, flags)
+    notes: list[str] = []
+    resolved = read_recipe(recipe, settings, flags, notes)
+    # These import torch: a mistake in the recipe is told before.
+    from flatout.recipes.output_folder import check_output
+    from flatout.recipes.prerequisites import check_prerequisites
+
     check_prerequisites(resolved)
+    for note in notes if _first() else ():
+        print(one_line(note), file=sys.stderr)
     check_output(folder, resume)
     return with_demo_data(recipe, resolved, lambda root: read_recipe(recipe, settings, {**flags, "data.root": root}))
 

@@ -17,9 +17,10 @@ from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.recipes.bounded_yaml import parse_yaml, read_yaml, round_trip_yaml
 from flatout.recipes.catalogue import find_recipe
-from flatout.recipes.schema import Recipe
+from flatout.recipes.schema import Recipe, Schedule
 
 FILE_NAME = "recipe.yaml"
+EPOCHS, WARMUP = "training.epochs", "schedule.warmup_epochs"
 # The commands' own options, by the keys that they set.
 OPTIONS = {
     "data.root": "--data",
@@ -33,7 +34,10 @@ OPTIONS = {
 
 
 def read_recipe(
-    name_or_path: str, overrides: Sequence[str] = (), flags: Mapping[str, object | None] | None = None
+    name_or_path: str,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, object | None] | None = None,
+    notes: list[str] | None = None,
 ) -> Recipe:
     """A recipe with everything that overrides it.
 
@@ -41,6 +45,7 @@ def read_recipe(
         name_or_path: a shipped recipe, or a YAML file.
         overrides: ``key.path=value``, the value as YAML writes it.
         flags: dotted key -> value of the command's own options; None: option not given.
+        notes: takes sentences about values that follow from others.
 
     Raises:
         UsageError: it cannot be read or is not a valid recipe; one line that points to the place.
@@ -63,7 +68,28 @@ def read_recipe(
             option = OPTIONS.get(key, f"the command's option for {key}")
             _put(tree, key, given, option)
             origin[key] = f"{option} {given}"
+    notes = [] if notes is None else notes
+    notes += _shorten_warmup(tree, origin)
     return _validated(tree, path, origin)
+
+
+def _shorten_warmup(tree: Any, origin: Mapping[str, str]) -> list[str]:
+    """Shorten a warm-up that was not chosen together with the number of epochs; returns what to say about it."""
+    warmup, epochs = _at(tree, ("schedule", "warmup_epochs")), _at(tree, ("training", "epochs"))
+    chosen = WARMUP in origin or (warmup is not None and EPOCHS not in origin)
+    warmup = Schedule().warmup_epochs if warmup is None else warmup
+    is_section = isinstance(tree.get("schedule") or {}, dict)
+    if (
+        chosen
+        or not is_section
+        or not isinstance(epochs, int)
+        or not isinstance(warmup, int | float)
+        or not 0 < epochs <= warmup
+    ):
+        return []
+    shorter = epochs / 10
+    _put(tree, WARMUP, shorter, f"--set {WARMUP}")
+    return [f"warm-up: {shorter:g} epochs instead of {warmup:g}, since {epochs} are trained (--set {WARMUP}=N)"]
 
 
 def check_key(key: str, option: str) -> None:

@@ -15,6 +15,7 @@ from flatout.terminal_text import one_line
 RUNS_FOLDER = Path(".flatout/runs")
 LATEST = "latest"
 _MOST_SAID = 80
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,15 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
     """Path of the run that ``name`` means.
 
     Args:
-        name: an id in ``folder``, a path, "latest" or None (the run that started last).
+        name: an id in ``folder`` or how only one ends (``train`` of ``20261122-152932-train``), a path, "latest" or
+            None (the run that started last).
         folder: where runs are recorded.
 
     Raises:
-        RecordError: there is no such run; the message names the nearest ids.
+        RecordError: there is no such run, or several; the message names the nearest ids.
     """
+    if name == "":
+        raise RecordError("the run's name is empty: give an id (`flatout runs` lists them), a folder, or latest")
     wanted = str(name or LATEST)
     if is_run(folder / wanted):
         return folder / wanted
@@ -66,9 +70,16 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
     if wanted in by_id:
         return by_id[wanted]
     # An id or "latest" is not a path; anything that exists is taken as a path.
+    if wanted != LATEST and is_run(Path(wanted)):
+        return Path(wanted)
+    ending = [] if wanted == LATEST else [entry for entry in runs if entry.id.endswith(f"-{wanted}")]
+    if len(ending) == 1:
+        return ending[0].path
+    if ending:
+        *others, last = (one_line(entry.id)[:_MOST_SAID] for entry in ending[-_MOST_NAMED:])
+        count = f"{len(ending)} runs end in {wanted!r}"
+        raise RecordError(f"{count}, the latest are {', '.join(others)} and {last}: give the whole id")
     if wanted != LATEST and exists(Path(wanted)):
-        if is_run(Path(wanted)):
-            return Path(wanted)
         raise RecordError(
             f"{wanted} is not a run folder (no run.json in it): list the recorded runs with `flatout runs`"
         )

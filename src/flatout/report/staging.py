@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flatout.stage.progress import Summary
 
 NAMED = 5  # folders that could not be listed
+REASONS = 6  # for which objects were left out
 MAX_KEYS = 20  # of a check, for each kind
 WIDTH = 80  # columns
 
@@ -60,6 +61,10 @@ def check_lines(found: Check) -> str:
         lines += [f"  {what}: {one_line(key)}" for key in keys[:MAX_KEYS]]
     if found.verified:
         lines.append(f"  compared with the store when they were staged: {verified_text(found.verified)}")
+    if found.packed:
+        if found.missing or found.changed:
+            lines.append("Remove the packed set, and pack it again: a set is written as a whole.")
+        return "\n".join(lines)
     if found.missing:
         lines.append("Stage again to restore what is missing.")
     if found.changed:
@@ -92,7 +97,7 @@ def summary_lines(summary: Summary) -> str:
     if summary.retries:
         lines.append(f"  {summary.retries:,} retries, {summary.slow_downs:,} of them requests to slow down")
     if summary.n_refused:
-        lines += _wrapped(f"  {summary.n_refused:,} left out, such as {one_line(summary.refused_examples[0])}")
+        lines += _left_out(summary)
     if summary.n_gone:
         lines += _wrapped(_gone_line(summary))
     if summary.not_pruned:
@@ -103,6 +108,23 @@ def summary_lines(summary: Summary) -> str:
         lines.append(_failed_line(summary.n_failed, summary.in_the_way))
     again = f"Check it later: flatout stage {summary.source} {summary.destination} --check"
     return "\n".join([*lines, one_line(again)])
+
+
+def _left_out(summary: Summary) -> list[str]:
+    """What was left out, by its reason, the most frequent first."""
+    reasons = sorted(summary.refused_reasons.items(), key=lambda item: -item[1].count)
+    if len(reasons) == 1:
+        why, left_out = reasons[0]
+        such_as = f"{one_line(left_out.example)}: {one_line(why)}"
+        return _wrapped(f"  {left_out.count:,} left out, {'such as ' if left_out.count > 1 else ''}{such_as}")
+    lines = [f"  {summary.n_refused:,} left out:"]
+    for why, left_out in reasons[:REASONS]:
+        such_as = "such as " if left_out.count > 1 else ""
+        lines += _wrapped(f"    {left_out.count:,} {one_line(why)}: {such_as}{one_line(left_out.example)}")
+    if len(reasons) > REASONS:
+        others = sum(left_out.count for _, left_out in reasons[REASONS:])
+        lines.append(f"    {others:,} for {len(reasons) - REASONS} other reasons (--json has them all)")
+    return lines
 
 
 def _count(files: int) -> str:
@@ -154,6 +176,9 @@ def packed_lines(packed: PackSummary) -> str:
             f"  {packed.n_dropped:,} cannot be decoded and were left out, such as "
             f"{one_line(packed.dropped_examples[0])}"
         )
+    if packed.verified:
+        lines += _wrapped(f"  compared with the source: {verified_text(packed.verified)}")
+    lines.append(one_line(f"Check it later: flatout stage {packed.source} {packed.destination} --check"))
     if packed.shards:
         lines += _wrapped("Read the shards with webdataset; index.json names them, and its indexed reader takes it.")
     else:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from flatout.errors import UsageError
-from flatout.units import duration
+from flatout.units import check_count, check_seconds, duration
 
 DEFAULT_SECONDS = 60.0
 # With the default bound, slow steps (case: 18 s each) still give a usable distribution.
@@ -39,6 +39,10 @@ class Bounds:
         for name, value in (("--steps", self.steps), ("--seconds", self.seconds)):
             if value is not None and value <= 0:
                 raise UsageError(f"{name} is {value:g}, but must be above 0; leave it out for the default bound")
+        if self.steps is not None:
+            check_count(self.steps, option="--steps")
+        if self.seconds is not None:
+            check_seconds(self.seconds, f"{self.seconds:g}", option="--seconds")
         if self.first_step_within_s <= 0:
             raise UsageError(f"--first-step-within is {duration(self.first_step_within_s)}, but must be above 0")
 

@@ -30,8 +30,8 @@ def explain(outcome: Outcome) -> tuple[str, int]:
             return f"{message}: {exception['exception']}{_place(exception)}", code
         return f"{message}; its own messages are above", code
     seen = what_was_seen(outcome.run, outcome.live)
-    if outcome.stop in ("interrupted", "terminated"):
-        return f"ended before the first training step: {seen}", 130 if outcome.stop == "interrupted" else 143
+    if outcome.ended_with is not None:
+        return f"ended before the first training step: {seen}", outcome.ended_with
     if outcome.exit_code == 0:
         return f"the command ended without a training step: {seen}", 2
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -50,6 +51,7 @@ def exclusive(runs_folder: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        _free_left_reserves(runs_folder)
         yield
 
 
@@ -131,6 +133,14 @@ def _make(runs_folder: Path) -> None:
 def free_reserve(run: Path) -> None:
     """Release the reserved space for the next writes."""
     (run / "reserve").unlink(missing_ok=True)
+
+
+def _free_left_reserves(runs_folder: Path) -> None:
+    """Release what killed recordings had reserved: nobody records here while the lock is held by this process."""
+    for reserve in runs_folder.glob("*/reserve"):
+        if (reserve.parent / "run.json").is_file():
+            with contextlib.suppress(OSError):
+                reserve.unlink()
 
 
 def trim(run: Path) -> list[str]:

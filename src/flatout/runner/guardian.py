@@ -2,7 +2,7 @@
 
 ``python -I -S guardian.py RUN``: waits until standard input closes. After a byte on it, the recording ended in order
 and there is nothing to do. Otherwise every process that carries ``FLATOUT_RUN=RUN`` in its environment is ended,
-SIGTERM first, and what such processes leave in /dev/shm is removed.
+SIGTERM first, and what such processes leave in /dev/shm is removed, as is the space that the record had reserved.
 """
 
 import os
@@ -126,6 +126,15 @@ def main(run: str) -> None:
     if os.read(0, 1):
         return
     remove_left(*end(run))
+    free_reserve(run)
+
+
+def free_reserve(run: str) -> None:
+    """Remove the file that held space for closing the record."""
+    try:
+        os.unlink(os.path.join(run, "reserve"))
+    except OSError:
+        return
 
 
 class Guardian:

@@ -36,7 +36,7 @@ from flatout.units import duration
 from flatout.version import __version__
 
 LOOK_EVERY_S = 0.05
-EXIT_CODES = {"interrupted": 130, "terminated": 143}  # as shells count
+SIGNAL_CODE = 128  # added to a signal's number, as shells count
 GRACE_S = 5.0
 TRACE_WITHIN_S = 30.0
 EXPERIMENTS_WITHIN_S = 30.0  # ten seconds of them, after what the training does at the end of the window
@@ -54,6 +54,7 @@ class Outcome:
         exit_code: Of the command when it ended by itself; 128 + n for signal n; None when flatout ended it.
         live: The last counters.
         guarded: Why a guard ended it; None when none did.
+        signal: That ended flatout, if ``stop`` is interrupted or terminated; else 0.
     """
 
     run: Path
@@ -61,6 +62,12 @@ class Outcome:
     exit_code: int | None
     live: Live
     guarded: str | None = None
+    signal: int = 0
+
+    @property
+    def ended_with(self) -> int | None:
+        """Exit code of a command that was ended by a signal to flatout; None: it was not."""
+        return SIGNAL_CODE + self.signal if self.signal else None
 
 
 def record(
@@ -169,7 +176,7 @@ class _Session:
             write_machine(self.run)
             if self.signals.stop:
                 shutil.rmtree(self.run, ignore_errors=True)
-                raise CommandError("ended before the command was started", EXIT_CODES[self.signals.stop])
+                raise CommandError("ended before the command was started", SIGNAL_CODE + self.signals.number)
             if not become_subreaper():
                 self.info["problems"].append("a process that makes itself a daemon could escape: no subreaper here")
             self.guardian = Guardian(str(self.run))
@@ -318,6 +325,7 @@ class _Session:
         code = child.returncode
         by_itself = stop in ("finished", "failed") or (stop == "no_steps" and code == 0)
         exit_code = (code if code >= 0 else 128 - code) if by_itself and code is not None else None
+        by_signal = self.signals.number if stop in ("interrupted", "terminated") else 0
         problems = self.info["problems"] + trim(self.run)
         add_sources(self.run)
         if sampling_problem:
@@ -336,13 +344,13 @@ class _Session:
             end_ns=time.monotonic_ns(),
             stop=stop,
             exit_code=exit_code,
-            signal=-code if code is not None and code < 0 and by_itself else None,
+            signal=by_signal or (-code if code is not None and code < 0 and by_itself else None),
             clean=not survivors,
             problems=problems,
         )
         free_reserve(self.run)
         write_run_json(self.run, self.info)
-        return Outcome(self.run, stop, exit_code, self.live, self.guarded)
+        return Outcome(self.run, stop, exit_code, self.live, self.guarded, by_signal)
 
     def _left(self) -> list[str]:
         """Shared memory that may be this run's; names with the pid of a process that was not in it are not."""

@@ -15,10 +15,12 @@ class EndingSignals:
 
     Attributes:
         stop: "interrupted" or "terminated", by the first that came; None: none came.
+        number: Of that signal; 0: none came.
     """
 
     def __init__(self) -> None:
         self.stop: str | None = None
+        self.number = 0
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> EndingSignals:
@@ -35,4 +37,5 @@ class EndingSignals:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.stop = self.stop or _STOPS[signal.Signals(number)]
+        if self.stop is None:
+            self.stop, self.number = _STOPS[signal.Signals(number)], int(number)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from flatout.stage.sources.failures import Failure, InTheWay
+from flatout.stage.sources.skipped import LeftOut, Skipped, add_reason
 
 MAX_EXAMPLES = 20
 
@@ -36,6 +36,7 @@ class Progress:
     in_the_way: int = 0  # of those failed: the user's own or a changed file has the name
     n_refused: int = 0  # cannot be files at the destination; left out
     refused_examples: list[str] = field(default_factory=list)
+    refused_reasons: dict[str, LeftOut] = field(default_factory=dict)
     retries: int = 0
     slow_downs: int = 0
     concurrency: int = 0  # transfers that may run now
@@ -72,16 +73,21 @@ class Progress:
             self.in_the_way += isinstance(failure, InTheWay)
             _add_example(self.failed_examples, str(failure))
 
-    def refuse(self, text: str) -> None:
+    def refuse(self, name: str, why: str) -> None:
         """Count a key that cannot be a file at the destination."""
-        self.refuse_all(1, [text])
-
-    def refuse_all(self, count: int, examples: Iterable[str]) -> None:
-        """Count an item that a listing skipped."""
         with self._lock:
-            self.n_refused += count
-            for text in examples:
+            self.n_refused += 1
+            _add_example(self.refused_examples, f"{name}: {why}")
+            add_reason(self.refused_reasons, why, name)
+
+    def refuse_all(self, skipped: Skipped) -> None:
+        """Count the items that a listing skipped."""
+        with self._lock:
+            self.n_refused += skipped.count
+            for text in skipped.names:
                 _add_example(self.refused_examples, text)
+            for why, left_out in skipped.reasons.items():
+                add_reason(self.refused_reasons, why, left_out.example, left_out.count)
 
     def drop(self, text: str) -> None:
         """Count a picture that cannot be decoded."""
@@ -113,6 +119,7 @@ class Summary:
     in_the_way: int
     n_refused: int
     refused_examples: tuple[str, ...]
+    refused_reasons: dict[str, LeftOut]  # all of them, by the reason
     n_gone: int  # staged earlier, no longer in the source
     gone_examples: tuple[str, ...]
     pruned: int  # of those gone: removed at the destination, as asked for

@@ -130,8 +130,12 @@ def read_class_list(path: Path) -> tuple[str, ...]:
     """
     try:
         text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--classes-from {path}: {error}") from None
+    except IsADirectoryError:
+        raise UsageError(f"--classes-from {path}: is a folder, not a file with class names") from None
+    except OSError as error:
+        raise UsageError(f"--classes-from {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--classes-from {path}: is no text in UTF-8") from None
     names: object = text.splitlines()
     if text.lstrip().startswith(("[", "{")):
         try:

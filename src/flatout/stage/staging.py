@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from flatout.errors import FlatoutError, StagingFailed, UsageError
+from flatout.errors import DiskFull, FlatoutError, StagingFailed, UsageError
 from flatout.formats.class_list import CLASSES_FILE
 from flatout.stage.archives.claims import archive_of
 from flatout.stage.archives.unfinished import remove_unfinished
@@ -18,8 +18,8 @@ from flatout.stage.destination.manifest import write_manifest
 from flatout.stage.destination.overlap import refuse_overlap
 from flatout.stage.destination.own_folder import adopt_moved, remove_partial
 from flatout.stage.destination.pruning import Gone, find_gone, prune
-from flatout.stage.destination.safe_paths import STATE_FOLDER, refusal, state_folder
-from flatout.stage.destination.space import check_room
+from flatout.stage.destination.safe_paths import STATE_FOLDER, refusal, refuse_file, state_folder
+from flatout.stage.destination.space import FULL, STAGE_ADVICE, check_room, free_bytes
 from flatout.stage.destination.state import Complete, State
 from flatout.stage.destination.target import Target
 from flatout.stage.progress import Progress, Summary
@@ -28,6 +28,7 @@ from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
 from flatout.stage.transfer import ObjectTransfer, Options
 from flatout.stage.transfer_pool import TransferPool
+from flatout.units import size as size_text
 
 MAX_CONCURRENCY = 128
 # For listings that fail in a way that retries do not repair.
@@ -58,7 +59,8 @@ def stage(
 
     Raises:
         UsageError: the source does not exist; the destination cannot be used, holds another source, or is too small.
-        StagingFailed: the listing failed, or the disk became full.
+        DiskFull: less room than the listed objects need, or the disk became full.
+        StagingFailed: the listing failed.
     """
     made = not destination.exists()
     noted = state_folder(destination).exists()
@@ -110,6 +112,7 @@ def begin_destination(destination: Path, source: Source | None = None) -> Path:
     """
     if source is not None:
         refuse_overlap(source, destination)
+    refuse_file(destination)
     try:
         destination.mkdir(parents=True, exist_ok=True)
         destination = destination.resolve(strict=True)
@@ -142,6 +145,8 @@ class _Staging:
         self.transfer.check_existing = holds or not state.is_new
         if holds and state.is_new:
             report(f"{destination}: holds files that flatout did not stage: those with the right bytes are kept")
+        # Scaled pictures and members of archives have other sizes, and files that lie there may be the right ones.
+        self._sizes_are_known = not (options.change or options.unpack or (holds and state.is_new))
         self.folder_bytes = len(os.fsencode(destination))
 
     def run(self) -> Summary:
@@ -171,13 +176,24 @@ class _Staging:
         return self.progress.copied
 
     def _listed(self, classes: list[str] | None) -> Iterator[ObjectInfo]:
+        free = free_bytes(self.destination, self.options.min_free)
+        room = free + self.state.totals()[1]
+        needed = 0
         for obj in selected(self.source, self.selection, classes):
             why = refusal(obj.key, self.folder_bytes)
             if why is not None:
-                self.progress.refuse(f"{obj.key[:80]!r}: {why}")
+                self.progress.refuse(repr(obj.key[:80]), why)
                 continue
             self.progress.listed += 1
             self.progress.listed_bytes += obj.size
+            if obj.size <= free:  # a larger one fails by itself, and the others arrive
+                needed += obj.size
+            if needed > room and self._sizes_are_known:
+                missing = size_text(needed - room + free)
+                raise DiskFull(
+                    f"{self.destination}: at least {missing} more are needed, {size_text(free)} may be written there: "
+                    f"{STAGE_ADVICE}"
+                )
             yield obj
         self._listing_ends()
 
@@ -187,7 +203,7 @@ class _Staging:
         nothing = not progress.listed and not progress.n_refused and not skipped.unreadable
         if nothing and (self.state.is_new or self.options.prune):
             raise UsageError(self.source.nothing_found() + ("" if self.state.is_new else "; nothing was pruned"))
-        progress.refuse_all(skipped.count, skipped.names)
+        progress.refuse_all(skipped)
         for why in skipped.unreadable.values():
             progress.fail(why)
         progress.listing_done = True
@@ -215,6 +231,7 @@ class _Staging:
             in_the_way=progress.in_the_way,
             n_refused=progress.n_refused,
             refused_examples=tuple(progress.refused_examples),
+            refused_reasons=dict(progress.refused_reasons),
             n_gone=gone.files,
             gone_examples=tuple(gone.names),
             pruned=gone.removed,
@@ -268,4 +285,6 @@ def _as_staging_failure(error: Failure | OSError, destination: Path) -> FlatoutE
         return UsageError(text) if error.kind == "gone" else StagingFailed(text)
     place = error.filename if isinstance(error.filename, str) else destination
     why = error.strerror or error
+    if error.errno in FULL:
+        return DiskFull(f"{place}: {why}: what is complete is kept: make room there, or {STAGE_ADVICE}")
     return StagingFailed(f"{place}: {why}: what is complete is kept; run the same command again")

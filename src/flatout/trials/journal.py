@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,6 +66,14 @@ def begin(fixes: Path, command: Sequence[str]) -> Journal:
     journal = Journal(folder)
     journal.write("begin", command=list(command))
     return journal
+
+
+def remove_unmeasured(journal: Journal) -> None:
+    """Remove the folder of a fix that measured nothing: there is nothing to read, nor to go on with."""
+    if all(line["kind"] == "begin" for line in journal.read()):
+        shutil.rmtree(journal.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it holds other fixes
+            journal.folder.parent.rmdir()
 
 
 def resume(fixes: Path, command: Sequence[str]) -> Journal:

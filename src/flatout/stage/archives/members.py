@@ -33,7 +33,7 @@ class Members:
         verified: what the bytes were compared with, once all were read; empty: nothing.
     """
 
-    def __init__(self, obj: ObjectInfo, source: Source, raw: ObjectFile, refused: Callable[[str], None]) -> None:
+    def __init__(self, obj: ObjectInfo, source: Source, raw: ObjectFile, refused: Callable[[str, str], None]) -> None:
         """Read nothing yet.
 
         Args:
@@ -91,7 +91,7 @@ class Members:
                 self.verified = hashed.check() or check
 
     def _leave_out(self, name: str) -> None:
-        self._refused(f"{self._obj.key}!{name[:80]!r}: a link or a device")
+        self._refused(f"{self._obj.key}!{name[:80]!r}", "a link or a device")
 
 
 @contextlib.contextmanager

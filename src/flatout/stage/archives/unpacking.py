@@ -78,7 +78,7 @@ class Unpacker:
     claims: Claims
     min_free: int | None
     stopped: Callable[[], bool]
-    refused: Callable[[str], None]
+    refused: Callable[[str, str], None]
     failed: Callable[[Failure], None]
 
     def unpack(self, obj: ObjectInfo, listing: int) -> None:
@@ -118,12 +118,12 @@ class Unpacker:
                 name = member.name.removeprefix("./")
                 why = refusal(f"{_stem(key)}/{name}", len(str(self.target.destination)))
                 if why is not None:
-                    self.refused(f"{key}{MARK}{member.name[:80]!r}: {why}")
+                    self.refused(f"{key}{MARK}{member.name[:80]!r}", why)
                     continue
                 is_within = is_within and name.startswith(within)
                 self._see_room(member, unfinished.bytes, key)
                 if not unfinished.add(name, self._blocks(member, key)):
-                    self.refused(f"{key}{MARK}{member.name[:80]!r}: is there several times: the last one is taken")
+                    self.refused(f"{key}{MARK}{member.name[:80]!r}", "is there several times: the last one is taken")
         return is_within, members.verified or self.source.unverified
 
     def _see_room(self, member: Member, before: int, key: str) -> None:

@@ -8,11 +8,13 @@ import stat
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.stage.checksums import checksum_of
-from flatout.stage.destination.recorded import read_state
+from flatout.stage.destination.packed_files import packed_files
+from flatout.stage.destination.recorded import is_staged, read_state
 from flatout.stage.destination.state import State
 
 
@@ -25,6 +27,7 @@ class Check:
     changed: tuple[str, ...]  # size or content differs from what was staged
     verified: dict[str, int]  # numbers of files by what of the store's they were compared with when staged
     duration_s: float
+    packed: bool = False  # the files are of packed sets
 
     def as_json(self) -> dict[str, object]:
         """Plain values for ``--json``."""
@@ -49,7 +52,9 @@ def check(destination: Path, content: bool = True) -> Check:
     began = time.monotonic()
     missing, changed = [], []
     verified: Counter[str] = Counter()
-    for done in read_state(destination):
+    packed = list(packed_files(destination))
+    staged = read_state(destination) if is_staged(destination) or not packed else iter(())
+    for done in chain(staged, packed):
         verified[done.verified] += 1
         path = destination / done.key
         try:
@@ -60,7 +65,7 @@ def check(destination: Path, content: bool = True) -> Check:
         is_same = stat.S_ISREG(found.st_mode) and found.st_size == done.size
         if not is_same or (content and checksum_of(path, done.checksum) != done.checksum):
             changed.append(done.key)
-    if changed:
+    if changed and not packed:
         with contextlib.suppress(UsageError):  # a read-only disk
             state = State(destination)
             state.distrust(changed)
@@ -71,4 +76,5 @@ def check(destination: Path, content: bool = True) -> Check:
         changed=tuple(changed),
         verified=dict(verified),
         duration_s=time.monotonic() - began,
+        packed=bool(packed),
     )

@@ -7,6 +7,8 @@ import os
 import re
 from pathlib import Path
 
+from flatout.errors import UsageError
+
 LONGEST_NAME = 255  # bytes, on every common Linux file system
 LONGEST_PATH = 4096
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -74,3 +76,13 @@ def beside_name(name: str) -> str:
     if len(os.fsencode(whole)) <= LONGEST_NAME:
         return whole
     return f".{hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()}{STATE_FOLDER}"
+
+
+def refuse_file(destination: Path) -> None:
+    """Check that no file has the destination's name.
+
+    Raises:
+        UsageError: one has.
+    """
+    if destination.exists() and not destination.is_dir():
+        raise UsageError(f"{destination}: is a file, not a folder: give a folder as DEST")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from flatout.units import size
 
 MIN_FREE_BYTES = 512 << 20  # other programs on the machine write, too
 MIN_FREE_SHARE = 0.01
+FULL = (errno.ENOSPC, errno.EDQUOT)
 STAGE_ADVICE = "choose another disk or a part of the data (--classes, --sample)"
 
 

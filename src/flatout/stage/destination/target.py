@@ -77,7 +77,12 @@ class Target:
                 if self._state is not None:
                     self._state.made_folder(str(path.relative_to(self.destination)))
             except FileExistsError:
-                if path.is_symlink() or not path.is_dir():
+                if path.is_symlink():
+                    raise Failure(
+                        "never",
+                        f"{key}: {path} is a link that staging did not make: move it away, or choose another DEST",
+                    ) from None
+                if not path.is_dir():
                     raise Failure("never", f"{key}: {path} is no folder: another object has that name") from None
         self._made.add(folder)
 

@@ -10,6 +10,7 @@ from flatout.errors import StagingFailed, UsageError
 from flatout.formats.image_names import EXTENSIONS
 from flatout.stage.destination.lock import destination_lock
 from flatout.stage.destination.overlap import refuse_overlap
+from flatout.stage.destination.safe_paths import refuse_file
 from flatout.stage.packing.split_packer import PackPlan, SplitPacker
 from flatout.stage.pictures import PictureChange
 from flatout.stage.progress import Progress
@@ -34,6 +35,7 @@ class PackSummary:
     changed: int  # images that were scaled or re-encoded
     n_dropped: int  # images that cannot be decoded; left out
     dropped_examples: tuple[str, ...]
+    verified: dict[str, int]  # images written now, by what of the source's they were compared with
     classes: int
     shards: bool  # tar shards, not the packed layout
     duration_s: float
@@ -76,6 +78,7 @@ def pack(
     options = options or Options()
     if options.prune:
         raise UsageError("--prune: a packed set is written whole: remove its folder, and pack again")
+    refuse_file(destination)
     images, splits, names = _list_images(source, selection, report)
     destination.mkdir(parents=True, exist_ok=True)
     refuse_overlap(source, destination)
@@ -112,6 +115,7 @@ def pack(
         changed=progress.changed,
         n_dropped=progress.n_dropped,
         dropped_examples=tuple(progress.dropped_examples),
+        verified={source.unverified: progress.copied} if progress.copied else {},
         classes=len(plan.classes),
         shards=shard_bytes is not None,
         duration_s=progress.duration_s,
@@ -141,7 +145,8 @@ def _list_images(
     if not images:
         raise UsageError(f"{source.address}: no images are selected there")
     if source.skipped.count:
-        report(f"{source.skipped.count:,} left out, such as {source.skipped.names[0]}")
+        for why, left_out in source.skipped.reasons.items():
+            report(f"{left_out.count:,} left out, such as {left_out.example}: {why}")
     if others:
         report(f"{len(others):,} other than images left out, such as {others[0]}")
     splits = chosen_splits or tuple(_with_images(selection.splits, images))

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.atomic_file import write_atomically
-from flatout.errors import StagingFailed, UnpackableName, UsageError
+from flatout.errors import DiskFull, StagingFailed, UnpackableName, UsageError
 from flatout.formats.packed import PackedWriter
 from flatout.formats.tar_shards import TarWriter
+from flatout.stage.destination.packed_files import note_packed
 from flatout.stage.destination.safe_paths import state_folder
-from flatout.stage.destination.space import check_room
+from flatout.stage.destination.space import FULL, STAGE_ADVICE, check_room
 from flatout.stage.packing.journal import plan_of
 from flatout.stage.packing.split import LAST, Image, Writer, write_split
 from flatout.stage.pictures import Corrupt, PictureChange
@@ -113,6 +114,10 @@ class SplitPacker:
             raise StagingFailed(f"{error}: nothing of {self.target} is there yet; run the same command again") from None
         except OSError as error:
             why = error.strerror or error
+            if error.errno in FULL:
+                raise DiskFull(
+                    f"{self._plan.destination}: {why}: whole parts are kept: make room there, or {STAGE_ADVICE}"
+                ) from None
             raise StagingFailed(
                 f"{self._plan.destination}: {why}: whole parts are kept; run the same command again"
             ) from None
@@ -141,9 +146,11 @@ class SplitPacker:
     def _publish(self) -> None:
         """Move the files to their place; the one that declares the set whole comes last."""
         self.target.mkdir(parents=True, exist_ok=True)
-        for path in sorted(self._making.iterdir(), key=lambda path: path.name in LAST):
-            if self._names.fullmatch(path.name):  # not the journal, nor temporaries of a killed packing
-                os.replace(path, self.target / path.name)
+        # Not the journal, nor temporaries of a killed packing.
+        files = [path for path in self._making.iterdir() if self._names.fullmatch(path.name)]
+        note_packed(self._plan.destination, self.target, files, self._plan.source.unverified)
+        for path in sorted(files, key=lambda path: path.name in LAST):
+            os.replace(path, self.target / path.name)
         shutil.rmtree(self._making)
 
 

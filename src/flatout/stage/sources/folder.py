@@ -25,6 +25,8 @@ class FolderSource(Source):
         """
         self.root = root.absolute()
         self.address = str(self.root)
+        if self.root.exists() and not self.root.is_dir():
+            raise UsageError(f"{root}: is a file, not a folder: give the folder that holds the data")
         if not self.root.is_dir():
             raise UsageError(f"{root}: no such folder")
         if not os.access(self.root, os.R_OK | os.X_OK):

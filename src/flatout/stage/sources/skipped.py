@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 NAMED_AT_MOST = 20
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The items that were left out for one reason."""
+
+    count: int
+    example: str  # the first one
+
+
+def add_reason(reasons: dict[str, LeftOut], why: str, example: str, count: int = 1) -> None:
+    """Count items under their reason."""
+    known = reasons.get(why, LeftOut(0, example))
+    reasons[why] = LeftOut(known.count + count, known.example)
 
 
 class Skipped:
@@ -13,6 +28,7 @@ class Skipped:
     Attributes:
         count: number of items that hold no data: dangling or circular links, sockets, folders that vanished.
         names: the first of them, each with the reason.
+        reasons: all reasons, each with the number of items and the first one.
         unreadable: folders and keys that could not be listed, each with the reason: wanted data is missing.
     """
 
@@ -20,6 +36,7 @@ class Skipped:
         """Start empty."""
         self.count = 0
         self.names: list[str] = []
+        self.reasons: dict[str, LeftOut] = {}
         self.unreadable: dict[str, str] = {}
         self._adding = threading.Lock()
 
@@ -29,6 +46,7 @@ class Skipped:
             self.count += 1
             if len(self.names) < NAMED_AT_MOST:
                 self.names.append(f"{key!r}: {why}")
+            add_reason(self.reasons, why, repr(key))
 
     def fail(self, folder: str, why: str) -> None:
         """Record a folder or a key whose data are missing from the listing."""
@@ -40,6 +58,7 @@ class Skipped:
         with self._adding:
             self.count = 0
             self.names.clear()
+            self.reasons.clear()
             self.unreadable.clear()
 
     def hides(self, key: str) -> bool:
