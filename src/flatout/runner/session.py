@@ -54,6 +54,7 @@ class Outcome:
         exit_code: Of the command when it ended by itself; 128 + n for signal n; None when flatout ended it.
         live: The last counters.
         guarded: Why a guard ended it; None when none did.
+        waited_s: How long it waited for a first step before it gave up; None when it did not.
     """
 
     run: Path
@@ -61,6 +62,7 @@ class Outcome:
     exit_code: int | None
     live: Live
     guarded: str | None = None
+    waited_s: float | None = None
 
 
 def record(
@@ -342,7 +344,8 @@ class _Session:
         )
         free_reserve(self.run)
         write_run_json(self.run, self.info)
-        return Outcome(self.run, stop, exit_code, self.live, self.guarded)
+        waited_s = self.bounds.first_step_within_s if stop == "no_steps" and exit_code is None else None
+        return Outcome(self.run, stop, exit_code, self.live, self.guarded, waited_s)
 
     def _left(self) -> list[str]:
         """Shared memory that may be this run's; names with the pid of a process that was not in it are not."""
