@@ -360,3 +360,12 @@ def test_the_first_step_is_waited_for_as_long_as_the_user_says(tmp_path: Path) -
     machine.run = noted  # type: ignore[method-assign]
     fixed(tmp_path, machine, Options(first_step_within_s=300.0))
     assert waits == [300.0]
+
+
+def test_a_plan_that_is_what_was_proved_is_not_shown_as_unmeasured(tmp_path: Path) -> None:
+    machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8})
+    machine.plans = (bundle("do workers"),)
+    found = fixed(tmp_path, machine)
+    command = "flatout apply --set num_workers=4 -- python train.py"
+    text = "\n".join(lines(found, plans={"conservative": Export(command)}))
+    assert text.count(command) == 1 and "not measured" not in text

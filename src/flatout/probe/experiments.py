@@ -160,7 +160,7 @@ class _Experiment:
         self.applied: Any = None  # restores it
         self.computed = False  # the present step had a backward pass
         self.started_ns = 0  # of the present step's own part; 0: none
-        self.unchanged_ns = 0  # of a step in the latest unchanged block
+        self.unchanged_ns = 0.0  # of a step in the latest unchanged block
         self.uncounted = 1  # steps at the beginning of each block
         self._begin_block(LOOKED_AT)
 

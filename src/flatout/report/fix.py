@@ -59,8 +59,9 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
 def _plans(fixed: FixResult, ways: Mapping[str, Export]) -> list[str]:
     """Each plan with its prediction; what was proved is shown above."""
     text: list[str] = []
+    proved = {plan.name for plan in fixed.plans if fixed.settings and dict(plan.settings) == fixed.settings}
     for plan in fixed.plans:
-        if plan.name not in ways:
+        if plan.name not in ways or plan.name in proved:
             continue
         memory = "memory not known" if plan.memory_bytes is None else f"{size(plan.memory_bytes)} more host memory"
         head = f"{plan.name}: predicted {interval(plan.gain)}, {memory}, {plan.risk} risk"
