@@ -38,7 +38,7 @@ def diagnose(run: Run) -> Diagnosis:
         not_measured=not_measured,
         remedies=remedies,
         problems=run.problems,
-        next_command=next_command(run.id, run.command, causes, remedies),
+        next_command=next_command(run.id, run.command, causes, remedies, measured.ledger if measured else None),
         machine=_machine(run),
         findings=find(measured) if measured else (),
         plans=plans,

@@ -160,10 +160,10 @@ def test_large_samples_wait_for_bytes_and_several_files_for_each_of_them() -> No
 
 
 def test_a_cold_first_epoch_is_told_from_warm_ones() -> None:
-    def epochs(first_s: float) -> tuple[Epoch, ...]:
+    def epochs(first_s: float, waits_s: float = 0.6) -> tuple[Epoch, ...]:
         return (
-            Epoch(0, first_s, 100, 3200, True, True, {}),
-            Epoch(1, 1.0, 100, 3200, False, True, {}),
+            Epoch(0, first_s, 100, 3200, True, True, {"batch_wait": waits_s / first_s}),
+            Epoch(1, 1.0, 100, 3200, False, True, {"batch_wait": 0.1}),
         )
 
     view = healthy()
@@ -171,6 +171,9 @@ def test_a_cold_first_epoch_is_told_from_warm_ones() -> None:
     assert found(cold_cache(Context.of(slow))).share == pytest.approx(0.5 / view.ledger.window_s)
     assert cold_cache(Context.of(replace(view, ledger=replace(view.ledger, epochs=epochs(1.0))))) is None
     assert cold_cache(Context.of(view)) is None
+    # Slower steps without a longer wait for batches are not lost to reading.
+    slow_steps = replace(view, ledger=replace(view.ledger, epochs=epochs(1.5, waits_s=0.1)))
+    assert cold_cache(Context.of(slow_steps)) is None
 
 
 def test_the_beginning_of_epochs_is_told_from_the_start_of_workers() -> None:

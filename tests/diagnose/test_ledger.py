@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from flatout.measure.build import build_view
 from flatout.measure.ledger import ledger_of
 from flatout.measure.training import find_training
 from flatout.probe import events as kinds
@@ -141,6 +142,16 @@ def test_a_checkpoint_inside_a_framework_validation_stays_a_checkpoint(tmp_path)
     assert ledger.account("validation").seconds == pytest.approx(1.0)
     assert ledger.account("checkpoint").seconds == pytest.approx(0.5)
     assert ledger.account("checkpoint").note == "1 written, 2.0 KiB"
+
+
+def test_a_write_into_memory_and_on_to_the_file_is_one_checkpoint(tmp_path):
+    run, main = plain(tmp_path, 2, forward_s=0.1, backward_s=0.1)
+    for _ in range(3):
+        with main.inside(kinds.CHECKPOINT, main.text("Lightning checkpoint")):
+            main.spend(kinds.CHECKPOINT, 0.5, main.text("BytesIO"), 2000)
+        main.step(1, forward_s=0.1, backward_s=0.1)
+    view = build_view(load_run(run.write()))
+    assert view.checkpoints == 3 and view.ledger.account("checkpoint").note.startswith("3 written")
 
 
 @pytest.mark.parametrize(("source", "account"), [("path.replace(final)", "checkpoint"), ("plot(net)", "host_other")])

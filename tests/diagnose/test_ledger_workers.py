@@ -244,20 +244,23 @@ def test_functions_of_fetches_are_told_apart_by_the_threads_state(tmp_path):
     assert ledger.account("batch_wait.fetch_blocked.read").seconds == pytest.approx(blocked.seconds * 2 / 3)
 
 
-def test_epochs_are_cold_when_storage_delivered_the_bytes(tmp_path):
+@pytest.mark.parametrize(
+    ("sample_bytes", "cold"), [(4_000_000, [True, None, False]), (4000, [None, None, False])], ids=["data", "programs"]
+)
+def test_epochs_are_cold_when_storage_delivered_the_bytes(tmp_path, sample_bytes, cold):
     run = RunBuilder(tmp_path)
     main = run.process()
     loader = main.loader()
-    for storage_bytes in (4000, 800, 0):
+    for part in (1.0, 0.2, 0.0):
         main.iterate(loader)
         for _ in range(3):
             start = main.now_s
-            main.fetch(blocked_s=0.5, read_bytes=4000, storage_bytes=storage_bytes)
+            main.fetch(blocked_s=0.5, read_bytes=sample_bytes, storage_bytes=int(part * sample_bytes))
             main.at(start)
             main.step(loader, wait_s=0.5, backward_s=0.5)
         main.end_pass(loader)
     ledger, _ = read(run)
-    assert [epoch.cold for epoch in ledger.epochs] == [True, None, False]
+    assert [epoch.cold for epoch in ledger.epochs] == cold
 
 
 def test_a_mount_that_the_kernel_does_not_count_is_never_called_warm(tmp_path):

@@ -102,7 +102,7 @@ def test_a_wait_without_a_known_cause_is_called_unexplained() -> None:
         (healthy(busy=COMPUTE | {"logging": 0.01}), "Writing logs"),
         (healthy(gaps={"checkpoint": 1.0}), "checkpoints are written"),
         (healthy(gaps={"validation": 1.0}), "Validation takes 33%"),
-        (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "whatever the batch size"),
+        (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "the same for a larger batch"),
         (
             healthy(busy=COMPUTE | {"device_sync": 0.02}, uses_gpu=True, usage={"device_busy_share": 0.5}),
             "reads values back",
@@ -138,10 +138,12 @@ def test_without_a_cause_the_largest_part_of_the_time_is_stated() -> None:
     assert verdict(Context.of(view), ()) == "No cause stands out: the largest part of the time is host start, 60%."
 
 
-def test_the_next_command_measures_again_after_a_fault_and_reports_a_healthy_run() -> None:
+def test_the_next_command_explains_a_fault_that_fix_cannot_remove_and_reports_a_healthy_run() -> None:
     command = ("python", "train.py", "--name", "two words")
-    fault = next_command("r1", command, judge(Context.of(starved()))[0])
-    assert fault == "flatout profile -- python train.py --name 'two words'"
+    causes = judge(Context.of(starved()))[0]
+    assert next_command("r1", command, causes) == f"flatout explain {causes[0].id}"
+    other = Remedy("log_less", "logging", "log", "identical", "low", Gain(1.1, 1.0, 1.2), 0, "", "", {"log_every": 10})
+    assert next_command("r1", command, causes, (other,)) == f"flatout explain {causes[0].id}"
     assert next_command("r1", command, judge(Context.of(healthy()))[0]) == "flatout report r1 --markdown"
     assert "--full" in next_command("r1", command, ())
 
@@ -161,4 +163,14 @@ def test_a_remedy_by_a_copy_is_tried_without_a_setting(mechanics: str) -> None:
         mechanics=mechanics,
     )
     said = next_command("r1", ("python", "train.py"), judge(Context.of(remote()))[0], (remedy,))
-    assert said == ("flatout fix -- python train.py" if mechanics else "flatout profile -- python train.py")
+    assert said == ("flatout fix -- python train.py" if mechanics else "flatout explain storage_latency")
+
+
+@pytest.mark.parametrize(("count", "only"), [(1, "one step was"), (4, "4 steps were")])
+def test_few_steps_are_no_diagnosis_and_the_time_that_would_do_is_named(count: int, only: str) -> None:
+    view = healthy()
+    steps = replace(view.ledger.steps, count=count)
+    view = replace(view, ledger=replace(view.ledger, window_s=2.0 * count, steps=steps))
+    assert say(view) == f"Only {only} complete: record longer with --seconds 24."
+    said = next_command("r1", ("python", "train.py"), judge(Context.of(view))[0], (), view.ledger)
+    assert said == "flatout profile --seconds 24 -- python train.py"

@@ -161,7 +161,7 @@ def test_derived_numbers_are_said_with_how_they_come_about(photographs: Path, tm
     assert "RESOURCES: " in text
     assert "batch: 32 = 16 × 2 accumulated images a step, 2 steps an epoch (⌈⌊72 / 16⌋ / 2⌉)" in text
     assert "(4 in flight + 1) × 16 × 32² × 3 bytes" in text
-    assert "M parameters; device memory" in text
+    assert "M parameters; memory " in text
 
 
 def test_a_single_fit_with_a_deadline_has_a_submission_from_its_first_epoch_on(

@@ -57,3 +57,8 @@ def test_a_damaged_file_of_a_process_is_passed_over(tmp_path: Path) -> None:
     for number, text in enumerate(('{"exit": 5, "end_ns": NaN}', "[", '{"exit": {"exception": [1]}}', "5")):
         (tmp_path / "processes" / f"2{number}-1.json").write_text(text)
     assert "ValueError: x (train.py:9)" in said(tmp_path)
+
+
+def test_it_says_how_long_it_waited_for_a_first_step(tmp_path: Path) -> None:
+    message, code = explain(Outcome(tmp_path, "no_steps", None, Live(), waited_s=90.0))
+    assert message.startswith("no training step was seen within 1 min 30 s: ") and code == 2

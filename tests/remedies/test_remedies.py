@@ -214,3 +214,25 @@ def test_files_that_passes_read_again_are_kept_as_far_as_memory_allows() -> None
     assert kept.settings == {"file_cache_bytes": 1 << 30, "persistent_workers": True}
     assert kept.gain.low <= 1.0 < kept.gain.predicted < kept.gain.high
     assert "cache_files" not in offered(remote(epochs_started=0, bytes_read_per_sample=100_000.0))
+
+
+def test_a_dataloader_is_never_wrapped_in_a_dataloader() -> None:
+    own = MeasuredRun(ledger=make_ledger({"forward": 0.6, "batch_wait": 0.4}), loading=None, cores=4)
+
+    def ids(run: MeasuredRun) -> set[str]:
+        context = Context.of(run)
+        return {remedy.id for remedy in propose(context, judge(context)[0])[0]}
+
+    assert "batches_ahead" in ids(own)
+    assert "batches_ahead" not in ids(replace(own, iterates_loader=True))
+
+
+@pytest.mark.parametrize(("kind", "how"), [("SGD", "torch.optim.SGD(..., fused=True)"), ("RMSprop", None)])
+def test_the_fused_form_is_that_of_the_scripts_optimizer(kind: str, how: str | None) -> None:
+    run = healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}, process={"optimizer": kind})
+    context = Context.of(run)
+    causes = judge(context)[0]
+    found = [remedy.how for remedy in propose(context, causes)[0] if remedy.id == "fused_optimizer"]
+    assert found == ([how] if how else [])
+    evidence = next(one for one in causes if one.id == "small_batch").evidence[0].text
+    assert evidence.startswith("the optimizer: ") and "exchange" not in evidence

@@ -44,7 +44,7 @@ def test_the_page_states_what_the_terminal_states() -> None:
         *outline.not_measured_sentences(starved.not_measured),
         "predicted 3.9x (3.1-4.6)",
         "7 min 37 s",
-        "Hidden by `storage_latency`",
+        "Partly explained by `storage_latency`",
     ):
         assert text in page, text
 

@@ -144,7 +144,7 @@ def test_causes_keep_their_rank_with_share_confidence_and_evidence() -> None:
 
 def test_a_hidden_cause_names_what_hides_it() -> None:
     text = "\n".join(lines_of(diagnoses.starved()))
-    hidden = text.index("Hidden by storage_latency; check again once that is fixed:")
+    hidden = text.index("Partly explained by storage_latency; check again once that is fixed:")
     assert text.index("(device_sync)") > hidden
     assert "3. " not in text[hidden : text.index("What to do")]
 
@@ -283,3 +283,12 @@ def test_a_line_of_code_stands_once_in_its_account() -> None:
     ledger = dataclasses.replace(whole, accounts=(account,))
     rows = [row.label for row in ledger_rows(ledger)]
     assert rows == ["other code", "train.py:12", "unaccounted"]
+
+
+def test_an_assumption_of_all_predictions_is_said_once() -> None:
+    made = diagnoses.starved()
+    crowded = [
+        dataclasses.replace(one, basis=f"{one.basis}; other processes go on using 1.8 cores") for one in made.remedies
+    ]
+    text = " ".join(" ".join(lines_of(dataclasses.replace(made, remedies=tuple(crowded)))).split())
+    assert text.count("other processes go on using 1.8 cores") == 1

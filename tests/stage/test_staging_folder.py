@@ -330,7 +330,7 @@ def test_what_a_killed_staging_left_half_done_is_removed(source: Path, tmp_path:
     (state_folder(destination) / "partial/123-4").write_bytes(b"half")
     said: list[str] = []
     stage(FolderSource(source), destination, Selection(), report=said.append)
-    assert said == ["1 unfinished file(s) of an interrupted staging removed"]
+    assert said == ["1 unfinished file of an interrupted staging removed"]
     assert remove_partial(destination) == 0
 
 

@@ -21,7 +21,7 @@ from flatout.trials.export import Export
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin, resume
-from flatout.trials.outcome import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, TrialRun
+from flatout.trials.outcome import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import FixResult
 from flatout.trials.trial_run import TrialSetup
@@ -271,3 +271,101 @@ def test_progress_is_told_in_sentences_of_80_columns(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().err
     assert "samples/s. It waits." in said and "samples/s; " not in said
     assert max(len(line) for line in said.splitlines() if "workersworkers" not in line) <= 80
+
+
+SHORT = TrialRun(TOO_SHORT, "it holds 4 training steps in its window, and 5 are needed to compare", 5.0)
+
+
+class SlowSteps(Machine):
+    """Steps of one second: a run that measures less than 6 s holds too few of them."""
+
+    step_s = 1.0
+
+    def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+        found = super().run(setup, settings, deadline_s)
+        assert setup.bounds.seconds is not None
+        self.now_s += setup.bounds.seconds
+        short = setup.bounds.seconds < 6 * self.step_s
+        return replace(SHORT, run=found.run, wall_s=5.0 + setup.bounds.seconds) if short else found
+
+    def diagnose(self, run: object) -> Diagnosis:
+        found = super().diagnose(run)
+        assert found.ledger is not None
+        steps = replace(found.ledger.steps, count=4)
+        return replace(found, ledger=replace(found.ledger, window_s=4 * self.step_s, steps=steps))
+
+
+def test_runs_are_lengthened_until_they_hold_the_steps_that_a_comparison_needs(tmp_path: Path) -> None:
+    machine = SlowSteps([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8})
+    found = fixed(tmp_path, machine, Options(budget_s=180.0, seconds=4.0))
+    assert [trial.outcome for trial in found.tried] == ["kept"] and found.proof is not None
+
+
+def test_runs_that_turn_out_too_short_are_lengthened(tmp_path: Path) -> None:
+    machine = SlowSteps([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8})
+    slow = machine.run
+
+    def slower_after_the_look(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+        found = slow(setup, settings, deadline_s)
+        machine.step_s = 2.0
+        return found
+
+    machine.run = slower_after_the_look  # type: ignore[method-assign]
+    machine.diagnose = lambda run: replace(Machine.diagnose(machine, run), ledger=ledger(8.0))  # type: ignore[method-assign]
+    found = fixed(tmp_path, machine, Options(budget_s=600.0, seconds=8.0))
+    assert [trial.outcome for trial in found.tried] == ["kept"]
+
+
+def test_a_look_that_is_too_short_is_made_again_or_the_budget_named_that_would_do(tmp_path: Path) -> None:
+    machine = SlowSteps([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8})
+    machine.step_s = 5.0
+    with pytest.raises(
+        UsageError, match=r"--budget 1 min 40 s is too small: a step takes 5.0 s.*give at least 2m"
+    ) as no:
+        fixed(tmp_path, machine, Options(budget_s=100.0))
+    named = parse_duration(str(no.value).rpartition(" ")[2])
+    machine.now_s = 0.0
+    assert fixed(tmp_path / "2", machine, Options(budget_s=3 * named)).tried
+
+
+def test_a_run_without_a_remedy_that_fails_is_not_the_remedys_fault(tmp_path: Path) -> None:
+    machine = Machine([remedy("workers", 2.0, num_workers=4)], {})
+    look = machine.run
+
+    def fails_after_the_look(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+        return look(setup, settings) if not machine.calls else TrialRun(FAILED, "exit code 3", 1.0)
+
+    machine.run = fails_after_the_look  # type: ignore[method-assign]
+    found = fixed(tmp_path, machine)
+    (trial,) = found.tried
+    assert trial.outcome == "unmeasured" and trial.why == "the run without it failed: exit code 3"
+    text = " ".join("\n".join(lines(found)).split())
+    assert "not measured: do workers" in text and "Nothing was kept: no trial could be measured." in text
+    assert "noise" not in text and "failed: do workers" not in text
+
+
+def test_without_a_trial_nothing_is_said_of_noise_in_trials(tmp_path: Path) -> None:
+    text = " ".join("\n".join(lines(fixed(tmp_path, Machine([], {})))).split())
+    assert text.startswith("Nothing was tried, so nothing was measured besides the training as it is.")
+
+
+def test_the_first_step_is_waited_for_as_long_as_the_user_says(tmp_path: Path) -> None:
+    machine, waits = Machine([], {}), []
+    look = machine.run
+
+    def noted(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+        waits.append(setup.bounds.first_step_within_s)
+        return look(setup, settings)
+
+    machine.run = noted  # type: ignore[method-assign]
+    fixed(tmp_path, machine, Options(first_step_within_s=300.0))
+    assert waits == [300.0]
+
+
+def test_a_plan_that_is_what_was_proved_is_not_shown_as_unmeasured(tmp_path: Path) -> None:
+    machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8})
+    machine.plans = (bundle("do workers"),)
+    found = fixed(tmp_path, machine)
+    command = "flatout apply --set num_workers=4 -- python train.py"
+    text = "\n".join(lines(found, plans={"conservative": Export(command)}))
+    assert text.count(command) == 1 and "not measured" not in text

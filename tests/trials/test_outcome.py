@@ -13,6 +13,7 @@ from flatout.trials.outcome import (
     OK,
     OUT_OF_MEMORY,
     REFUSED,
+    TOO_SHORT,
     Execution,
     classify,
 )
@@ -50,7 +51,7 @@ from tests.trials.made_runs import speed
             REFUSED,
             "batch_size is None in the DataLoader",
         ),
-        ({"speed": None, "no_speed": "too few steps"}, FAILED, "too few steps"),
+        ({"speed": None, "no_speed": "too few steps"}, TOO_SHORT, "too few steps"),
         # A failure counts before a setting that did not take effect: it may be why.
         ({"stop": "failed", "explanation": "exit code 1", "injected": {"tf32": True}}, FAILED, "exit code 1"),
     ],

@@ -44,3 +44,8 @@ def test_only_what_can_be_injected_is_listed_and_read() -> None:
     assert not any("validation_factor" in line for line in lines)
     with pytest.raises(UsageError, match="write NAME=VALUE"):
         read_settings(["validation_factor=2"])
+
+
+def test_a_misspelt_setting_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(UsageError, match=r"no setting num_worker; did you mean num_workers\?$"):
+        read_settings(["num_worker=4"])

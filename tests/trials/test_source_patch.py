@@ -6,7 +6,7 @@ import pytest
 
 from flatout import extras
 from flatout.errors import UsageError
-from flatout.trials.source_patch import patched
+from flatout.trials.source_patch import named_values, patched
 
 SETTINGS = {"num_workers": 4, "persistent_workers": True, "autocast": "bf16"}
 
@@ -79,3 +79,19 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(extras.EXTRAS, "config", ("no_such_package",))
     with pytest.raises(UsageError, match="pip install 'flatout\\[config\\]'"):
         patched("a = DataLoader(x)\n", SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "parser.add_argument('--num-workers', type=int)\nloader = DataLoader(d, num_workers=a.num_workers)\n",
+            "The DataLoader takes num_workers from a.num_workers: add --num-workers 4 to the command.",
+        ),
+        ("loader = DataLoader(d, 8, num_workers=N)\n", "The DataLoader takes num_workers from N: set that to 4."),
+    ],
+)
+def test_a_value_from_a_name_is_set_at_its_origin_and_not_patched_over(source: str, said: str) -> None:
+    assert patched(source, SETTINGS) is None
+    assert named_values(source, SETTINGS) == [said]
+    assert named_values("loader = DataLoader(d, num_workers=0)", SETTINGS) == []

@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from flatout.commands.options import FIXES_DIR, AsJson, Command, FixesDir, Quiet, seconds_option
+from flatout.commands.options import (
+    FIRST_STEP_WITHIN,
+    FIXES_DIR,
+    AsJson,
+    Command,
+    FixesDir,
+    Quiet,
+    seconds_option,
+)
 
 Allow = Annotated[
     list[str] | None,
@@ -48,6 +56,7 @@ def fix(
     ] = "10m",
     allow: Allow = None,
     seconds: Annotated[str | None, seconds_option("80 steps, 3s to 30s")] = None,
+    first_step_within: Annotated[str | None, FIRST_STEP_WITHIN] = None,
     config: Config = None,
     locations: Locations = None,
     staged: Staged = None,
@@ -78,7 +87,7 @@ def fix(
     from flatout.trials.locations import find_locations
     from flatout.trials.progress import ProgressLog
     from flatout.trials.trial_run import TrialSetup
-    from flatout.units import parse_seconds
+    from flatout.units import parse_duration, parse_seconds
 
     words = check_command(command, "flatout fix")
     options = Options(
@@ -87,6 +96,9 @@ def fix(
         seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
         staged=_staged(staged),
         stage_to=stage_to,
+        first_step_within_s=parse_duration(first_step_within, option="--first-step-within")
+        if first_step_within is not None
+        else None,
     )
     found = find_locations(words, config, locations or [])
     journal = go_on(fixes_dir, words) if resume else begin(fixes_dir, words)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flatout.commands.options import AsJson
+from flatout.units import counted
 
 SkipBad = Annotated[
     bool | None,
@@ -71,6 +72,7 @@ def infer(
         )  # fmt: skip
     else:
         print(
-            f"{len(probabilities):,} images, {len(trained)} model(s), {len(trained[0].classes)} classes: {output}"
+            f"{len(probabilities):,} images, {counted(len(trained), 'model')}, "
+            f"{len(trained[0].classes)} classes: {output}"
             f"{said_of_bad(made.bad)}"
         )

@@ -33,6 +33,9 @@ def seconds_option(default: str | None) -> Any:
     )
 
 
+FIRST_STEP_WITHIN = typer.Option(
+    "--first-step-within", metavar="TIME", help="Give up if no training step was seen by then."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a GitHub-flavoured Markdown page.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatout.commands.options import RUNS_DIR, Command, Force, Markdown, Output, Quiet, RunsDir, seconds_option
+from flatout.commands.options import (
+    FIRST_STEP_WITHIN,
+    RUNS_DIR,
+    Command,
+    Force,
+    Markdown,
+    Output,
+    Quiet,
+    RunsDir,
+    seconds_option,
+)
 
 if TYPE_CHECKING:
     from flatout.runner import Outcome
@@ -23,9 +33,7 @@ Experiments = Annotated[
         help="After the window, measure what debugging settings, hooks and threads cost (at most 10 s).",
     ),
 ]
-FirstStepWithin = Annotated[
-    str, typer.Option("--first-step-within", metavar="TIME", help="Give up if no training step was seen by then.")
-]
+FirstStepWithin = Annotated[str, FIRST_STEP_WITHIN]
 
 
 def profile(

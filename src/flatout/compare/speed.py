@@ -12,6 +12,7 @@ from flatout.compare.steady import warm_up
 from flatout.errors import RecordError
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader_processes import loader_processes
+from flatout.measure.thresholds import LEAST_STEPS
 from flatout.measure.training import find_training
 from flatout.record import Run, load_run
 from flatout.results import Ledger
@@ -19,8 +20,6 @@ from flatout.results import Ledger
 RESAMPLES = 1000
 BLOCKS = 50
 SEED = 0
-# Fewer steps than this do not determine the speed of a run.
-LEAST_STEPS = 5
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 
 from flatout.diagnose.causes import BY_ID, HEALTHY
 from flatout.diagnose.sentences import waiting, workers_do
 from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import MATERIAL_SHARE
+from flatout.measure.thresholds import LEAST_STEPS, MATERIAL_SHARE
 from flatout.predict.context import Context
-from flatout.results import Cause, Remedy
+from flatout.results import Cause, Ledger, Remedy
 from flatout.units import percent
 
+DIAGNOSED_STEPS = 12  # more than a comparison needs
 NO_STEP = "No training step was seen, so there is nothing to diagnose."
 ONE_STEP = "Only one training step was complete: record for longer, such as with --steps 12."
 
@@ -29,6 +31,10 @@ def verdict(context: Context | None, causes: Sequence[Cause]) -> str:
     run = context.run
     if run.ledger.window_s <= 0 or run.ledger.steps.count == 0:
         return ONE_STEP
+    if run.ledger.steps.count < LEAST_STEPS:
+        steps = run.ledger.steps.count
+        only = "one step was" if steps == 1 else f"{steps} steps were"
+        return f"Only {only} complete: record longer with --seconds {_longer_s(run.ledger)}."
     if not causes or (causes[0].id != HEALTHY and causes[0].share < MATERIAL_SHARE):
         return _unexplained(run)
     leading = causes[0]
@@ -38,23 +44,39 @@ def verdict(context: Context | None, causes: Sequence[Cause]) -> str:
     return f"{leading.title[:1].upper()}{leading.title[1:]}: {percent(leading.share)} of the time."
 
 
-def next_command(run_id: str, command: Sequence[str], causes: Sequence[Cause], remedies: Sequence[Remedy] = ()) -> str:
+def _longer_s(ledger: Ledger) -> int:
+    """Seconds that hold enough steps for a diagnosis."""
+    return max(math.ceil(DIAGNOSED_STEPS * ledger.window_s / ledger.steps.count), 1)
+
+
+def next_command(
+    run_id: str,
+    command: Sequence[str],
+    causes: Sequence[Cause],
+    remedies: Sequence[Remedy] = (),
+    ledger: Ledger | None = None,
+) -> str:
     """The command to type next.
 
     Args:
         run_id: id of the diagnosed run.
         command: the recorded training command.
+        ledger: of the run; None: it holds no complete step.
         causes: in rank order.
         remedies: ``flatout fix`` tries those that it can put into the command.
     """
+    if ledger is not None and 0 < ledger.steps.count < LEAST_STEPS:
+        return f"flatout profile --seconds {_longer_s(ledger)} -- {shlex.join(command)}"
     # What has to be prepared first, such as a copy of the data, has no settings yet: fix prepares it.
-    if any((r.settings or r.mechanics) and r.semantic_class == "identical" for r in remedies):
+    tried = {r.cause for r in remedies if (r.settings or r.mechanics) and r.semantic_class == "identical"}
+    healthy = bool(causes) and causes[0].id == HEALTHY
+    if tried and (healthy or not causes or any(causes[0].id in (c.id, c.hidden_by) for c in causes if c.id in tried)):
         return f"flatout fix -- {shlex.join(command)}"
-    if causes and causes[0].id == HEALTHY:
+    if healthy:
         return f"flatout report {run_id} --markdown"
-    # Measure again: after the first remedy, or over the whole run when nothing was found.
-    full = "" if causes else "--full "
-    return f"flatout profile {full}-- {shlex.join(command)}"
+    if causes:  # to be removed by hand
+        return f"flatout explain {causes[0].id}"
+    return f"flatout profile --full -- {shlex.join(command)}"
 
 
 def _unexplained(run: MeasuredRun) -> str:

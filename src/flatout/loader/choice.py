@@ -15,7 +15,7 @@ from flatout.errors import UsageError
 from flatout.loader.batch_builder import BatchBuilder
 from flatout.loader.threads import single_threaded_pool
 from flatout.machine.cores import read_cores
-from flatout.units import duration
+from flatout.units import counted, duration
 
 TRY_IMAGES = 48
 TRY_S = 1.0
@@ -73,11 +73,11 @@ def choose(builder: BatchBuilder, places: Sequence[int], backend: str = "auto", 
     elif computing < MOSTLY_WAITING:
         count = min(MOST_WORKERS, math.ceil(cores / computing))
         why = (
-            f"{count} for {cores} usable core(s): an image takes {duration(1 / one)}, "
+            f"{count} for {counted(cores, 'usable core')}: an image takes {duration(1 / one)}, "
             f"{duration((1 - computing) / one)} of it waiting for its bytes"
         )
     else:
-        count, why = cores, f"{cores} for {cores} usable core(s)"
+        count, why = cores, f"{cores} for {counted(cores, 'usable core')}"
     if backend != "auto":
         return Choice(backend, count, f"{asked}, {why}")
     if count == 1:
@@ -86,7 +86,10 @@ def choose(builder: BatchBuilder, places: Sequence[int], backend: str = "auto", 
     if gain is None:
         return Choice("threads", count, f"threads, {why}: a second thread could not be measured: the machine is busy")
     chosen = "threads" if gain / 2 >= EFFICIENT or cores == 1 else "processes"
-    return Choice(chosen, count, f"{chosen}, {why}: a second thread gave {gain:.2f}x of {one:.0f} images/s")
+    so = "so threads suffice" if gain / 2 >= EFFICIENT else "so processes are used, which do not hold each other up"
+    if chosen == "threads" and gain / 2 < EFFICIENT:
+        so = "and processes gain nothing on one core"
+    return Choice(chosen, count, f"{chosen}, {why}: a second thread gave {gain:.2f}x of {one:.0f} images/s, {so}")
 
 
 def usable_cores() -> int:

@@ -21,7 +21,7 @@ from flatout.measure.samples import TOP_LINES, frames_of, top_lines, weigh_lines
 from flatout.measure.timeline import Ints, intervals
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
-from flatout.record import Names, ends
+from flatout.record import Events, Names, ends
 from flatout.record.packed_fields import batch_worker
 from flatout.results import Account, Line
 
@@ -255,12 +255,20 @@ def _by_name(window: Window, rows: Ints, account: str) -> tuple[Account, ...]:
 
 def _checkpoint_note(window: Window) -> str | None:
     """A note: the number and size of the checkpoints written inside the interval."""
-    writes = window.training.kind(kinds.CHECKPOINT)
-    writes = writes[(writes["start"] >= window.begin_ns) & (writes["start"] < window.end_ns)]
-    # A framework's own span lies around the write that it makes: only outermost spans count.
-    outer = np.concatenate(([True], writes["start"][1:] >= np.maximum.accumulate(ends(writes))[:-1]))[: len(writes)]
+    spans = window.training.kind(kinds.CHECKPOINT)
+    writes, outer = (
+        found[(found["start"] >= window.begin_ns) & (found["start"] < window.end_ns)]
+        for found in (spans, outermost(spans))
+    )
     size = int(writes["a"].sum())
-    return f"{int(outer.sum())} written, {units.size(size) if size else 'size not measured'}"
+    return f"{len(outer)} written, {units.size(size) if size else 'size not measured'}"
+
+
+def outermost(spans: Events) -> Events:
+    """The spans that lie in no other one, in order of start: a framework's own lies around the write that it makes."""
+    spans = spans[np.lexsort((-spans["duration"].astype(np.int64), spans["start"]))]
+    before = np.maximum.accumulate(ends(spans))[:-1]
+    return np.asarray(spans[np.concatenate(([True], spans["start"][1:] >= before))[: len(spans)]])
 
 
 def _boundaries(window: Window, rows: Ints) -> tuple[Account, ...]:

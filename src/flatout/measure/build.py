@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.measure.account_details import outermost
 from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
 from flatout.measure.experiments import read_experiments
 from flatout.measure.ledger import build_ledger
@@ -21,6 +22,7 @@ from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.measure.metrics import read_metrics
 from flatout.measure.operators import measure_operators
 from flatout.measure.ranks import build_ranks
+from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.training import Training, find_training
 from flatout.measure.usage import summarize
 from flatout.measure.validation import validation_regions
@@ -42,7 +44,7 @@ def build_view(run: Run) -> MeasuredRun | None:
     spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))
     process = _process(training.process, workers)
     gpu = _gpu_index(run, training, process)
-    process = replace(process, capability=_capability(run, gpu))
+    process = replace(process, capability=_capability(run, gpu), optimizer=_optimizer(training))
     usage = summarize(
         run.system(),
         training.window_begin_ns,
@@ -68,14 +70,27 @@ def build_view(run: Run) -> MeasuredRun | None:
         uses_gpu=_uses_gpu(process, ledger, spans),
         machine=run.machine,
         validations=_begun(training, regions.start),
-        checkpoints=_begun(training, training.kind(kinds.CHECKPOINT)["start"]),
+        checkpoints=_begun(training, outermost(training.kind(kinds.CHECKPOINT))["start"]),
         metrics=read_metrics(training.process),
         ranks=build_ranks(run) if training.processes > 1 else None,
         lock=measure_lock_waits(training, charged, spans),
         operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0),
         experiments=read_experiments(training.process),
+        iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )
+
+
+def _iterates_loader(training: Training, validation: Pieces) -> bool:
+    """True if the training process takes batches of a DataLoader, in whatever thread, outside validation."""
+    waits = training.process.of_kinds(kinds.BATCH_WAIT)
+    return bool(np.any(intervals(validation.start, validation.end).at(waits["start"]) < 0))
+
+
+def _optimizer(training: Training) -> str | None:
+    """The class of the first optimizer that stepped; gradient clipping, recorded alike, is a function."""
+    names = (training.process.names.text(int(id)) for id in np.unique(training.kind(kinds.OPTIMIZER)["arg"]))
+    return next((name for name in names if name[:1].isupper()), None)
 
 
 def _by_recipe(command: Sequence[str]) -> bool:

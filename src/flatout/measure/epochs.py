@@ -53,7 +53,8 @@ def build_epochs(training: Training, charged: Charged, side: LoaderProcesses | N
                 shares={id: float(seconds[code]) / length for id, code in CODE.items() if seconds[code] > 0},
             )
         )
-    waits_s = [side.reading_s(begin, end) if side and len(epochs) > 1 else None for begin, end in spans[:FEW]]
+    reads = side is not None and side.reads_data and len(epochs) > 1
+    waits_s = [side.reading_s(begin, end) if side and reads else None for begin, end in spans[:FEW]]
     return _tell_cold(epochs, waits_s)
 
 

@@ -28,6 +28,7 @@ from flatout.measure.worker_records import Fetches, divide_time, loader_settings
 from flatout.probe import events as kinds
 from flatout.record import Events, Run, ends
 from flatout.record.packed_fields import batch_samples
+from flatout.units import counted
 
 
 def build_loading(run: Run, training: Training, side: LoaderProcesses | None = None) -> LoaderStats | None:
@@ -191,10 +192,12 @@ def _not_measured(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: 
     missing = []
     total = sum(map(len, fetches))
     if workers and not side.teams:
-        missing.append(f"the workers' side: not measured, because none of the {workers} worker(s) left a record")
+        missing.append(
+            f"the workers' side: not measured, because none of the {counted(workers, 'worker')} left a record"
+        )
     lost = sum(member is None for team in side.teams for member in team.members)
     if lost:
-        missing.append(f"{lost} worker(s): not measured, because their records are missing")
+        missing.append(f"{counted(lost, 'worker')}: not measured, because their records are missing")
     if not total:
         missing.append("fetches: not measured, because none ended inside the window")
     else:

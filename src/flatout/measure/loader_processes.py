@@ -11,7 +11,14 @@ from flatout.measure.batch_wait import Activity, worker_activity
 from flatout.measure.fetch_functions import FetchFunctions, fetch_functions
 from flatout.measure.functions import STORAGE_GROUPS
 from flatout.measure.samples import Samples, stack_samples
-from flatout.measure.storage import bytes_per_sample, is_cold, mount_shares, storage_is_counted
+from flatout.measure.storage import (
+    bytes_per_sample,
+    data_folder,
+    is_cold,
+    mount_shares,
+    peers_of,
+    storage_is_counted,
+)
 from flatout.measure.timeline import intervals
 from flatout.measure.training import Training
 from flatout.measure.worker_records import Fetches, WorkerGroup, divide_time, fetch_events, worker_groups
@@ -81,8 +88,16 @@ class LoaderProcesses:
 
     def cold(self, begin_ns: int, finish_ns: int) -> bool | None:
         """True if data fetched inside [begin_ns, finish_ns) came from storage; None: not measured, or some of each."""
-        read, storage = bytes_per_sample(self.fetches(begin_ns, finish_ns))
+        fetches = self.fetches(begin_ns, finish_ns)
+        read, storage = bytes_per_sample(fetches)
+        samples = sum(float(table.samples.sum()) for table in fetches)
+        read, storage = (None if value is None else value * samples for value in (read, storage))
         return is_cold(read, storage, storage_is_counted(self.mounts))
+
+    @cached_property
+    def reads_data(self) -> bool:
+        """True if files other than programs' were seen open, or a remote host was connected to."""
+        return data_folder(self.run, self.processes) is not None or bool(peers_of(self.processes))
 
     def reading_s(self, begin_ns: int, finish_ns: int) -> float | None:
         """Seconds that a sample waits in reads, of those fetched inside [begin_ns, finish_ns); None: not measured."""

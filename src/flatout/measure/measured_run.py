@@ -58,6 +58,7 @@ class Process:
     outputs: int | None = None  # of the model's last linear layer: classes, if it classifies
     param_bytes: int | None = None  # of the model's weights
     capability: float | None = None  # compute capability of the GPU
+    optimizer: str | None = None  # class of the first one that stepped
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class MeasuredRun:
     lock: LockWaits | str | None = None  # text: why it was not measured; None: there is no other Python thread
     operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
     experiments: Experiments = field(default_factory=Experiments)  # steps after the window
+    iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property

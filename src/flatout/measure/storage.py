@@ -15,6 +15,9 @@ from flatout.record import ProcessRecord, Run
 
 COLD_SHARE = 0.5  # of the bytes read: storage delivered at least this much
 WARM_SHARE = 0.05  # and at most this much where memory delivered the pass
+# Pages of programs that the first fetches of a process load: a pass with fewer bytes from storage may have read no
+# sample from there.
+PROGRAM_BYTES = 8 << 20
 # No samples lie there: libraries, their sources, flatout's own files, what the kernel shows as files.
 _PROGRAM = re.compile(
     r"/(site|dist)-packages\b|/lib(64)?/python\d|/__pycache__\b|/flatout/probe\b|/\.flatout\b|"
@@ -45,11 +48,14 @@ def bytes_per_sample(fetches: Sequence[Fetches]) -> tuple[float | None, float | 
 def is_cold(read: float | None, storage: float | None, counted: bool) -> bool | None:
     """True if bytes came from storage rather than from memory; None: not measured, or some of each.
 
-    ``counted`` says that the kernel's counters see this storage: they do not see FUSE file systems.
+    Args:
+        read: bytes that a pass read.
+        storage: of them, bytes that storage delivered; what programs load on their first use counts too.
+        counted: the kernel's counters see this storage: they do not see FUSE file systems.
     """
     if storage is None or read is None:
         return None
-    if storage > COLD_SHARE * read and storage > 0:
+    if storage > COLD_SHARE * read and storage > PROGRAM_BYTES:
         return True
     return False if storage <= WARM_SHARE * read and counted else None
 

@@ -17,3 +17,4 @@ SATURATED_RUNQUEUE = 0.2
 
 # Fewer batches than this make means and quantiles unstable: confidence is lowered and intervals widen.
 THIN_BATCHES = 20
+LEAST_STEPS = 5  # fewer do not determine the speed of a run

@@ -35,7 +35,7 @@ from flatout.recipes.summary import SUMMARY_FILE
 from flatout.recipes.task import ImageTask
 from flatout.recipes.trainer import build_trainer
 from flatout.terminal_text import one_line
-from flatout.units import percent
+from flatout.units import counted, percent
 
 BAD_FILES = "bad_files.txt"
 
@@ -126,8 +126,8 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
     global_batch = training.batch_size * world * training.accumulate
     if len(data.train_indices) < training.batch_size * world:
         raise UsageError(
-            f"training.batch_size: {training.batch_size} × {world} process(es) is more than the "
-            f"{len(data.train_indices)} training images"
+            f"training.batch_size: {training.batch_size} × {world} process{'' if world == 1 else 'es'} "
+            f"is more than the {len(data.train_indices)} training images"
         )
     own: list[Policy] = list(attempt.policies)
     if training.early_stopping:
@@ -186,7 +186,7 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
             bad = sorted({(image.where, image.reason) for image in (*train.bad, *validation.bad)})
             write_atomically(folder / BAD_FILES, "".join(f"{one_line(at)}\t{one_line(why)}\n" for at, why in bad))
             history.notes.append(
-                f"{len(bad)} image(s) could not be decoded and were replaced: bad_files.txt lists them"
+                f"{counted(len(bad), 'image')} could not be decoded and were replaced: bad_files.txt lists them"
             )
     return _result(recipe, folder, history.records, history.stopped, history.notes)
 

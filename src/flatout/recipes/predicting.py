@@ -27,6 +27,7 @@ from flatout.recipes.objective import make_finish
 from flatout.recipes.reading import FILE_NAME, read_recipe
 from flatout.recipes.schema import Recipe
 from flatout.terminal_text import one_line
+from flatout.units import counted
 
 Probabilities = NDArray[np.float64]
 DECIMALS = 8
@@ -199,7 +200,7 @@ def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:
     path = folder / SUBMISSION_FILE
     made = predict(trained, test)
     write_submission(path, test, trained[0].classes, made.probabilities, trained[0].recipe.data.id_column)
-    report(f"{path}: {len(test.samples):,} images predicted by {len(trained)} model(s){said_of_bad(made.bad)}")
+    report(f"{path}: {len(test.samples):,} images predicted by {counted(len(trained), 'model')}{said_of_bad(made.bad)}")
     return time.monotonic() - began
 
 

@@ -66,7 +66,7 @@ def derive(
 
 def _device(world: int) -> str:
     if not torch.cuda.is_available():
-        return f"the CPU, {world} process(es)"
+        return f"the CPU, {world} process{'' if world == 1 else 'es'}"
     return f"{world} × {torch.cuda.get_device_name()}"
 
 
@@ -99,8 +99,9 @@ def _model_memory(recipe: Recipe, model: nn.Module) -> str:
         f"{recipe.optimizer.name} ({states} × float32)": states * trained * FLOAT_BYTES,
         "weights' average": weights if recipe.training.ema_decay else 0,
     }
+    where = "device memory" if torch.cuda.is_available() else "memory"
     sum_of = " + ".join(f"{name} {size(value)}" for name, value in parts.items() if value)
     return (
-        f"model: {trained / 1e6:.1f} M parameters; device memory {size(sum(parts.values()))} = {sum_of}; "
+        f"model: {trained / 1e6:.1f} M parameters; {where} {size(sum(parts.values()))} = {sum_of}; "
         "activations come on top"
     )

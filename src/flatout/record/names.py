@@ -8,6 +8,7 @@ from typing import Any
 
 from flatout.record.fields import names_entry
 from flatout.record.json_files import EndlessLineError, parse, read_lines
+from flatout.units import counted
 
 _MOST_NAMED = 5
 _MOST_NAME = 40
@@ -57,7 +58,7 @@ def read_names(path: Path) -> Names:
     except (OSError, ValueError) as error:
         return Names(problems=(f"{path.name} cannot be read ({error}): names are missing",))
     if damaged:
-        problems.append(f"{path.name}: {damaged} damaged line(s) left out, some names are missing")
+        problems.append(f"{path.name}: {counted(damaged, 'damaged line')} left out, some names are missing")
     if fields:
         problems.append(f"{path.name}: {listed(fields)}")
     return Names(entries, tuple(workers), files, tuple(problems))
@@ -67,7 +68,7 @@ def listed(fields: list[str]) -> str:
     """Report the fields that were dropped."""
     named = sorted(set(fields))
     shown = ", ".join(name[:_MOST_NAME] for name in named[:_MOST_NAMED]) + (", …" if len(named) > _MOST_NAMED else "")
-    return f"{len(fields)} damaged value(s) left out ({shown})"
+    return f"{counted(len(fields), 'damaged value')} left out ({shown})"
 
 
 def _entry(line: bytes, damage: list[str]) -> dict[str, Any] | None:

@@ -45,7 +45,7 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
         how=f"DataLoader(..., batch_size={bigger}); adapt the learning rate; device memory grows with the batch",
         settings={"batch_size": bigger, "lr_factor": bigger / size},
         recipe=f"training.batch_size={bigger}",
-        basis=f"measured cost that each step has once; {_told(memory, bigger)}",
+        basis=f"measured cost that does not grow with the batch; {_told(memory, bigger)}",
         memory_bytes=depth_bytes,
     )
 
@@ -68,12 +68,13 @@ def gradient_accumulation(context: Context, cause: Cause) -> Proposal | None:
     if each_s <= 0:
         return None
     saved_s = 0.5 * each_s
+    exchange = " and of exchanging gradients" if context.run.seconds("collective") > 0 else ""
     return Proposal(
         title="step the optimizer after every second batch",
         change=Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s),
         least=Change(step_removed_s=0.3 * saved_s, step_cpu_removed_s=0.3 * saved_s),
         how="if (step + 1) % 2 == 0: optimizer.step(); optimizer.zero_grad()  # and loss / 2",
         settings={"accumulate": 2},
-        basis="measured time of the optimizer and of exchanging gradients; it learns as with twice the batch",
+        basis=f"measured time of the optimizer{exchange}; it learns as with twice the batch",
         memory_bytes=0,
     )

@@ -127,18 +127,24 @@ def _fused(context: Context, cause: Cause) -> tuple[float, float, str]:
     return 0.5 * (overhead_s + pointwise_s), 0.9 * (overhead_s + pointwise_s), basis
 
 
+_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # of torch.optim, those that take fused=True
+
+
 @remedy(("small_batch", "compute_bound"), NUMERICS, risk="low")
 def fused_optimizer(context: Context, cause: Cause) -> Proposal | None:
     """Update all weights in one kernel."""
     optimizer_s = context.run.seconds("optimizer") / context.model.batches
     if context.run.ledger.share("optimizer") < MATERIAL_SHARE:
         return None
+    kind = context.run.process.optimizer
+    if kind is not None and kind not in _FUSED:
+        return None
     return Proposal(
         title="use the optimizer's fused form",
         change=Change(step_removed_s=0.4 * optimizer_s, step_cpu_removed_s=0.4 * optimizer_s),
         least=Change(),
         most=Change(step_removed_s=0.8 * optimizer_s, step_cpu_removed_s=0.8 * optimizer_s),
-        how="torch.optim.AdamW(..., fused=True)  # Adam, AdamW, SGD, Adagrad",
+        how=f"torch.optim.{kind}(..., fused=True)" if kind else f"fused=True for {', '.join(_FUSED)}",
         settings={"optimizer_form": "fused"},
         basis="measured time of the optimizer; how much of it is the launching of kernels is not known",
         memory_bytes=0,

@@ -38,8 +38,8 @@ _CHEAPER = {
 def batches_ahead(context: Context, cause: Cause) -> Proposal | None:
     """Make batches in worker processes while the model computes, if no DataLoader does."""
     run, batches = context.run, context.model.batches
-    if run.loading is not None:
-        return None
+    if run.loading is not None or run.iterates_loader:
+        return None  # a DataLoader in a DataLoader makes no batch sooner
     input_s, awaited_s = run.seconds("batch_wait") / batches, run.seconds(PRODUCER) / batches
     total_s = context.model.now.total_s - context.model.now.between_steps_s
     rest_s = max(total_s - input_s, 0.0)

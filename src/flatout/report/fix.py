@@ -10,7 +10,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.report.layout import wrap
 from flatout.terminal_text import one_line
 from flatout.trials.export import Export
-from flatout.trials.result import KEPT, UNCONFIRMED, FixResult, Proof, Trial
+from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial
 from flatout.trials.settings import keep_command
 from flatout.units import duration, factor, interval, size
 
@@ -19,6 +19,8 @@ _WORDS = {
     KEPT: "kept",
     "dropped": "dropped",
     UNCONFIRMED: "not confirmed",
+    UNMEASURED: "not measured",
+    "too_short": "too few steps to compare",
     "oom": "out of memory",
     "guarded": "ended by a guard",
     "failed": "failed",
@@ -57,8 +59,9 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
 def _plans(fixed: FixResult, ways: Mapping[str, Export]) -> list[str]:
     """Each plan with its prediction; what was proved is shown above."""
     text: list[str] = []
+    proved = {plan.name for plan in fixed.plans if fixed.settings and dict(plan.settings) == fixed.settings}
     for plan in fixed.plans:
-        if plan.name not in ways:
+        if plan.name not in ways or plan.name in proved:
             continue
         memory = "memory not known" if plan.memory_bytes is None else f"{size(plan.memory_bytes)} more host memory"
         head = f"{plan.name}: predicted {interval(plan.gain)}, {memory}, {plan.risk} risk"
@@ -80,6 +83,10 @@ def verdict(fixed: FixResult) -> str:
         best = fixed.promising[0]
         clear = best.ratio is not None and best.ratio.low > 1.0 + NOISE_SHARE
         return f"Nothing is proved yet. {_capital(best.title)}{' is promising' if clear else ''}: {best.why}."
+    if not fixed.tried:
+        return "Nothing was tried, so nothing was measured besides the training as it is."
+    if not any(trial.ratio for trial in fixed.tried):
+        return "Nothing was kept: no trial could be measured."
     return "Nothing was kept: no trial made this training faster beyond noise."
 
 

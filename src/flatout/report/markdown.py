@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from flatout.report import outline
 from flatout.report.layout import Glyphs
 from flatout.results import Diagnosis, Ledger
-from flatout.units import duration, interval, percent, same_unit
+from flatout.units import counted, duration, interval, percent, same_unit
 
 _BAR_WIDTH = 20
 _GLYPHS = Glyphs(unicode=True)
@@ -63,7 +63,7 @@ def _ledger(ledger: Ledger | None) -> list[str]:
     rows.append(["**training window**", "100.0%", same_unit(ledger.window_s, ledger.window_s), ""])
     blocks = [
         "## Where the time went",
-        f"Training window: {ledger.steps.count:,} steps in {duration(ledger.window_s)}.",
+        f"Training window: {counted(ledger.steps.count, 'step')} in {duration(ledger.window_s)}.",
         _table(["account", "share", "time", ""], rows, "lrrl"),
         *map(_text, ledger.notes),
         _bullets(f"{name}: {_text(value)}" for name, value in outline.ledger_facts(ledger)),
@@ -110,10 +110,11 @@ def _remedies(diagnosis: Diagnosis) -> list[str]:
             ]
             for rank, remedy in enumerate(paying, start=1)
         ]
-        blocks.append(_table(header, rows, "rlrlll"))
+        shared, bases = outline.shared_basis(paying)
+        blocks += [*([_text(shared)] if shared else []), _table(header, rows, "rlrlll")]
         blocks += [
-            f"{rank}. {_code(remedy.how)}<br>Based on {_text(remedy.basis)}"
-            for rank, remedy in enumerate(paying, start=1)
+            f"{rank}. {_code(remedy.how)}<br>Based on {_text(basis)}"
+            for rank, (remedy, basis) in enumerate(zip(paying, bases, strict=True), start=1)
         ]
     if not_paying:
         blocks.append(outline.LITTLE_EFFECT)

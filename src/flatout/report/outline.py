@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from flatout.measure.thresholds import LEAST_STEPS
 from flatout.results import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
 from flatout.units import duration, interval, percent, rate, size
 
@@ -105,13 +106,11 @@ def _place(line: Line) -> str:
 def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
     """Name and state the distribution of the steps, the throughput, and what lies outside the training window."""
     steps = ledger.steps
-    facts = [
-        (
-            "steps",
-            f"median {duration(steps.median_s)}, 95th percentile {duration(steps.p95_s)}, "
-            f"range {duration(steps.min_s)} to {duration(steps.max_s)}",
-        )
-    ]
+    spread = (
+        f"median {duration(steps.median_s)}, 95th percentile {duration(steps.p95_s)}, "
+        f"range {duration(steps.min_s)} to {duration(steps.max_s)}"
+    )
+    facts = [("steps", f"one, of {duration(steps.median_s)}" if steps.count == 1 else spread)]
     if steps.samples > 0:
         facts.append(("throughput", _throughput(steps)))
     else:
@@ -181,14 +180,16 @@ def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list
     return header, [*(cells(epoch) for epoch in epochs[:4]), summary, *(cells(epoch) for epoch in epochs[-2:])]
 
 
-# Before the causes that a larger one hides, and before the remedies that do not pay now.
-HIDDEN = "Hidden by {cause}; check again once that is fixed:"
+# Before the causes that another one hides, and before the remedies that do not pay now.
+HIDDEN = "Partly explained by {cause}; check again once that is fixed:"
 LITTLE_EFFECT = "Little effect now:"
 EPOCH_LEGEND = "cold: read from storage; warm: from memory"
 
 
 def first_move(diagnosis: Diagnosis) -> str | None:
     """State the largest predicted gain in one line; None if no remedy should pay, or all such are uncertain."""
+    if diagnosis.ledger is not None and diagnosis.ledger.steps.count < LEAST_STEPS:
+        return None
     paying, _ = paying_and_not(diagnosis)
     sure = [remedy for remedy in paying if not uncertain(remedy)]
     if not sure:
@@ -215,7 +216,7 @@ def confidence_in_words(cause: Cause) -> str:
 
 
 def open_and_hidden(diagnosis: Diagnosis) -> tuple[list[Cause], dict[str, list[Cause]]]:
-    """Separate the causes to act on from those that a larger one hides (by its id); rank order is kept."""
+    """Separate the causes to act on from those that another one hides (by its id); rank order is kept."""
     shown: list[Cause] = []
     hidden: dict[str, list[Cause]] = {}
     for cause in diagnosis.causes:
@@ -230,6 +231,17 @@ def paying_and_not(diagnosis: Diagnosis) -> tuple[list[Remedy], list[Remedy]]:
     """Separate the remedies that should pay from those predicted to change almost nothing now."""
     paying = [remedy for remedy in diagnosis.remedies if not remedy.gain.high < PAYS_FROM]
     return paying, [remedy for remedy in diagnosis.remedies if remedy.gain.high < PAYS_FROM]
+
+
+def shared_basis(remedies: Sequence[Remedy]) -> tuple[str, list[str]]:
+    """The assumptions that the predictions of all these remedies end with, and the basis of each without them."""
+    clauses = [remedy.basis.split("; ") for remedy in remedies]
+    shared = 0
+    if len(remedies) > 1:
+        while all(len(one) > shared + 1 for one in clauses) and len({one[-1 - shared] for one in clauses}) == 1:
+            shared += 1
+    said = f"In all predictions: {'; '.join(clauses[0][-shared:])}." if shared else ""
+    return said, ["; ".join(one[: len(one) - shared]) for one in clauses]
 
 
 def memory_in_words(remedy: Remedy) -> str:

@@ -30,7 +30,7 @@ def table(entries: Sequence[RunEntry], *, now: datetime, width: int, unicode: bo
         unicode: False writes ASCII only.
     """
     glyphs = Glyphs(unicode)
-    rows = [["run", "started", "recorded", "ended", "command"]]
+    rows = [["run", "started", "start-up to end", "ended", "command"]]
     for entry in entries:
         recorded = "-" if entry.recorded_s is None else duration(entry.recorded_s)
         command = shlex.join(entry.command) if entry.command else "-"

@@ -164,7 +164,9 @@ def packed_lines(packed: PackSummary) -> str:
     """The result of packing."""
     parts = f", splits {', '.join(packed.splits)}" if packed.splits != ("",) else ""
     lines = _wrapped(
-        f"packed {packed.packed:,} images of {packed.classes} classes, {size(packed.packed_bytes)}, in "
+        f"nothing new to pack{parts}"
+        if not packed.packed
+        else f"packed {packed.packed:,} images of {packed.classes} classes, {size(packed.packed_bytes)}, in "
         f"{duration(packed.duration_s)}: {packed.images_per_s:,.0f} images/s{parts}"
     )
     if packed.kept:

@@ -13,7 +13,7 @@ from flatout.report import outline
 from flatout.report.layout import Glyphs, left, right, shell_lines, shorten_middle, wrap
 from flatout.report.page import DIM, MARGIN, Page
 from flatout.results import Diagnosis, Ledger
-from flatout.units import duration, interval, percent, same_unit
+from flatout.units import counted, duration, interval, percent, same_unit
 
 WIDTH = 80
 MIN_WIDTH = 64
@@ -78,7 +78,7 @@ def _ledger(page: Page, diagnosis: Diagnosis) -> None:
         return
     page.heading(
         "Where the time went",
-        f"training window: {ledger.steps.count:,} steps in {duration(ledger.window_s)}",
+        f"training window: {counted(ledger.steps.count, 'step')} in {duration(ledger.window_s)}",
     )
     page.blank()
     _tree(page, ledger)
@@ -179,7 +179,11 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
         ]
         for remedy in paying
     ]
-    for rank, (remedy, figures) in enumerate(zip(paying, page.columns(table, [left] * 4), strict=True), start=1):
+    shared, bases = outline.shared_basis(paying)
+    if shared:
+        page.paragraph(shared, style=DIM)
+    rows = zip(paying, page.columns(table, [left] * 4), bases, strict=True)
+    for rank, (remedy, figures, basis) in enumerate(rows, start=1):
         page.blank()
         mark = f"{rank}. "
         indent = MARGIN + len(mark)
@@ -189,7 +193,7 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
         else:
             page.paragraph(figures, indent=indent, style="green")
         page.paragraph(remedy.how, indent=indent)
-        page.paragraph(f"Based on {remedy.basis}", indent=indent, style=DIM)
+        page.paragraph(f"Based on {basis}", indent=indent, style=DIM)
     if not_paying:
         page.blank()
         page.paragraph(outline.LITTLE_EFFECT)

@@ -10,6 +10,7 @@ from flatout.record.fields import PROCESS
 from flatout.record.json_files import read_json
 from flatout.runner.live import what_was_seen
 from flatout.runner.session import Outcome
+from flatout.units import duration
 
 # An exception as a traceback names it: "ValueError: …", "my.package.Error".
 _NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:$|$)")
@@ -35,9 +36,14 @@ def explain(outcome: Outcome) -> tuple[str, int]:
     if outcome.exit_code == 0:
         return f"the command ended without a training step: {seen}", 2
     return (
-        f"no training step was seen in time: {seen}; give it longer with --first-step-within, or check the command",
+        f"no training step was seen {_waited(outcome)}: {seen}; "
+        "give it longer with --first-step-within, or check the command",
         2,
     )
+
+
+def _waited(outcome: Outcome) -> str:
+    return "in time" if outcome.waited_s is None else f"within {duration(outcome.waited_s)}"
 
 
 def _place(exception: dict[str, Any]) -> str:

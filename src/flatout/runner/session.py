@@ -55,6 +55,7 @@ class Outcome:
         live: The last counters.
         guarded: Why a guard ended it; None when none did.
         signal: That ended flatout, if ``stop`` is interrupted or terminated; else 0.
+        waited_s: How long it waited for a first step before it gave up; None when it did not.
     """
 
     run: Path
@@ -63,6 +64,7 @@ class Outcome:
     live: Live
     guarded: str | None = None
     signal: int = 0
+    waited_s: float | None = None
 
     @property
     def ended_with(self) -> int | None:
@@ -350,7 +352,8 @@ class _Session:
         )
         free_reserve(self.run)
         write_run_json(self.run, self.info)
-        return Outcome(self.run, stop, exit_code, self.live, self.guarded, by_signal)
+        waited_s = self.bounds.first_step_within_s if stop == "no_steps" and exit_code is None else None
+        return Outcome(self.run, stop, exit_code, self.live, self.guarded, by_signal, waited_s)
 
     def _left(self) -> list[str]:
         """Shared memory that may be this run's; names with the pid of a process that was not in it are not."""

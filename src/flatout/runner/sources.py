@@ -48,4 +48,5 @@ def _complete(line: bytes) -> bytes:
 
 
 def _source(file: str, line: int) -> str:
-    return linecache.getline(file, line).strip()[:LONGEST]
+    text = linecache.getline(file, line).strip()
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -28,6 +28,7 @@ from flatout.stage.sources.base import ObjectInfo, Source
 from flatout.stage.sources.failures import Failure
 from flatout.stage.transfer import ObjectTransfer, Options
 from flatout.stage.transfer_pool import TransferPool
+from flatout.units import counted
 from flatout.units import size as size_text
 
 MAX_CONCURRENCY = 128
@@ -98,7 +99,7 @@ def _stage_locked(
             left = remove_partial(destination)
             remove_unfinished(state.folder)
             if left:
-                report(f"{left} unfinished file(s) of an interrupted staging removed")
+                report(f"{counted(left, 'unfinished file')} of an interrupted staging removed")
             return _Staging(source, destination, selection, options or Options(), state, watch, report).run()
         finally:
             state.close()

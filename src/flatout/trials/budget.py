@@ -12,6 +12,7 @@ from flatout.units import duration
 STEPS = 80  # of each run of a trial,
 LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
 LEAST_STEPS = 12  # more than a comparison needs, plus a warm-up
+NEEDED_STEPS = 8  # of a run that the user wants short: a comparison needs five, and steps vary
 LEAST_RUNS = 5  # the first look, one pair of a trial, and one of the proof
 AMPLE_RUNS = 12  # a budget for this many runs has room for a proof of two pairs
 _MARGIN = 1.1  # run times vary
@@ -53,13 +54,14 @@ class Budget:
             look_s: duration of the first run, from its start to its end.
             measured_s: the measured part of it.
             step_s: mean of its steps: batches that arrive together make the median of steps short.
-            fixed_s: the time that the user asks for; None: the time of STEPS steps.
+            fixed_s: the time that the user asks for, lengthened to that of NEEDED_STEPS steps; None: the time of STEPS
+                steps.
 
         Returns:
             Seconds.
         """
         least_s = max(LEAST_S, LEAST_STEPS * step_s)
-        window_s = fixed_s or max(min(STEPS * step_s, MOST_S), least_s)
+        window_s = max(fixed_s, NEEDED_STEPS * step_s) if fixed_s else max(min(STEPS * step_s, MOST_S), least_s)
         self.run_s = self.full_run_s = max(look_s - measured_s, 0.0) + window_s
         spare_s = self.left_s - (LEAST_RUNS - 1) * self.run_s
         if spare_s < 0 and not fixed_s:
@@ -87,7 +89,7 @@ class Budget:
         Args:
             before_s: time spent before the trial.
         """
-        return _option(before_s + 2 * (1.0 + _MARGIN) * max(self.run_s, self.full_run_s))
+        return as_option(before_s + 2 * (1.0 + _MARGIN) * max(self.run_s, self.full_run_s))
 
     def learn(self, wall_s: float) -> None:
         """Update ``run_s`` with the duration of a run."""
@@ -108,7 +110,7 @@ class Budget:
         return self.room(runs + proof)
 
 
-def _option(seconds: float) -> str:
+def as_option(seconds: float) -> str:
     """A time rounded up to ten seconds, in an option's format: "90s", "4m10s"."""
     minutes, rest = divmod(math.ceil(seconds / 10) * 10, 60)
     return f"{minutes}m{f'{rest}s' if rest else ''}" if minutes > 1 else f"{60 * minutes + rest}s"

@@ -10,7 +10,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.results import Remedy
 from flatout.trials.outcome import REFUSED
 from flatout.trials.pairs import Pairs, gains
-from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, Proof, Trial
+from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, UNMEASURED, Proof, Trial
 from flatout.units import factor
 
 _PROMISING = 1.25
@@ -36,10 +36,11 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
     ratio, loss = None, ""
     if settings is None:
         outcome, why = found.failed.outcome if found.failed else DROPPED, history.strip()
+    elif found.failed is not None and found.failed_without:
+        outcome, why = UNMEASURED, f"{history}the run without it failed: {found.failed.detail}"
     elif found.failed is not None:
-        which = "without it, the run" if found.failed_without else "with it, the run"
         verb = "was not changed" if found.failed.outcome == REFUSED else "ended"
-        outcome, why = found.failed.outcome, f"{history}{which} {verb}: {found.failed.detail}"
+        outcome, why = found.failed.outcome, f"{history}with it, the run {verb}: {found.failed.detail}"
     else:
         ratio = found.ratio()
         assert ratio is not None, "without a failure there is a pair"

@@ -14,7 +14,7 @@ from flatout.probe.settings import SETTINGS
 from flatout.trials.locations import SettingLocations
 from flatout.trials.result import FixResult
 from flatout.trials.settings import keep_command
-from flatout.trials.source_patch import patched
+from flatout.trials.source_patch import named_values, patched
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Export:
         command: the command that trains with it.
         config: the changed config file; None: the command names no config file.
         diff: of the config or of the script, unified; empty: of neither.
-        note: why there is no diff of the script, if packages are missing.
+        note: why there is no diff of the script, and what to change instead.
     """
 
     command: str
@@ -60,7 +60,8 @@ def write_kept(fixed: FixResult, locations: SettingLocations, folder: Path) -> E
         return kept
     injected = {name: value for name, value in settings.items() if name not in locations.located(settings)}
     try:
-        return replace(kept, diff=_source_diff(fixed, injected))
+        diff, note = _source_diff(fixed, injected)
+        return replace(kept, diff=diff, note=note)
     except UsageError as error:
         return replace(kept, note=f"A patch of the script: {error}")
 
@@ -70,8 +71,8 @@ def write_plans(fixed: FixResult, locations: SettingLocations, folder: Path) -> 
     return {plan.name: Export.of(plan.settings, locations, folder / plan.name) for plan in fixed.plans}
 
 
-def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> str:
-    """A patch of the script's DataLoader; empty if it is not clear which call is meant.
+def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """A patch of the script's DataLoader, empty if it is not clear which call is meant; and what to set instead of it.
 
     Raises:
         UsageError: packages are missing.
@@ -80,9 +81,11 @@ def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> str:
     try:
         source = path.read_text()
     except (OSError, UnicodeDecodeError):
-        return ""
+        return "", ""
     changed = patched(source, settings)
-    return _diff(source, changed, str(path)) if changed is not None else ""
+    if changed is None:
+        return "", " ".join(named_values(source, settings))
+    return _diff(source, changed, str(path)), ""
 
 
 def _diff(before: str, after: str, name: str) -> str:

@@ -17,16 +17,16 @@ from flatout.results import Diagnosis, Remedy
 from flatout.runner import Bounds
 from flatout.runner.folder import keep_run
 from flatout.trials.backoff import smaller
-from flatout.trials.budget import LEAST_RUNS, STEPS, Budget, OutOfTime
+from flatout.trials.budget import LEAST_RUNS, NEEDED_STEPS, STEPS, Budget, OutOfTime, as_option
 from flatout.trials.decide import decided, judge, prove, titled
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.mechanics import Mechanics
-from flatout.trials.outcome import FAILED, GUARDED, INTERRUPTED, OK, OUT_OF_MEMORY, TrialRun
+from flatout.trials.outcome import FAILED, GUARDED, INTERRUPTED, OK, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
-from flatout.trials.result import KEPT, UNCONFIRMED, FixResult, Proof, Trial, dropped_from
+from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
 from flatout.trials.select import Choice
 from flatout.trials.trial_run import LOG, TrialSetup, run_once
 from flatout.units import duration, interval
@@ -45,6 +45,7 @@ class Options:
         seconds: of each run of a trial; None: as long as 80 steps take, within bounds.
         staged: "REAL=COPY": location of an existing copy of the data; None: no copy.
         stage_to: folder for a copy that a trial makes; None: the fix's folder, if it is on a local disk.
+        first_step_within_s: a run without a training step by then is ended; None: a third of the budget, at least 30 s.
     """
 
     allowed: frozenset[str] = frozenset({IDENTICAL})
@@ -52,6 +53,7 @@ class Options:
     seconds: float | None = None
     staged: str | None = None
     stage_to: Path | None = None
+    first_step_within_s: float | None = None
 
 
 class Runner(Protocol):
@@ -157,8 +159,12 @@ class Fixing:
         self.log.say("the training as it is" if looked is None else "going on after the trials that were made")
         seconds = min(LOOK_S, self.options.budget_s / LEAST_RUNS)
         # Slow steps need a longer run for a distribution, within the budget.
-        bounds = Bounds(seconds=seconds, first_step_within_s=max(self.options.budget_s / 3, 30.0))
+        within_s = self.options.first_step_within_s or max(self.options.budget_s / 3, 30.0)
+        bounds = Bounds(seconds=seconds, first_step_within_s=within_s)
         look = self._run_once(replace(self.setup, bounds=bounds), self.progress.settings)
+        if look.outcome == TOO_SHORT and look.run is not None:
+            bounds = replace(bounds, seconds=self._longer_look_s(look, seconds))
+            look = self._run_once(replace(self.setup, bounds=bounds), self.progress.settings)
         if look.outcome == INTERRUPTED:
             raise KeyboardInterrupt
         if look.outcome != OK or look.speed is None or look.run is None:
@@ -178,6 +184,11 @@ class Fixing:
         step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
         window_s = self.budget.plan_runs(look.wall_s, ledger.window_s, step_s, self.options.seconds)
         self.log.say(f"{look.speed.rate:,.1f} {look.speed.unit}. {found.verdict}")
+        if self.options.seconds is not None and window_s > self.options.seconds:
+            self.log.say(
+                f"each run measures {duration(window_s)}, not {duration(self.options.seconds)}: a step takes "
+                f"{duration(step_s)}, and fewer than {NEEDED_STEPS} do not determine a speed"
+            )
         if not self.progress.tried:
             self._check_budget(look)
         self.setup = replace(
@@ -186,6 +197,26 @@ class Fixing:
             steps=max(int(window_s / step_s), 10) if step_s > 0 else STEPS,
         )
         return found
+
+    def _longer_look_s(self, look: TrialRun, seconds: float) -> float:
+        """Measured time of a second look, after one of ``seconds`` that held too few steps.
+
+        Raises:
+            UsageError: the budget has no room for it and one pair.
+        """
+        assert look.run is not None, "a run that is too short is recorded"
+        ledger = self._diagnose(look.run).ledger
+        step_s = ledger.window_s / ledger.steps.count if ledger and ledger.steps.count else seconds
+        needed_s = NEEDED_STEPS * step_s
+        three_s = 3 * (max(look.wall_s - seconds, 0.0) + needed_s)
+        if self.budget.left_s < three_s:
+            raise UsageError(
+                f"--budget {duration(self.options.budget_s)} is too small: a step takes {duration(step_s)}, and a look "
+                f"and one pair of runs, of {NEEDED_STEPS} steps each, take {duration(three_s)} more; give at least "
+                f"{as_option(self.budget.spent_s + three_s)}"
+            )
+        self.log.say(f"a step takes {duration(step_s)}: looking again, for {duration(needed_s)}")
+        return needed_s
 
     def _check_budget(self, look: TrialRun) -> None:
         """Check that one pair fits.
@@ -207,9 +238,7 @@ class Fixing:
         while True:
             remedy = self.choice.next(diagnosis, self.progress.tried, self.progress.settings)
             if remedy is None:
-                self.ended = "No remedy is left whose predicted gain a trial could tell from noise."
-                if any(trial.outcome == UNCONFIRMED for trial in self.progress.tried):
-                    self.ended = f"The budget of {duration(self.options.budget_s)} had no room for a second pair."
+                self.ended = self._nothing_left()
                 return
             if not self._room(TRIAL_RUNS if self.progress.tried else 2):
                 self.choice.no_time(remedy)
@@ -221,6 +250,15 @@ class Fixing:
             self.log.trial(trial)
             if trial.outcome == KEPT and last is not None and last.run is not None:
                 diagnosis = self._diagnose(last.run)
+
+    def _nothing_left(self) -> str:
+        """Why no remedy is tried any more although there is time."""
+        if any(trial.outcome == UNCONFIRMED for trial in self.progress.tried):
+            return f"The budget of {duration(self.options.budget_s)} had no room for a second pair."
+        if any(trial.outcome == UNMEASURED for trial in self.progress.tried):
+            return "A run without a remedy failed, so its trial says nothing about the remedy."
+        other = "other " if self.progress.tried else ""
+        return f"There is no {other}remedy that flatout can try and whose predicted gain a trial could tell from noise."
 
     def _trial(self, remedy: Remedy) -> tuple[Trial, TrialRun | None]:
         """Try a remedy; if memory runs out, the next smaller value. Also returns the last run with it."""
@@ -247,17 +285,30 @@ class Fixing:
         """Pairs of runs at the largest value that fits into memory, that value (None: none fits), and what did not."""
         kept = self.progress.settings
         settings: Mapping[str, Any] | None = remedy.settings
-        history = ""
+        history, lengthened = "", False
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
             self.log.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
             found = measure_pairs(self._run, kept, {**kept, **settings}, room=self._room, decided=decided)
+            if found.failed and found.failed.outcome == TOO_SHORT and not lengthened and self._lengthen():
+                lengthened = True
+                continue
             if found.failed is None or found.failed.outcome not in (OUT_OF_MEMORY, GUARDED) or found.failed_without:
                 return found, settings, history
             history += f"{titled(remedy, settings)}: {found.failed.detail}. "
             settings = smaller(settings, kept, self.first)
             if settings is None or not self._room(TRIAL_RUNS):
                 return found, None, history
+
+    def _lengthen(self) -> bool:
+        """Double the measured time of the runs if the budget has room for a pair of such runs."""
+        bounds = self.setup.bounds
+        if bounds.seconds is None or self.budget.left_s < 2 * (self.budget.run_s + bounds.seconds):
+            return False
+        self.budget.run_s += bounds.seconds
+        self.setup = replace(self.setup, bounds=replace(bounds, seconds=2 * bounds.seconds), steps=2 * self.setup.steps)
+        self.log.say(f"too few steps to compare: each run measures {duration(2 * bounds.seconds)} from now on")
+        return True
 
     def _room(self, runs: int) -> bool:
         return self.budget.room_for_trial(runs, bool(self._kept()))

@@ -11,6 +11,7 @@ from flatout.compare.speed import Speed
 from flatout.record import Run
 
 OK, OUT_OF_MEMORY, GUARDED, FAILED, REFUSED, INTERRUPTED = "ok", "oom", "guarded", "failed", "refused", "interrupted"
+TOO_SHORT = "too_short"  # it trained, but for fewer steps than a comparison needs
 _MEMORY = re.compile(
     r"out of memory|OutOfMemory|MemoryError|unable to allocate|Bus error|insufficient shared memory", re.I
 )
@@ -101,7 +102,7 @@ def _outcome(execution: Execution) -> tuple[str, str]:
     if why := _not_in_effect(execution):
         return REFUSED, why
     if execution.speed is None:
-        return FAILED, execution.no_speed
+        return TOO_SHORT, execution.no_speed
     return OK, ""
 
 

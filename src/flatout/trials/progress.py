@@ -6,7 +6,7 @@ import contextlib
 import sys
 
 from flatout.terminal_text import progress_lines
-from flatout.trials.result import KEPT, UNCONFIRMED, Trial
+from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, Trial
 from flatout.units import duration, factor
 
 
@@ -26,5 +26,7 @@ class ProgressLog:
     def trial(self, tried: Trial) -> None:
         """Print the outcome of a trial."""
         measured = f" {factor(tried.ratio.factor)}" if tried.ratio else ""
-        word = {KEPT: "kept", UNCONFIRMED: "not confirmed"}.get(tried.outcome, tried.outcome)
+        word = {KEPT: "kept", UNCONFIRMED: "not confirmed", UNMEASURED: "not measured"}.get(
+            tried.outcome, tried.outcome
+        )
         self.say(f"{word}:{measured} {tried.title} ({duration(tried.wall_s)})")

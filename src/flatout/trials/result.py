@@ -11,6 +11,7 @@ from flatout.results import Gain, RemedyBundle
 
 KEPT, DROPPED = "kept", "dropped"
 UNCONFIRMED = "unconfirmed"  # its only pair gained, and there was no time for another one
+UNMEASURED = "unmeasured"  # a run without the remedy failed, which says nothing about the remedy
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Trial:
         semantic_class: of the remedy.
         settings: applied to the training, on top of those kept before.
         predicted: factor on samples/s.
-        outcome: KEPT, DROPPED or UNCONFIRMED, or why there was no valid measurement (oom, guarded, failed, refused,
-            stalled).
+        outcome: KEPT, DROPPED, UNCONFIRMED or UNMEASURED, or why the run with the remedy does not count (oom, guarded,
+            failed, refused, too_short).
         why: one sentence.
         ratio: measured; None: no complete pair.
         loss: the statement of the loss check; empty: not reached.
@@ -171,7 +172,7 @@ class TrialLog:
 
 def dropped_from(plan: RemedyBundle, tried: Sequence[Trial]) -> tuple[Trial, ...]:
     """Trials of a plan's remedies, at any value, that did not end well."""
-    bad = [trial for trial in tried if trial.outcome not in (KEPT, UNCONFIRMED)]
+    bad = [trial for trial in tried if trial.outcome not in (KEPT, UNCONFIRMED, UNMEASURED)]
     return tuple(
         trial for trial in bad if any(f"{trial.title}, at ".startswith(f"{title}, at ") for title in plan.remedies)
     )

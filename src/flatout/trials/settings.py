@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,11 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
+        near = (
+            difflib.get_close_matches(name, _INJECTED, n=1, cutoff=0.8) if separator and name not in _INJECTED else []
+        )
+        if near:
+            raise UsageError(f"--set {text!r}: there is no setting {name}; did you mean {near[0]}?")
         if not separator or name not in _INJECTED:
             raise UsageError(f"--set {text!r}: write NAME=VALUE, with NAME one of {', '.join(_INJECTED)}")
         found[name] = _value(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +39,55 @@ def patched(source: str, settings: Mapping[str, Any]) -> str | None:
         settings: those that are keywords of DataLoader are written; the others are ignored.
 
     Returns:
-        None if there is no such setting, or if it is not clear which call makes the training's loader, or what its
-        arguments are.
+        None if there is no such setting, if the call takes one of them from a name (see ``named_values``), or if it is
+        not clear which call makes the training's loader, or what its arguments are.
 
     Raises:
         UsageError: the packages of the ``config`` extra are missing.
     """
     keywords = {name: value for name, value in settings.items() if SETTINGS[name].keyword}
-    if not keywords:
+    found = _training_call(source) if keywords else None
+    if found is None or any(name in keywords for name in _taken_from_names(*found)):
         return None
+    import libcst as cst
+
+    module, call = found
+    changed = module.deep_replace(call, _with_keywords(call, keywords))
+    assert isinstance(changed, cst.Module), "only a call in it was replaced"
+    return changed.code
+
+
+def named_values(source: str, settings: Mapping[str, Any]) -> list[str]:
+    """What to set where the training's DataLoader call takes a setting from a name; a sentence each.
+
+    A patch of the call would leave the name, often an option of the command, without effect.
+
+    Args:
+        source: of a Python file.
+        settings: as for ``patched``.
+
+    Raises:
+        UsageError: the packages of the ``config`` extra are missing.
+    """
+    keywords = {name: value for name, value in settings.items() if SETTINGS[name].keyword}
+    found = _training_call(source) if keywords else None
+    sentences = []
+    for name, code in (_taken_from_names(*found) if found else {}).items():
+        if name in keywords:
+            # argparse and click: "--num-workers" is the attribute, or the parameter, num_workers.
+            last = code.rpartition(".")[2]
+            option = re.search(rf"""["'](--{last.replace("_", "[-_]")})["']""", source)
+            how = f"add {option[1]} {keywords[name]} to the command" if option else f"set that to {keywords[name]}"
+            sentences.append(f"The DataLoader takes {name} from {code}: {how}.")
+    return sentences
+
+
+def _training_call(source: str) -> tuple[cst.Module, cst.Call] | None:
+    """The module and its only DataLoader call for training; None if it is not clear which one that is.
+
+    Raises:
+        UsageError: the packages of the ``config`` extra are missing.
+    """
     require("config")
     import libcst as cst
 
@@ -57,9 +98,20 @@ def patched(source: str, settings: Mapping[str, Any]) -> str | None:
     calls = _training_calls(module)
     if len(calls) != 1 or any(argument.star for argument in calls[0].args):
         return None
-    changed = module.deep_replace(calls[0], _with_keywords(calls[0], keywords))
-    assert isinstance(changed, cst.Module), "only a call in it was replaced"
-    return changed.code
+    return module, calls[0]
+
+
+def _taken_from_names(module: cst.Module, call: cst.Call) -> dict[str, str]:
+    """Keyword -> code of the arguments that are a name, or an attribute of one."""
+    import libcst as cst
+
+    found = {}
+    for place, argument in enumerate(call.args):
+        key = argument.keyword.value if argument.keyword else _POSITIONAL[place]
+        code = module.code_for_node(argument.value)
+        if isinstance(argument.value, cst.Name | cst.Attribute) and code not in ("True", "False", "None"):
+            found[key] = code
+    return found
 
 
 def _training_calls(module: cst.Module) -> list[cst.Call]:

@@ -23,7 +23,7 @@ _FEW_SAMPLES = 8
 
 
 def _pays_fixed_costs(context: Context, found: Cause) -> str:
-    return f"Costs that every step has once, whatever the batch size, take {percent(found.share)} of the time."
+    return f"Work that costs the same for a larger batch takes {percent(found.share)} of the time."
 
 
 @cause("training", sentence=_pays_fixed_costs)
@@ -44,13 +44,13 @@ def small_batch(context: Context) -> Found | Lacks | None:
     share = model.recovered(Change(step_removed_s=fixed_s / model.batches, step_cpu_removed_s=fixed_s / model.batches))
     if fixed >= _FIXED_SHARE and share >= NOISE_SHARE:
         return Found(
-            title="work that every step does once is a large part of it",
+            title="a large part of each step costs the same with a larger batch",
             share=share,
             confidence=0.8,
             evidence=(
                 Evidence(
-                    f"the optimizer and the exchange of gradients{_and_operators(overhead)} take {percent(fixed)} of "
-                    f"the time, whatever the batch size; {_batch(run)}",
+                    f"{_fixed_work(run, overhead)}: {percent(fixed)} of the time, whatever the batch size; "
+                    f"{_batch(run)}",
                     {"fixed": fixed},
                 ),
             ),
@@ -184,8 +184,14 @@ def _overhead_of_few_samples(run: MeasuredRun) -> float:
     return min(operators.overhead_s / operators.computed_s, 1.0)
 
 
-def _and_operators(overhead: float) -> str:
-    return " and the launching of operators" if overhead else ""
+def _fixed_work(run: MeasuredRun, overhead: float) -> str:
+    """The parts of a step that cost the same for more samples, in words."""
+    parts = {
+        "the optimizer": run.seconds("optimizer"),
+        "the exchange of gradients": run.seconds("collective"),
+        "the launching of operators": overhead,
+    }
+    return " and ".join(name for name, amount in parts.items() if amount > 0)
 
 
 def _batch(run: MeasuredRun) -> str:

@@ -18,7 +18,7 @@ from flatout.predict.fetch_changes import (
     storage_share,
     without_reading,
 )
-from flatout.results import Evidence
+from flatout.results import Epoch, Evidence
 from flatout.units import duration, size
 
 # Compressed files are smaller than the decoded samples, float data as large. Four times as much is excessive.
@@ -142,7 +142,11 @@ def cold_cache(context: Context) -> Found | Lacks | None:
     if not cold or not warm:
         return None
     pace = min(epoch.seconds / epoch.steps for epoch in warm)
-    lost = sum(max(epoch.seconds - epoch.steps * pace, 0.0) for epoch in cold)
+    # Reading is waited for: what else makes the steps of a pass slow is not lost to it.
+    wait_pace = min(_waited_s(epoch) / epoch.steps for epoch in warm)
+    lost = sum(
+        max(min(epoch.seconds - epoch.steps * pace, _waited_s(epoch) - epoch.steps * wait_pace), 0.0) for epoch in cold
+    )
     share = min(lost / run.ledger.window_s, 1.0)
     if share < NOISE_SHARE:
         return None
@@ -159,6 +163,10 @@ def cold_cache(context: Context) -> Found | Lacks | None:
             Evidence(f"{duration(lost)} are lost to it, once", {"lost_s": lost}),
         ),
     )
+
+
+def _waited_s(epoch: Epoch) -> float:
+    return epoch.shares.get("batch_wait", 0.0) * epoch.seconds
 
 
 def _amplified(run: MeasuredRun) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from flatout.errors import UsageError
 from flatout.formats.image_names import EXTENSIONS
 from flatout.loader.interfaces import Sample
+from flatout.units import counted
 
 
 class ImageFolderSource:
@@ -50,7 +51,7 @@ class ImageFolderSource:
         if not found:
             raise UsageError(
                 f"{root}: no images in it: expected {'class/' if labelled else ''}file with {', '.join(EXTENSIONS[:4])}"
-                + (f"; {others.total()} other file(s) are there" if others else "")
+                + (f"; {counted(others.total(), 'other file')} there" if others else "")
             )
         self.samples = [Sample(key, place) for key, place in sorted(found)]
 
@@ -69,12 +70,14 @@ def _left_out(root: Path, empty: list[str], outside: int, others: Counter[str]) 
     notes = []
     if empty:
         more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
-        notes.append(f"{root}: {len(empty)} folder(s) without images are no classes: {', '.join(empty[:5])}{more}")
+        notes.append(
+            f"{root}: {counted(len(empty), 'folder')} without images are no classes: {', '.join(empty[:5])}{more}"
+        )
     if outside:
-        notes.append(f"{root}: {outside} image(s) outside of the class folders are left out")
+        notes.append(f"{root}: {counted(outside, 'image')} outside of the class folders are left out")
     if others:
         kinds = ", ".join(f"{count} {kind or 'without extension'}" for kind, count in others.most_common(3))
-        notes.append(f"{root}: {others.total()} file(s) that are no images are left out: {kinds}")
+        notes.append(f"{root}: {counted(others.total(), 'file')} that are no images are left out: {kinds}")
     return tuple(notes)
 
 

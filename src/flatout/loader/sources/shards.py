@@ -10,6 +10,7 @@ from flatout.errors import UsageError
 from flatout.formats.image_names import EXTENSIONS
 from flatout.loader.interfaces import Sample
 from flatout.loader.sources.descriptors import Descriptors
+from flatout.units import counted
 
 
 class _Member(NamedTuple):
@@ -55,7 +56,9 @@ class ShardSource:
         label_of = {key: named.get(key.rpartition(".")[0], key.rpartition("/")[0].rpartition("/")[2]) for key in found}
         without = [key for key, label in label_of.items() if not label]
         if without:
-            raise UsageError(f"{root}: {len(without)} image(s) without a label, such as {without[0]}: add .cls members")
+            raise UsageError(
+                f"{root}: {counted(len(without), 'image')} without a label, such as {without[0]}: add .cls members"
+            )
         self.classes: tuple[str, ...] = tuple(sorted(set(label_of.values()))) if classes is None else classes
         label = {name: place for place, name in enumerate(self.classes)}
         self._members = {key: found[key] for key in sorted(found) if label_of[key] in label}

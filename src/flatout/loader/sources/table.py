@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.loader.interfaces import Sample
+from flatout.units import counted
 
 
 class TableSource:
@@ -53,12 +54,14 @@ class TableSource:
         missing = [row[id_column] for row in rows if row[id_column] not in files]
         if missing:
             raise UsageError(
-                f"{table}: {len(missing)} id(s) have no file in {root}, such as {', '.join(missing[:3])}: "
+                f"{table}: {counted(len(missing), 'id')} have no file in {root}, such as {', '.join(missing[:3])}: "
                 "correct the table or data.train"
             )
         unlabelled = [row[id_column] for row in rows if not row[label_column]]
         if unlabelled:
-            raise UsageError(f"{table}: {len(unlabelled)} row(s) without {label_column!r}, such as {unlabelled[0]}")
+            raise UsageError(
+                f"{table}: {counted(len(unlabelled), 'row')} without {label_column!r}, such as {unlabelled[0]}"
+            )
         if len({row[id_column] for row in rows}) < len(rows):
             raise UsageError(f"{table}: an id appears twice in {id_column!r}")
         self.root = root
