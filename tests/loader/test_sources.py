@@ -66,9 +66,9 @@ def test_a_table_names_images_with_or_without_extension(root: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("id,breed\nnowhere,x\n", r"1 id\(s\) have no file .* such as nowhere"),
+        ("id,breed\nnowhere,x\n", r"no file in .* for 1 id, such as nowhere"),
         ("id,kind\n000,x\n", "no column 'breed': it has id, kind"),
-        ("id,breed\n000,\n", "1 row.s. without 'breed'"),
+        ("id,breed\n000,\n", "1 row without 'breed'"),
         ("id,breed\n000,x\n000,y\n", "an id appears twice"),
     ],
 )

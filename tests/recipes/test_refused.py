@@ -36,6 +36,12 @@ def test_what_was_there_before_and_other_trainings_stay(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["trainings", "demo-1", "mine.txt"]
 
 
+def test_what_somebody_adds_meanwhile_stays(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        refused(tmp_path / "run", "recipe.yaml", "notes.txt")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
 def test_a_training_that_saved_a_checkpoint_keeps_its_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         refused(tmp_path / "run", "last.ckpt", "recipe.yaml")

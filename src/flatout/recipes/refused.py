@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from flatout.errors import UsageError
+from flatout.formats.class_list import CLASSES_FILE
+from flatout.recipes.reading import FILE_NAME
+
+# What a training writes before it begins. Anything else in the folder may be somebody's.
+WRITTEN_FIRST = (FILE_NAME, CLASSES_FILE)
 
 
 @contextmanager
 def left_as_it_was(folder: Path) -> Iterator[None]:
-    """Remove what the block made in ``folder`` if it ends with a UsageError and without a checkpoint."""
-    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    made = [path for path in (folder, *folder.parents) if not path.exists()]  # innermost first
+    """Remove the first files of a training, and the folders made for it, if the block ends with a UsageError."""
+    made, written = [], []
+    with contextlib.suppress(ValueError):  # a name that no file can have
+        made = [path for path in (folder, *folder.parents) if not path.exists()]  # innermost first
+        written = [path for path in (folder / name for name in WRITTEN_FIRST) if not path.exists()]
     try:
         yield
     except UsageError:
-        if not any(folder.glob("**/*.ckpt")):
-            for path in folder.iterdir() if folder.is_dir() else ():
-                if path.name not in there:
-                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-            with contextlib.suppress(OSError):  # it is not empty: of another training
-                for path in made:
-                    path.rmdir()
+        with contextlib.suppress(OSError, ValueError):  # a folder that is not empty stays
+            for path in written if not any(folder.glob("**/*.ckpt")) else ():
+                path.unlink(missing_ok=True)
+            for path in made:
+                path.rmdir()
         raise

@@ -54,7 +54,7 @@ class TableSource:
         missing = [row[id_column] for row in rows if row[id_column] not in files]
         if missing:
             raise UsageError(
-                f"{table}: {counted(len(missing), 'id')} have no file in {root}, such as {', '.join(missing[:3])}: "
+                f"{table}: no file in {root} for {counted(len(missing), 'id')}, such as {', '.join(missing[:3])}: "
                 "correct the table or data.train"
             )
         unlabelled = [row[id_column] for row in rows if not row[label_column]]
