@@ -65,6 +65,7 @@ def test_a_script_without_its_interpreter_is_told_how_to_start(tmp_path: Path, n
     refused(profile(tmp_path, name), 126, f"python {name}")
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_before_its_first_step_ends_with_its_own_code_and_says_where(tmp_path: Path) -> None:
     path = script(tmp_path, "import torch\ndef load():\n    raise ValueError('no pictures')\nload()\n")
     done = profile(tmp_path, PYTHON, path)

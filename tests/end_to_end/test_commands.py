@@ -19,6 +19,7 @@ MAIN = 'if __name__ == "__main__":\n'
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schema" / "report.schema.json").read_text())
 
 
+@pytest.mark.slow
 def test_python_dash_m(tmp_path: Path) -> None:
     script(tmp_path, "", "pkg/__init__.py")
     script(tmp_path, TRAIN, "pkg/__main__.py")
@@ -59,6 +60,7 @@ def test_a_shell_script_that_starts_several_pythons(tmp_path: Path) -> None:
     assert "What holds it back" in done.out
 
 
+@pytest.mark.slow
 def test_the_exit_code_of_a_training_that_ended_by_itself_is_kept(tmp_path: Path) -> None:
     source = TRAIN.replace('print("trained", step + 1, flush=True)', "sys.exit(5)")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *SHORT)

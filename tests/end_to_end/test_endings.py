@@ -17,6 +17,7 @@ ENDLESS = ("100000", "0.01")
 MAIN = 'if __name__ == "__main__":\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bound", "stop"),
     [
@@ -46,6 +47,7 @@ def test_full_records_until_the_command_ends(tmp_path: Path) -> None:
     assert done.left == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "group", "code", "stop"),
     [

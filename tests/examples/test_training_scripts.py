@@ -53,6 +53,7 @@ def test_two_steps_write_a_checkpoint_and_nothing_else(
     assert sorted(data.rglob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["train.py", "train_fixed.py"])
 def test_missing_data_is_said_before_anything_is_done(script: str, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / script), "--data", str(tmp_path / "no"), "--out", str(tmp_path / "out")]

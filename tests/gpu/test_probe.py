@@ -42,6 +42,7 @@ def count(process: ProcessRecord) -> Counter[int]:
     return Counter(process.events["kind"].tolist())
 
 
+@pytest.mark.slow
 def test_phases_get_the_devices_time_of_their_kernels(tmp_path: Path) -> None:
     process = recorded(tmp_path, "known_kernels.py", "4", "8", "2", "0", "20")
     spans = process.events[process.events["kind"] == events.DEVICE_SPAN]
@@ -54,6 +55,7 @@ def test_phases_get_the_devices_time_of_their_kernels(tmp_path: Path) -> None:
     assert process.info["not_patched"] == {}
 
 
+@pytest.mark.slow
 def test_reads_and_copies_are_recorded_and_losses_are_read_late(tmp_path: Path) -> None:
     process = recorded(tmp_path, "planted.py", "sync_in_the_loop", *SMALL, FLATOUT_LOSSES="1")
     seen = count(process)

@@ -61,6 +61,7 @@ def quiet(line: str) -> None:
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["auto", "fp16", "fp32"])
 def test_a_fit_trains_on_the_gpu(fake: FakeGpu, photographs: Path, tmp_path: Path, precision: str) -> None:
     wanted = recipe(photographs, f"training.precision={precision}", "training.ema_decay=0.9", "training.mixup=0.2")

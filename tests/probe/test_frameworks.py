@@ -11,6 +11,8 @@ from flatout.record import of_kinds
 from tests.probe.parts import bare_script, counts, probed_script, texts
 from tests.probe.recorded import Recorded
 
+pytestmark = pytest.mark.slow
+
 
 def both(tmp_path_factory: pytest.TempPathFactory, script: str) -> tuple[Recorded, Recorded]:
     ran = []

@@ -78,6 +78,7 @@ def test_settings_of_the_loader_reach_the_training_and_not_the_validation(script
     assert "could not be set" not in said
 
 
+@pytest.mark.slow
 def test_a_larger_batch_scales_the_learning_rate(script: Path, plain: dict[str, Any]) -> None:
     seen, _ = trained(script, batch_size=16, lr_factor=2.0)
     assert (set(seen["sizes"]), seen["val_size"], seen["steps"]) == ({16}, 8, plain["steps"] // 2)
@@ -112,6 +113,7 @@ def test_model_and_optimizer_take_their_forms(script: Path, plain: dict[str, Any
     assert "could not be set" not in said
 
 
+@pytest.mark.slow
 def test_what_cannot_be_set_is_told_and_the_training_goes_on(
     script: Path, plain: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

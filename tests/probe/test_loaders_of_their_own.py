@@ -43,6 +43,7 @@ def test_a_loader_that_is_built_anew_is_marked_so_and_others_are_not(probed: Rec
     assert [bool(names.get(id, "loader").get("rebuilt")) for id in ids["built anew"]] == [True]
 
 
+@pytest.mark.slow
 def test_the_losses_are_those_without_the_probe(tmp_path, probed: Recorded) -> None:
     assert bare_script(tmp_path, "loaders_of_their_own.py").out == probed.out
 

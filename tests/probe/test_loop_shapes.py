@@ -9,6 +9,8 @@ from flatout.record import Events, of_kinds
 from tests.probe.parts import bare_script, counts, probed_script, texts, told, within
 from tests.probe.recorded import Recorded
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Recorded:

@@ -13,6 +13,8 @@ from flatout.record import of_kinds
 from tests.probe.parts import bare_script, probed_script, within
 from tests.probe.recorded import Recorded
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Recorded:

@@ -8,6 +8,8 @@ from tests.probe import recorded
 from tests.probe.parts import SCRIPTS, importing, told
 from tests.probe.recorded import Recorded
 
+pytestmark = pytest.mark.slow
+
 PIECES = [
     "emit",
     "names.text",

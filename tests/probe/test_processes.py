@@ -163,6 +163,7 @@ def own_frames(ran: Recorded) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [
@@ -273,6 +274,7 @@ def test_a_sitecustomize_that_fails_fails_as_it_would_without_the_probe(tmp_path
     assert "theirs" in ran[1].err
 
 
+@pytest.mark.slow
 def test_the_stop_command_ends_the_record_and_not_the_training(tmp_path: Path) -> None:
     source = (
         START

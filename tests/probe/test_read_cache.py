@@ -306,6 +306,7 @@ def work(folder: str, token: int, files: list[str], seed: int) -> None:
             assert data == bytes([number]) * SIZE
 
 
+@pytest.mark.slow
 def test_many_processes_share_it(slow: list[Path], tmp_path: Path, make: Make) -> None:
     cache = make(40)
     context = multiprocessing.get_context("spawn")

@@ -38,5 +38,6 @@ def test_a_sampler_that_takes_no_time_costs_hardly_an_event(probed: Recorded) ->
     assert chosen < 50
 
 
+@pytest.mark.slow
 def test_the_losses_are_those_without_the_probe(tmp_path, probed: Recorded) -> None:
     assert bare_script(tmp_path, "samplers.py").out == probed.out

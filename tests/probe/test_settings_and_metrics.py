@@ -32,6 +32,7 @@ TRAIN = """
 """
 
 
+@pytest.mark.slow
 def test_precision_layout_and_outputs_are_noted_once_and_metrics_as_they_are_logged(tmp_path):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     probed = run_probed(tmp_path, TRAIN)

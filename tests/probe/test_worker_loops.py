@@ -12,6 +12,8 @@ from flatout.record import of_kinds
 from tests.probe.parts import bare_script, counts, probed_script, span, within
 from tests.probe.recorded import Recorded
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
 
 

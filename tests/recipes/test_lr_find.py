@@ -14,6 +14,7 @@ from flatout.recipes import lr_range
 from tests.recipes.small_training import TINY
 
 
+@pytest.mark.slow
 def test_an_interrupted_range_test_says_so_and_writes_nothing(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ def words(photographs: Path, folder: Path, *more: str) -> list[str]:
     return ["train", "demo", "--data", str(photographs), *settings, "--quiet", "--output", str(folder)]
 
 
+@pytest.mark.slow
 def test_a_resume_of_a_finished_training_records_nothing(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,7 @@ class _AfterOne:
         return "enough"
 
 
+@pytest.mark.slow
 def test_a_resumed_fit_has_the_losses_of_an_uninterrupted_one_bit_for_bit(photographs: Path, tmp_path: Path) -> None:
     wanted = recipe(
         photographs, "training.epochs=4", "model.dropout=0.3", "training.mixup=0.2", "training.ema_decay=0.9"
@@ -77,6 +78,7 @@ def test_a_resumed_fit_has_the_losses_of_an_uninterrupted_one_bit_for_bit(photog
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_fit_that_dies_inside_an_epoch_goes_on_there_with_the_same_losses(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,6 +371,7 @@ def test_a_full_disk_at_a_checkpoint_leaves_the_earlier_ones(
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if "ckpt" in path.name} == before
 
 
+@pytest.mark.slow
 def test_predictions_are_probabilities_and_average_the_folds(photographs: Path, tmp_path: Path) -> None:
     wanted = recipe(photographs, "data.validation=null", "folds={count: 2}", "training.epochs=1")
     data = open_data(wanted)

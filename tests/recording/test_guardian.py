@@ -28,6 +28,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_process_that_listens_only_while_it_is_ended_is_removed() -> None:
     with tempfile.TemporaryDirectory(prefix="g") as temporary:  # short: a socket is made in it
         # Of somebody else, who carries no mark.

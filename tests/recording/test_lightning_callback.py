@@ -12,6 +12,8 @@ import pytest
 from flatout.diagnosis import diagnose
 from flatout.record import list_runs, load_run
 
+pytestmark = pytest.mark.slow
+
 FIT = """
 import sys, warnings
 warnings.simplefilter("ignore")

@@ -82,6 +82,7 @@ def test_a_declared_keyword_of_the_dataloader_is_known_everywhere(copy: Path) ->
     }
 
 
+@pytest.mark.slow
 def test_a_declared_keyword_of_the_dataloader_reaches_the_training(copy: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)

@@ -15,6 +15,7 @@ def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResu
     return pytester.runpytest_subprocess("-rs", "-p", "no:cacheprovider", *options)
 
 
+@pytest.mark.slow
 def test_a_test_that_leaves_a_process_behind_fails_and_the_process_is_ended(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
