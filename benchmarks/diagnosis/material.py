@@ -25,8 +25,12 @@ _CHUNK = 1 << 16
 
 @contextlib.contextmanager
 def crowd(count: int) -> Iterator[None]:
-    """Keep ``count`` other processes busy, as on a machine that is shared."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    """Keep ``count`` other processes busy, as on a machine that is shared.
+
+    Each has a session of its own, as those of other people have: Linux shares the cores among sessions first.
+    """
+    command = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:

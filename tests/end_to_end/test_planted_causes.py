@@ -145,7 +145,9 @@ def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str
 @pytest.fixture
 def neighbours() -> Iterator[None]:
     """Two processes for each core, which compute all the time and are no part of the training."""
-    busy = [subprocess.Popen([PYTHON, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    # Each in a session of its own: Linux shares the cores among sessions first.
+    command = [PYTHON, "-c", "while True: pass"]
+    busy = [subprocess.Popen(command, start_new_session=True) for _ in range(2 * (os.cpu_count() or 1))]
     yield
     for process in busy:
         process.kill()
