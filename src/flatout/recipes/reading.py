@@ -77,7 +77,7 @@ def _shorten_warmup(tree: Any, origin: Mapping[str, str]) -> list[str]:
     """Shorten a warm-up that was not chosen together with the number of epochs; returns what to say about it."""
     warmup, epochs = _at(tree, ("schedule", "warmup_epochs")), _at(tree, ("training", "epochs"))
     chosen = WARMUP in origin or (warmup is not None and EPOCHS not in origin)
-    warmup = Schedule().warmup_epochs if warmup is None else warmup
+    warmup = Schedule.model_fields["warmup_epochs"].default if warmup is None else warmup
     is_section = isinstance(tree.get("schedule") or {}, dict)
     if (
         chosen
