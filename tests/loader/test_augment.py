@@ -112,7 +112,7 @@ def test_what_is_left_out_of_folders_is_said(tmp_path: Path) -> None:
     assert "empty" not in source.classes and len(source.classes) == 3
     said = "\n".join(source.notes)
     assert "1 folder without images are no classes: empty" in said
-    assert "1 image outside of the class folders" in said and "1 file that are no images are left out: 1 .txt" in said
+    assert "1 image outside of the class folders" in said and "1 file left out, no images: 1 .txt" in said
     with pytest.raises(UsageError, match=r"no images in it.*1 other file"):
         ImageFolderSource(only(tmp_path / "other"))
 

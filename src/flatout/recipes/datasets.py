@@ -52,7 +52,7 @@ def open_data(recipe: Recipe) -> ImageData:
             classes = subset if mapped is None else tuple(name for name in mapped if name in set(subset))
             train = _open(recipe, folder, classes)
     if len(classes) < 2:
-        raise UsageError(f"{folder}: {len(classes)} class(es): there is nothing to tell apart")
+        raise UsageError(f"{folder}: {len(classes)} of at least 2 classes: there is nothing to classify")
     validation = None
     if wanted.validation:
         held = below(wanted.root, wanted.validation)

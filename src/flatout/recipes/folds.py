@@ -44,7 +44,8 @@ def stratified_folds(labels: Sequence[int], count: int, seed: int) -> list[list[
     small = [label for label, places in groups.items() if len(places) < count]
     if small:
         raise UsageError(
-            f"folds.count: {count} folds need {count} images of each class, {len(small)} class(es) have fewer"
+            f"folds.count: {count} folds need {count} images of each class; "
+            f"{len(small)} of {len(groups)} classes have fewer"
         )
     draw = random.Random(seed)
     folds: list[list[int]] = [[] for _ in range(count)]

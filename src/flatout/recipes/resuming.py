@@ -95,7 +95,7 @@ def find_start(
             continue  # the rest of the epoch is counted in batches
         start = _checked(path, checkpoint, recipe, data, allowed)
         if damaged:
-            report(f"{damaged[0]}: going on from {path.name}, after {len(start.records)} epoch(s)")
+            report(f"{damaged[0]}: going on from {path.name}, epochs trained: {len(start.records)}")
         return start if smaller_batch is None else replace(start, batch_size=smaller_batch)
     if smaller_batch is not None:
         return None

@@ -74,10 +74,10 @@ def _left_out(root: Path, empty: list[str], outside: int, others: Counter[str]) 
             f"{root}: {counted(len(empty), 'folder')} without images are no classes: {', '.join(empty[:5])}{more}"
         )
     if outside:
-        notes.append(f"{root}: {counted(outside, 'image')} outside of the class folders are left out")
+        notes.append(f"{root}: {counted(outside, 'image')} outside of the class folders left out")
     if others:
         kinds = ", ".join(f"{count} {kind or 'without extension'}" for kind, count in others.most_common(3))
-        notes.append(f"{root}: {counted(others.total(), 'file')} that are no images are left out: {kinds}")
+        notes.append(f"{root}: {counted(others.total(), 'file')} left out, no images: {kinds}")
     return tuple(notes)
 
 
