@@ -110,4 +110,6 @@ def test_no_thread_is_started_once_the_end_is_reached(monkeypatch: pytest.Monkey
     TransferPool(lambda obj: time.sleep(0.3 if obj.key == "0" else 0), ConcurrencyLimit(4, fixed=True)).run(
         objects(20), lambda: 0
     )
-    assert len(started) == len(set(started)) == 1 + 4
+    # The end may be reached before all four threads are up, so fewer is right, and one twice is not.
+    assert "flatout-list" in started and "flatout-stage-0" in started
+    assert len(started) == len(set(started)) <= 1 + 4
