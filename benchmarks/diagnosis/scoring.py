@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import NamedTuple
 
 from scenarios import FIXED, ORIGINAL, USUAL, Scenario
 from tools import FLATOUT, HEALTHY, MEANS, TRACEML, TRAIN_DOCTOR, Answer
+
+CONFIDENCES = (0.0, 0.5, 0.7, 0.8, 0.9, 1.01)  # bounds of the reliability table
 
 
 class Key(NamedTuple):
@@ -148,6 +151,18 @@ def _error(errors: list[float]) -> str:
     ordered = sorted(errors)
     p90 = ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))]
     return f"median error {statistics.median(ordered):.0%}, p90 {p90:.0%} of {len(ordered)}"
+
+
+def reliability(scenarios: list[Scenario], results: Results) -> list[tuple[str, str, str]]:
+    """How often flatout's first answer is right, by the confidence that it states: (stated, mean, right)."""
+    answers = [(one.answer.confidence, one.first) for one in judge(scenarios, results, FLATOUT)]
+    rows = []
+    for low, high in itertools.pairwise(CONFIDENCES):
+        found = [(stated, right) for stated, right in answers if stated is not None and low <= stated < high]
+        if found:
+            mean = statistics.mean(stated for stated, _ in found)
+            rows.append((f"{low:.0%} to {min(high, 1):.0%}", f"{mean:.0%}", share(right for _, right in found)))
+    return rows
 
 
 def summary(scenarios: list[Scenario], results: Results) -> str:

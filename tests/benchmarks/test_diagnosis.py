@@ -114,6 +114,13 @@ def test_figures_count_right_wrong_and_nothing_else(parts: Any) -> None:
     assert rival["false alarms on healthy scripts"] == "0 of 1 (0%)"
 
 
+def test_reliability_bins_first_answers_by_their_confidence(parts: Any) -> None:
+    assert parts.scoring.reliability(*results(parts)) == [
+        ("50% to 70%", "60%", "0 of 1 (0%)"),
+        ("90% to 100%", "90%", "1 of 1 (100%)"),
+    ]
+
+
 def test_the_page_shows_misses_and_what_the_fix_gave(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts.page, "head", lambda *given: ["# Title", ""])
     page = parts.page.page(*results(parts), 10.0)
