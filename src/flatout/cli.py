@@ -32,12 +32,11 @@ from flatout.commands.runs import runs
 from flatout.commands.stage import stage
 from flatout.commands.storage import storage
 from flatout.commands.train import train
-from flatout.errors import FlatoutError, UsageError
+from flatout.errors import FlatoutError, Interrupted, UsageError
 from flatout.standard_streams import STANDARD_OUTPUT, drop_output, name_standard_output, open_closed_streams
 from flatout.terminal_text import one_line
 from flatout.version import __version__
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
 READER_GONE = 1
 # An error of the operating system (a full disk, no permission) is reported like flatout's own errors.
 ENVIRONMENT = 2
@@ -158,8 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = error.format_message().rstrip(".")
         end = "" if message.endswith("?") else "."
         return _complain(f"{message}{end} See `{command} --help`.", error.exit_code)
+    except Interrupted as stop:
+        return stop.exit_code
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return Interrupted().exit_code
     except BrokenPipeError:
         drop_output()
         return READER_GONE

@@ -23,6 +23,10 @@ prints it without a traceback and exits with ``exit_code``. Any other exception 
 
 from __future__ import annotations
 
+import signal
+
+SIGNAL_CODE = 128  # added to a signal's number, as shells count
+
 
 class FlatoutError(Exception):
     """Base of all errors that a person can do something about.
@@ -79,6 +83,24 @@ class TrainingFailed(FlatoutError):
     """The training cannot go on; what was saved is named."""
 
     exit_code = 1
+
+
+class Interrupted(BaseException):
+    """A signal ended what runs: Ctrl-C, SIGTERM or SIGHUP.
+
+    No KeyboardInterrupt: typer ends those itself, with the exit code of Ctrl-C whatever the signal was.
+
+    Args:
+        number: Of the signal; the command line exits with 128 + this, as shells count.
+    """
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__(number)
+        self.number = int(number)
+        self.exit_code = SIGNAL_CODE + self.number
+
+    def __str__(self) -> str:
+        return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name
 
 
 class UnreadableImage(FlatoutError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,25 @@ def test_ctrl_c_and_sigterm_end_it_earlier_with_a_report(
     assert done.run is not None
     assert "left in /dev/shm" not in " ".join(done.info["problems"])
     assert done.left == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["ceilings", "compare", "fix"])
+def test_sigterm_ends_commands_that_train_several_times_with_143(tmp_path: Path, command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # trials of fix have a view of the disks of their own
+        server.settimeout(60)
+        tell = f"step == 3 and __import__('socket').create_connection(('127.0.0.1', {server.getsockname()[1]}))"
+        words = [PYTHON, script(tmp_path, TRAIN.replace("time.sleep(pause_s)", f"{tell}; time.sleep(pause_s)"))]
+        words += [*ENDLESS, "0"]
+        given = [shlex.join(words), shlex.join(words)] if command == "compare" else ["--", *words]
+        running = subprocess.Popen(
+            [*FLATOUT, command, *given], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        server.accept()[0].close()
+    running.send_signal(signal.SIGTERM)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 143, out + err
+    assert "Traceback" not in err
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.errors import CommandError, UsageError
+from flatout.errors import CommandError, Interrupted, UsageError
 from flatout.report.fix import lines, to_dict
 from flatout.results import Diagnosis, Gain, Remedy
 from flatout.results import RemedyBundle as Bundle
@@ -21,7 +22,7 @@ from flatout.trials.export import Export
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin, resume
-from flatout.trials.outcome import FAILED, INTERRUPTED, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
+from flatout.trials.outcome import FAILED, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import FixResult
 from flatout.trials.trial_run import TrialSetup
@@ -59,8 +60,8 @@ class Machine:
             if made == "diverges":
                 losses = [9.0] * 40
                 made = 2.0
-            if made is KeyboardInterrupt:
-                raise KeyboardInterrupt
+            if made is KeyboardInterrupt or isinstance(made, Interrupted):
+                raise made
             rate *= made
         found = trial_run(rate, losses)
         run = SimpleNamespace(path=self.look)
@@ -247,9 +248,11 @@ def test_ctrl_c_shows_what_there_is_and_resume_goes_on(tmp_path: Path) -> None:
     assert again.before == found.before
 
 
-def test_an_interrupted_run_ends_it(tmp_path: Path) -> None:
-    machine = Machine([remedy("w", 2.0, num_workers=4)], {"num_workers": TrialRun(INTERRUPTED, "", 1.0)})
-    assert fixed(tmp_path, machine).interrupted
+def test_a_signal_ends_it_and_is_named(tmp_path: Path) -> None:
+    machine = Machine([remedy("w", 2.0, num_workers=4)], {"num_workers": Interrupted(signal.SIGTERM)})
+    found = fixed(tmp_path, machine)
+    assert found.interrupted is not None and found.interrupted.exit_code == 143
+    assert found.ended == "Ended early by SIGTERM."
 
 
 def test_a_copy_of_the_data_that_is_there_is_tried(tmp_path: Path) -> None:

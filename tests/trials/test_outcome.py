@@ -9,7 +9,6 @@ import pytest
 from flatout.trials.outcome import (
     FAILED,
     GUARDED,
-    INTERRUPTED,
     OK,
     OUT_OF_MEMORY,
     REFUSED,
@@ -23,8 +22,6 @@ from tests.trials.made_runs import speed
 @pytest.mark.parametrize(
     ("facts", "outcome", "detail"),
     [
-        ({"stop": "interrupted"}, INTERRUPTED, "ended by Ctrl-C"),
-        ({"stop": "terminated", "guarded": "disk"}, INTERRUPTED, "ended by Ctrl-C"),
         ({"stop": "guarded", "guarded": "disk: full"}, GUARDED, "disk: full"),
         ({"stop": "failed", "trained": False, "explanation": "exit code 3"}, FAILED, "exit code 3"),
         ({"stop": "finished", "trained": False, "explanation": "no step"}, FAILED, "no step"),

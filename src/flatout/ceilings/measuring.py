@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.compare.speed import measure, speed_of
-from flatout.errors import CommandError, UsageError
+from flatout.errors import CommandError, Interrupted, UsageError
 from flatout.measure.training import find_training
 from flatout.probe.contract import (
     CEILING_DEVICE,
@@ -101,8 +101,8 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
         trace=False,
         environment={CEILING_VARIABLE: CEILING_SUPPLY, CEILING_SECONDS_VARIABLE: str(seconds / 2)},
     )
-    if alone.stop in ("interrupted", "terminated"):
-        raise KeyboardInterrupt
+    if alone.signal:
+        raise Interrupted(alone.signal)
     rates = {name: value for process in load_run(alone.run).processes for name, value in process.metrics()}
     # In the folder of runs, these would be mistaken for the unchanged training.
     shutil.rmtree(alone.run, ignore_errors=True)
@@ -111,8 +111,8 @@ def measure_ceilings(command: Sequence[str], seconds: float, runs_dir: Path, qui
 
 
 def _trained(outcome: Outcome) -> Path:
-    if outcome.stop in ("interrupted", "terminated"):
-        raise KeyboardInterrupt
+    if outcome.signal:
+        raise Interrupted(outcome.signal)
     if not outcome.live.first_step_ns or outcome.stop == "failed":
         raise CommandError(*explain(outcome))
     return outcome.run

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flatout.errors import CommandError
+from flatout.errors import CommandError, Interrupted
 from flatout.predict.step_memory import Tracked
 from flatout.probe.contract import (
     MEMORY_METRICS,
@@ -59,9 +59,9 @@ def _track(
         trace=False,
         environment={MEMORY_VARIABLE: "1", SETTINGS_VARIABLE: json.dumps(settings)},
     )
-    if outcome.stop in ("interrupted", "terminated"):
+    if outcome.signal:
         shutil.rmtree(outcome.run, ignore_errors=True)
-        raise KeyboardInterrupt
+        raise Interrupted(outcome.signal)
     if outcome.stop == "failed":
         message, code = explain(outcome)
         shutil.rmtree(outcome.run, ignore_errors=True)

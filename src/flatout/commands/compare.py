@@ -48,7 +48,7 @@ def compare(
     if comparison.fails:
         raise typer.Exit(1)
     if comparison.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(comparison.interrupted.exit_code)
 
 
 def _compare(
@@ -59,7 +59,8 @@ def _compare(
     from flatout.compare.ratio import of_pairs, of_two
     from flatout.compare.sides import read_side
     from flatout.compare.speed import alike, measure
-    from flatout.errors import UsageError
+    from flatout.errors import CommandError, UsageError
+    from flatout.units import counted
 
     sides = read_side(a, runs_dir), read_side(b, runs_dir)
     if isinstance(sides[0], Path) and isinstance(sides[1], Path):
@@ -72,7 +73,8 @@ def _compare(
     trials = run_pairs(sides[0], sides[1], pairs, bounds or DEFAULT_BOUNDS, runs_dir, quiet)
     measured = trials.pairs()
     if len(measured) < 2:
-        raise UsageError(f"ended after {len(measured)} complete pairs of runs: a comparison needs two")
+        message = f"ended after {counted(len(measured), 'complete pair')} of runs: a comparison needs two"
+        raise CommandError(message, trials.interrupted.exit_code) if trials.interrupted else UsageError(message)
     return Comparison(trials.a, trials.b, of_pairs(measured), allowed, trials.interrupted)
 
 

@@ -112,7 +112,7 @@ def fix(
         remove_unmeasured(journal)
     typer.echo(json.dumps(to_dict(fixed, keep, plans), indent=2) if as_json else "\n".join(lines(fixed, keep, plans)))
     if fixed.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(fixed.interrupted.exit_code)
 
 
 def _budget(text: str) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flatout.compare.ratio import Ratio
 from flatout.compare.speed import Speed
+from flatout.errors import Interrupted
 from flatout.measure.accounts import ACCOUNTS
 
 # Accounts that differ by less than this share of A's time are left out.
@@ -23,14 +24,14 @@ class Comparison:
         b: runs of B.
         ratio: B over A.
         allowed: the share by which B may be slower; None: not asked.
-        interrupted: fewer pairs than requested, since Ctrl-C was pressed.
+        interrupted: by this, so that there are fewer pairs than requested; None: it was not.
     """
 
     a: Sequence[Speed]
     b: Sequence[Speed]
     ratio: Ratio
     allowed: float | None = None
-    interrupted: bool = False
+    interrupted: Interrupted | None = None
 
     @property
     def fails(self) -> bool:

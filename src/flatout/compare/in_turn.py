@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flatout.compare.speed import Speed, alike, measure
-from flatout.errors import CommandError
+from flatout.errors import CommandError, Interrupted
 from flatout.runner import Bounds, record
 from flatout.runner.failure import explain
 from flatout.units import duration
@@ -24,12 +24,12 @@ class Trials:
     Attributes:
         a: speeds of A, one per run, in order.
         b: speeds of B.
-        interrupted: Ctrl-C ended it early.
+        interrupted: by this; None: it was not.
     """
 
     a: list[Speed] = field(default_factory=list)
     b: list[Speed] = field(default_factory=list)
-    interrupted: bool = False
+    interrupted: Interrupted | None = None
 
     def pairs(self) -> list[tuple[float, float]]:
         """Rates of the complete pairs."""
@@ -44,7 +44,7 @@ def turn(number: int) -> tuple[str, str]:
 def run_pairs(
     a: Sequence[str], b: Sequence[str], pairs: int, bounds: Bounds, runs_dir: Path, quiet: bool = False
 ) -> Trials:
-    """Run A and B in turn until ``pairs`` pairs are done, or until Ctrl-C.
+    """Run A and B in turn until ``pairs`` pairs are done, or until a signal ends it.
 
     The commands' own output goes to standard error, and each run is kept in ``runs_dir``.
 
@@ -59,8 +59,8 @@ def run_pairs(
             left = _left(begin_s, number, 2 * pairs)
             print(f"flatout: run {number} of {2 * pairs}: {side.upper()}{left}", file=sys.stderr, flush=True)
         outcome = record(commands[side], runs_dir, bounds, quiet=True, stdout_to_stderr=True, trace=False)
-        if outcome.stop in ("interrupted", "terminated"):
-            trials.interrupted = True
+        if outcome.signal:
+            trials.interrupted = Interrupted(outcome.signal)
             return trials
         if not outcome.live.first_step_ns or outcome.stop == "failed":
             message, code = explain(outcome)

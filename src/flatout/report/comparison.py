@@ -63,7 +63,7 @@ def notes(comparison: Comparison) -> list[str]:
     )
     found = [measured]
     if comparison.interrupted:
-        found.append("Ended early by Ctrl-C.")
+        found.append(f"Ended early by {comparison.interrupted}.")
     if a.batch and b.batch and abs(a.batch / b.batch - 1) > 0.01:
         found.append(f"Steps have {a.batch:.4g} and {b.batch:.4g} samples: compare samples/s, not steps.")
     found.append("Losses are not compared here.")
@@ -93,7 +93,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
         ],
         "allowed_loss": comparison.allowed,
         "fails": comparison.fails,
-        "interrupted": comparison.interrupted,
+        "interrupted": comparison.interrupted is not None,
     }
 
 

@@ -154,5 +154,5 @@ def to_dict(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Ex
         "isolation": fixed.isolation,
         "folder": fixed.folder,
         "seconds": fixed.seconds,
-        "interrupted": fixed.interrupted,
+        "interrupted": fixed.interrupted is not None,
     }

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import psutil
 
-from flatout.errors import CommandError
+from flatout.errors import SIGNAL_CODE, CommandError
 from flatout.machine.sampler import SystemSampler
 from flatout.machine.shm import left_in_shm, remove_left, shm_names
 from flatout.machine.snapshot import take_snapshot
@@ -36,7 +36,6 @@ from flatout.units import duration
 from flatout.version import __version__
 
 LOOK_EVERY_S = 0.05
-SIGNAL_CODE = 128  # added to a signal's number, as shells count
 GRACE_S = 5.0
 TRACE_WITHIN_S = 30.0
 EXPERIMENTS_WITHIN_S = 30.0  # ten seconds of them, after what the training does at the end of the window

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flatout.diagnosis import diagnose
-from flatout.errors import CommandError, FlatoutError, UsageError
+from flatout.errors import CommandError, FlatoutError, Interrupted, UsageError
 from flatout.record import RUNS_FOLDER, Run
 from flatout.remedies.proposal import IDENTICAL
 from flatout.results import Diagnosis, Remedy
@@ -23,7 +23,7 @@ from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.mechanics import Mechanics
-from flatout.trials.outcome import FAILED, GUARDED, INTERRUPTED, OK, OUT_OF_MEMORY, TOO_SHORT, TrialRun
+from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
@@ -104,7 +104,7 @@ class Fixing:
         self.before, self.unit = 0.0, "samples/s"
         self.proof: Proof | None = None
         self.first_kept: Proof | None = None  # the proof that the trial of the only kept remedy provides
-        self.interrupted = False
+        self.interrupted: Interrupted | None = None
         for left in setup.folder.glob("scratch-*"):  # of a fix that was killed
             remove(left)
 
@@ -120,8 +120,9 @@ class Fixing:
             self._try_remedies(diagnosis)
             if self.progress.settings:
                 self._prove()
-        except KeyboardInterrupt:
-            self.interrupted, self.ended = True, "Ended early by Ctrl-C."
+        except (Interrupted, KeyboardInterrupt) as stop:
+            self.interrupted = stop if isinstance(stop, Interrupted) else Interrupted()
+            self.ended = f"Ended early by {self.interrupted}."
         except OutOfTime:
             self.ended = f"The budget of {duration(self.options.budget_s)} is used up."
         finally:
@@ -131,7 +132,7 @@ class Fixing:
             self.proof = self.first_kept
             self.ended += " The trial that was kept is the proof: there was no time for another one."
         if self.first is None:
-            raise KeyboardInterrupt
+            raise self.interrupted or Interrupted()
         if not self.interrupted:
             self.journal.write("end", why=self.ended, proof=self.proof.to_dict() if self.proof else None)
         return FixResult(
@@ -165,8 +166,6 @@ class Fixing:
         if look.outcome == TOO_SHORT and look.run is not None:
             bounds = replace(bounds, seconds=self._longer_look_s(look, seconds))
             look = self._run_once(replace(self.setup, bounds=bounds), self.progress.settings)
-        if look.outcome == INTERRUPTED:
-            raise KeyboardInterrupt
         if look.outcome != OK or look.speed is None or look.run is None:
             raise CommandError(
                 f"the training as it is cannot be measured: {look.detail}; it printed: {self._printed()}"
@@ -335,8 +334,6 @@ class Fixing:
             raise OutOfTime
         bounds = replace(self.setup.bounds, first_step_within_s=min(self.setup.bounds.first_step_within_s, left_s + 1))
         run = self._run_once(replace(self.setup, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
-        if run.outcome == INTERRUPTED:
-            raise KeyboardInterrupt
         if run.outcome == GUARDED and self.budget.left_s <= 0:
             raise OutOfTime
         if run.outcome == OK:

@@ -10,7 +10,7 @@ from typing import Any
 from flatout.compare.speed import Speed
 from flatout.record import Run
 
-OK, OUT_OF_MEMORY, GUARDED, FAILED, REFUSED, INTERRUPTED = "ok", "oom", "guarded", "failed", "refused", "interrupted"
+OK, OUT_OF_MEMORY, GUARDED, FAILED, REFUSED = "ok", "oom", "guarded", "failed", "refused"
 TOO_SHORT = "too_short"  # it trained, but for fewer steps than a comparison needs
 _MEMORY = re.compile(
     r"out of memory|OutOfMemory|MemoryError|unable to allocate|Bus error|insufficient shared memory", re.I
@@ -91,8 +91,6 @@ def classify(execution: Execution) -> TrialRun:
 
 
 def _outcome(execution: Execution) -> tuple[str, str]:
-    if execution.stop in ("interrupted", "terminated"):
-        return INTERRUPTED, "ended by Ctrl-C"
     if execution.guarded:
         return GUARDED, execution.guarded
     if execution.stop == "failed" or not execution.trained:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flatout.compare.ratio import Ratio
+from flatout.errors import Interrupted
 from flatout.results import Gain, RemedyBundle
 
 KEPT, DROPPED = "kept", "dropped"
@@ -117,7 +118,7 @@ class FixResult:
         isolation: of the trials' writes, one sentence.
         folder: of the journal.
         seconds: duration.
-        interrupted: by Ctrl-C.
+        interrupted: by this; None: it was not.
         loader: settings of the training's DataLoader.
         plans: bundles of remedies, as the first diagnosis predicts them.
     """
@@ -133,7 +134,7 @@ class FixResult:
     isolation: str
     folder: str
     seconds: float
-    interrupted: bool = False
+    interrupted: Interrupted | None = None
     loader: Mapping[str, Any] = field(default_factory=dict)
     plans: tuple[RemedyBundle, ...] = ()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.compare.speed import Speed, speed_of
-from flatout.errors import RecordError
+from flatout.errors import Interrupted, RecordError
 from flatout.measure.training import find_training
 from flatout.measure.worker_records import loader_settings, worker_count
 from flatout.probe.contract import LOSSES_VARIABLE, REDIRECT_VARIABLE, SETTINGS_VARIABLE
@@ -89,9 +89,10 @@ def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 
     injected = {name: value for name, value in settings.items() if name not in names}
     outcome = _recorded(setup, settings, injected, deadline_s)
     wall_s = time.monotonic() - begin_s
-    if outcome.stop in ("interrupted", "terminated"):
+    if outcome.signal:
         shutil.rmtree(outcome.run, ignore_errors=True)
-    if outcome.stop in ("interrupted", "terminated") or outcome.guarded:
+        raise Interrupted(outcome.signal)
+    if outcome.guarded:
         return Execution(stop=outcome.stop, guarded=outcome.guarded, wall_s=wall_s)
     run = load_run(outcome.run)
     applied, refused = _injected(run)
