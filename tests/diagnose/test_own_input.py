@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flatout.measure.ledger import ledger_of
 from flatout.measure.own_input import is_input
 from flatout.measure.samples import line_of
 from flatout.measure.worker_records import divide_time
@@ -71,6 +72,19 @@ def test_other_code_between_the_calls_of_a_step_is_no_input(frames: list[list[ob
             "yolo",
         ),
         (
+            [
+                library("pytorch_lightning/core/module.py", "log"),
+                user("self.log('loss', loss)", "training_step"),
+                library("pytorch_lightning/strategies/strategy.py", "training_step"),
+                user("trainer.fit(model)"),
+            ],
+            "/home/me/train.py",
+        ),
+        (
+            [library("pytorch_lightning/loops/fit_loop.py", "advance"), user("trainer.fit(model)")],
+            "pytorch_lightning",
+        ),
+        (
             [library("matplotlib/a.py", "draw"), library("matplotlib/b.py", "save"), user("plot(x)")],
             "/home/me/train.py",
         ),
@@ -95,3 +109,20 @@ def test_times_of_fetches_add_up_to_their_wall_time_though_the_kernel_counts_lat
     cpu, runqueue, blocked = divide_time(wall, np.full(4, 1.4), np.full(4, 1.24))  # 70% and 62%
     assert cpu.sum() + runqueue.sum() == pytest.approx(wall.sum())
     assert blocked.sum() == 0.0
+
+
+def test_a_line_that_works_on_the_batch_before_the_forward_pass_is_input_too(tmp_path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(4):
+        main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
+    for time_s, source in (
+        (0.7, "ids, labels = get_batch()"),
+        (1.7, "places = labels != -100"),
+        (2.7, "ema.update(net)"),
+    ):
+        main.sample(time_s, source)
+    ledger = ledger_of(load_run(run.write()))
+    # Two of three samples, of three gaps.
+    assert ledger.account("batch_wait").seconds == pytest.approx(1.2)
+    assert ledger.account("host_other").seconds == pytest.approx(0.6)

@@ -12,7 +12,7 @@ import numpy as np
 
 from flatout import units
 from flatout.measure import batch_wait
-from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED, Charged
+from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED, Charged, charged_to
 from flatout.measure.batch_wait import Wait, divide_waits
 from flatout.measure.fetch_functions import RUNNING
 from flatout.measure.input_accounts import input_accounts, maker_samples
@@ -30,6 +30,11 @@ BOUNDARY_CHILDREN = {
     kinds.ITER_START: ("start", "starting an epoch (sampler, lists)"),
     kinds.WORKER_START: ("worker_startup", "waiting until new workers were ready"),
     kinds.ITER_END: ("end", "ending an epoch (shutting workers down)"),
+}
+# What the stack samples alone show of an account.
+WITHOUT_EVENT = {
+    "checkpoint": ("after", "with the file, right after"),
+    "logging": ("calls", "other calls that log or compute metrics"),
 }
 LAUNCH = ("launch", "starting worker processes")
 _LOADER = re.compile(r"torch/utils/data/dataloader\.py$")
@@ -232,14 +237,16 @@ def _sites(window: Window, rows: Ints, seconds: float) -> tuple[Line, ...]:
 def _by_name(window: Window, rows: Ints, account: str) -> tuple[Account, ...]:
     """Children by what the outermost event calls itself: a sink, a path."""
     pieces, spans, names = window.charged.pieces, window.charged.spans, window.training.process.names
-    after = rows[pieces.owner[rows] < 0]
-    rows = rows[pieces.owner[rows] >= 0]
+    owned = charged_to(window.charged.kind()[rows], account)
+    after, rows = rows[~owned], rows[owned]
     lengths = _lengths(window, rows)
     arg = spans["arg"][pieces.owner[rows]]
     children = []
     if len(after):
         children.append(
-            window.account(f"{account}.after", "with the file, right after", _lengths(window, after).sum() / 1e9)
+            window.account(
+                f"{account}.{WITHOUT_EVENT[account][0]}", WITHOUT_EVENT[account][1], _lengths(window, after).sum() / 1e9
+            )
         )
     for id in np.unique(arg).tolist():
         name = names.text(id, "unknown")

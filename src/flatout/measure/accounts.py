@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flatout.measure.beside_loss import account_of
 from flatout.measure.device_time import charge_device, device_busy
+from flatout.measure.divided import divide
 from flatout.measure.own_input import divide_input
-from flatout.measure.samples import Samples, source_of, stack_samples
+from flatout.measure.samples import Samples, frames_of, source_of, stack_samples
 from flatout.measure.thresholds import DOMINANT_SHARE
 from flatout.measure.timeline import GAP, Flags, Floats, Ints, Pieces, exclusive_pieces
 from flatout.measure.training import Training
@@ -87,6 +89,10 @@ class Gaps:
         """Pieces that come right after a span of this kind."""
         return np.array([before == kind for before, _ in self.pairs], bool)[self.group]
 
+    def precede(self, kind: int) -> Flags:
+        """Pieces that come right before a span of this kind."""
+        return np.array([after == kind for _, after in self.pairs], bool)[self.group]
+
 
 @dataclass(frozen=True)
 class Charged:
@@ -116,6 +122,11 @@ class Charged:
         return _kind(self.pieces, self.spans)
 
 
+def charged_to(kind: Ints, account: str) -> Flags:
+    """Pieces whose own event kind belongs to an account."""
+    return np.isin(kind, [each for each, code in ACCOUNT_OF_KIND.items() if code == CODE[account]])
+
+
 def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
     """Cut the training thread's time into pieces, and charge each to one account."""
     spans, account_of_span = _spans(training, teams)
@@ -142,20 +153,23 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
         pieces, account, device = charge_device(pieces, account, busy, ACCOUNT_OF_KIND, account == CODE["validation"])
         gaps = gaps.take(before.at(pieces.start))
         notes.append("device time is charged to its phase, so the host's accounts hold only time with an idle device")
-    sample_piece = pieces.at(samples.time_ns)
+    pieces, account, before, sample_piece = _without_other_code(pieces, account, gaps, samples)
+    device, gaps = device[before], gaps.take(before)
     if training.loader is None:
         divided = divide_input(
             pieces,
             np.isin(account, (CODE["host_other"], CODE["loss"])),
             np.isin(_kind(pieces, spans), (kinds.FORWARD, kinds.BACKWARD, kinds.OPTIMIZER)),
+            gaps.precede(kinds.FORWARD),
             account,
             gaps.group,
             samples,
+            sample_piece,
         )
-        account = np.where(divided.is_input, CODE["batch_wait"], account[divided.before])
+        account = np.where(divided.found, CODE["batch_wait"], account[divided.before])
         pieces, sample_piece = divided.pieces, divided.sample_piece
         device, gaps = device[divided.before], gaps.take(divided.before)
-        if divided.is_input.any():
+        if divided.found.any():
             notes.append(
                 "no DataLoader was seen: waiting for batches is what the stack samples show of making or awaiting them"
             )
@@ -241,6 +255,29 @@ def _name_gaps(training: Training, pieces: Pieces, spans: Events, account: Ints)
         account = np.where(found, CODE[id], account)
     said = "the forward pass was not seen: the time from a batch's arrival to its backward pass is taken for it"
     return account, [said] if blind else []
+
+
+def _without_other_code(pieces: Pieces, account: Ints, gaps: Gaps, samples: Samples) -> tuple[Pieces, Ints, Ints, Ints]:
+    """Charge what is done between forward and backward pass, and computes no loss, to the account that it belongs to.
+
+    Returns:
+        The pieces, their accounts, the row of the piece that each was cut from, and the piece of each sample.
+    """
+    shown = {int(id): account_of(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
+    before, sample_piece = np.arange(len(pieces)), pieces.at(samples.time_ns)
+    for id in sorted({id for id in shown.values() if id is not None}):
+        shows = np.array([shown[stack] == id for stack in samples.stack.tolist()], bool)
+        divided = divide(
+            pieces,
+            account == CODE["loss"],
+            gaps.group[before] * (UNACCOUNTED + 1) + account,
+            samples,
+            sample_piece,
+            shows,
+        )
+        account = np.where(divided.found, CODE[id], account[divided.before])
+        pieces, before, sample_piece = divided.pieces, before[divided.before], divided.sample_piece
+    return pieces, account, before, sample_piece
 
 
 def _neighbours(marked: Flags) -> tuple[Ints, Ints]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from flatout.measure.divided import Divided, divide
 from flatout.measure.functions import function_group
 from flatout.measure.samples import Samples, frames_of
 from flatout.measure.timeline import Flags, Ints, Pieces
@@ -37,19 +37,11 @@ _TAKES = re.compile(
 )
 # What is waited for besides input: the writing of files, the end of threads.
 _WRITES = re.compile(r"save|checkpoint|write|upload|flush|dump|shutdown|join\(|close|log(ger|ging)?\b", re.IGNORECASE)
+_ASSIGNED = re.compile(r"(?:for\s+)?\(?([\w\s,]+)\)?\s*(?:=(?!=)|\bin\b)")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _LOOP = re.compile(r"^(async )?for\b")
 # Iterables in a loop that yield no batches: a progress bar around them, parameters of a model.
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
-
-
-@dataclass(frozen=True)
-class Divided:
-    """Pieces of which those that hold input are cut in two."""
-
-    pieces: Pieces
-    before: Ints  # row of the piece each was cut from
-    is_input: Flags
-    sample_piece: Ints  # piece of each sample; -1 outside
 
 
 def is_input(frames: Sequence[Sequence[Any]]) -> bool:
@@ -112,38 +104,50 @@ def _own_functions(samples: Samples, stack: int) -> set[tuple[str, str]]:
 
 
 def divide_input(
-    pieces: Pieces, candidates: Flags, computing: Flags, account: Ints, gap: Ints, samples: Samples
+    pieces: Pieces,
+    candidates: Flags,
+    computing: Flags,
+    before_forward: Flags,
+    account: Ints,
+    gap: Ints,
+    samples: Samples,
+    piece: Ints,
 ) -> Divided:
-    """Divide candidate pieces by the stack samples: those in a group of gaps stand for all of its time.
+    """Divide candidate pieces by the stack samples into input and the rest.
 
     Args:
         pieces: of the training thread.
         candidates: those that may hold input.
         computing: those in which the calls of a step run: they show the functions of the training loop.
+        before_forward: those that a forward pass follows.
         account: account code of each piece.
         gap: group of each piece: those of one group lie between the same kinds of spans.
         samples: stack samples of the thread.
+        piece: of each sample; -1 outside.
     """
-    piece = pieces.at(samples.time_ns)
     of_stack = _input_stacks(samples, piece, candidates, computing)
     shows = np.array([of_stack[id] for id in samples.stack.tolist()], bool)
-    shows &= (piece >= 0) & (candidates[piece] if len(candidates) else False)
     kind = gap * (int(account.max(initial=0)) + 1) + account
-    part = np.zeros(len(pieces))
-    for each in np.unique(kind[piece[shows]]).tolist():
-        met = (piece >= 0) & (kind[piece] == each)
-        part[candidates & (kind == each)] = samples.weight[met & shows].sum() / samples.weight[met].sum()
-    cut = pieces.start + np.round(part * pieces.length).astype(np.int64)
-    first, second = np.flatnonzero(cut > pieces.start), np.flatnonzero(cut < pieces.end)
-    # The input part is placed first: its length within a gap is known, its position is not.
-    before = np.concatenate([first, second])
-    order = np.lexsort((np.arange(len(before)) >= len(first), before))
-    flags = (np.arange(len(before)) < len(first))[order]
-    before = before[order]
-    start = np.where(flags, pieces.start[before], cut[before])
-    end = np.where(flags, cut[before], pieces.end[before])
-    row = np.full((len(pieces), 2), -1, np.int64)
-    row[before, flags.astype(np.int64)] = np.arange(len(before))
-    wanted = np.where(piece >= 0, row[piece, shows.astype(np.int64)], -1) if len(pieces) else piece
-    other = np.where(piece >= 0, row[piece, 1 - shows.astype(np.int64)], -1) if len(pieces) else piece
-    return Divided(Pieces(start, end, pieces.owner[before]), before, flags, np.where(wanted >= 0, wanted, other))
+    if len(candidates):
+        shows |= _prepares_batch(samples, (piece >= 0) & (candidates & before_forward)[piece], shows)
+    return divide(pieces, candidates, kind, samples, piece, shows)
+
+
+def _prepares_batch(samples: Samples, candidates: Flags, shows: Flags) -> Flags:
+    """Samples of lines that work on a batch which another line of their function has made: they belong to it.
+
+    Pure Python keeps the interpreter lock for 5 ms, so that the sampler often meets code that makes a batch on the
+    first line after it that gives the lock away.
+    """
+    assigned: dict[tuple[str, str], set[str]] = {}
+    for id in np.unique(samples.stack[candidates & shows]).tolist():
+        for file, _line, function, source, user in frames_of(samples.names, id):
+            names = _ASSIGNED.match(str(source).strip()) if user else None
+            if names:
+                assigned.setdefault((file, function), set()).update(_NAME.findall(names[1]))
+    found = np.zeros(len(samples), bool)
+    for id in np.unique(samples.stack[candidates & ~shows]).tolist():
+        frame = next((frame for frame in frames_of(samples.names, id) if frame[4]), None)
+        if frame and assigned.get((frame[0], frame[2]), set()) & set(_NAME.findall(str(frame[3]))):
+            found |= samples.stack == id
+    return found & candidates

@@ -91,12 +91,17 @@ def line_of(names: Names, stack: int) -> Line | None:
         part = None
     if part is not None:
         chosen = part
-    elif own > 0 and _FRAMEWORK.search(str(frames[own - 1][0])):
+    elif own > 0 and _FRAMEWORK.search(str(frames[own - 1][0])) and not _called_by_framework(frames[own + 1 :]):
         chosen = next(frame for frame in frames if _FRAMEWORK.search(str(frame[0])))
     else:
         chosen = frames[own]
     file, line, function, source, _ = chosen
     return Line(str(file), int(line), str(function), str(source), 0.0)
+
+
+def _called_by_framework(outer: list[list[Any]]) -> bool:
+    """True for a function of the user's that the framework's loop calls: its line says what is done."""
+    return any(_FRAMEWORK.search(str(frame[0])) for frame in outer)
 
 
 def _of_program(frames: list[list[Any]]) -> int:

@@ -1,0 +1,49 @@
+"""Code between a step's forward and backward pass that computes no loss: logging, copies of the weights, metrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from flatout.measure.functions import work_of
+
+LOGGING, OTHER = "logging", "host_other"
+_LOGGERS = re.compile(
+    r"/(pytorch_lightning|lightning(/pytorch)?)/(loggers|trainer/connectors/logger_connector)/"
+    r"|/(wandb|tensorboard|tensorboardX|torch/utils/tensorboard|mlflow|comet_ml|neptune|clearml|aim|torchmetrics|tqdm)/"
+    r"|/logging/__init__\.py$"
+)
+_LOGS = re.compile(r"\bself\.log(_dict)?\(|\b(logger|wandb|writer|mlflow|run)\.(log|add|info)\w*\(|\bprint\(")
+# Of the standard library: what no loss calls.
+_BESIDE = re.compile(r"/(copy|pickle|csv|re|statistics|difflib|json/\w+|tempfile|shutil)\.py$")
+_COPIES = re.compile(
+    r"\bdeepcopy\(|\bstate_dict\(|\b(batch_)?decode\(|\bgc\.collect\(|\bsleep\(|\b(savefig|imshow|imsave)\("
+    r"|\bjson\.dumps?\(|\bpickle\.dumps?\(|\.write\("
+)
+# Packages whose functions may be part of a model or of a loss.
+_OF_MODELS = frozenset({"torch", "torchvision", "timm", "monai", "kornia", "torch_geometric", "dgl", "numpy"})
+
+
+def account_of(frames: Sequence[Sequence[Any]]) -> str | None:
+    """The account of a stack that was sampled between forward and backward; None: the loss.
+
+    What is not known to be anything else counts as the loss.
+
+    Args:
+        frames: innermost first, ``[file, line, function, source, is_user]`` as the record keeps them.
+    """
+    work = work_of(frames)
+    if work.package is not None and work.package not in _OF_MODELS:
+        return OTHER
+    for file, _line, _function, source, user in frames:
+        path = str(file).replace("\\", "/")
+        if not user and _LOGGERS.search(path):
+            return LOGGING
+        if not user and _BESIDE.search(path):
+            return OTHER
+        if user:
+            if _LOGS.search(str(source)):
+                return LOGGING
+            return OTHER if _COPIES.search(str(source)) else None
+    return None

@@ -1,0 +1,73 @@
+"""Code between forward and backward pass: what computes the loss, and what does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flatout.measure.beside_loss import LOGGING, OTHER, account_of
+from flatout.measure.ledger import ledger_of
+from flatout.record import load_run
+from tests.record.synthetic import RunBuilder
+
+SITE = "/venv/lib/python3.11/site-packages"
+
+
+def user(source: str) -> list[object]:
+    return ["/home/me/train.py", 7, "step", source, True]
+
+
+def library(path: str, source: str = "") -> list[object]:
+    return [f"{SITE}/{path}", 1, "function", source, False]
+
+
+@pytest.mark.parametrize(
+    ("frames", "account"),
+    [
+        ([user("loss = ((out - target) ** 2).mean()")], None),
+        ([library("torch/nn/functional.py"), library("torch/nn/modules/loss.py"), user("loss = crit(out, y)")], None),
+        ([library("transformers/loss/loss_utils.py"), user("loss = fixed_cross_entropy(out, y)")], None),
+        ([user("penalty = sum(p.norm() for p in model.parameters())")], None),
+        ([], None),
+        (
+            [library("lightning/pytorch/trainer/connectors/logger_connector/result.py"), user("self.log(name, value)")],
+            LOGGING,
+        ),
+        ([user("self.log('loss', loss)")], LOGGING),
+        ([library("torchmetrics/metric.py"), user("self.accuracy(out, y)")], LOGGING),
+        ([library("torch/utils/tensorboard/writer.py"), user("writer.add_scalar('loss', loss)")], LOGGING),
+        ([["/usr/lib/python3.11/copy.py", 9, "deepcopy", "", False], user("good = deepcopy(net)")], OTHER),
+        ([user("self.good = copy.deepcopy(self.net.state_dict())")], OTHER),
+        ([library("sklearn/metrics/_ranking.py"), user("auc = roc_auc_score(y, p)")], OTHER),
+        ([library("transformers/tokenization_utils_base.py"), user("text = tokenizer.batch_decode(out)")], OTHER),
+    ],
+)
+def test_what_is_known_to_be_no_loss_is_charged_elsewhere(frames: list[list[object]], account: str | None) -> None:
+    assert account_of(frames) == account
+
+
+def test_the_samples_of_a_loss_share_its_time_out_among_the_accounts(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    main.pause(1.0)
+    loader = main.loader()
+    main.iterate(loader)
+    for _ in range(5):
+        begin_s = main.now_s
+        main.step(loader, wait_s=0.1, forward_s=0.1, loss_s=0.8, backward_s=0.1, optimizer_s=0.1)
+        for time_s, source in (
+            (0.25, "loss = crit(out, y)"),
+            (0.45, "good = copy.deepcopy(net)"),
+            (0.65, "good = copy.deepcopy(net)"),
+            (0.85, "self.log('loss', loss)"),
+        ):
+            main.sample(begin_s + time_s, source)
+    ledger = ledger_of(load_run(run.write()))
+    assert ledger.share("loss") * ledger.window_s == pytest.approx(0.8)
+    assert ledger.share("host_other") * ledger.window_s == pytest.approx(1.6)
+    assert ledger.share("logging") * ledger.window_s == pytest.approx(0.8)
+    other = ledger.account("host_other")
+    assert other is not None and other.lines[0].source == "good = copy.deepcopy(net)"
+    logging = ledger.account("logging.calls")
+    assert logging is not None and logging.seconds == pytest.approx(0.8)
