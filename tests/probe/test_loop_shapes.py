@@ -44,6 +44,7 @@ def test_every_loss_has_the_same_bits_as_without_the_probe(bare: Recorded, probe
         ("dictionary", (2, 2, 2, 2)),
         ("left early", (2, 2, 2, 2)),
         ("no loader", (0, 5, 5, 5)),
+        ("transforms on the training thread", (2, 2, 2, 2)),
         ("autocast", (3, 3, 3, 3)),
     ],
 )

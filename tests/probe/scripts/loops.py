@@ -100,6 +100,16 @@ with part("no loader"):
     for _ in range(5):
         show(train_step(model, sgd, (torch.randn(4, 4), torch.zeros(4, 1))))
 
+with part("transforms on the training thread"):
+
+    class Shift(torch.nn.Module):
+        def forward(self, points):
+            return points + 1.0
+
+    shift = Shift()
+    for points, targets in DataLoader(Points(8), batch_size=4):
+        show(train_step(model, sgd, (torch.stack([shift(one) for one in points]), targets)))
+
 with part("autocast"):
     if hasattr(torch.amp, "GradScaler"):
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0)

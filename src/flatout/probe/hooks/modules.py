@@ -6,7 +6,7 @@ user's is touched.
 
 from typing import Any
 
-from torch import is_grad_enabled
+from torch import Tensor, is_grad_enabled
 from torch.nn import Module
 
 from .. import events, in_place
@@ -69,11 +69,23 @@ def _samples(module, given):
     return samples_in(given) if module.training and is_grad_enabled() else None
 
 
+def _only_prepares(module, result):
+    """True for a transform of the input, which is a module too: nothing of it is learned or differentiated."""
+    return (
+        isinstance(result, Tensor)
+        and not result.requires_grad
+        and is_grad_enabled()
+        and next(module.parameters(), None) is None
+    )
+
+
 def _left(call, result):
     end = now()
     hold(False)
     try:
         module, samples, mark, start = call
+        if _only_prepares(module, result):
+            return
         if mark is not None:
             device.span(events.FORWARD, mark)
         kind = type(module)
