@@ -11,6 +11,7 @@ import pytest
 
 from flatout.diagnose.ranking import judge
 from flatout.measure.crowding import Crowding
+from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.lock_waits import LockWaits
@@ -51,6 +52,7 @@ EXPERIMENTS = Experiments(
     collections=1.0,
     steps=56,
 )
+CHECKS = {"assertions": DebugCode(0.4, LINE)}
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
@@ -170,6 +172,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "debugging_off": (
         lambda: replace(healthy(), experiments=EXPERIMENTS),
         lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "without_debug_code": (
+        lambda: replace(healthy(), debug_code=CHECKS),
+        lambda: replace(starved(), debug_code=CHECKS),
     ),
     "nondeterministic": (
         lambda: replace(healthy(), experiments=EXPERIMENTS),

@@ -47,7 +47,14 @@ from flatout.remedies.queue import (
     smaller_samples,
 )
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
-from flatout.remedies.step_experiments import debugging_off, fewer_collections, fewer_hooks, nondeterministic, threads
+from flatout.remedies.step_experiments import (
+    debugging_off,
+    fewer_collections,
+    fewer_hooks,
+    nondeterministic,
+    threads,
+    without_debug_code,
+)
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
@@ -75,6 +82,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     checkpoint_less,
     validate_less,
     debugging_off,
+    without_debug_code,
     nondeterministic,
     fewer_hooks,
     fewer_collections,

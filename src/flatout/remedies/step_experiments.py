@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from flatout.measure.debug_code import ASSERTIONS, PROFILER
 from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import removed, rethreaded
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
@@ -30,6 +32,30 @@ _BASIS = "measured in steps after the window"
 def debugging_off(context: Context, cause: Cause) -> Proposal | None:
     """Switch off what was switched on to find a fault."""
     return _off(context, _HOW)
+
+
+_CODE = {
+    ASSERTIONS: ("check tensors less often", "guard the checks: if step % 100 == 0, or python -O, which drops assert"),
+    PROFILER: ("profile a few steps only", _HOW["profiler"]),
+}
+
+
+@remedy(("debug_mode",), IDENTICAL, risk="low")
+def without_debug_code(context: Context, cause: Cause) -> Proposal | None:
+    """Leave out code that is made for debugging."""
+    run = context.run
+    name = max(run.debug_code, key=lambda name: run.debug_code[name].share, default=None)
+    if name is None or name in run.experiments.costly_settings() or context.fitted is None:
+        return None
+    title, how = _CODE[name]
+    each_s = run.debug_code[name].share * run.ledger.window_s / context.fitted.batches
+    return Proposal(
+        title=title,
+        change=Change(step_removed_s=each_s, step_cpu_removed_s=each_s),
+        how=how,
+        basis="share of the stack samples in it",
+        memory_bytes=0,
+    )
 
 
 @remedy(("debug_mode",), NUMERICS, risk="low")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import place
+from flatout.measure.debug_code import ASSERTIONS, PROFILER
 from flatout.measure.experiments import DEBUGGING, Tried
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import removed, rethreaded
 from flatout.probe.contract import THREADS
 from flatout.results import Cause, Evidence
@@ -17,10 +19,28 @@ from flatout.units import counted, duration, percent
 _NEIGHBOURS_CORES = 0.25
 
 
+_CODE = {ASSERTIONS: "assertions in the training code", PROFILER: "torch's profiler"}
+
+
 def _is_debugged(context: Context, found: Cause) -> str:
-    name = next(iter(context.run.experiments.costly_settings()))
-    text = context.run.experiments.setting_with_line(name)
-    return f"{text[:1].upper()}{text[1:]} takes {percent(found.share)} of the time."
+    run = context.run
+    met = _debug_code(context)
+    if met is not None and context.model.recovered(met[1]) >= found.share:
+        text = f"{_CODE[met[0]]} ({place(run.debug_code[met[0]].line)})"
+        verb = "take" if met[0] == ASSERTIONS else "takes"
+    else:
+        text, verb = run.experiments.setting_with_line(next(iter(run.experiments.costly_settings()))), "takes"
+    return f"{text[:1].upper()}{text[1:]} {verb} {percent(found.share)} of the time."
+
+
+def _debug_code(context: Context) -> tuple[str, Change] | None:
+    """The kind of code for debugging with most time, and the change that removes it."""
+    run = context.run
+    name = max(run.debug_code, key=lambda name: run.debug_code[name].share, default=None)
+    if name is None or context.fitted is None:
+        return None
+    each_s = run.debug_code[name].share * run.ledger.window_s / context.fitted.batches
+    return name, Change(step_removed_s=each_s, step_cpu_removed_s=each_s)
 
 
 @cause(
@@ -38,19 +58,28 @@ def debug_mode(context: Context) -> Found | Lacks | None:
     costly = run.experiments.costly_settings()
     # Each was left out alone: together they cost at least as much as the most expensive one.
     share = context.model.recovered(removed(context, max((one.gain for one in costly.values()), default=0.0)))
-    if share < NOISE_SHARE:
+    met = _debug_code(context)
+    seen = context.model.recovered(met[1]) if met is not None else 0.0
+    if max(share, seen) < NOISE_SHARE:
         if unknown:
             text = run.experiments.setting_with_line(unknown[0])
             return Lacks(f"{text} is on, and its cost was not measured: {run.experiments.because}")
         return None
-    first = next(iter(costly))
+    sampled = ()
+    if met is not None and seen >= NOISE_SHARE:
+        code = run.debug_code[met[0]]
+        text = f"{percent(code.share)} of the stack samples are in {_CODE[met[0]]}, most often at {place(code.line)}"
+        sampled = (Evidence(text, {"share": code.share, "file": code.line.file, "line": code.line.line}),)
     return Found(
-        title=f"{DEBUGGING[first]} is on",
-        share=share,
-        confidence=0.9,
-        evidence=tuple(
-            _measured(f"{run.experiments.setting_with_line(name)} is on", "without it", one)
-            for name, one in costly.items()
+        title=_CODE[met[0]] if met is not None and seen >= share else f"{DEBUGGING[next(iter(costly))]} is on",
+        share=max(share, seen),
+        confidence=0.9 if share >= seen else 0.8,
+        evidence=(
+            *(
+                _measured(f"{run.experiments.setting_with_line(name)} is on", "without it", one)
+                for name, one in costly.items()
+            ),
+            *sampled,
         ),
     )
 
