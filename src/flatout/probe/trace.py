@@ -14,6 +14,7 @@ STEPS = 3
 # If a step has many backward passes, or is one long update, the trace up to here is enough.
 LONGEST_NS = 4_000_000_000
 MOST_BACKWARDS = 64
+MOST_OF_ALL = 2_000
 
 _running: Any = None
 _left = 0
@@ -53,8 +54,10 @@ def backward_ended():
     if _running is None:
         return
     _backwards += 1
-    enough = MOST_BACKWARDS if REC.optimizer_steps else STEPS
-    if _backwards >= enough or now() - _started_ns > LONGEST_NS:
+    # A step may have a backward pass for each sample: whole steps are wanted then, too.
+    each = REC.backwards // REC.optimizer_steps if REC.optimizer_steps else 1
+    enough = max(MOST_BACKWARDS, (STEPS + 1) * each) if REC.optimizer_steps else STEPS
+    if _backwards >= min(enough, MOST_OF_ALL) or now() - _started_ns > LONGEST_NS:
         _finish()
 
 
