@@ -18,17 +18,18 @@ WRITTEN = {
 }
 
 
-def page(scenarios: list[Scenario], results: Results, seconds: float) -> str:
+def page(scenarios: list[Scenario], results: Results, seconds: float, threads: int) -> str:
     """Markdown, ending with a newline."""
     tools = [tool for tool in (FLATOUT, TRAIN_DOCTOR, TRACEML) if any(key.tool == tool for key in results)]
     seeds = sorted({key.seed for key in results})
     compared = {tool: VERSIONS[tool] for tool in tools if tool in VERSIONS}
+    with_threads = f"with OMP_NUM_THREADS={threads}" if threads else "on all cores"
     packages = ("flatout", "torch", "torchvision", "pytorch-lightning", "transformers")
     lines = [
         *head("How often the diagnosis is right", "benchmarks/diagnosis/run.py", packages, compared),
         f"- {len(scenarios)} scripts, seeds {', '.join(map(str, seeds))}: a seed draws the numbers in each. "
         f"{WRITTEN[scenarios[0].folder]}",
-        f"- Each tool watches {seconds:g} s of training of the unmodified script, with OMP_NUM_THREADS=1. Rivals are "
+        f"- Each tool watches {seconds:g} s of training of the unmodified script, {with_threads}. Rivals are "
         "asked with the first seed. A fix is applied as a person would; the rates of both scripts are measured.",
         f"- {TRAIN_DOCTOR}: `profile --seconds {seconds:g}`; a verdict counts as right where a cause that it can mean "
         'was planted (`tools.py`); advice without a measured loss (as compile) counts as "nothing wrong".',

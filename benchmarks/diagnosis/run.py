@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -48,6 +49,10 @@ def main() -> int:
         for scenario in scenarios:
             print(f"{scenario.name:26} {scenario.kind:13} {scenario.cause or 'healthy'}")
         return 0
+    if options.threads:
+        os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    else:
+        os.environ.pop("OMP_NUM_THREADS", None)
     results = _read(options.results)
     wanted = list(_wanted(scenarios, options))
     missing = [key for key in wanted if key not in results]
@@ -70,7 +75,7 @@ def main() -> int:
     asked = {key: results[key] for key in wanted if key in results}
     print(summary(scenarios, asked))
     if options.output:
-        options.output.write_text(page(scenarios, asked, options.seconds))
+        options.output.write_text(page(scenarios, asked, options.seconds, options.threads))
     return 0
 
 
@@ -85,6 +90,9 @@ def _options() -> argparse.Namespace:
         "--rivals", action="store_true", help=f"ask {TRAIN_DOCTOR} and {TRACEML} too, with the first seed"
     )
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of training in a run (default: 10)")
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="OMP_NUM_THREADS of the trainings; 0: not set (default: 1)"
+    )
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "diagnosis", help="for data and rivals")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "diagnosis" / "results.jsonl", metavar="FILE")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page of results")

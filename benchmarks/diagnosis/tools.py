@@ -152,11 +152,9 @@ def _traceml(python: str, start: list[str], folder: Path, seconds: float) -> Ans
 
 def _run(command: list[str], folder: Path, limit_s: float, ending: int = signal.SIGTERM) -> str:
     """Output of a command, which is ended with all that it started when its time is up."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command,
         cwd=folder,
-        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -123,7 +123,7 @@ def test_reliability_bins_first_answers_by_their_confidence(parts: Any) -> None:
 
 def test_the_page_shows_misses_and_what_the_fix_gave(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts.page, "head", lambda *given: ["# Title", ""])
-    page = parts.page.page(*results(parts), 10.0)
+    page = parts.page.page(*results(parts), 10.0, 1)
     assert "- third seed 7 original flatout: logging -> small_batch, validation, logging" in page
     assert "- both seed 7" in page and "- right seed 7" not in page
     assert "| right | cpu_decode | 1/1 | 1/1 | 2.00x | 2.00x | 1.80x |" in page
