@@ -17,6 +17,7 @@ from flatout.diagnose.causes.step_experiments import (
 from flatout.diagnose.findings import debug_environment
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
+from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
@@ -64,6 +65,18 @@ def test_a_setting_whose_cost_was_not_measured_is_not_measured() -> None:
 
 def test_a_faster_step_gives_nothing_to_a_run_that_waits_for_data() -> None:
     assert debug_mode(run(starved(), tried={"anomaly_mode": tried(0.6)})) is None
+
+
+def test_assertions_are_named_by_the_samples_in_them() -> None:
+    view = replace(healthy(cpu=0.001), debug_code={"assertions": DebugCode(0.4, LINE)})
+    cause = found(debug_mode(Context.of(view)))
+    assert cause.share == pytest.approx(0.4, abs=0.02)
+    assert cause.evidence[0].text == (
+        "40% of the stack samples are in assertions in the training code, most often at train.py:12"
+    )
+    assert verdict(Context.of(view), (cause,)).startswith("Assertions in the training code (train.py:12) take 4")
+    few = replace(healthy(cpu=0.001), debug_code={"assertions": DebugCode(0.01, LINE)})
+    assert debug_mode(Context.of(few)) is None
 
 
 def test_hooks_are_named_with_their_function() -> None:

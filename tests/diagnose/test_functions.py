@@ -1,6 +1,11 @@
 import pytest
 
+from flatout.measure.fetch_functions import sampled_functions
 from flatout.measure.functions import RULES, function_group
+from flatout.measure.samples import stack_samples
+from flatout.probe import events as kinds
+from flatout.record import load_run
+from tests.record.synthetic import RunBuilder
 
 SITE = "/venv/lib/python3.11/site-packages"
 
@@ -70,3 +75,16 @@ def test_a_stack_without_frames_is_other():
 
 def test_no_rule_matches_everything():
     assert all(rule.path or rule.function or rule.source for rule in RULES)
+
+
+def test_samples_between_the_calls_of_a_line_are_the_work_of_its_calls(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    line = user("numbers = torch.tensor([float(row[c]) for c in self.columns])")
+    row = library("pandas/core/series.py", "Series.__getitem__")
+    other = ["/home/me/data.py", 9, "Photos.__getitem__", "total = sum(values)", True]
+    for place, frames in enumerate([[line], [line], [line], [row, line], [other]]):
+        main.emit(kinds.STACK, place, place, main.name("stack", frames=frames), 10**9, ord("R"))
+    process = load_run(run.write()).processes[0]
+    found = sampled_functions([stack_samples(process.events, process.names)])
+    assert found.cpu_groups == {"lookup": pytest.approx(0.8), "other": pytest.approx(0.2)}

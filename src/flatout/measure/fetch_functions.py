@@ -10,11 +10,12 @@ import numpy as np
 
 from flatout.measure.batch_wait import Activity
 from flatout.measure.clients import client_of
-from flatout.measure.functions import WAITING_GROUPS, work_of
+from flatout.measure.functions import OTHER, WAITING_GROUPS, Work, work_of
 from flatout.measure.samples import Samples, frames_of, weigh_lines
 from flatout.results import Line
 
 RUNNING = ord("R")
+_BETWEEN_CALLS = (OTHER, "convert")  # what the text of a line says that does little beside its calls
 _Key = TypeVar("_Key")
 
 
@@ -58,7 +59,7 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
         if not len(samples):
             continue
         count += len(samples)
-        works = {int(id): work_of(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
+        works = _works(samples)
         group = np.array([works[id].group for id in samples.stack.tolist()])
         waiting = np.isin(group, list(WAITING_GROUPS))
         blocked = np.where(samples.state > 0, samples.state != RUNNING, waiting)
@@ -91,6 +92,28 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
         clients={name: weight / whole for name, weight in clients.items()} if whole else {},
         cpu_share=on_core / (on_core + whole) if on_core + whole else None,
     )
+
+
+def _works(samples: Samples) -> dict[int, Work]:
+    """The work of each stack.
+
+    A line of the user's that calls a package again and again, as a loop over the columns of a row does, is met by the
+    sampler mostly between the calls, where Python gives the interpreter lock away. Such samples count as the work of
+    the package's calls on the same line.
+    """
+    frames = {int(id): frames_of(samples.names, int(id)) for id in np.unique(samples.stack)}
+    works = {id: work_of(found) for id, found in frames.items()}
+    calls: dict[tuple[str, int], dict[Work, float]] = {}
+    for id, work in works.items():
+        own = next((frame for frame in frames[id] if frame[4]), None)
+        if own is not None and work.package is not None:
+            weight = float(samples.weight[samples.stack == id].sum())
+            _add(calls.setdefault((str(own[0]), int(own[1])), {}), work, weight)
+    for id, found in frames.items():
+        line = (str(found[0][0]), int(found[0][1])) if found and found[0][4] else None
+        if line in calls and works[id].group in _BETWEEN_CALLS:
+            works[id] = max(calls[line], key=lambda work: calls[line][work])
+    return works
 
 
 def _add(weights: dict[_Key, float], key: _Key, weight: float) -> None:
