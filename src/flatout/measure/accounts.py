@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.measure.beside_loss import account_of
 from flatout.measure.device_time import charge_device, device_busy
 from flatout.measure.divided import divide
+from flatout.measure.gap_code import instead_of_loss, instead_of_other
 from flatout.measure.own_input import divide_input
 from flatout.measure.samples import Samples, frames_of, source_of, stack_samples
 from flatout.measure.thresholds import DOMINANT_SHARE
@@ -153,7 +153,7 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
         pieces, account, device = charge_device(pieces, account, busy, ACCOUNT_OF_KIND, account == CODE["validation"])
         gaps = gaps.take(before.at(pieces.start))
         notes.append("device time is charged to its phase, so the host's accounts hold only time with an idle device")
-    pieces, account, before, sample_piece = _without_other_code(pieces, account, gaps, samples)
+    pieces, account, before, sample_piece = _by_code(pieces, account, gaps, samples)
     device, gaps = device[before], gaps.take(before)
     if training.loader is None:
         divided = divide_input(
@@ -257,26 +257,21 @@ def _name_gaps(training: Training, pieces: Pieces, spans: Events, account: Ints)
     return account, [said] if blind else []
 
 
-def _without_other_code(pieces: Pieces, account: Ints, gaps: Gaps, samples: Samples) -> tuple[Pieces, Ints, Ints, Ints]:
-    """Charge what is done between forward and backward pass, and computes no loss, to the account that it belongs to.
+def _by_code(pieces: Pieces, account: Ints, gaps: Gaps, samples: Samples) -> tuple[Pieces, Ints, Ints, Ints]:
+    """Charge gaps to the account that the code which was sampled in them belongs to.
 
     Returns:
         The pieces, their accounts, the row of the piece that each was cut from, and the piece of each sample.
     """
-    shown = {int(id): account_of(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
     before, sample_piece = np.arange(len(pieces)), pieces.at(samples.time_ns)
-    for id in sorted({id for id in shown.values() if id is not None}):
-        shows = np.array([shown[stack] == id for stack in samples.stack.tolist()], bool)
-        divided = divide(
-            pieces,
-            account == CODE["loss"],
-            gaps.group[before] * (UNACCOUNTED + 1) + account,
-            samples,
-            sample_piece,
-            shows,
-        )
-        account = np.where(divided.found, CODE[id], account[divided.before])
-        pieces, before, sample_piece = divided.pieces, before[divided.before], divided.sample_piece
+    for source, instead in (("loss", instead_of_loss), ("host_other", instead_of_other)):
+        shown = {int(id): instead(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
+        for id in sorted({id for id in shown.values() if id is not None}):
+            shows = np.array([shown[stack] == id for stack in samples.stack.tolist()], bool)
+            kind = gaps.group[before] * (UNACCOUNTED + 1) + account
+            divided = divide(pieces, account == CODE[source], kind, samples, sample_piece, shows)
+            account = np.where(divided.found, CODE[id], account[divided.before])
+            pieces, before, sample_piece = divided.pieces, before[divided.before], divided.sample_piece
     return pieces, account, before, sample_piece
 
 

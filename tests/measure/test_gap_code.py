@@ -1,4 +1,4 @@
-"""Code between forward and backward pass: what computes the loss, and what does not."""
+"""Code in the gaps between the measured calls of a step, and the account that it belongs to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.measure.beside_loss import LOGGING, OTHER, account_of
+from flatout.measure.gap_code import BACKWARD, LOGGING, OTHER, instead_of_loss, instead_of_other
 from flatout.measure.ledger import ledger_of
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
@@ -44,7 +44,20 @@ def library(path: str, source: str = "") -> list[object]:
     ],
 )
 def test_what_is_known_to_be_no_loss_is_charged_elsewhere(frames: list[list[object]], account: str | None) -> None:
-    assert account_of(frames) == account
+    assert instead_of_loss(frames) == account
+
+
+@pytest.mark.parametrize(
+    ("frames", "account"),
+    [
+        ([library("torch/autograd/__init__.py"), user("slope = torch.autograd.grad(y, x, ones)[0]")], BACKWARD),
+        ([user("total += 1"), library("torch/autograd/__init__.py")], None),
+        ([user("board.draw(loss)")], None),
+        ([], None),
+    ],
+)
+def test_gradients_outside_of_a_backward_pass_are_computation(frames: list[list[object]], account: str | None) -> None:
+    assert instead_of_other(frames) == account
 
 
 def test_the_samples_of_a_loss_share_its_time_out_among_the_accounts(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
-"""Code between a step's forward and backward pass that computes no loss: logging, copies of the weights, metrics."""
+"""Code between the measured calls of a step: logging, copies of the weights, gradients of gradients."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from flatout.measure.functions import work_of
 
-LOGGING, OTHER = "logging", "host_other"
+LOGGING, OTHER, BACKWARD = "logging", "host_other", "backward"
 _LOGGERS = re.compile(
     r"/(pytorch_lightning|lightning(/pytorch)?)/(loggers|trainer/connectors/logger_connector)/"
     r"|/(wandb|tensorboard|tensorboardX|torch/utils/tensorboard|mlflow|comet_ml|neptune|clearml|aim|torchmetrics|tqdm)/"
@@ -25,8 +26,12 @@ _COPIES = re.compile(
 _OF_MODELS = frozenset({"torch", "torchvision", "timm", "monai", "kornia", "torch_geometric", "dgl", "numpy"})
 
 
-def account_of(frames: Sequence[Sequence[Any]]) -> str | None:
-    """The account of a stack that was sampled between forward and backward; None: the loss.
+# torch.autograd.grad, which penalties on gradients and equations as losses call; no backward pass was measured there.
+_GRADIENTS = re.compile(r"/torch/autograd/__init__\.py$|/torch/_functorch/eager_transforms\.py$")
+
+
+def instead_of_loss(frames: Sequence[Sequence[Any]]) -> str | None:
+    """The account of a stack that was sampled between forward and backward pass; None: the loss.
 
     What is not known to be anything else counts as the loss.
 
@@ -47,3 +52,13 @@ def account_of(frames: Sequence[Sequence[Any]]) -> str | None:
                 return LOGGING
             return OTHER if _COPIES.search(str(source)) else None
     return None
+
+
+def instead_of_other(frames: Sequence[Sequence[Any]]) -> str | None:
+    """The account of a stack that was sampled outside all measured calls; None: other code.
+
+    Args:
+        frames: as for ``instead_of_loss``.
+    """
+    inner = itertools.takewhile(lambda frame: not frame[4], frames)
+    return BACKWARD if any(_GRADIENTS.search(str(frame[0]).replace("\\", "/")) for frame in inner) else None
