@@ -16,9 +16,22 @@ SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request ra
 
 
 class Faults:
-    """What the proxy does to GET requests; counts what it has seen."""
+    """What the proxy does to GET requests; counts what it has seen.
 
-    def __init__(self, *, delay_s: float = 0.0, slow_down: float = 0.0, cut: float = 0.0, flip: float = 0.0) -> None:
+    Attributes:
+        held_after: so many GETs of objects are passed on; the rest waits until ``go_on`` is set. None: nothing waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        delay_s: float = 0.0,
+        slow_down: float = 0.0,
+        cut: float = 0.0,
+        flip: float = 0.0,
+        held_after: int | None = None,
+    ) -> None:
+        self.held_after, self.go_on, self.asked = held_after, threading.Event(), 0
         self.delay_s, self.slow_down, self.cut, self.flip = delay_s, slow_down, cut, flip
         self.draw = random.Random(7)
         self.lock = threading.Lock()
@@ -39,9 +52,13 @@ def proxy(endpoint: str, faults: Faults) -> Iterator[str]:
 
         def pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            data = self.command == "GET" and "list-type" not in self.path
             with faults.lock:
                 chance = faults.draw.random()
-            data = self.command == "GET" and "list-type" not in self.path
+                faults.asked += data
+                is_held = data and faults.held_after is not None and faults.asked > faults.held_after
+            if is_held:
+                faults.go_on.wait(60)
             time.sleep(faults.delay_s)
             if data and chance < faults.slow_down:
                 faults.faults += 1
