@@ -37,7 +37,7 @@ demo: $(READY)
 	@$(BIN)/python examples/demo.py $(if $(SHORT),--short)
 
 test: $(READY)
-	$(PYTEST) -m "not slow" $(AT_ONCE) --session-timeout=1500 $(ARGS)
+	$(PYTEST) -m "not slow" $(AT_ONCE) --session-timeout=3600 $(ARGS)
 
 # pytest's 5 says that no test was selected, which is no failure where ARGS narrows the tests.
 test-slow: $(READY)

@@ -20,7 +20,7 @@ from typing import Any
 
 MARK = "FLATOUT_TEST_MARK"
 FLATOUT = (sys.executable, "-m", "flatout")
-TIMEOUT_S = 90.0
+TIMEOUT_S = 240.0
 # Temporary folders that torch and torchrun leave behind in any training, profiled or not.
 TORCHS_OWN = ("torchinductor_", "torchelastic_")
 
@@ -219,7 +219,7 @@ def marked(mark: str) -> list[str]:
     return found
 
 
-def wait_for(path: Path, seconds: float = 30.0) -> str:
+def wait_for(path: Path, seconds: float = 100.0) -> str:
     """The text of a file that a script writes, once it is there."""
     deadline_s = time.monotonic() + seconds
     while time.monotonic() < deadline_s:

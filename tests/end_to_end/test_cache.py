@@ -28,7 +28,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_the_second_pass_reads_from_the_cache_and_sees_the_same(tmp_path: Path) -> None:
     root = make_class_folders(tmp_path / "photographs", 4, 12, 64) / "train"
     (tmp_path / "train.py").write_text(TRAIN)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.profiling import FLATOUT, script
+from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, script
 
 pytestmark = pytest.mark.serial
 
@@ -54,7 +54,7 @@ TRAIN = """
 
 def test_each_part_alone_is_as_fast_as_it_was_made(tmp_path: Path) -> None:
     command = [*FLATOUT, "ceilings", "--seconds", "3s", "--json", "--", sys.executable, script(tmp_path, TRAIN)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     # 8 samples in 32 ms from the worker at best: sleeps, which a busy machine makes longer, not three times as long.
@@ -78,6 +78,6 @@ def test_a_training_without_a_loader_is_refused_after_the_first_run(tmp_path: Pa
             time.sleep(0.01)
     """
     command = [*FLATOUT, "ceilings", "--seconds", "1s", "--", sys.executable, script(tmp_path, source)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 2 and done.stdout == ""
     assert "no DataLoader feeds this training" in done.stderr and "run 2" not in done.stderr

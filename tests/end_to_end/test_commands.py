@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.end_to_end.profiling import FLATOUT, TRAIN, profile, script
+from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, TRAIN, profile, script
 
 PYTHON = sys.executable
 SHORT = ("25", "0", "0")
@@ -164,7 +164,8 @@ def test_a_script_that_forks_after_it_has_started_threads(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_script_whose_reader_has_gone(tmp_path: Path) -> None:
     source = TRAIN.replace("time.sleep(pause_s)", "print(step, flush=True)")
-    shell = f"{PYTHON} {script(tmp_path, source)} {' '.join(SHORT)} | head -n 1"
+    # As many steps as it takes until head has gone.
+    shell = f"{PYTHON} {script(tmp_path, source)} 1000000 0 0 | head -n 1"
     done = profile(tmp_path, "sh", "-c", shell)
     assert done.code == 0, done.err  # the code of head, as in the shell
     assert "BrokenPipeError" in done.err  # the script's own end, passed on
@@ -176,7 +177,7 @@ def test_standard_output_that_nobody_reads_is_no_traceback_of_flatout(tmp_path: 
     reading, writing = os.pipe()
     os.close(reading)
     command = [*FLATOUT, "profile", "--json", "--", PYTHON, script(tmp_path), *SHORT]
-    done = subprocess.run(command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=90)
+    done = subprocess.run(command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S)
     os.close(writing)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

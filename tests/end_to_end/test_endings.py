@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.profiling import FLATOUT, TRAIN, Profiling, profile, script, wait_for
+from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, TRAIN, Profiling, profile, script, wait_for
 
 PYTHON = sys.executable
 ENDLESS = ("100000", "0.01")
@@ -164,7 +164,7 @@ def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
 def test_descriptors_of_the_shell_reach_the_command(tmp_path: Path) -> None:
     path = script(tmp_path, "import sys\nprint('read', open(sys.argv[1]).read())\n")
     line = f"{shlex.join((*FLATOUT, 'profile', '--', PYTHON, path))} <(echo hello)"
-    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert "read hello" in done.stdout, done.stderr
 
 
@@ -178,7 +178,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
         print("went on", flush=True)
     """
     line = f"trap '' HUP; {shlex.join((*FLATOUT, 'profile', '--', PYTHON, script(tmp_path, source)))}"
-    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert "ignored True" in done.stdout and "went on" in done.stdout, done.stderr
     assert "none imported torch" in done.stderr
 
@@ -187,5 +187,5 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
 def test_a_recording_whose_output_nobody_reads_any_more_goes_on(tmp_path: Path) -> None:
     path = script(tmp_path, "import pathlib, time\ntime.sleep(6)\npathlib.Path('done').write_text('x')\n")
     line = f"{shlex.join((*FLATOUT, 'profile', '--', PYTHON, path))} 2>&1 | head -c 1"
-    subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert wait_for(tmp_path / "done") == "x"

@@ -24,14 +24,14 @@ from flatout.record import list_runs, load_run
 from flatout.trials.journal import Journal
 from tests.end_to_end.profiling import FLATOUT, MARK, ONE_WORKER, TORCHS_OWN, TRAIN, marked, script
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 # Of each command, a multiple of ten: a hundred take some four minutes, and .ci/run asks for fewer.
 KILLS = int(os.environ.get("FLATOUT_TEST_KILLS", "100"))
 AT_ONCE = 8
 # The guardian gives processes 3 s to end by themselves, and kills them then.
-GONE_WITHIN_S = 60.0
-REACHED_WITHIN_S = 180.0
+GONE_WITHIN_S = 120.0
+REACHED_WITHIN_S = 600.0
 POLL_S = 0.2
 
 
@@ -162,7 +162,7 @@ def test_a_profile_that_is_killed_leaves_nothing_and_a_record_that_is_read(tmp_p
 
 def test_a_fix_that_is_killed_leaves_nothing_and_a_journal_that_is_read(tmp_path: Path) -> None:
     phases = [Phase("", 15.0, 0.8), Phase("trial: ", 12.0, 0.2)]
-    folders = kill_in(phases, tmp_path, ONE_WORKER, "fix", "--seconds", "1", "--budget", "5m")
+    folders = kill_in(phases, tmp_path, ONE_WORKER, "fix", "--seconds", "1", "--budget", "30m")
     journals = [Journal(path.parent) for folder in folders for path in folder.glob(".flatout/fixes/*/journal.jsonl")]
     looked = 0
     for journal in journals:

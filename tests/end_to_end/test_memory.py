@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.profiling import FLATOUT, script
+from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, script
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ WEIGHTS = 4 * (1000 * 2000 + 2000 + 2000 * 10 + 10)
 def test_weights_and_the_optimizer_are_the_base_and_activations_the_slope(tmp_path: Path) -> None:
     command = [*FLATOUT, "memory", "--json", "--gpu", "1GiB", "--gpu", "8GiB", "--", sys.executable]
     done = subprocess.run(
-        [*command, str(script(tmp_path, TRAIN))], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [*command, str(script(tmp_path, TRAIN))], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S
     )
     assert done.returncode == 0, done.stderr
     assert "run 1 of 2" in done.stderr and "run 2 of 2" in done.stderr
@@ -46,6 +46,10 @@ def test_weights_and_the_optimizer_are_the_base_and_activations_the_slope(tmp_pa
 def test_a_script_without_an_optimizer_is_told(tmp_path: Path) -> None:
     train = script(tmp_path, "import torch; torch.rand(3)")
     done = subprocess.run(
-        [*FLATOUT, "memory", "--", sys.executable, str(train)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [*FLATOUT, "memory", "--", sys.executable, str(train)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
     )
     assert done.returncode == 2 and "no step was tracked" in done.stderr

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.end_to_end.profiling import profile
@@ -23,6 +24,8 @@ PLANTED = Path(__file__).parent / "planted"
 SECONDS = "10"
 ANSWER_DELAY_S = 0.02
 OTHER_PROGRAMS_CORES = 0.5  # far above what a quiet machine's own services use
+DISTURBING_CORES = 0.25
+ATTEMPTS = 3
 
 pytestmark = pytest.mark.serial
 
@@ -43,6 +46,47 @@ def report(
     assert done.code == 0, done.err
     assert done.left == (), done.left
     return dict(json.loads(done.out))
+
+
+class OthersTime:
+    """Time of cores that processes other than this one's descendants take, and the host takes from this machine."""
+
+    def __init__(self) -> None:
+        self.began_s, self.before_s = time.monotonic(), self.taken_s()
+
+    @staticmethod
+    def taken_s() -> float:
+        machine, own = psutil.cpu_times(), os.times()
+        busy_s = sum(machine) - machine.idle - machine.iowait
+        return float(busy_s - own.user - own.system - own.children_user - own.children_system)
+
+    def cores(self) -> float:
+        """Mean since the construction."""
+        return (self.taken_s() - self.before_s) / (time.monotonic() - self.began_s)
+
+
+def undisturbed(measure: Callable[[], dict[str, Any]], judge: Callable[[dict[str, Any]], None]) -> None:
+    """Judge a measurement; it is made again where it is judged wrong and other programs disturbed it."""
+    for left in reversed(range(ATTEMPTS)):
+        others = OthersTime()
+        found = measure()
+        try:
+            judge(found)
+        except AssertionError:
+            if not left or others.cores() < DISTURBING_CORES:
+                raise
+        else:
+            return
+
+
+def is_found(folder: Path, cause: str, name: str, *arguments: str, **options: Any) -> None:
+    """Profile a planted script, and check that its fault is the first cause and that the accounts add up."""
+
+    def judge(found: dict[str, Any]) -> None:
+        accounts_add_up(found)
+        assert first_cause(found) == cause, found["causes"]
+
+    undisturbed(lambda: report(folder, name, *arguments, **options), judge)
 
 
 def accounts_add_up(report: dict[str, Any]) -> None:
@@ -104,9 +148,7 @@ def taken_cores(cause: dict[str, Any]) -> float:
     ],
 )
 def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
-    found = report(tmp_path, name)
-    accounts_add_up(found)
-    assert first_cause(found) == cause, found["causes"]
+    is_found(tmp_path, cause, name)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +161,7 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
     ],
 )
 def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
-    found = report(tmp_path, name, trace=True)
-    accounts_add_up(found)
-    assert first_cause(found) == cause, found["causes"]
+    is_found(tmp_path, cause, name, trace=True)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +177,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
 )
 def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
     # Where nothing is wrong, the number of threads is right too: torch's own choice.
-    found = report(tmp_path, name, experiments=True, threads=None if cause == "compute_bound" else "1")
-    accounts_add_up(found)
-    assert first_cause(found) == cause, found["causes"]
+    is_found(tmp_path, cause, name, experiments=True, threads=None if cause == "compute_bound" else "1")
 
 
 @pytest.fixture
@@ -174,27 +212,29 @@ def photographs(tmp_path: Path) -> Path:
 
 
 def test_decoding_large_photographs_is_named(tmp_path: Path, photographs: Path) -> None:
-    found = report(tmp_path, "large_photographs.py", str(photographs))
-    accounts_add_up(found)
-    assert first_cause(found) == "cpu_decode", found["causes"]
+    is_found(tmp_path, "cpu_decode", "large_photographs.py", str(photographs))
 
 
 def test_reading_whole_volumes_for_patches_is_named(tmp_path: Path) -> None:
     (tmp_path / "volumes").mkdir()
-    found = report(tmp_path, "patches_of_a_volume.py", str(tmp_path / "volumes"))
-    accounts_add_up(found)
-    assert first_cause(found) == "read_amplification", found["causes"]
+    is_found(tmp_path, "read_amplification", "patches_of_a_volume.py", str(tmp_path / "volumes"))
 
 
 @pytest.mark.parametrize("name", ["two_ranks_one_slow_disk.py", "two_ranks_averaged_by_hand.py"])
 def test_a_rank_that_is_waited_for_is_named_with_its_reason(tmp_path: Path, name: str) -> None:
     options = ["--json", "--seconds", SECONDS, "--no-trace"]
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    done = profile(tmp_path, PYTHON, *torchrun, str(PLANTED / name), options=options)
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
-    assert first_cause(found) == "rank_straggler", found["causes"]
-    assert "rank 1" in found["causes"][0]["title"] and "waits for batches" in found["causes"][0]["title"]
+
+    def measure() -> dict[str, Any]:
+        done = profile(tmp_path, PYTHON, *torchrun, str(PLANTED / name), options=options)
+        assert done.code == 0, done.err
+        return dict(json.loads(done.out))
+
+    def judge(found: dict[str, Any]) -> None:
+        assert first_cause(found) == "rank_straggler", found["causes"]
+        assert "rank 1" in found["causes"][0]["title"] and "waits for batches" in found["causes"][0]["title"]
+
+    undisturbed(measure, judge)
 
 
 class Slow(BaseHTTPRequestHandler):
@@ -224,6 +264,4 @@ def server() -> Iterator[str]:
 
 
 def test_files_on_a_slow_server_are_named(tmp_path: Path, server: str) -> None:
-    found = report(tmp_path, "remote_files.py", server)
-    accounts_add_up(found)
-    assert first_cause(found) == "storage_latency", found["causes"]
+    is_found(tmp_path, "storage_latency", "remote_files.py", server)

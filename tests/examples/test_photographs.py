@@ -19,7 +19,7 @@ CLASSES = 8
 
 def make(folder: Path, *extra: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / "photographs.py"), "--data", str(folder), *extra]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, timeout=250)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     maker = [sys.executable, str(EXAMPLES / "photographs.py"), "--data", str(folder), "--train", "1", "--val", "1"]
-    subprocess.run(maker, check=True, capture_output=True, timeout=100)
+    subprocess.run(maker, check=True, capture_output=True, timeout=250)
     return folder
 
 
@@ -45,7 +45,7 @@ def test_two_steps_write_a_checkpoint_and_nothing_else(
     command = [sys.executable, str(EXAMPLES / script), "--data", str(data), "--out", str(out)]
     bounds = ["--epochs", "1", "--batch-size", "4", "--workers", "1"]
     before = sorted(data.rglob("*"))
-    done = subprocess.run(command + bounds, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command + bounds, cwd=cwd, env=environment, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert "validation accuracy" in done.stdout
     assert [path.name for path in out.iterdir()] == ["checkpoint.pt"]
@@ -57,7 +57,7 @@ def test_two_steps_write_a_checkpoint_and_nothing_else(
 @pytest.mark.parametrize("script", ["train.py", "train_fixed.py"])
 def test_missing_data_is_said_before_anything_is_done(script: str, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / script), "--data", str(tmp_path / "no"), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 2
     assert "has no folder train" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flatout.machine import sampler as sampler_module
 from flatout.machine.gpus import Nvml
 from flatout.machine.sampler import PSS_INTERVAL_S, SystemSampler
 from tests.machine.test_gpus import FakeNvml, NoDriver
@@ -28,6 +29,11 @@ FIELDS = {
     "gpus",
     "neighbours",
 }
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "END_WITHIN_S", 100.0)
 
 
 def no_gpu() -> Nvml:

@@ -12,17 +12,17 @@ from pathlib import Path
 import psutil
 
 # Each says by a file named after its pid that it is ready.
-SLEEPER = "import os, sys, time; open(f'{sys.argv[1]}/{os.getpid()}', 'w').close(); time.sleep(60)"
+SLEEPER = "import os, sys, time; open(f'{sys.argv[1]}/{os.getpid()}', 'w').close(); time.sleep(600)"
 DEAF = (
     "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    "open(f'{sys.argv[1]}/{os.getpid()}', 'w').close(); time.sleep(60)"
+    "open(f'{sys.argv[1]}/{os.getpid()}', 'w').close(); time.sleep(600)"
 )
 # Starts a child that starts a child.
 NESTED = (
     "import os, subprocess, sys, time; depth = int(sys.argv[2]); "
     "open(f'{sys.argv[1]}/{os.getpid()}', 'w').close(); "
     "depth and subprocess.Popen([sys.executable, '-c', sys.argv[3], sys.argv[1], str(depth - 1), sys.argv[3]]); "
-    "time.sleep(60)"
+    "time.sleep(600)"
 )
 # Forks twice and leaves its session, as daemons do; what was started first has then ended.
 DAEMON = (
@@ -31,11 +31,11 @@ DAEMON = (
     "os.setsid()\n"
     "if os.fork(): os._exit(0)\n"
     "open(f'{sys.argv[1]}/{os.getpid()}', 'w').close()\n"
-    "time.sleep(60)"
+    "time.sleep(600)"
 )
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 100.0) -> None:
     """Poll until the condition holds.
 
     Raises:

@@ -15,6 +15,7 @@ from textwrap import dedent
 import flatout.probe
 from flatout.probe import events
 from flatout.record import Run, load_run
+from flatout.record.events import read_events
 from flatout.runner.sources import add_sources
 
 INJECT = Path(flatout.probe.__file__).parent / "on_pythonpath"
@@ -83,9 +84,14 @@ def _run(folder: Path, source: str, arguments: tuple[str, ...], env: dict[str, s
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
     )
     return Recorded(done.returncode, done.stdout, done.stderr, read_back(run) if run else None)
+
+
+def written(run: Path, kind: int) -> list[int]:
+    """How many events of a kind each process has in its file so far; the processes may still run."""
+    return [int((read_events(path).events["kind"] == kind).sum()) for path in (run / "processes").glob("*.events")]
 
 
 def read_back(run: Path) -> Run:

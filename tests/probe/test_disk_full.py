@@ -70,7 +70,7 @@ def trained(run: Path | None, folder: Path, **sizes: int) -> subprocess.Complete
     script.write_text(source)
     env = {**os.environ, "OMP_NUM_THREADS": "1", **(probed_env(run, {}) if run else {})}
     return subprocess.run(
-        [sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=250, check=False
     )
 
 

@@ -97,7 +97,7 @@ def test_a_training_under_coverage_is_measured_without_it(tmp_path: Path) -> Non
         env={**os.environ, "OMP_NUM_THREADS": "1", **probed_env(run, {})},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
     )
     assert done.returncode == 0, done.stderr
     process = max(read_back(run).processes, key=lambda process: len(process.of_kinds(events.BACKWARD)))

@@ -143,8 +143,8 @@ def test_printing_and_logging_are_recorded_under_their_names(probed: Recorded) -
 def test_the_stack_sampler_runs_while_the_random_generators_stand_still(probed: Recorded) -> None:
     # The script itself compares the three generators' states before and after.
     samples = spans(probed, "asleep", events.STACK)
-    assert len(samples) >= 2
-    assert probed.main.names.get(int(samples[-1]["arg"]), "stack")["frames"][0][3] == "time.sleep(0.5)"
+    lines = [probed.main.names.get(int(sample["arg"]), "stack")["frames"][0][3] for sample in samples]
+    assert lines.count("time.sleep(0.5)") >= 2
 
 
 def test_no_class_has_another_call_than_torch_gave_it(bare: Recorded, probed: Recorded) -> None:

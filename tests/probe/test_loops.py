@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from flatout.probe import events
@@ -161,10 +162,11 @@ def test_time_on_a_core_and_time_blocked_are_told_apart(tmp_path):
         probed = run_probed(tmp_path, source, kind)
         fetches = probed.workers[0].of_kinds(events.FETCH_SCHED)
         assert len(fetches) == 6, probed.err
-        shares[kind] = fetches["a"].sum() / (fetches["duration"].sum() - fetches["b"].sum())
+        shares[kind] = fetches["a"] / (fetches["duration"] - fetches["b"])
         assert len(probed.workers[0].of_kinds(events.ITEM)) == 24
-    assert shares["busy"] > 0.8
-    assert shares["asleep"] < 0.2
+    # A disturbed batch is off in either direction: the typical one counts.
+    assert np.median(shares["busy"]) > 0.8
+    assert np.median(shares["asleep"]) < 0.2
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def run_with(python: str, folder: Path, script: str, *arguments: str, flags: tup
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=250,
             check=False,
         )
         ran.append(Recorded(done.returncode, done.stdout, done.stderr, read_back(run) if run else None))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from flatout.measure.timeline import intervals
 from flatout.probe import events
+from flatout.probe.hooks import sampling
 from flatout.record import ends, of_kinds
 from tests.probe.parts import bare_script, counts, probed_script, within
 from tests.probe.recorded import Recorded
@@ -32,10 +35,19 @@ def test_each_choice_of_indices_is_one_event_inside_a_wait_or_the_start_of_a_pas
     assert ahead == 2 * workers
 
 
-def test_a_sampler_that_takes_no_time_costs_hardly_an_event(probed: Recorded) -> None:
-    chosen, waits = counts(within(probed, "plain"), events.SAMPLING, events.BATCH_WAIT)
-    assert waits == 100
-    assert chosen < 50
+def test_a_sampler_that_takes_no_time_costs_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[tuple[int, ...]] = []
+    clock = iter([1_000, 1_000 + sampling.LEAST_NS - 1, 2_000_000, 2_000_000 + sampling.LEAST_NS])
+    monkeypatch.setattr(sampling, "now", lambda: next(clock))
+    monkeypatch.setattr(sampling.REC, "on", True)
+    monkeypatch.setattr(sampling.REC, "emit", lambda *values: recorded.append(values))
+    for number in (0, 1):
+        sampling.ended(sampling.begins(SimpleNamespace(_num_yielded=number)), [0])
+    assert recorded == [(events.SAMPLING, 2_000_000, 2_000_000 + sampling.LEAST_NS, 0, 1)]
+
+
+def test_a_plain_sampler_leaves_the_waits_as_they_are(probed: Recorded) -> None:
+    assert counts(within(probed, "plain"), events.BATCH_WAIT) == (100,)
 
 
 @pytest.mark.slow

@@ -188,7 +188,7 @@ def test_a_mistake_in_a_file(text: str, words: list[str], tmp_path: Path, capsys
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["mine.yaml"]
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("what", list(ENDLESS))
 def test_a_text_that_stands_for_more_than_a_recipe_is_refused_at_once(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -44,7 +44,6 @@ def test_a_resume_of_a_finished_training_records_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_an_interrupted_training_is_listed_as_interrupted_under_its_recipes_name(
     photographs: Path, tmp_path: Path
 ) -> None:

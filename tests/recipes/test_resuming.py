@@ -271,7 +271,7 @@ print(f"{killed} kills in {runs} trainings")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_at_any_moment_and_resumed_a_training_has_the_same_losses(photographs: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-W", "ignore", "-c", KILLED, str(photographs), str(tmp_path), "100"]
     done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -198,7 +198,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_killed_and_resumed_the_command_gives_the_same_losses(photographs: Path, tmp_path: Path) -> None:
     rest = settings(photographs, "training.epochs=5")
     run(*COMMAND, *rest, "-o", str(tmp_path / "whole"))
@@ -219,7 +218,6 @@ def test_killed_and_resumed_the_command_gives_the_same_losses(photographs: Path,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_stopped_with_ctrl_c_it_says_how_to_go_on(photographs: Path, tmp_path: Path) -> None:
     rest = settings(photographs, "training.epochs=500")
     child = subprocess.Popen(
@@ -237,7 +235,6 @@ def test_stopped_with_ctrl_c_it_says_how_to_go_on(photographs: Path, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_two_ranks_train_like_one_process_with_the_same_global_batch(photographs: Path, tmp_path: Path) -> None:
     # A model without batch statistics: those would be of half a batch on each rank.
     plain = ["model.name=test_vit", "images.size=64", "training.epochs=1", "optimizer.lr=0.0005"]
@@ -249,7 +246,6 @@ def test_two_ranks_train_like_one_process_with_the_same_global_batch(photographs
 
 
 @pytest.mark.serial
-@pytest.mark.timeout(300)
 def test_a_deadline_is_kept_for_real_and_leaves_a_submission(photographs: Path, tmp_path: Path) -> None:
     rest = settings(photographs, "training.epochs=400", "data.validation=null", "data.test=val", "folds={count: 3}")
     began = time.monotonic()

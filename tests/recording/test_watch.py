@@ -40,7 +40,7 @@ def ended(folder: Path, ending: str, **variables: str) -> subprocess.CompletedPr
     (folder / "loop.py").write_text(LOOP)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run(
-        [sys.executable, "loop.py", ending], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "loop.py", ending], cwd=folder, env=environment, capture_output=True, text=True, timeout=250
     )
 
 
@@ -58,7 +58,7 @@ except flatout.FlatoutError as error:
 
 
 def test_a_second_recording_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", TWICE], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", TWICE], cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert "can be watched once" in done.stdout
     assert not (tmp_path / "others").exists()
@@ -67,7 +67,6 @@ def test_a_second_recording_is_refused_before_anything_is_made(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(320)
 @pytest.mark.parametrize(("ending", "code"), [("finished", 0), ("failed", 1), ("interrupted", 130)])
 def test_the_block_is_recorded_with_its_steps_and_its_end(tmp_path: Path, ending: str, code: int) -> None:
     done = ended(tmp_path, ending)
@@ -85,7 +84,6 @@ def test_the_block_is_recorded_with_its_steps_and_its_end(tmp_path: Path, ending
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(320)
 def test_below_a_profile_the_block_records_nothing_of_its_own(tmp_path: Path) -> None:
     done = ended(tmp_path, "finished", FLATOUT_RUN=str(tmp_path / "elsewhere"))
     assert (done.returncode, done.stdout.strip()) == (0, "None")

@@ -78,7 +78,6 @@ def staged(package: Path, *words: str) -> dict[str, int]:
     return summary
 
 
-@pytest.mark.timeout(120)
 def test_a_source_is_one_file_and_a_line_in_the_table(package: Path) -> None:
     # Step 3: everything arrives, a second staging transfers nothing, and a change arrives.
     dest = package / "dest"

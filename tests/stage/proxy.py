@@ -1,4 +1,4 @@
-"""A proxy before a server that is slow, says "slow down", or cuts connections: by a seeded draw for each request."""
+"""A proxy before a server that is slow, says "slow down", or cuts connections: by a draw that each request decides."""
 
 from __future__ import annotations
 
@@ -16,11 +16,24 @@ SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request ra
 
 
 class Faults:
-    """What the proxy does to GET requests; counts what it has seen."""
+    """What the proxy does to GET requests; counts what it has seen.
 
-    def __init__(self, *, delay_s: float = 0.0, slow_down: float = 0.0, cut: float = 0.0, flip: float = 0.0) -> None:
+    Attributes:
+        held_after: so many GETs of objects are passed on; the rest waits until ``go_on`` is set. None: nothing waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        delay_s: float = 0.0,
+        slow_down: float = 0.0,
+        cut: float = 0.0,
+        flip: float = 0.0,
+        held_after: int | None = None,
+    ) -> None:
+        self.held_after, self.go_on = held_after, threading.Event()
         self.delay_s, self.slow_down, self.cut, self.flip = delay_s, slow_down, cut, flip
-        self.draw = random.Random(7)
+        self.tries: dict[str, int] = {}  # path of an object -> GETs
         self.lock = threading.Lock()
         self.gets: dict[str, int] = {}  # path of an object -> answered, whole or a range
         self.faults = 0
@@ -39,9 +52,16 @@ def proxy(endpoint: str, faults: Faults) -> Iterator[str]:
 
         def pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            with faults.lock:
-                chance = faults.draw.random()
             data = self.command == "GET" and "list-type" not in self.path
+            # Without the query: it holds a signature, which is another one each time.
+            key = self.path.partition("?")[0]
+            with faults.lock:
+                faults.tries[key] = faults.tries.get(key, 0) + data
+                # The same for the same try of an object, in whatever order they come.
+                chance = random.Random(f"{key} {faults.tries[key]}").random()
+                is_held = faults.held_after is not None and sum(faults.tries.values()) > faults.held_after
+            if data and is_held:
+                faults.go_on.wait(60)
             time.sleep(faults.delay_s)
             if data and chance < faults.slow_down:
                 faults.faults += 1
@@ -71,8 +91,6 @@ def proxy(endpoint: str, faults: Faults) -> Iterator[str]:
                 self.answer(reply.status, dict(reply.headers), content)
                 if data and reply.status in (200, 206):
                     with faults.lock:
-                        # Without the query: it holds a signature, which is another one each time.
-                        key = self.path.partition("?")[0]
                         faults.gets[key] = faults.gets.get(key, 0) + 1
 
         def answer(self, status: int, headers: dict[str, str], content: bytes, send: int | None = None) -> None:

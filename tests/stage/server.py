@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 ACCESS, SECRET, BUCKET = "flatout-test", "flatout-secret-key", "data"
+# Below those that Linux gives to clients: a port that is free when it is looked at could be a client's a moment later.
+PORTS = (12_000, 22_000)
+STARTS = 5  # other tests may start a server at the same moment, on the same port
+READY_WITHIN_S = 100
 
 
 def weed() -> str | None:
@@ -28,25 +33,17 @@ def weed() -> str | None:
 @contextmanager
 def s3_server(folder: Path) -> Iterator[str]:
     """Run a server over ``folder``; gives its endpoint, with the keys above and one bucket."""
-    program = weed()
-    assert program is not None
-    folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
-    command = [
-        program, "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={port}",
-        "-admin.ui=false", "-webdav=false", f"-bucket={BUCKET}", f"-master.port={_free_port()}",
-        f"-volume.port={_free_port()}", f"-filer.port={_free_port()}", "-s3.port.iceberg=0", "-s3.port.lance=0",
-    ]  # fmt: skip
-    environment = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
-    with open(folder / "server.log", "wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True, cwd=folder)
-    try:
-        endpoint = f"http://127.0.0.1:{port}"
-        _wait_for(endpoint, server, folder / "server.log")
-        yield endpoint
-    finally:
-        server.kill()
-        server.wait()
+    for start in range(STARTS):
+        server, endpoint = _start(folder / f"start-{start}")
+        try:
+            if not _is_ready(endpoint, server):
+                continue
+            yield endpoint
+            return
+        finally:
+            server.kill()
+            server.wait()
+    raise AssertionError((folder / f"start-{STARTS - 1}" / "server.log").read_text(errors="replace")[-2000:])
 
 
 def bucket_store(endpoint: str) -> S3Store:
@@ -62,32 +59,52 @@ def bucket_store(endpoint: str) -> S3Store:
     )  # fmt: skip
 
 
-def _wait_for(endpoint: str, server: subprocess.Popen[bytes], log: Path) -> None:
+def _start(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A server that has just been started, and its endpoint."""
+    program = weed()
+    assert program is not None
+    folder.mkdir(parents=True)
+    port, master, volume, filer = _free_ports(4)
+    command = [
+        program, "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={port}",
+        "-admin.ui=false", "-webdav=false", f"-bucket={BUCKET}", f"-master.port={master}",
+        f"-volume.port={volume}", f"-filer.port={filer}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+    ]  # fmt: skip
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
+    with open(folder / "server.log", "wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True, cwd=folder)
+    return server, f"http://127.0.0.1:{port}"
+
+
+def _is_ready(endpoint: str, server: subprocess.Popen[bytes]) -> bool:
+    """Wait until the server stores an object; False: it has ended, since another program was given one of its ports."""
     import obstore
 
     store = bucket_store(endpoint)
-    until = time.monotonic() + 60
-    while True:
+    until = time.monotonic() + READY_WITHIN_S
+    while server.poll() is None:
         try:
             obstore.put(store, "ready", b"1")
             obstore.delete(store, "ready")
-            return
         except Exception:
-            if server.poll() is not None or time.monotonic() > until:
-                raise AssertionError(log.read_text(errors="replace")[-2000:]) from None
+            assert time.monotonic() < until, f"{endpoint} stores nothing"
             time.sleep(0.2)
+        else:
+            return server.poll() is None
+    return False
 
 
-def _free_port() -> int:
-    # Servers of this kind take a second port, 10,000 above the first.
-    while True:
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody has now; servers of this kind take a second port, 10,000 above each."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.Random().randrange(*PORTS)
         with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            if port >= 55000:
-                continue
             try:
-                two.bind(("127.0.0.1", port + 10000))
+                one.bind(("127.0.0.1", port))
+                two.bind(("127.0.0.1", port + 10_000))
             except OSError:
                 continue
-            return port
+        if port not in found:
+            found.append(port)
+    return found

@@ -16,6 +16,7 @@ import pytest
 
 from flatout.errors import UsageError
 from flatout.stage.sources.base import StoreOptions
+from flatout.stage.sources.s3 import credentials
 from flatout.stage.sources.s3.address import S3Address
 from flatout.stage.sources.s3.credentials import Credentials, Keys, profile_credentials, settings
 from flatout.stage.sources.s3.signing import signed
@@ -149,6 +150,7 @@ def test_a_profile_that_signs_in_without_a_sign_in_says_what_to_do(home: Path) -
 def test_an_instance_gives_the_keys_of_its_role(role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", role.url)
+    monkeypatch.setattr(credentials, "INSTANCE_S", 60)
     path = "/latest/meta-data/iam/security-credentials/"
     role.answers = {
         "/latest/api/token": (200, "tok"),

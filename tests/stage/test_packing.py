@@ -267,7 +267,6 @@ class Slow(FolderSource):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("shard_bytes", [None, 12_000])
 def test_killed_at_random_moments_a_packing_ends_as_if_it_had_not_been(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_bytes: int | None

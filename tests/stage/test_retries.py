@@ -9,20 +9,7 @@ import pytest
 from flatout.stage.sources import retries
 from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.retries import with_retries
-
-
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 1.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        assert seconds <= retries.CHECK_STOPPED_S
-        self.now += seconds
+from tests.stage.clock import Clock
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import queue
 import shutil
 import threading
 import time
@@ -140,20 +141,19 @@ def test_a_check_finds_a_flipped_bit_and_a_missing_file_and_staging_repairs_them
 def test_two_stagings_to_one_place_do_not_mix(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "dest"
     destination.mkdir()
-    said: list[str] = []
-    with destination_lock(destination, wait=False, report=said.append):
+    said: queue.Queue[str] = queue.Queue()
+    with destination_lock(destination, wait=False, report=said.put):
         with pytest.raises(UsageError, match="another staging goes on there"):
             stage(FolderSource(source), destination, Selection())
         waiting = threading.Thread(
             target=stage, args=(FolderSource(source), destination, Selection(), Options(wait=True)),
-            kwargs={"report": said.append},
+            kwargs={"report": said.put},
         )  # fmt: skip
         waiting.start()
-        while not said:
-            pass
+        first = said.get(timeout=60)
         assert not (destination / "c0").exists()
     waiting.join()
-    assert same(source, destination) and "waiting for the staging of process" in said[0]
+    assert same(source, destination) and "waiting for the staging of process" in first
 
 
 def test_a_folder_that_holds_another_source_is_refused(source: Path, tmp_path: Path) -> None:

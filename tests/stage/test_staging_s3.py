@@ -218,7 +218,6 @@ for _ in range(int(kills)):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["store", "folder"])
 def test_killed_at_random_moments_nothing_is_lost_wrong_or_fetched_twice(
     endpoint: str, tmp_path: Path, kind: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
+import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,18 @@ from flatout.storage import probe_files, rates
 from flatout.storage.rates import Rate, Storage, measure
 
 
-class Slow:
-    """Each read sleeps; any number of them at once."""
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "PHASE_S", 0.1)
+
+
+class Place:
+    """Files that are read in no time."""
 
     address = "slow:"
 
-    def __init__(self, seconds: float, files: int = 5_000) -> None:
-        self.seconds, self.files, self.reads = seconds, files, 0
+    def __init__(self, files: int = 5_000) -> None:
+        self.files = files
 
     def objects(self, prefix: str = ""):  # type: ignore[no-untyped-def]
         yield from (ObjectInfo(f"{number}.jpg", 1_000, "1") for number in range(self.files))
@@ -32,23 +38,45 @@ class Slow:
         return []
 
     def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
-        self.reads += 1
-        time.sleep(self.seconds)
         return bytes(obj.size if length is None else length)
 
 
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "PHASE_S", 0.1)
+class Far(Place):
+    """Each read takes a while of a clock that moves on once all readers wait: any number of reads at once."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds, self.now = seconds, 0.0
+        self.readers = threading.Barrier(1, self.pass_time)
+
+    def pass_time(self) -> None:
+        self.now += self.seconds
+
+    def tell(self, text: str) -> None:
+        """How many are going to read, as the measurement says before each phase."""
+        found = re.search(r"(\d+) at once", text)
+        self.readers = threading.Barrier(int(found[1]) if found else 1, self.pass_time)
+
+    def read(self, obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
+        self.readers.wait(60)
+        return super().read(obj, start, length)
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    monotonic = perf_counter
 
 
-def test_rates_follow_the_latency_and_the_concurrency() -> None:
-    found = measure(Slow(0.01))
-    assert found.cold_s is not None and found.cold_s >= 0.01
-    by_concurrency = {rate.concurrency: rate for rate in found.small}
-    assert by_concurrency[1].files_per_s <= 100  # a sleep is never shorter
-    assert by_concurrency[8].files_per_s > 2 * by_concurrency[1].files_per_s
-    assert by_concurrency[1].bytes_per_s == pytest.approx(1_000 * by_concurrency[1].files_per_s)
+def test_rates_follow_the_latency_and_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = Far(0.0625)
+    monkeypatch.setattr(rates, "time", far)
+    monkeypatch.setattr(rates, "PHASE_S", 0.75)  # 12 reads of each thread
+    found = measure(far, tell=far.tell)
+    assert found.cold_s == found.warm_s == found.fixed_s == 0.0625
+    assert [(rate.concurrency, rate.files_per_s) for rate in found.small] == [
+        (concurrency, 16.0 * concurrency) for concurrency in (1, 2, 4, 8, 16, 32, 64)
+    ]
+    assert all(rate.bytes_per_s == 1_000 * rate.files_per_s for rate in found.small)
     assert not found.repeated and found.large == () and found.mean_bytes == 1_000
 
 
@@ -78,20 +106,25 @@ def test_the_knee_is_the_least_concurrency_near_the_best_rate(measured: tuple[fl
 
 
 def test_few_files_are_said_to_be_read_again() -> None:
-    assert measure(Slow(0.0, files=3)).repeated
+    assert measure(Place(files=3)).repeated
+
+
+def test_a_machine_that_stands_still_for_longer_than_a_phase_still_gives_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "PHASE_S", 0.0)
+    assert all(rate.files_per_s > 0 for rate in measure(Place()).small)
 
 
 def test_a_place_without_files_or_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"no files of up to 4 MiB among 0: --write"):
         measure(FolderSource(tmp_path))
-    slow = Slow(0.0)
+    place = Place()
 
     def broken(obj: ObjectInfo, start: int = 0, length: int | None = None) -> bytes:
         raise Failure("denied", "slow:/1.jpg: no")
 
-    monkeypatch.setattr(slow, "read", broken)
+    monkeypatch.setattr(place, "read", broken)
     with pytest.raises(CommandError, match=r"slow:/1\.jpg: no"):
-        measure(slow)
+        measure(place)
 
 
 def test_the_command_measures_with_files_of_its_own_and_removes_them(

@@ -51,13 +51,15 @@ def test_the_listing_waits_for_the_copying() -> None:
 def test_no_more_than_the_limit_are_transferred_at_once() -> None:
     limit, now, most = ConcurrencyLimit(32), 0, 0
     limit.current = 3
-    lock = threading.Lock()
+    lock, all_three = threading.Lock(), threading.Barrier(3)
 
     def transfer(obj: ObjectInfo) -> None:
         nonlocal now, most
         with lock:
             now += 1
             most = max(most, now)
+        if int(obj.key) < 3:  # the first ones are in flight together, however late a thread starts
+            all_three.wait(60)
         time.sleep(0.001)
         with lock:
             now -= 1
@@ -66,7 +68,6 @@ def test_no_more_than_the_limit_are_transferred_at_once() -> None:
     assert most == 3
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("where", ["listing at once", "listing later", "transfer", "watch"])
 def test_what_goes_wrong_anywhere_ends_it_and_is_raised(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer_pool, "UPDATE_S", 0.01)
@@ -98,6 +99,7 @@ def test_what_goes_wrong_anywhere_ends_it_and_is_raised(where: str, monkeypatch:
 
 def test_no_thread_is_started_once_the_end_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
+    looks = threading.Semaphore(0)
 
     class Counted(threading.Thread):
         def start(self) -> None:
@@ -106,10 +108,19 @@ def test_no_thread_is_started_once_the_end_is_reached(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading, "Thread", Counted)
     monkeypatch.setattr(transfer_pool, "UPDATE_S", 0.01)
-    # One transfer goes on long after the other threads have found the end.
-    TransferPool(lambda obj: time.sleep(0.3 if obj.key == "0" else 0), ConcurrencyLimit(4, fixed=True)).run(
-        objects(20), lambda: 0
-    )
+
+    def transfer(obj: ObjectInfo) -> None:
+        for _ in range(3 if obj.key == "0" else 0):
+            assert looks.acquire(timeout=60)
+
+    def watch() -> int:
+        if pool._ended:
+            looks.release()
+        return 0
+
+    # One transfer goes on while the pool looks three times after the other threads for the end that they have found.
+    pool = TransferPool(transfer, ConcurrencyLimit(4, fixed=True))
+    pool.run(objects(20), watch)
     # The end may be reached before all four threads are up, so fewer is right, and one twice is not.
     assert "flatout-list" in started and "flatout-stage-0" in started
     assert len(started) == len(set(started)) <= 1 + 4

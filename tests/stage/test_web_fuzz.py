@@ -202,6 +202,8 @@ class Server:
 
     def __init__(self) -> None:
         self.answers: dict[bytes, Answer] = {}
+        self.sending = 0
+        self.changed = threading.Condition()
         self.listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
         self.thread = threading.Thread(target=self.serve)
@@ -218,24 +220,41 @@ class Server:
     def talk(self, connection: socket.socket) -> None:
         pieces = random.Random(0)
         with connection, contextlib.suppress(OSError):
-            connection.settimeout(20)
+            connection.settimeout(60)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while asked := self.request(connection):
                 answer = self.answers.get(asked)
                 if answer is None:
                     return
-                left = answer.sent.replace(b"NEXT", _next(asked))
-                while left:
-                    size = pieces.choice((1, 7, 1_000, len(left), len(left)))
-                    connection.sendall(left[:size])
-                    left = left[size:]
-                    time.sleep(answer.pause_s)
+                with self.busy():
+                    left = answer.sent.replace(b"NEXT", _next(asked))
+                    while left:
+                        size = pieces.choice((1, 7, 1_000, len(left), len(left)))
+                        connection.sendall(left[:size])
+                        left = left[size:]
+                        time.sleep(answer.pause_s)
                 if answer.resets:
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     return
                 if not answer.keeps:
                     connection.shutdown(socket.SHUT_WR)
                     return
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        with self.changed:
+            self.sending += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.sending -= 1
+                self.changed.notify_all()
+
+    def has_sent(self) -> None:
+        """Wait until all answers are sent whole: what follows one on a kept connection is there, or never comes."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: not self.sending, 60)
 
     @staticmethod
     def request(connection: socket.socket) -> bytes:
@@ -286,8 +305,10 @@ def check(server: Server, seed: int) -> Iterator[str]:
         # Each request of a case asks for the same address.
         server.answers.update({b"/%d/0/%d" % (seed, hop): answer for hop, answer in enumerate(answers)})
         found = outcome(origin, "0", wanted, buffer)
+        server.has_sent()
         if isinstance(found, Failure) and found.kind == "again":  # the kept connection may just have been closed
             found = outcome(origin, "0", wanted, buffer)
+            server.has_sent()
         start, length = wanted or (0, len(BODY))
         right = BODY[start : start + length]
         where = (seed, number, answers[-1].sent[:300])

@@ -18,6 +18,7 @@ from flatout.stage.sources.failures import Failure
 from flatout.stage.sources.http_requests import HttpRequests, _redirected
 from flatout.stage.sources.open import open_source
 from flatout.stage.staging import stage
+from tests.stage.clock import Clock
 
 BODY = bytes(range(256)) * 40
 Reply = tuple[int, dict[str, str], bytes]
@@ -78,11 +79,8 @@ def plain(request: BaseHTTPRequestHandler) -> Reply:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "GIVE_UP_S", 0.5)
-    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(retries, "LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr(retries, "NEVER_ANSWERED_S", 0.1)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "time", Clock())
 
 
 def listed(tmp_path: Path, *addresses: str) -> Source:

@@ -20,6 +20,7 @@ from flatout.machine.memory import Limit, tightest_limit
 from flatout.machine.processes import Members, Neighbours, read_pss_bytes, read_stat, sample_processes
 
 PSS_INTERVAL_S = 5.0
+END_WITHIN_S = 5.0  # a sample takes some ms of a core, and far longer where many processes wait for one
 _ROOT = Path("/")
 
 
@@ -80,10 +81,10 @@ class SystemSampler:
             self.problem = f"no machine samples: {error}"
 
     def stop(self) -> None:
-        """Take a last sample and end, within a second."""
+        """Take a last sample and end; a sampler that hangs, such as in a driver, is left behind."""
         self._stop.set()
         if self._thread is not None and self._thread.ident is not None:
-            self._thread.join(timeout=1.0)
+            self._thread.join(timeout=END_WITHIN_S)
 
     def __enter__(self) -> SystemSampler:
         self.start()

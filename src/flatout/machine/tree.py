@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import psutil
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_KILL_WAIT_S = 2.0
+_KILL_WAIT_S = 10.0  # a killed process gives its memory back first, and needs a core for that
 
 
 def become_subreaper() -> bool:

@@ -18,6 +18,7 @@ from .recorder import REC, now, report_fault
 from .sites import MAX_FRAMES, describe_frame, is_user_file
 
 INTERVAL_S = 0.05
+END_WITHIN_S = 5.0  # a few ms, unless the machine is so busy that the thread waits long for a core
 DEEPEST = 200  # frames that are searched for one of the user's own
 MOST_STATES = 64  # descriptors of threads' states that are kept open
 # Innermost files of a thread that waits for another one, or for work.
@@ -59,7 +60,7 @@ def stop():
     thread, _thread = _thread, None
     if thread is not None and thread.is_alive():
         _stop.set()
-        thread.join(1.0)
+        thread.join(END_WITHIN_S)
 
 
 def running():

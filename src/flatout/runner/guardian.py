@@ -13,7 +13,7 @@ import sys
 import time
 
 GRACE_S = 3.0
-KILL_S = 3.0
+KILL_S = 10.0
 PAUSE_S = 0.05
 # Processes may be starting while the others are ended.
 QUIET_LOOKS = 4

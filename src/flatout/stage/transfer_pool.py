@@ -69,10 +69,10 @@ class TransferPool:
     def _start(self, workers: list[threading.Thread]) -> None:
         """Start threads up to the limit; those above it end by themselves."""
         for place in range(self._limit.current):
-            if self._ended:
-                return
             if place < len(workers) and workers[place].is_alive():
                 continue
+            if self._ended:  # looked at second: a thread that has ended by itself has noted so first
+                return
             thread = threading.Thread(target=self._work, args=(place,), name=f"flatout-stage-{place}", daemon=True)
             thread.start()
             workers[place : place + 1] = [thread]

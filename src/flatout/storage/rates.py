@@ -208,6 +208,7 @@ class _SmallFiles:
 def _timed(concurrency: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, list[tuple[int, float]]]:
     """Read with this many threads until PHASE_S have passed or all is read; reads in progress still count.
 
+    A thread that starts late on a busy machine still reads once: there is always something to compute a rate of.
     Also returns the bytes and seconds of each read.
     """
     coming = iter(reads)
@@ -216,7 +217,7 @@ def _timed(concurrency: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, 
 
     def work(_: int) -> list[tuple[int, float]]:
         done = []
-        while time.perf_counter() - began < PHASE_S:
+        while not done or time.perf_counter() - began < PHASE_S:
             with lock:
                 read = next(coming, None)
             if read is None:

@@ -70,7 +70,9 @@ def main():
         setattr(owner, attribute, replacement)
         if name == "stack sampler":
             probe["stacks"].start()
-            time.sleep(0.3)
+            until = time.monotonic() + 60
+            while "fault" not in recorder.process and time.monotonic() < until:
+                time.sleep(0.02)
         train(model, optimizer, workers)
         tell(**{"fault " + name: recorder.process.get("fault")})
         probe["stacks"].stop()
