@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.flatout-ready
-PYTEST = $(BIN)/python -m pytest -rs
+# RERUN=FILE: failed tests run once more, alone, and FILE gets the names of those that pass then.
+PYTEST = $(if $(RERUN),$(BIN)/python scripts/rerun_failed.py $(RERUN)) $(BIN)/python -m pytest -rs
 # As many at once as there are cores: most of a test's time is the start of processes.
 AT_ONCE = -n auto --dist worksteal
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -38,10 +40,9 @@ def gpu(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def tidy() -> Iterator[None]:
     """Fail a test that leaves child processes behind, and end them so that later tests are not disturbed."""
-    this = psutil.Process()
-    before = set(this.children(recursive=True))
+    before = _children()
     yield
-    started = [child for child in this.children(recursive=True) if child not in before]
+    started = _children() - before
     left = {child: command for child in started if (command := _command(child))}
     if not left:
         return
@@ -52,6 +53,17 @@ def tidy() -> Iterator[None]:
     psutil.wait_procs(alive, timeout=GRACE_S)
     if alive:
         pytest.fail("left behind: " + "; ".join(f"{child.pid} {left[child]}" for child in alive))
+
+
+def _children() -> set[psutil.Process]:
+    """All processes below this one.
+
+    psutil looks through every process of the machine, so it is asked only where the kernel knows of a child.
+    """
+    with suppress(OSError):  # a kernel without these files, or a thread that has just ended
+        if not any((task / "children").read_bytes() for task in Path("/proc/self/task").iterdir()):
+            return set()
+    return set(psutil.Process().children(recursive=True))
 
 
 def _command(child: psutil.Process) -> str | None:

@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,10 @@ def sentences(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def printed() -> Iterator[str]:
-    for path in sorted(SOURCES.rglob("*.py")):
-        for sentence in sentences(path):
-            for quoted, plain in PRINTED.findall(sentence):
-                yield quoted or plain
-    for quoted, plain in PRINTED.findall(text()):
-        yield quoted or plain
+@cache
+def printed() -> set[str]:
+    texts = [sentence for path in SOURCES.rglob("*.py") for sentence in sentences(path)]
+    return {quoted or plain for printed in (*texts, text()) for quoted, plain in PRINTED.findall(printed)}
 
 
 def parse(line: str) -> None:
@@ -64,7 +62,7 @@ def parse(line: str) -> None:
         COMMANDS[words[1]].make_context(words[1], words[2:])
 
 
-@pytest.mark.parametrize("line", sorted(set(printed())))
+@pytest.mark.parametrize("line", sorted(printed()))
 def test_what_the_source_prints_parses(line: str) -> None:
     command, *_ = re.split(r" > |[;,] ", line)  # what follows is a redirection, or prose
     parse(command.replace("…", "RECIPE"))

@@ -14,6 +14,7 @@ import pytest
 from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, TRAIN, Profiling, profile, script, wait_for
 
 PYTHON = sys.executable
+STEPS = ("--steps", "20", "--no-experiments")
 ENDLESS = ("100000", "0.01")
 MAIN = 'if __name__ == "__main__":\n'
 
@@ -23,8 +24,8 @@ MAIN = 'if __name__ == "__main__":\n'
     ("bound", "stop"),
     [
         (["--steps", "20"], "steps"),
-        pytest.param(["--seconds", "1.5"], "seconds", marks=pytest.mark.slow),
-        pytest.param(["--steps", "20", "--no-trace"], "steps", marks=pytest.mark.slow),
+        pytest.param(["--seconds", "1.5", "--no-experiments"], "seconds", marks=pytest.mark.slow),
+        pytest.param(["--steps", "20", "--no-experiments", "--no-trace"], "steps", marks=pytest.mark.slow),
     ],
 )
 def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Path, bound: list[str], stop: str) -> None:
@@ -115,7 +116,7 @@ def test_a_training_that_fails_after_some_steps_is_reported_with_its_own_code(tm
 @pytest.mark.slow
 def test_a_script_that_ignores_sigterm_is_ended_all_the_same(tmp_path: Path) -> None:
     source = TRAIN.replace(MAIN, MAIN + "        import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
-    done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "0", options=["--steps", "20"])
+    done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "0", options=STEPS)
     assert done.code == 0, done.err
     assert done.info["clean"] is True
     assert done.left == ()
@@ -130,7 +131,7 @@ DAEMON = """        if os.fork(): os._exit(0)
 @pytest.mark.slow
 def test_a_training_that_makes_itself_a_daemon_is_recorded_and_ended(tmp_path: Path) -> None:
     source = TRAIN.replace(MAIN, MAIN + DAEMON)
-    done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "1", options=["--steps", "20"])
+    done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "1", options=STEPS)
     assert done.code == 0, done.err
     assert done.info["stop"] == "steps"
     assert "What holds it back" in done.out
@@ -152,7 +153,7 @@ def test_children_that_the_script_forgot_are_ended(tmp_path: Path) -> None:
 def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
     bystander = subprocess.Popen(["sleep", "600"])
     try:
-        done = profile(tmp_path, PYTHON, script(tmp_path), *ENDLESS, "0", options=["--steps", "10", "--no-trace"])
+        done = profile(tmp_path, PYTHON, script(tmp_path), *ENDLESS, "0", options=STEPS)
         assert done.code == 0, done.err
         assert bystander.poll() is None
     finally:

@@ -40,9 +40,15 @@ BREAKAGES = {
 }
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """The training without the probe."""
+    return run_bare(tmp_path_factory.mktemp("bare"), TRAIN.format(workers=0))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", BREAKAGES)
-def test_a_fault_of_the_probe_never_reaches_the_training(tmp_path, part):
+def test_a_fault_of_the_probe_never_reaches_the_training(tmp_path, bare, part):
     breaking = f"""
     from _flatout_probe.recorder import REC
     def broken(*args, **kwargs):
@@ -50,7 +56,6 @@ def test_a_fault_of_the_probe_never_reaches_the_training(tmp_path, part):
     {BREAKAGES[part]}
     """
     source = TRAIN.format(workers=0)
-    bare = run_bare(tmp_path, source)
     probed = run_probed(
         tmp_path, source.replace("    torch.manual_seed(0)", breaking + "\n    torch.manual_seed(0)", 1)
     )
@@ -113,20 +118,24 @@ def _command_lines(script):
     return subprocess.run(["pgrep", "-f", str(script)], capture_output=True).stdout.split()
 
 
+MANY_STEPS = TRAIN.format(workers=0).replace("torch.randn(40, 4)", "torch.randn(40000, 4)")
+MANY_STEPS = MANY_STEPS.replace("print(loss.item().hex(), flush=True)", "pass") + "    print(loss.item().hex())\n"
+
+
+@pytest.fixture(scope="module")
+def many_bare_steps(tmp_path_factory):
+    """The training of ten thousand steps without the probe."""
+    return run_bare(tmp_path_factory.mktemp("bare"), MANY_STEPS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("blocks", ["600", "1200"])
-def test_a_full_disk_loses_events_and_not_the_training(tmp_path, blocks):
+def test_a_full_disk_loses_events_and_not_the_training(tmp_path, many_bare_steps, blocks):
     """The file-size limit stands for the disk: both answer a reservation of space with an error."""
-    source = TRAIN.format(workers=0).replace(
-        "TensorDataset(torch.randn(40, 4)), 4", "TensorDataset(torch.randn(40000, 4)), 4"
-    )
-    source = source.replace("print(loss.item().hex(), flush=True)", "pass") + "    print(loss.item().hex())\n"
-    limited = (
-        f"    import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({blocks} << 10, {blocks} << 10))\n" + source
-    )
-    bare, probed = run_bare(tmp_path, source), run_probed(tmp_path, limited)
+    limit = f"    import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({blocks} << 10, {blocks} << 10))\n"
+    probed = run_probed(tmp_path, limit + MANY_STEPS)
     assert probed.code == 0, probed.err
-    assert probed.out == bare.out
+    assert probed.out == many_bare_steps.out
 
 
 @pytest.mark.slow

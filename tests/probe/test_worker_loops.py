@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -23,13 +25,19 @@ def method(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def probed(tmp_path_factory: pytest.TempPathFactory, method: str) -> Recorded:
-    return probed_script(tmp_path_factory.mktemp("probed"), "worker_loops.py", method)
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Recorded]:
+    """Gives the record of workers that were started by a method; each is made once."""
+    return cache(lambda method: probed_script(tmp_path_factory.mktemp(method), "worker_loops.py", method))
 
 
-@pytest.fixture(scope="module")
-def forked(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return probed_script(tmp_path_factory.mktemp("forked"), "worker_loops.py", "fork")
+@pytest.fixture
+def probed(recorded: Callable[[str], Recorded], method: str) -> Recorded:
+    return recorded(method)
+
+
+@pytest.fixture
+def forked(recorded: Callable[[str], Recorded]) -> Recorded:
+    return recorded("fork")
 
 
 def worker_batches(ran: Recorded, part: str, kind: int) -> list[int]:
