@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Before torch is imported, and for what the tests start. Where cores are taken, such as by the other workers of xdist,
+# each operation of several threads waits until the last of them has had a core: 300 s instead of 7 s, for one test.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No test asserts a wall time: an example may take as long as a busy machine makes it, and so may drawing one.
 settings.register_profile("flatout", deadline=None, suppress_health_check=[HealthCheck.too_slow])
