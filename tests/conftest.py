@@ -1,7 +1,8 @@
-"""What holds for every test: GPU tests skip with their reason, and no test leaves a process behind."""
+"""What holds for every test: one thread for torch, GPU tests skip with their reason, no process is left behind."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 from hypothesis import settings
+
+# Set before torch is imported: its threads would wait for each other on cores that other tests use.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No test asserts a wall time: an example may take as long as a busy machine makes it.
 settings.register_profile("flatout", deadline=None)
