@@ -15,7 +15,7 @@ from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, 
 from flatout.trials.trial_run import TrialSetup, run_once
 from tests.end_to_end.profiling import script
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
 
 TRAIN = """
     import sys
