@@ -1,4 +1,4 @@
-"""What holds for every test: GPU tests skip with their reason, and no test leaves a process behind."""
+"""What holds for every test: one thread for torch, GPU tests skip with their reason, no process is left behind."""
 
 from __future__ import annotations
 

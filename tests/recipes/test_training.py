@@ -249,8 +249,8 @@ def test_two_ranks_train_like_one_process_with_the_same_global_batch(photographs
 def test_a_deadline_is_kept_for_real_and_leaves_a_submission(photographs: Path, tmp_path: Path) -> None:
     rest = settings(photographs, "training.epochs=400", "data.validation=null", "data.test=val", "folds={count: 3}")
     began = time.monotonic()
-    done = run(*COMMAND, *rest, "-o", str(tmp_path / "run"), "--max-time", "60s", "--json")
-    print(f"deadline 60 s, ended after {time.monotonic() - began:.1f} s")
+    done = run(*COMMAND, *rest, "-o", str(tmp_path / "run"), "--max-time", "30s", "--json")
+    print(f"deadline 30 s, ended after {time.monotonic() - began:.1f} s")
     with (tmp_path / "run/submission.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 * 8
