@@ -21,8 +21,6 @@ from flatout.units import counted, duration, percent
 # A p95 this many times the median means that single batches block the ordered queue: more workers then give less
 # than a model of means predicts.
 _SKEWED = 5.0
-# More workers come before faster code for what has to be done, where they take away most of what that code costs.
-_MOST_OF_IT = 0.7
 
 
 def _does_not_overlap(context: Context, found: Cause) -> str:
@@ -70,7 +68,6 @@ def no_workers(context: Context) -> Found | Lacks | None:
     "waiting",
     needs_loader=True,
     hides=NEEDED_WORK,
-    hides_from=_MOST_OF_IT,
     sentence=what_workers_do,
 )
 def too_few_workers(context: Context) -> Found | Lacks | None:
