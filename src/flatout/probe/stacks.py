@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import threading
+from types import FrameType
 from typing import Any
 
 from . import events
@@ -226,15 +227,28 @@ def _frames(frame):
     """The innermost frames, and the first one of the user's own where it lies further out: it is the one to name."""
     found: Any = []
     own = False
-    for _ in range(DEEPEST):
-        if frame is None or frame.f_code.co_name == _WORKER_ENTRY:
-            break
-        path = frame.f_code.co_filename
+    for code, line in _chain(frame):
+        path = code.co_filename
         if not path.startswith(_PROBE_FOLDER):
             own = own or is_user_file(path)
             if len(found) < MAX_FRAMES or (own and is_user_file(path)):
-                found.append((frame.f_code, frame.f_lineno or 0))
+                found.append((code, line))
             if own and len(found) >= MAX_FRAMES:
                 break
-        frame = frame.f_back
     return tuple(found)
+
+
+def _chain(frame):
+    """Code and line of each frame, innermost first.
+
+    In one go, calling nothing that may let the thread run on: what a frame that has ended says of its caller is not
+    always true in Python 3.11.
+    """
+    found: Any = []
+    while type(frame) is FrameType and len(found) < DEEPEST:
+        code = frame.f_code
+        if code.co_name == _WORKER_ENTRY:
+            break
+        found.append((code, frame.f_lineno or 0))
+        frame = frame.f_back
+    return found
