@@ -95,6 +95,17 @@ def rate(rate_sps: float) -> str:
     return f"{_three_figures(rate_sps)} samples/s"
 
 
+def flops(rate: float) -> str:
+    """Write a rate of floating-point operations: "93 GFLOP/s", "1.2 TFLOP/s"."""
+    if not math.isfinite(rate) or rate <= 0:
+        return UNKNOWN
+    power = min(max(int(math.log10(rate) // 3), 2), 5)
+    value = rate / 1000**power
+    if value >= 999.5 and power < 5:
+        value, power = value / 1000, power + 1
+    return f"{value:.{0 if value >= 9.95 else 1}f} {' KMGTP'[power]}FLOP/s"
+
+
 def percent(fraction: float, *, decimals: int | None = None) -> str:
     """Write a fraction as a percentage: "79%", "99.5%", "<0.1%".
 
