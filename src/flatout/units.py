@@ -99,11 +99,12 @@ def flops(rate: float) -> str:
     """Write a rate of floating-point operations: "93 GFLOP/s", "1.2 TFLOP/s"."""
     if not math.isfinite(rate) or rate <= 0:
         return UNKNOWN
-    power = min(max(int(math.log10(rate) // 3), 2), 5)
+    prefixes = ("", "k", "M", "G", "T", "P")
+    power = 0
+    while power < len(prefixes) - 1 and rate / 1000**power >= 999.5:
+        power += 1
     value = rate / 1000**power
-    if value >= 999.5 and power < 5:
-        value, power = value / 1000, power + 1
-    return f"{value:.{0 if value >= 9.95 else 1}f} {' KMGTP'[power]}FLOP/s"
+    return f"{value:,.{0 if value >= 9.95 else 1}f} {prefixes[power]}FLOP/s"
 
 
 def percent(fraction: float, *, decimals: int | None = None) -> str:

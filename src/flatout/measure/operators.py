@@ -140,7 +140,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     loading = _named(trace.regions, _LOADING)
     waits = union(loading.start, loading.end)
     operators = trace.operators
-    own, children, parent = _own_time(operators)
+    own, children, parent = own_time(operators)
     # Of an operator that calls others, what calling and tracing them took is no work of its own.
     work = _undisturbed(operators, np.maximum(own - costs.traced - costs.tracing * children, 0.0))
     inside = (operators.start >= begin) & (operators.end <= finish) & (waits.at(operators.start) < 0)
@@ -226,7 +226,7 @@ def _named(spans: Spans, prefix: str) -> Spans:
     return spans.take(np.array([name.startswith(prefix) for name in spans.name], bool))
 
 
-def _own_time(operators: Spans) -> tuple[Floats, Ints, Ints]:
+def own_time(operators: Spans) -> tuple[Floats, Ints, Ints]:
     """Time of each operator without the operators it calls, ns; how many it calls; the row of its caller, or -1."""
     own = (operators.end - operators.start).astype(float)
     children = np.zeros(len(operators), np.int64)

@@ -14,9 +14,9 @@ from .recorder import REC
 
 BUDGET_S = 0.1  # for the calls of one size; memory gets less
 MEMORY_BUDGET_S = 0.03
-REPEATS = 5
+LEAST_CALLS, MOST_CALLS = 3, 6
 LONG_S = 0.01  # a call that takes this long is large enough
-FIRST_SIDE = 256  # of square matrices
+FIRST_SIDE = 128  # of square matrices
 MOST_TYPES = 2
 CHANNELS, SIDE, KERNEL = 64, 56, 3  # of a convolution in the middle of a common network
 FIRST_IMAGES, MOST_IMAGES = 4, 256
@@ -126,16 +126,13 @@ def growing(make, size, most, timed, operations):
 
 
 def best_s(call, timed, budget_s):
-    """The shortest of some calls, in seconds: others may hold up single ones. The first is a warm-up."""
-    spent_s = timed(call)
-    if spent_s > budget_s:
-        return spent_s
-    best = None
-    for _ in range(REPEATS):
+    """The shortest of some calls, in seconds: others may hold up single ones, and the first one warms up."""
+    best = spent_s = timed(call)
+    for number in range(2, MOST_CALLS + 1):
         seconds = timed(call)
-        best = seconds if best is None else min(best, seconds)
+        best = min(best, seconds)
         spent_s += seconds
-        if spent_s > budget_s:
+        if number >= LEAST_CALLS and spent_s > budget_s:
             break
     return best
 
