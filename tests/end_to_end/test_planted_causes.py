@@ -180,6 +180,24 @@ def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str
     is_found(tmp_path, cause, name, experiments=True, threads=None if cause == "compute_bound" else "1")
 
 
+def achieved(folder: Path, *arguments: str) -> float:
+    """The part of what the device gives that a script of large products reaches, as its report says."""
+    folder.mkdir()
+    found = report(folder, "products_whole_or_in_slices.py", *arguments, trace=True, experiments=True)
+    if any(taken_cores(cause) >= OTHER_PROGRAMS_CORES for cause in found["causes"]):
+        pytest.skip("other programs use the cores")
+    computing = next(cause for cause in found["causes"] if cause["id"] == "compute_bound")
+    shares = [one["values"]["achieved"] for one in computing["evidence"] if "known" in one["values"]]
+    assert len(shares) == 1, found["verdict"]
+    return float(shares[0])
+
+
+def test_a_step_is_as_near_to_its_device_as_it_is(tmp_path: Path) -> None:
+    whole, sliced = achieved(tmp_path / "whole"), achieved(tmp_path / "sliced", "slices")
+    assert whole > 0.4
+    assert sliced < 0.6 * whole
+
+
 @pytest.fixture
 def neighbours() -> Iterator[None]:
     """Two processes for each core, which compute all the time and are no part of the training."""

@@ -11,6 +11,7 @@ import pytest
 
 from flatout.measure.build import build_view
 from flatout.measure.operators import REFERENCE, Operators
+from flatout.measure.roofline import NOT_MEASURED, Roofline
 from flatout.record import load_run
 from flatout.record.kernel_trace import KernelTrace, read_trace
 from tests.record.synthetic import RunBuilder
@@ -61,11 +62,12 @@ def traced(count: int, work_us: float, type: str = "float", name: str = "aten::m
     return trace
 
 
-def measured(folder: Path, trace: Trace | None, step_s: float) -> Operators | str:
+def measured(folder: Path, trace: Trace | None, step_s: float, **info: Any) -> Operators | str:
     """Of a run whose steps take this long without the trace."""
     run = RunBuilder(folder)
-    main = run.process(reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5})
+    main = run.process(reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5}, **info)
     for _ in range(40):
+        main.sample(main.now_s + 0.1 * step_s, "scores = queries @ keys", 21)
         main.step(forward_s=0.4 * step_s, backward_s=0.4 * step_s, optimizer_s=0.2 * step_s)
     path = run.write()
     if trace is not None:
@@ -143,3 +145,69 @@ def test_events_of_a_wrong_type_are_left_out(tmp_path: Path) -> None:
     found = read_trace(tmp_path / "trace.json.gz")
     assert isinstance(found, KernelTrace)
     assert len(found.operators) == 2
+
+
+CEILINGS = {
+    "device": "cpu",
+    "threads": 2,
+    "cores": 2.0,
+    "product_flops": {"float32": 1e11},
+    "convolution_flops": {},
+    "memory_bps": [[1 << 20, 4e10], [1 << 26, 1e10]],
+}
+SIDE = 256
+MFLOP = 2 * SIDE**3 / 1e6
+
+
+def of_products(launched: bool = False) -> Trace:
+    """Three steps of a product of two matrices, forward and backward; the kernel runs in it, or on a device."""
+    trace = Trace()
+    inputs = {"Input Dims": [[SIDE, SIDE], [SIDE, SIDE]], "Input type": ["float", "float"]}
+    for step in range(3):
+        for place, (name, node) in enumerate((("aten::matmul", ""), ("", "MmBackward0"))):
+            start, own_us = trace.now, 0.0 if launched else 1000.0
+            if node:
+                engine = f"autograd::engine::evaluate_function: {node}"
+                trace.add("cpu_op", engine, start, own_us + 9.0, **{"Sequence number": step, "Fwd thread id": 1})
+            else:
+                trace.add("cpu_op", name, start, own_us + 9.0, **{"Sequence number": step, **inputs})
+            id = 10 * step + place + 1
+            more = {"Sequence number": step} if name else {}
+            trace.add("cpu_op", "aten::mm", start + 3.0, own_us + 3.0, **{"External id": id, **more, **inputs})
+            if launched:
+                trace.add("kernel", f"sgemm_{id}", start + 5.0, 1000.0, **{"External id": id})
+            trace.now += 1010.0
+        trace.update()
+    trace.reference()
+    return trace
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_products_are_held_against_the_rates_of_the_device(tmp_path: Path, launched: bool) -> None:
+    """A millisecond each, in the operator or in the kernel that it launches, at 34 of 100 GFLOP/s."""
+    trace = of_products(launched)
+    ceilings = CEILINGS | {"device": "cuda"} if launched else CEILINGS
+    found = measured(tmp_path, trace, step_s=0.002, ceilings=ceilings)
+    assert isinstance(found, Operators)
+    assert found.on_device is launched
+    assert isinstance(found.roofline, Roofline), found.roofline
+    assert found.roofline.achieved == pytest.approx(MFLOP / 1e5 / 1e-3, rel=0.05)
+    assert found.roofline.known == pytest.approx(1.0, abs=0.01)
+
+
+def test_equal_calls_are_one_row_and_the_backward_pass_leads_to_the_call_of_the_forward_pass(tmp_path: Path) -> None:
+    found = measured(tmp_path, of_products(), step_s=0.002, ceilings=CEILINGS)
+    assert isinstance(found, Operators)
+    first = found.costliest[0]
+    assert (first.name, first.inputs, first.dtype) == ("aten::mm", "256x256, 256x256", "float32")
+    assert (first.calls, first.caller) == (pytest.approx(2.0), "matmul")
+    assert first.flops == pytest.approx(MFLOP * 1e6 / 1e-3, rel=0.05)
+    assert first.lines[0].line == 21
+
+
+def test_without_rates_operators_are_listed_all_the_same(tmp_path: Path) -> None:
+    found = measured(tmp_path, of_products(), step_s=0.002)
+    assert isinstance(found, Operators)
+    assert found.roofline == NOT_MEASURED
+    assert found.costliest[0].seconds == pytest.approx(0.002, rel=0.02)
+    assert found.costliest[0].possible_s is None

@@ -13,6 +13,7 @@ from flatout.diagnose.ranking import judge
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
+from flatout.measure.fusion import Fusible
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
@@ -60,6 +61,7 @@ RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_wind
 CROWDING = Crowding(6.0, 1.0, 0.3, ())
 LOCK = LockWaits(0.3, "metrics", 0.9, ())
 SMALL_OPERATORS = small_operators(0.006)
+FUSIBLE_OPERATORS = small_operators(0.001, fusible=Fusible(0.002, 0.004, 1e8, 40.0))
 WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
@@ -199,7 +201,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "mixed_precision": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "tf32": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "channels_last": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
-    "compile_model": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
+    "compile_model": (
+        lambda: replace(healthy(uses_gpu=True, process=GPU), operators=FUSIBLE_OPERATORS),
+        lambda: replace(starved_gpu(), operators=FUSIBLE_OPERATORS),
+    ),
     "cudnn_benchmark": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "pin_memory": (
         lambda: healthy(uses_gpu=True, busy=COMPUTE | {"h2d": 0.004}),

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from . import events
+from . import device_rates, events
 from .kineto_lines import held_back
 from .recorder import REC, now, quietly
 from .reference import measure, traced
@@ -69,13 +69,16 @@ def _finish():
     with held_back():
         profiler.__exit__(None, None, None)
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
-    REC.save_process(reference=_reference(measure))
+    found = {"reference": _reference(measure)}
+    if REC.flags & events.EXPERIMENTED:  # it may take more than the trace
+        found["ceilings"] = _reference(device_rates.measure, profiler)
+    REC.save_process(**found)
     REC.flags |= events.TRACED
     REC.publish()
 
 
-def _reference(part):
+def _reference(part, *arguments):
     try:
-        return part()
+        return part(*arguments)
     except Exception as error:  # no memory, or a mode of the user's that refuses operators: the trace is worth having
         return {"failed": "%s: %s" % (type(error).__name__, error)}

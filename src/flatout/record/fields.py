@@ -35,6 +35,18 @@ RUN = record(
     nulls=True,
 )
 
+_RATES = table(number(1.0))
+_CEILINGS = record(
+    {
+        "device": text,
+        "threads": _SMALL,
+        "cores": number(0.0, 1 << 20),
+        "product_flops": _RATES,
+        "convolution_flops": _RATES,
+        "memory_bps": items(row(whole(1), number(1.0)), 64),
+        "failed": text,
+    }
+)
 _EXIT = record({"code": whole(-(1 << 31), 1 << 31), "exception": text, "traceback": _TEXTS}, nulls=True)
 
 PROCESS = record(
@@ -74,6 +86,7 @@ PROCESS = record(
         "applied": table(scalar),
         "refused": table(text),
         "reference": record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text}),
+        "ceilings": _CEILINGS,
         "debugging": table(text),
         "experiments_skipped": text,
     },

@@ -35,6 +35,7 @@ class Spans:
     name: tuple[str, ...]
     call: tuple[str, ...]  # name and shapes of the inputs: equal ones do the same work
     wide: Flags  # a tensor of 64-bit floats is among the inputs
+    arguments: tuple[dict[str, Any], ...]  # what else the trace says, such as the inputs of an operator
 
     def __len__(self) -> int:
         return len(self.start)
@@ -43,7 +44,8 @@ class Spans:
         """The spans that a mask selects."""
         rows = np.flatnonzero(mask).tolist()
         names, calls = tuple(self.name[row] for row in rows), tuple(self.call[row] for row in rows)
-        return Spans(self.start[mask], self.end[mask], self.thread[mask], names, calls, self.wide[mask])
+        arguments = tuple(self.arguments[row] for row in rows)
+        return Spans(self.start[mask], self.end[mask], self.thread[mask], names, calls, self.wide[mask], arguments)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def _spans(events: list[Any], categories: tuple[str, ...]) -> Spans:
     rows = [row for event in events if (row := _row(event, categories)) is not None]
     # Of spans that begin together the longer one is the outer one.
     rows.sort(key=lambda row: (row[0], -row[1]))
-    start, end, thread, name, call, wide = zip(*rows, strict=True) if rows else ((),) * 6
+    start, end, thread, name, call, wide, arguments = zip(*rows, strict=True) if rows else ((),) * 7
     threads = {key: place for place, key in enumerate(dict.fromkeys(thread))}
     return Spans(
         np.array(start, np.int64),
@@ -89,10 +91,11 @@ def _spans(events: list[Any], categories: tuple[str, ...]) -> Spans:
         tuple(name),
         tuple(call),
         np.array(wide, bool),
+        tuple(arguments),
     )
 
 
-def _row(event: Any, categories: tuple[str, ...]) -> tuple[int, int, str, str, str, bool] | None:
+def _row(event: Any, categories: tuple[str, ...]) -> tuple[int, int, str, str, str, bool, dict[str, Any]] | None:
     if type(event) is not dict or event.get("ph") != "X" or event.get("cat") not in categories:
         return None
     start: Any = event.get("ts")
@@ -102,19 +105,20 @@ def _row(event: Any, categories: tuple[str, ...]) -> tuple[int, int, str, str, s
         return None
     begin = round(float(start) * 1000)
     arguments = event.get("args")
-    shapes = arguments.get("Input Dims") if type(arguments) is dict else None
+    arguments = arguments if type(arguments) is dict else {}
+    shapes = arguments.get("Input Dims")
     wide = _takes_wide(arguments, shapes) if event["cat"] == "cpu_op" else bool(_WIDE_KERNEL.search(name))
     finish = begin + round(float(duration) * 1000)
-    return begin, finish, str(event.get("tid")), name, f"{name} {shapes}", wide
+    return begin, finish, str(event.get("tid")), name, f"{name} {shapes}", wide, arguments
 
 
 def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and 0 <= value < 1e15
 
 
-def _takes_wide(arguments: Any, shapes: Any) -> bool:
+def _takes_wide(arguments: dict[str, Any], shapes: Any) -> bool:
     """True if a tensor of 64-bit floats is among the inputs. One without dimensions is a Python number, wrapped."""
-    types = arguments.get("Input type") if type(arguments) is dict else None
+    types = arguments.get("Input type")
     if type(types) is not list or type(shapes) is not list:
         return False
     pairs = zip(types, shapes, strict=False)

@@ -6,6 +6,7 @@ from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.causes.step_experiments import tried_in_vain
 from flatout.diagnose.evidence import hottest
 from flatout.diagnose.sentences import where
+from flatout.diagnose.step_ceiling import ceiling_evidence, how_near
 from flatout.measure.accounts import COMPUTE_ACCOUNTS
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
@@ -125,12 +126,9 @@ def _is_healthy(context: Context, found: Cause) -> str:
     run = context.run
     tried = [str(one.values["tried"]) for one in tried_in_vain(run)]
     outcome = f"; it is no faster {', '.join(tried)}" if tried else ""
-    if not tried and (run.experiments.skipped or not run.experiments.steps):
-        outcome = f": {run.experiments.because}"
     return (
         f"The model's own computation takes {percent(found.share)} of the time, "
-        f"waiting for batches {percent(run.ledger.share('batch_wait'))}. "
-        f"Whether that is slow is not known{outcome}."
+        f"waiting for batches {percent(run.ledger.share('batch_wait'))}. {how_near(run)}{outcome}."
     )
 
 
@@ -160,6 +158,7 @@ def compute_bound(context: Context) -> Found | Lacks | None:
                 {"compute": compute, "batch_wait": wait},
             ),
             *tried_in_vain(run),
+            *ceiling_evidence(run),
         ),
     )
 
