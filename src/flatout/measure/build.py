@@ -13,6 +13,7 @@ import numpy as np
 
 from flatout.measure.account_details import outermost
 from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
+from flatout.measure.compiling import measure_compiling
 from flatout.measure.experiments import read_experiments
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
@@ -76,6 +77,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         lock=measure_lock_waits(training, charged, spans),
         operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0),
         experiments=read_experiments(training.process),
+        compiling=measure_compiling(run, training),
         iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )

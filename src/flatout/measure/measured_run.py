@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flatout.measure.compiling import Compiling
 from flatout.measure.crowding import Crowding
 from flatout.measure.experiments import Experiments
 from flatout.measure.loader_stats import LoaderStats
@@ -79,6 +80,7 @@ class MeasuredRun:
     lock: LockWaits | str | None = None  # text: why it was not measured; None: there is no other Python thread
     operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
     experiments: Experiments = field(default_factory=Experiments)  # steps after the window
+    compiling: Compiling | str | None = None  # text: why it was not measured; None: nothing was compiled
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 

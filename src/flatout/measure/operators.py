@@ -15,7 +15,7 @@ from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
-_STEP, _LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
+STEP, LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
 # Operators whose arithmetic grows faster than their data: what is left is limited by memory, and a compiler fuses it.
 _PRODUCT = re.compile(r"mm\b|mm_|matmul|conv|linear|lstm|gru|rnn|attention|einsum|gemm|fft", re.IGNORECASE)
@@ -37,6 +37,8 @@ class Operators:
     pointwise_s: float  # in kernels other than products and convolutions
     wide_s: float  # in kernels on 64-bit floats
     wide_products_s: float  # products and convolutions among them
+    conversions: float | None  # copies into another memory layout, the optimizer's excluded; None: not recorded
+    conversions_s: float  # in their kernels
     float64_factor: float  # time of a product in float64 over that in float32, on the CPU
     on_device: bool  # the kernels ran on a GPU
 
@@ -110,11 +112,11 @@ def _reference(trace: KernelTrace) -> tuple[float, float] | None:
 
 
 def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _Costs, factor: float) -> Operators | str:
-    step = _fastest_step(trace, training)
+    step = fastest_step(trace, training)
     if step is None:
         return "no whole step with an optimizer is in the kernel trace"
     begin, finish, steps = step
-    loading = _named(trace.regions, _LOADING)
+    loading = _named(trace.regions, LOADING)
     waits = union(loading.start, loading.end)
     operators = trace.operators
     own, children = _own_time(operators)
@@ -132,6 +134,8 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         work = (spans.end - spans.start).astype(float)
         work *= busy / work.sum() if work.sum() else 0.0  # kernels of several streams overlap
     product = np.array([bool(_PRODUCT.search(name)) for name in spans.name], bool)
+    updates = _named(trace.regions, STEP)
+    converting = spans.converts & (union(updates.start, updates.end).at(spans.start) < 0)
     per_s = 1e9 * steps
     kernels_s = float(work.sum() / per_s)
     wall = finish - begin - float(Accrual(waits).between([begin], [finish])[0])
@@ -153,6 +157,8 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         pointwise_s=float(work[~product].sum() / per_s),
         wide_s=float(work[spans.wide].sum() / per_s),
         wide_products_s=float(work[spans.wide & product].sum() / per_s),
+        conversions=float(np.count_nonzero(converting) / steps) if trace.strides else None,
+        conversions_s=float(work[converting].sum() / per_s),
         float64_factor=factor,
         on_device=on_device,
     )
@@ -170,7 +176,7 @@ def _undisturbed(operators: Spans, work: Floats) -> Floats:
     return np.asarray(median[group], np.float64)
 
 
-def _fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
+def fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
     """Begin and end of the shortest stretch from one optimizer step to the next, and the training steps in it."""
     updates = ends(real_updates(training.process, training.events))
     inside = np.count_nonzero((updates > training.window_begin_ns) & (updates <= training.window_end_ns))
@@ -178,7 +184,7 @@ def _fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, flo
     if not inside or not count:
         return None
     each = max(round(inside / count), 1)  # several optimizers may step in a training step
-    end = np.sort(_named(trace.regions, _STEP).end)
+    end = np.sort(_named(trace.regions, STEP).end)
     if len(end) <= each:
         return None
     length = end[each:] - end[:-each]
