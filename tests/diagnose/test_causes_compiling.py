@@ -92,6 +92,16 @@ def test_breaks_whose_cost_is_unknown_are_counted_and_do_not_rank() -> None:
     assert "24 graph breaks" in because and "train.py:12" in because and "no kernel trace" in because
 
 
+def test_pieces_that_a_busy_gpu_does_not_notice_cost_nothing() -> None:
+    busy = healthy(uses_gpu=True, usage={"device_busy_share": 0.97})
+    assert graph_breaks(Context.of(replace(busy, compiling=in_pieces(0.004)))) is None
+    idle = healthy(uses_gpu=True, usage={"device_busy_share": 0.6})
+    assert found(graph_breaks(Context.of(replace(idle, compiling=in_pieces(0.008))))).share == pytest.approx(0.4)
+    assert isinstance(
+        graph_breaks(Context.of(replace(healthy(uses_gpu=True), compiling=in_pieces(0.004)))), NotMeasured
+    )
+
+
 def test_compiled_code_without_breaks_has_no_fault() -> None:
     whole = Compiling(0.0, (), (), "no graph breaks")
     assert graph_breaks(Context.of(replace(healthy(), compiling=whole))) is None

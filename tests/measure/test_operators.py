@@ -151,17 +151,34 @@ def test_copies_into_another_layout_are_told_by_their_strides(
     assert found.conversions_s == pytest.approx(found.kernels_s / 2 if count else 0.0)
 
 
-def test_copies_of_the_optimizer_are_not_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("around", "counted"),
+    [
+        (("Optimizer.step#SGD.step",), 0),
+        (("torch::autograd::AccumulateGrad",), 0),
+        (("aten::convolution_backward", "aten::_to_copy"), 0),
+        (("aten::convolution_backward", "aten::contiguous"), 20),
+        (("aten::_to_copy",), 20),
+    ],
+)
+def test_copies_of_weights_and_their_gradients_are_not_counted(
+    tmp_path: Path, around: tuple[str, ...], counted: int
+) -> None:
     trace = Trace()
     for _ in range(3):
         trace.operators(20, 1000.0)
         start = trace.now
         trace.copies(20, 1000.0, CHANNELS_LAST)
-        trace.add("user_annotation", "Optimizer.step#SGD.step", start, trace.now - start)
+        for name in around:
+            category = "user_annotation" if "#" in name else "cpu_op"
+            trace.add(category, name, start, trace.now - start)
+        if "#" not in around[0]:
+            trace.update()
     trace.reference()
     found = measured(tmp_path, trace, step_s=40 * 1001e-6)
     assert isinstance(found, Operators)
-    assert found.conversions == 0 and found.conversions_s == 0.0
+    assert found.conversions == pytest.approx(counted)
+    assert (found.conversions_s > 0) is bool(counted)
 
 
 def test_a_trace_without_strides_tells_no_conversions(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-CHANNELS = 32
-BATCH = 12
-SIDE = 64
+CHANNELS = 20
+BATCH = 6
+SIDE = 48
 
 
 class Turned(nn.Module):
@@ -22,11 +22,11 @@ class Turned(nn.Module):
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.spatial = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, groups=CHANNELS)
+        self.mix = nn.Conv2d(CHANNELS, CHANNELS, 1)
         self.norm = Turned()
 
     def forward(self, x):
-        return x + nn.functional.relu(self.norm(self.spatial(x)))
+        return x + nn.functional.relu(self.norm(self.mix(x)))
 
 
 def main():

@@ -37,7 +37,7 @@ class Operators:
     pointwise_s: float  # in kernels other than products and convolutions
     wide_s: float  # in kernels on 64-bit floats
     wide_products_s: float  # products and convolutions among them
-    conversions: float | None  # copies into another memory layout, the optimizer's excluded; None: not recorded
+    conversions: float | None  # copies of activations into another memory layout; None: not recorded
     conversions_s: float  # in their kernels
     float64_factor: float  # time of a product in float64 over that in float32, on the CPU
     on_device: bool  # the kernels ran on a GPU
@@ -134,8 +134,6 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         work = (spans.end - spans.start).astype(float)
         work *= busy / work.sum() if work.sum() else 0.0  # kernels of several streams overlap
     product = np.array([bool(_PRODUCT.search(name)) for name in spans.name], bool)
-    updates = _named(trace.regions, STEP)
-    converting = spans.converts & (union(updates.start, updates.end).at(spans.start) < 0)
     per_s = 1e9 * steps
     kernels_s = float(work.sum() / per_s)
     wall = finish - begin - float(Accrual(waits).between([begin], [finish])[0])
@@ -157,8 +155,8 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         pointwise_s=float(work[~product].sum() / per_s),
         wide_s=float(work[spans.wide].sum() / per_s),
         wide_products_s=float(work[spans.wide & product].sum() / per_s),
-        conversions=float(np.count_nonzero(converting) / steps) if trace.strides else None,
-        conversions_s=float(work[converting].sum() / per_s),
+        conversions=float(np.count_nonzero(spans.converts) / steps) if trace.strides else None,
+        conversions_s=float(work[spans.converts].sum() / per_s),
         float64_factor=factor,
         on_device=on_device,
     )

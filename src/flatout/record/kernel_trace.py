@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
 import zlib
 from collections.abc import Collection
@@ -15,15 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flatout.record.conversions import (
+    CONVERSION_KERNEL,
+    arguments_of,
+    converting_copies,
+    external_id,
+    has_strides,
+    is_time,
+)
 from flatout.record.json_files import open_regular
 
 MOST_BYTES = 256 << 20  # unpacked: some 500,000 operators
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 # A tensor of one of these types among the inputs, as torch names its types.
 _WIDE = re.compile(r"^(double|c10::complex<double>)$")
-# Copies between the layouts of pixels inside libraries.
-_CONVERSION = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
-_REORDER = re.compile(r"aten::(to_mkldnn|mkldnn_reorder_)")
 _WIDE_KERNEL = re.compile(r"\bdouble\b|dgemm|d884|f64")
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -80,17 +84,19 @@ def read_trace(path: Path) -> KernelTrace | str | None:
         return f"the kernel trace cannot be read ({type(error).__name__})"
     if not isinstance(events, list):
         return "the kernel trace holds no events"
-    operators = [event for event in events if type(event) is dict and event.get("cat") == "cpu_op"]
-    launching = {_external_id(event) for event in operators if _converts(event)} - {None}
-    strides = any(_arguments(event).get("Input Strides") is not None for event in operators)
+    events = [event for event in events if type(event) is dict and event.get("ph") == "X"]
+    converting = converting_copies(events)
     return KernelTrace(
-        _spans(events, ("cpu_op",)), _spans(events, _DEVICE, launching), _spans(events, ("user_annotation",)), strides
+        _spans(events, ("cpu_op",), {id(event) for event in converting}),
+        _spans(events, _DEVICE, {external_id(event) for event in converting} - {None}),
+        _spans(events, ("user_annotation",)),
+        has_strides(events),
     )
 
 
-def _spans(events: list[Any], categories: tuple[str, ...], launching: Collection[int | None] = ()) -> Spans:
-    """The spans of some categories; kernels that one of the ``launching`` operators launched convert layouts."""
-    rows = [row for event in events if (row := _row(event, categories, launching)) is not None]
+def _spans(events: list[dict[str, Any]], categories: tuple[str, ...], converting: Collection[int | None] = ()) -> Spans:
+    """The spans of some categories; ``converting`` are ids of operators, or the numbers under which kernels ran."""
+    rows = [row for event in events if (row := _row(event, categories, converting)) is not None]
     # Of spans that begin together the longer one is the outer one.
     rows.sort(key=lambda row: (row[0], -row[1]))
     start, end, thread, name, call, wide, converts = zip(*rows, strict=True) if rows else ((),) * 7
@@ -107,41 +113,26 @@ def _spans(events: list[Any], categories: tuple[str, ...], launching: Collection
 
 
 def _row(
-    event: Any, categories: tuple[str, ...], launching: Collection[int | None]
+    event: dict[str, Any], categories: tuple[str, ...], converting: Collection[int | None]
 ) -> tuple[int, int, str, str, str, bool, bool] | None:
-    if type(event) is not dict or event.get("ph") != "X" or event.get("cat") not in categories:
+    if event.get("cat") not in categories:
         return None
     start: Any = event.get("ts")
     duration: Any = event.get("dur")
     name = event.get("name")
-    if not (_is_time(start) and _is_time(duration) and type(name) is str):
+    if not (is_time(start) and is_time(duration) and type(name) is str):
         return None
     begin = round(float(start) * 1000)
-    arguments = _arguments(event)
+    arguments = arguments_of(event)
     shapes = arguments.get("Input Dims")
     if event["cat"] == "cpu_op":
-        wide, converts = _takes_wide(arguments, shapes), _converts(event)
+        wide, converts = _takes_wide(arguments, shapes), id(event) in converting
     else:
         wide = bool(_WIDE_KERNEL.search(name))
-        converts = bool(_CONVERSION.search(name)) or _external_id(event) in launching
+        converts = bool(CONVERSION_KERNEL.search(name)) or external_id(event) in converting
     finish = begin + round(float(duration) * 1000)
     call = f"{name} {shapes} converted" if converts else f"{name} {shapes}"
     return begin, finish, str(event.get("tid")), name, call, wide, converts
-
-
-def _arguments(event: dict[str, Any]) -> dict[str, Any]:
-    arguments = event.get("args")
-    return arguments if type(arguments) is dict else {}
-
-
-def _external_id(event: dict[str, Any]) -> int | None:
-    """The number that an operator shares with the kernels that it launches."""
-    number = _arguments(event).get("External id")
-    return number if type(number) is int else None
-
-
-def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and 0 <= value < 1e15
 
 
 def _takes_wide(arguments: dict[str, Any], shapes: Any) -> bool:
@@ -151,33 +142,3 @@ def _takes_wide(arguments: dict[str, Any], shapes: Any) -> bool:
         return False
     pairs = zip(types, shapes, strict=False)
     return any(type(each) is str and _WIDE.match(each) and type(shape) is list and shape for each, shape in pairs)
-
-
-def _converts(event: dict[str, Any]) -> bool:
-    """True if an operator copies a tensor of the same type into another order of dimensions, or reorders for oneDNN.
-
-    Of a part of a tensor, or of one that is repeated, the order stays.
-    """
-    if event.get("name") != "aten::copy_":
-        return bool(_REORDER.match(str(event.get("name"))))
-    arguments = _arguments(event)
-    pairs = [arguments.get(key) for key in ("Input Dims", "Input Strides", "Input type")]
-    if not all(type(pair) is list and len(pair) >= 2 for pair in pairs):
-        return False
-    (shape, shape_from), (strides, strides_from), (kind, kind_from) = (pair[:2] for pair in pairs if pair)
-    if shape != shape_from or kind != kind_from:
-        return False
-    order, order_from = _order(shape, strides), _order(shape, strides_from)
-    return order is not None and order_from is not None and order != order_from
-
-
-def _order(shape: Any, strides: Any) -> list[int] | None:
-    """Dimensions of more than one element, outermost in memory first; None where one is repeated or not recorded."""
-    if not (type(shape) is list and type(strides) is list and len(shape) == len(strides)):
-        return None
-    if not all(type(number) is int for number in (*shape, *strides)):
-        return None
-    real = [dimension for dimension, size in enumerate(shape) if size > 1]
-    if any(strides[dimension] <= 0 for dimension in real):
-        return None
-    return sorted(real, key=lambda dimension: -strides[dimension])

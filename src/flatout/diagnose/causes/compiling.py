@@ -101,6 +101,11 @@ def graph_breaks(context: Context) -> Found | Lacks | None:
         first = _described(compiling.breaks[0])
         return Lacks(f"{counted(breaks, 'graph break')} ({first}), and their cost was not measured: {calls}")
     share = context.fitted.recovered(Change(step_removed_s=calls.between_s, step_cpu_removed_s=calls.between_s))
+    if context.run.uses_gpu is not False:
+        busy = context.run.usage.device_busy_share
+        if busy is None:
+            return Lacks("the GPU's busy time was not measured: what the host does meanwhile may cost nothing")
+        share = min(share, 1.0 - busy)
     # A break or two cannot always be avoided, and what runs there may have to run in any case.
     if share < MATERIAL_SHARE:
         return None

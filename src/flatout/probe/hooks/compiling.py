@@ -3,6 +3,7 @@
 Nothing runs unless something is compiled: torch's own compiler is timed, and its own notes are read when it has ended.
 """
 
+import functools
 import re
 import sys
 from typing import Any
@@ -15,6 +16,7 @@ MOST_ENTRIES = 500  # of compilations, and of breaks
 LONGEST = 240  # characters of a reason
 
 _NUMBER = re.compile(r"^\d+/\d+(_\d+)?: ")  # of the compiled code whose guard failed
+_COMMENT = re.compile(r"\s{2,}# .*")  # torch adds the source of the guard, and hints
 _LIMIT = re.compile(r"(cache|recompil\w*)[ _](size[ _])?limit", re.IGNORECASE)
 
 
@@ -65,14 +67,31 @@ def _announced_ended():
 
 
 def time_functions(convert_frame):
-    """Time the compilation of each function.
+    """Time the compilation of each function, from the first one on.
+
+    Every training with an optimizer imports the compiler: only one that compiles something pays for instrumenting it.
 
     Args:
         convert_frame: ``torch._dynamo.convert_frame``.
     """
-    function = in_place.innermost(convert_frame._compile)
-    if not in_place.is_instrumented(function):
-        in_place.instrument(function, _begins, _ended)
+    original = convert_frame._compile
+
+    @functools.wraps(original)
+    def first(*args, **kwargs):
+        convert_frame._compile = original
+        _instrument(original)
+        return original(*args, **kwargs)
+
+    convert_frame._compile = first
+
+
+def _instrument(compiler):
+    function = in_place.innermost(compiler)
+    try:
+        if not in_place.is_instrumented(function):
+            in_place.instrument(function, _begins, _ended)
+    except Exception:  # another version of torch: which functions are compiled stays unknown
+        pass
 
 
 def _begins(code):
@@ -133,7 +152,7 @@ def _why_again(code):
 
 def _first_line(text):
     lines = str(text).strip().splitlines()
-    return _NUMBER.sub("", lines[0].strip())[:LONGEST] if lines else ""
+    return _COMMENT.sub("", _NUMBER.sub("", lines[0].strip()))[:LONGEST] if lines else ""
 
 
 def _note_breaks(again):
