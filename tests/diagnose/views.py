@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from flatout.measure.compiling import Break, Compiling, Recompiled
 from flatout.measure.experiments import Tried
+from flatout.measure.graphs import GraphCalls
 from flatout.measure.loader_stats import (
     Delivery,
     FetchTimes,
@@ -252,7 +254,22 @@ def small_operators(overhead_s: float, **changes: Any) -> Operators:
         pointwise_s=0.5 * (0.010 - overhead_s),
         wide_s=0.0,
         wide_products_s=0.0,
+        conversions=0.0,
+        conversions_s=0.0,
         float64_factor=2.0,
         on_device=False,
     )
     return replace(usual, **changes)
+
+
+def compiled_again(seconds: float, **changes: Any) -> Compiling:
+    """A function is compiled again 7 times in the window, which takes this many seconds a batch."""
+    reason = "tensor 'x' size mismatch at index 1. expected 64, actual 71"
+    line = replace(LINE, seconds=seconds * BATCHES)
+    one = Recompiled(line, times=7, reasons=(reason,), limited=False, repeated=True, late=True)
+    return Compiling(seconds * BATCHES, (replace(one, **changes),), (), "no graph breaks")
+
+
+def in_pieces(between_s: float, count: int = 24) -> Compiling:
+    """A model with so many graph breaks, and this many seconds a step between its pieces."""
+    return Compiling(0.0, (), (Break(LINE, "Tensor.item", count),), GraphCalls(count + 1.0, between_s, 0.0001))

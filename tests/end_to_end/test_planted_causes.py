@@ -157,6 +157,10 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
         ("one_cell_at_a_time.py", "overhead_bound"),
         ("weights_in_double_precision.py", "wide_dtype"),
         ("one_sample_for_a_small_network.py", "small_batch"),
+        ("steps_counted_in_the_model.py", "recompilation"),
+        ("norms_read_in_every_block.py", "graph_breaks"),
+        ("pixels_turned_in_every_block.py", "layout_conversions"),
+        ("compiled_in_two_pieces.py", "compute_bound"),
         ("nothing_wrong.py", "compute_bound"),
     ],
 )

@@ -38,6 +38,13 @@ class Trace:
             self.add("cpu_op", name, self.now, TRACED_US + work_us, **{"Input Dims": shapes, "Input type": types})
             self.now += SPACING_US + work_us
 
+    def copies(self, count: int, work_us: float, read: list[int], types: tuple[str, str] = ("float", "float")) -> None:
+        """Copies of pixels into a contiguous tensor, from one with these strides."""
+        inputs = {"Input Dims": [[8, 4, 6, 6]] * 2, "Input type": list(types), "Input Strides": [[144, 36, 6, 1], read]}
+        for _ in range(count):
+            self.add("cpu_op", "aten::copy_", self.now, TRACED_US + work_us, **inputs)
+            self.now += SPACING_US + work_us
+
     def update(self) -> None:
         self.add("user_annotation", "Optimizer.step#SGD.step", self.now, 1.0)
         self.now += 1.0
@@ -115,6 +122,95 @@ def test_operators_on_wide_floats_are_told_by_their_inputs(tmp_path: Path) -> No
     assert found.wide_products_s == pytest.approx(found.kernels_s)
     assert found.pointwise_s == 0.0
     assert found.float64_factor == 2.5
+
+
+CHANNELS_LAST, CONTIGUOUS, PART, REPEATED = [144, 1, 24, 4], [144, 36, 6, 1], [576, 72, 6, 1], [0, 36, 6, 1]
+
+
+@pytest.mark.parametrize(
+    ("read", "types", "count"),
+    [
+        (CHANNELS_LAST, ("float", "float"), 20),
+        (CHANNELS_LAST, ("float", "double"), 0),
+        (CONTIGUOUS, ("float", "float"), 0),
+        (PART, ("float", "float"), 0),
+        (REPEATED, ("float", "float"), 0),
+    ],
+    ids=["channels last", "a cast", "a clone", "a part", "repeated"],
+)
+def test_copies_into_another_layout_are_told_by_their_strides(
+    tmp_path: Path, read: list[int], types: tuple[str, str], count: int
+) -> None:
+    trace = Trace()
+    for _ in range(3):
+        trace.operators(20, 1000.0)
+        trace.copies(20, 1000.0, read, types)
+        trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=40 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.conversions == pytest.approx(count)
+    assert found.conversions_s == pytest.approx(found.kernels_s / 2 if count else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("around", "counted"),
+    [
+        (("Optimizer.step#SGD.step",), 0),
+        (("torch::autograd::AccumulateGrad",), 0),
+        (("aten::convolution_backward", "aten::_to_copy"), 0),
+        (("aten::convolution_backward", "aten::contiguous"), 20),
+        (("aten::_to_copy",), 20),
+    ],
+)
+def test_copies_of_weights_and_their_gradients_are_not_counted(
+    tmp_path: Path, around: tuple[str, ...], counted: int
+) -> None:
+    trace = Trace()
+    for _ in range(3):
+        trace.operators(20, 1000.0)
+        start = trace.now
+        trace.copies(20, 1000.0, CHANNELS_LAST)
+        for name in around:
+            category = "user_annotation" if "#" in name else "cpu_op"
+            trace.add(category, name, start, trace.now - start)
+        if "#" not in around[0]:
+            trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=40 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.conversions == pytest.approx(counted)
+    assert (found.conversions_s > 0) is bool(counted)
+
+
+def test_a_trace_without_strides_tells_no_conversions(tmp_path: Path) -> None:
+    found = measured(tmp_path, traced(50, 1000.0), step_s=50 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.conversions is None
+
+
+def test_kernels_that_a_converting_copy_launched_convert(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.copies(1, 1.0, CHANNELS_LAST)
+    trace.events[-1]["args"]["External id"] = 5
+    for number, name in ((5, "elementwise_kernel"), (6, "elementwise_kernel"), (7, "nchwToNhwcKernel<float>")):
+        trace.add("kernel", name, trace.now, 3.0, **{"External id": number})
+        trace.now += 5.0
+    trace.write(tmp_path / "trace.json.gz")
+    found = read_trace(tmp_path / "trace.json.gz")
+    assert isinstance(found, KernelTrace)
+    assert found.kernels.converts.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("strides", [3, [3], [[1], "x"], [[1, 2, 3, 4], [1, 2, 3, None]], [[], []]])
+def test_strides_of_a_wrong_type_convert_nothing(tmp_path: Path, strides: object) -> None:
+    trace = Trace()
+    trace.copies(1, 1.0, CHANNELS_LAST)
+    trace.events[-1]["args"]["Input Strides"] = strides
+    trace.write(tmp_path / "trace.json.gz")
+    found = read_trace(tmp_path / "trace.json.gz")
+    assert isinstance(found, KernelTrace)
+    assert not found.operators.converts.any()
 
 
 def test_without_a_trace_or_a_reference_nothing_is_measured(tmp_path: Path) -> None:

@@ -28,8 +28,10 @@ from tests.diagnose.views import (
     COMPUTE,
     LINE,
     SAMPLES,
+    compiled_again,
     crowded,
     healthy,
+    in_pieces,
     locked,
     make_ledger,
     make_view,
@@ -63,6 +65,8 @@ LOCK = LockWaits(0.3, "metrics", 0.9, ())
 SMALL_OPERATORS = small_operators(0.006)
 FUSIBLE_OPERATORS = small_operators(0.001, fusible=Fusible(0.002, 0.004, 1e8, 40.0))
 WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
+CONVERTING_OPERATORS = small_operators(0.001, conversions=24, conversions_s=0.0045)
+VALUE = ("self._modules['step'] == 3",)
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
 
@@ -220,6 +224,26 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "float32": (
         lambda: replace(healthy(cpu=0.008), operators=WIDE_OPERATORS),
         lambda: replace(starved(), operators=WIDE_OPERATORS),
+    ),
+    "dynamic_shapes": (
+        lambda: replace(healthy(cpu=0.008), compiling=compiled_again(0.005)),
+        lambda: replace(starved(), compiling=compiled_again(0.005)),
+    ),
+    "fixed_shapes": (
+        lambda: replace(healthy(cpu=0.008), compiling=compiled_again(0.005)),
+        lambda: replace(starved(), compiling=compiled_again(0.005)),
+    ),
+    "steady_values": (
+        lambda: replace(healthy(cpu=0.008), compiling=compiled_again(0.005, reasons=VALUE)),
+        lambda: replace(starved(), compiling=compiled_again(0.005, reasons=VALUE)),
+    ),
+    "whole_graphs": (
+        lambda: replace(healthy(cpu=0.008), compiling=in_pieces(0.004)),
+        lambda: replace(starved(), compiling=in_pieces(0.004)),
+    ),
+    "one_layout": (
+        lambda: replace(healthy(cpu=0.008), operators=CONVERTING_OPERATORS),
+        lambda: replace(starved(), operators=CONVERTING_OPERATORS),
     ),
     "cores_of_its_own": (lambda: healthy(usage={"crowding": CROWDING}), starved),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),

@@ -14,6 +14,7 @@ import numpy as np
 from flatout.measure.account_details import outermost
 from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
 from flatout.measure.debug_code import find_debug_code
+from flatout.measure.compiling import measure_compiling
 from flatout.measure.experiments import read_experiments
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
@@ -78,6 +79,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0, charged.samples),
         experiments=read_experiments(training.process),
         debug_code=find_debug_code(charged.samples, training.window_begin_ns, training.window_end_ns),
+        compiling=measure_compiling(run, training),
         iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )

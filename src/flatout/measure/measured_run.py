@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flatout.measure.compiling import Compiling
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
@@ -81,6 +82,7 @@ class MeasuredRun:
     operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
     experiments: Experiments = field(default_factory=Experiments)  # steps after the window
     debug_code: Mapping[str, DebugCode] = field(default_factory=dict)  # in the window's stack samples, by kind
+    compiling: Compiling | str | None = None  # text: why it was not measured; None: nothing was compiled
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 

@@ -26,7 +26,7 @@ from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
-_STEP, _LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
+STEP, LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
 # Operators whose arithmetic grows faster than their data: what is left is limited by memory, and a compiler fuses it.
 _PRODUCT = re.compile(r"mm\b|mm_|matmul|conv|linear|lstm|gru|rnn|attention|einsum|gemm|fft", re.IGNORECASE)
@@ -48,6 +48,8 @@ class Operators:
     pointwise_s: float  # in kernels other than products and convolutions
     wide_s: float  # in kernels on 64-bit floats
     wide_products_s: float  # products and convolutions among them
+    conversions: float | None  # copies of activations into another memory layout; None: not recorded
+    conversions_s: float  # in their kernels
     float64_factor: float  # time of a product in float64 over that in float32, on the CPU
     on_device: bool  # the kernels ran on a GPU
     fusible: Fusible = NOT_FUSIBLE  # what a compiler can save in the model's pointwise operators
@@ -133,11 +135,11 @@ def _reference(trace: KernelTrace) -> tuple[float, float] | None:
 
 
 def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _Costs, factor: float) -> Operators | str:
-    step = _fastest_step(trace, training)
+    step = fastest_step(trace, training)
     if step is None:
         return "no whole step with an optimizer is in the kernel trace"
     begin, finish, steps = step
-    loading = _named(trace.regions, _LOADING)
+    loading = _named(trace.regions, LOADING)
     waits = union(loading.start, loading.end)
     operators = trace.operators
     own, children, parent = own_time(operators)
@@ -186,6 +188,8 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         pointwise_s=float(work[~product].sum() / per_s),
         wide_s=float(work[spans.wide].sum() / per_s),
         wide_products_s=float(work[spans.wide & product].sum() / per_s),
+        conversions=float(np.count_nonzero(spans.converts) / steps) if trace.strides else None,
+        conversions_s=float(work[spans.converts].sum() / per_s),
         float64_factor=factor,
         on_device=has_kernels,
         fusible=fusible(attribution, rows, of_model, owner, work, steps),
@@ -206,7 +210,7 @@ def _undisturbed(operators: Spans, work: Floats) -> Floats:
     return np.asarray(median[group], np.float64)
 
 
-def _fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
+def fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
     """Begin and end of the shortest stretch from one optimizer step to the next, and the training steps in it."""
     updates = ends(real_updates(training.process, training.events))
     inside = np.count_nonzero((updates > training.window_begin_ns) & (updates <= training.window_end_ns))
@@ -214,7 +218,7 @@ def _fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, flo
     if not inside or not count:
         return None
     each = max(round(inside / count), 1)  # several optimizers may step in a training step
-    end = np.sort(_named(trace.regions, _STEP).end)
+    end = np.sort(_named(trace.regions, STEP).end)
     if len(end) <= each:
         return None
     length = end[each:] - end[:-each]

@@ -235,6 +235,8 @@ _NAMES: dict[str, dict[str, Decoder]] = {
     "workers": {"loader": _ID, "pids": items(_PID, 1 << 16), "iteration": _COUNT},
     "stack": {"frames": items(_FRAME, 256), "thread": text},
     "site": _PLACE,
+    "compilation": {**_PLACE, "reason": text, "limited": flag},
+    "graph_break": {**_PLACE, "reason": text, "count": _COUNT},
     "text": {"text": text},
     "files": {
         "opens": _COUNT,

@@ -8,6 +8,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.memory_costs import memory_costs
 from flatout.remedies.batch import bigger_batch, gradient_accumulation
+from flatout.remedies.compiling import dynamic_shapes, fixed_shapes, steady_values, whole_graphs
 from flatout.remedies.device import (
     channels_last,
     compile_model,
@@ -27,6 +28,7 @@ from flatout.remedies.host import (
     validate_less,
     work_to_workers,
 )
+from flatout.remedies.layouts import one_layout
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.plans import bundle
 from flatout.remedies.preparation import (
@@ -89,8 +91,13 @@ REMEDIES: tuple[RemedySpec, ...] = (
     threads,
     fewer_blocking_reads,
     thread_to_process,
+    dynamic_shapes,
+    fixed_shapes,
+    steady_values,
+    whole_graphs,
     fewer_operators,
     float32,
+    one_layout,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,
