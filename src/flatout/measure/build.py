@@ -14,6 +14,7 @@ import numpy as np
 from flatout.measure.account_details import outermost
 from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
 from flatout.measure.experiments import read_experiments
+from flatout.measure.last_steps import read_last_steps
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
@@ -76,6 +77,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         lock=measure_lock_waits(training, charged, spans),
         operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0),
         experiments=read_experiments(training.process),
+        last_steps=read_last_steps(training.process),
         iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from flatout.measure.crowding import Crowding
 from flatout.measure.experiments import Experiments
+from flatout.measure.last_steps import LastSteps
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
@@ -79,6 +80,7 @@ class MeasuredRun:
     lock: LockWaits | str | None = None  # text: why it was not measured; None: there is no other Python thread
     operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
     experiments: Experiments = field(default_factory=Experiments)  # steps after the window
+    last_steps: LastSteps = field(default_factory=LastSteps)  # on kept batches; and the loader alone
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
