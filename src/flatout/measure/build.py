@@ -16,6 +16,7 @@ from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.compiling import measure_compiling
 from flatout.measure.experiments import read_experiments
+from flatout.measure.last_steps import read_last_steps
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
@@ -80,6 +81,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         experiments=read_experiments(training.process),
         debug_code=find_debug_code(charged.samples, training.window_begin_ns, training.window_end_ns),
         compiling=measure_compiling(run, training),
+        last_steps=read_last_steps(training.process),
         iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )

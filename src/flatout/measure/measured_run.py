@@ -9,6 +9,7 @@ from flatout.measure.compiling import Compiling
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
+from flatout.measure.last_steps import LastSteps
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
@@ -83,6 +84,7 @@ class MeasuredRun:
     experiments: Experiments = field(default_factory=Experiments)  # steps after the window
     debug_code: Mapping[str, DebugCode] = field(default_factory=dict)  # in the window's stack samples, by kind
     compiling: Compiling | str | None = None  # text: why it was not measured; None: nothing was compiled
+    last_steps: LastSteps = field(default_factory=LastSteps)  # on kept batches; and the loader alone
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 

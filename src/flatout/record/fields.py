@@ -49,6 +49,20 @@ _CEILINGS = record(
 )
 _EXIT = record({"code": whole(-(1 << 31), 1 << 31), "exception": text, "traceback": _TEXTS}, nulls=True)
 
+_BATCHES_AND_NS = row(whole(1), whole(1))
+_LAST_STEPS = record(
+    {
+        "blocks": items(row(text, whole(1), whole(1)), 256),
+        "kept": _COUNT,
+        "samples": _COUNT,
+        "idle": flag,
+        "peak_bytes": table(_BYTES),
+        "loader": _BATCHES_AND_NS,
+        "again": _BATCHES_AND_NS,
+        "skipped": table(text),
+    }
+)
+
 PROCESS = record(
     {
         "pid": _PID,
@@ -89,6 +103,7 @@ PROCESS = record(
         "ceilings": _CEILINGS,
         "debugging": table(text),
         "experiments_skipped": text,
+        "last_steps": _LAST_STEPS,
     },
     nulls=True,
 )

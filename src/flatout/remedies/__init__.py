@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.measured import bounding
 from flatout.predict.memory_costs import memory_costs
 from flatout.remedies.batch import bigger_batch, gradient_accumulation
 from flatout.remedies.compiling import dynamic_shapes, fixed_shapes, steady_values, whole_graphs
@@ -160,6 +161,7 @@ def _first_proposal(context: Context, spec: RemedySpec, causes: Sequence[Cause])
 def _remedy(context: Context, spec: RemedySpec, cause: Cause, proposal: Proposal, gain: Gain) -> Remedy:
     costs = memory_costs(context.run, proposal.settings or {})
     assumed = "".join(f"; {assumption}" for assumption in context.model.assumptions)
+    bounded = bounding(context, proposal.change)
     return Remedy(
         id=spec.id,
         cause=cause.id,
@@ -169,7 +171,7 @@ def _remedy(context: Context, spec: RemedySpec, cause: Cause, proposal: Proposal
         gain=gain,
         memory_bytes=proposal.memory_bytes,
         how=f"flatout train … --set {proposal.recipe}" if context.run.by_recipe else proposal.how,
-        basis=proposal.basis + assumed,
+        basis=proposal.basis + assumed + (f"; {bounded}" if bounded else ""),
         settings=dict(proposal.settings or {}),
         shm_bytes=costs.shm_bytes,
         device_bytes=costs.device_bytes,
