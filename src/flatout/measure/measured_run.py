@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from flatout.measure.crowding import Crowding
 from flatout.measure.experiments import Experiments
+from flatout.measure.gradients import UnusedGradients
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
 from flatout.measure.operators import Operators
+from flatout.measure.padding import Padding
 from flatout.measure.ranks import Ranks
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.results import Account, Ledger, Line
@@ -79,6 +81,8 @@ class MeasuredRun:
     lock: LockWaits | str | None = None  # text: why it was not measured; None: there is no other Python thread
     operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
     experiments: Experiments = field(default_factory=Experiments)  # steps after the window
+    padding: Padding | str | None = None  # in batches after the window; text: why it is not known; None: there is none
+    unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 

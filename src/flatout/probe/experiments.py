@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import is_grad_enabled
 
-from . import debugging, events, step_timers, trace
-from .contract import HOOKS, THREADS
+from . import debugging, events, gradients, step_timers, trace
+from .contract import HOOKS, THREADS, USED_GRADIENTS
+from .padding import PaddingSeen
 from .recorder import COMMAND_TRACE, REC, now, report_fault
 from .step_timers import STATE
 
@@ -63,12 +64,13 @@ def batch_awaited():
     return None
 
 
-def batch_arrived(run, got):
+def batch_arrived(run, got, batch=None):
     """The training has its next batch; ``got`` is False at the end of the pass."""
     if run is not None and run is _running:
         if not got:
             _call(run.pause)
         elif is_grad_enabled():
+            run.padding.look(batch, run.blocks is None)
             _call(run.step_begins)
 
 
@@ -118,6 +120,7 @@ def _end(because=None):
     try:
         if run is not None:
             run.restore()
+            run.save()
         if because:
             REC.save_process(experiments_skipped=because)
         REC.flags |= events.EXPERIMENTED
@@ -128,12 +131,16 @@ def _end(because=None):
 
 def _impossible():
     """Why nothing can be tried; None if it can."""
-    ranks = REC.process.get("world_size") or 1
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        ranks = max(ranks, torch.distributed.get_world_size())
+    ranks = max(REC.process.get("world_size") or 1, _ranks())
     if ranks > 1:
         return "%d ranks have to stay in step" % ranks
     return None
+
+
+def _ranks():
+    """Processes of the group that this one belongs to; 0: it belongs to none."""
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 0
 
 
 class _Experiment:
@@ -153,6 +160,11 @@ class _Experiment:
         self.hooks = step_timers.HookTimers()
         self.collector = step_timers.CollectorTimer()
         self.restorers = [self.collector.install()]
+        self.padding = PaddingSeen()
+        self.gradients: Any = None  # of compiled code the graph is not read
+        if not self.compiled and not _ranks():
+            self.gradients = gradients.UnusedGradients()
+            self.restorers.append(self.gradients.watch())
         if not self.compiled:
             self.restorers.append(debugging.count_distributions())
         self.blocks: Any = None  # what is changed in each of the remaining ones; None: the first steps are looked at
@@ -188,6 +200,7 @@ class _Experiment:
         started_ns, self.started_ns = self.started_ns, 0
         if not started_ns or not self.computed:  # no step, but a validation
             return
+        self.padding.keep()
         if not self.skipped:
             self.skipped = True
             _finish_kernels()
@@ -216,6 +229,13 @@ class _Experiment:
             restore()
         self.restorers = []
 
+    def save(self):
+        """Write down what was seen in batches and backward passes."""
+        found: Any = {"padding": self.padding.described()}
+        if self.gradients is not None and self.gradients.decided:
+            found["unused_gradients"] = self.gradients.described()
+        REC.save_process(**found)
+
     def _undo(self):
         restore, self.applied = self.applied, None
         if restore is not None:
@@ -229,6 +249,8 @@ class _Experiment:
             before = torch.get_num_threads()
             torch.set_num_threads(int(change[len(THREADS) :]))
             self.applied = lambda: torch.set_num_threads(before)
+        elif change == USED_GRADIENTS:
+            self.applied = self.gradients.leave_out()
         else:
             self.applied = debugging.switch_off(change)
 
@@ -266,6 +288,11 @@ class _Experiment:
         """Plan the blocks; returns the reason if there can be none."""
         if not self.compiled:
             self.restorers.pop()()  # distributions are counted
+        if self.gradients is not None:
+            self.gradients.stop_watching()
+            if self.hooks.spent and not self.gradients.kept_because:
+                self.gradients.kept_because = "hooks may need the gradients"
+        self.save()
         debugging.note()
         own_ns = self.own_ns / self.counted
         # Single steps of a short window, the first update among them, may have taken long.
@@ -298,6 +325,8 @@ class _Experiment:
             return [name for name in found if name in OUTSIDE_COMPILED]
         if self.hooks.spent:
             found.append(HOOKS)
+        if self.gradients is not None and self.gradients.parameters and not self.gradients.kept_because:
+            found.append(USED_GRADIENTS)
         if not torch.cuda.is_initialized():
             found += [THREADS + str(count) for count in _thread_counts()]
         return found

@@ -76,6 +76,16 @@ PROCESS = record(
         "reference": record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text}),
         "debugging": table(text),
         "experiments_skipped": text,
+        "padding": record(
+            {
+                "looked_at": _SMALL,
+                "tensor": text,
+                "evidence": text,
+                "part": number(0.0, 1.0),
+                "batches": items(items(whole(0, 1 << 31), 1 + (1 << 12)), 64),
+            }
+        ),
+        "unused_gradients": record({"elements": _COUNT, "of": _COUNT, "modules": _TEXTS, "not_tried": text}),
     },
     nulls=True,
 )

@@ -49,6 +49,12 @@ from flatout.remedies.queue import (
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
 from flatout.remedies.step_experiments import debugging_off, fewer_collections, fewer_hooks, nondeterministic, threads
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
+from flatout.remedies.unneeded_work import (
+    frozen_clipped_parameters,
+    frozen_parameters,
+    group_by_length,
+    trim_padding,
+)
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
 
@@ -83,6 +89,10 @@ REMEDIES: tuple[RemedySpec, ...] = (
     thread_to_process,
     fewer_operators,
     float32,
+    trim_padding,
+    group_by_length,
+    frozen_parameters,
+    frozen_clipped_parameters,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,

@@ -167,7 +167,7 @@ def _next_begins(iterator):
 def _next_ended(call, batch):
     end = now()
     if type(call) is not tuple:  # the recording is over
-        experiments.batch_arrived(call, batch is not call)
+        experiments.batch_arrived(call, batch is not call, batch)
         return
     start, before, iterator, state, worker, ready = call
     modules.hold(before)
