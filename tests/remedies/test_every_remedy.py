@@ -27,6 +27,7 @@ from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
     LINE,
+    MIXED_ROWS,
     SAMPLES,
     compiled_again,
     crowded,
@@ -35,12 +36,14 @@ from tests.diagnose.views import (
     locked,
     make_ledger,
     make_view,
+    padded,
     remote,
     saturated,
     small_operators,
     spread,
     starved,
     tried,
+    unused,
     with_loader,
 )
 
@@ -244,6 +247,22 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "one_layout": (
         lambda: replace(healthy(cpu=0.008), operators=CONVERTING_OPERATORS),
         lambda: replace(starved(), operators=CONVERTING_OPERATORS),
+    ),
+    "trim_padding": (
+        lambda: replace(healthy(), padding=padded(512, *MIXED_ROWS)),
+        lambda: replace(starved(), padding=padded(512, *MIXED_ROWS)),
+    ),
+    "group_by_length": (
+        lambda: replace(healthy(), padding=padded(100, *MIXED_ROWS)),
+        lambda: replace(starved(), padding=padded(100, *MIXED_ROWS)),
+    ),
+    "frozen_parameters": (
+        lambda: replace(healthy(), unused_gradients=unused()),
+        lambda: replace(starved(), unused_gradients=unused()),
+    ),
+    "frozen_clipped_parameters": (
+        lambda: replace(healthy(), unused_gradients=unused(None, clipped=True)),
+        lambda: replace(starved(), unused_gradients=unused(None, clipped=True)),
     ),
     "cores_of_its_own": (lambda: healthy(usage={"crowding": CROWDING}), starved),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),

@@ -176,7 +176,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     overhead_s = max(float(around_s), 0.0) / running  # a thread that computes less waits less for a core, too
     ceilings = read_ceilings(training.process.info, window.cores)
     all_operators = possible(by_cost(operators, attribution, owner, spans.name, work, steps), ceilings)
-    updates = _named(trace.regions, _STEP)
+    updates = _named(trace.regions, STEP)
     of_model = union(updates.start, updates.end).at(operators.start[rows]) < 0
     return Operators(
         count=float(np.count_nonzero(leaf) / steps),

@@ -5,21 +5,22 @@ all of the step, from one optimizer step to the next (from one backward pass to 
 The first step of a block does not count, unless steps are long: threads start in it, and caches fill.
 """
 
-import json
-import os
 from typing import Any
 
 import torch
 from torch import is_grad_enabled
 
 from . import debugging, events, step_timers
-from .contract import HOOKS, THREADS
+from .contract import HOOKS
 from .recorder import REC, now
+from .step_changes import StepChanges
 from .step_timers import STATE
+from .unneeded_work import UnneededWork
 
-# For all of them; half as long in a training that reads batches, which has steps with kept batches afterwards.
-LIMIT_NS = 10_000_000_000
-PLANNED_NS = 9_000_000_000
+# For all of them, of the ten seconds after the window; half as long in a training that reads batches, which has steps
+# with kept batches afterwards. The rest is for the rates of the device.
+LIMIT_NS = 9_000_000_000
+PLANNED_NS = 8_500_000_000
 BLOCK_NS = 200_000_000
 MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
 OVERDUE = 3  # a block that takes this many times its time is cut short
@@ -27,8 +28,6 @@ FAR_SLOWER = 1.5  # a change after which steps take this many times as long is n
 LOOKED_AT = 3  # steps before the first block: they show what there is to change, and how long a step takes
 LONG_NS = 100_000_000  # a step in which starting threads does not matter
 LEAST_OWN = 0.1  # of a step: a training that mostly waits gains nothing from a faster step
-# These leave compiled code as it is; any other change would have it compiled again.
-OUTSIDE_COMPILED = ("trace_function", "profile_function", "monitoring_tool", "tracemalloc")
 
 
 class ChangedSteps:
@@ -59,6 +58,9 @@ class ChangedSteps:
         self.hooks = step_timers.HookTimers()
         self.collector = step_timers.CollectorTimer()
         self.restorers = [self.collector.install()]
+        self.work = UnneededWork(self.compiled)
+        self.restorers.append(self.work.watch())
+        self.changes = StepChanges(self.compiled, self.hooks, self.work)
         if not self.compiled:
             self.restorers.append(debugging.count_distributions())
         self.blocks: Any = None  # what is changed in each of the remaining ones; None: the first steps are looked at
@@ -85,6 +87,7 @@ class ChangedSteps:
         if self.by_batches and not got:
             self.pause()
         elif self.by_batches and is_grad_enabled():
+            self.work.batch_arrived(batch)
             self.step_begins()
 
     def updated(self):
@@ -110,7 +113,7 @@ class ChangedSteps:
     def step_begins(self):
         """The own part of a step begins."""
         if self.change and self.applied is None:
-            self._apply()
+            self.applied = self.changes.apply(self.change)
         if self.skipped and not self.counted:
             self.hooks.reset()
             self.collector.spent.ns = self.collector.spent.calls = 0
@@ -126,6 +129,7 @@ class ChangedSteps:
         started_ns, self.started_ns = self.started_ns, 0
         if not started_ns or not self.computed:  # no step, but a validation
             return
+        self.work.step_ended()
         if not self.skipped:
             self.skipped = True
             finish_kernels()
@@ -159,17 +163,6 @@ class ChangedSteps:
         restore, self.applied = self.applied, None
         if restore is not None:
             restore()
-
-    def _apply(self):
-        change = self.change
-        if change == HOOKS:
-            self.applied = self.hooks.install()
-        elif change.startswith(THREADS):
-            before = torch.get_num_threads()
-            torch.set_num_threads(int(change[len(THREADS) :]))
-            self.applied = lambda: torch.set_num_threads(before)
-        else:
-            self.applied = debugging.switch_off(change)
 
     def _block_ended(self, end):
         self._undo()
@@ -205,13 +198,14 @@ class ChangedSteps:
         """Plan the blocks; returns the reason if there can be none."""
         if not self.compiled:
             self.restorers.pop()()  # distributions are counted
+        self.work.decide(hooked=bool(self.hooks.spent))
         debugging.note()
         own_ns = self.own_ns / self.counted
         # Single steps of a short window, the first update among them, may have taken long.
         self.step_ns = min(self.step_ns, (end - self.block_ns) / self.counted)
         if own_ns < LEAST_OWN * self.step_ns:
             return "the training mostly waits for batches"
-        changes = self._changes()
+        changes = self.changes.possible(self.noticed)
         # A step may have been slowed by what is not in every one of them: it is not shorter than its own part.
         step_ns = max(self.step_ns, own_ns)
         self.uncounted = int(step_ns < LONG_NS)
@@ -230,30 +224,8 @@ class ChangedSteps:
             changes.pop()
             REC.save_process(experiments_skipped=long)
 
-    def _changes(self):
-        """What can be changed, the most telling first."""
-        found = list(dict.fromkeys([*self.noticed, *debugging.on()]))
-        if self.compiled:
-            return [name for name in found if name in OUTSIDE_COMPILED]
-        if self.hooks.spent:
-            found.append(HOOKS)
-        if not torch.cuda.is_initialized():
-            found += [THREADS + str(count) for count in _thread_counts()]
-        return found
-
 
 def finish_kernels():
     """Between blocks: each gets the kernels of its own steps."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-def _thread_counts():
-    """Numbers of intra-op threads to try: as many as there are cores, one, and half as many as cores."""
-    try:
-        with open(os.path.join(REC.run, "machine.json")) as file:
-            cores = int(json.load(file)["cores"]["usable"])
-    except (OSError, ValueError, KeyError, TypeError):
-        cores = len(os.sched_getaffinity(0))
-    tried = dict.fromkeys((max(cores, 1), 1, max(cores // 2, 1)))
-    return [count for count in tried if count != torch.get_num_threads()]

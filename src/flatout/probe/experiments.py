@@ -17,13 +17,13 @@ FAILED = "the probe failed"
 
 
 class _State:
-    __slots__ = ("changed_ns", "over", "running", "traced")
+    __slots__ = ("over", "running", "spent_ns", "traced")
 
     def __init__(self):
         self.running: Any = None  # ChangedSteps or LastSteps
         self.over = False  # the changed steps: the trace and the last steps may be asked for
         self.traced = False
-        self.changed_ns = 0  # that the changed steps took
+        self.spent_ns = 0  # on the changed steps
 
 
 _state = _State()
@@ -77,7 +77,7 @@ def backward_ended():
             _state.traced = True
             trace.start()
         elif command == COMMAND_REPLAY and not trace.running():
-            _begin(LastSteps, _end_last, _state.changed_ns)
+            _begin(LastSteps, _end_last, _state.spent_ns + trace.rated_ns())
 
 
 def _begin(kind, ended, *arguments):
@@ -110,8 +110,9 @@ def _end_changed(because=None):
     if because:
         _quietly(lambda: REC.save_process(experiments_skipped=because))
     if run is not None:
-        _state.changed_ns = now() - run.begun_ns
+        _state.spent_ns = now() - run.begun_ns
         _quietly(run.restore)
+        _quietly(run.work.save)
     _publish(events.EXPERIMENTED)
 
 

@@ -26,8 +26,8 @@ from .kept_batches import NotDoubled, bytes_of, copied, doubled_batch
 from .leaving import Leaving
 from .recorder import REC, now, quietly
 
-LIMIT_NS = 10_000_000_000  # for these and the steps with one thing changed
-LEAST_NS = 5_000_000_000
+LIMIT_NS = 10_000_000_000  # for these, the steps with one thing changed and the rates of the device
+LEAST_NS = 4_500_000_000
 KEPT = 8  # batches, handed out in turn
 KEEPING_NS = 500_000_000  # after this time two are enough
 FILLING_NS = 1_000_000_000  # until the workers have filled their queue
@@ -42,7 +42,7 @@ class LastSteps:
 
     Args:
         ended: called with the reason if there are no such steps; the training goes on as ever.
-        before_ns: that the steps with one thing changed took.
+        before_ns: that the steps with one thing changed and the rates of the device took.
     """
 
     def __init__(self, ended, before_ns):

@@ -20,6 +20,7 @@ _running: Any = None
 _left = 0
 _backwards = 0
 _started_ns = 0
+_rated_ns = 0
 
 
 @quietly
@@ -37,6 +38,11 @@ def start():
 def running():
     """True while the trace is being taken."""
     return _running is not None
+
+
+def rated_ns():
+    """Time that measuring the rates of the device took after the trace."""
+    return _rated_ns
 
 
 def step_begins():
@@ -63,7 +69,7 @@ def backward_ended():
 
 @quietly
 def _finish():
-    global _running
+    global _running, _rated_ns
     profiler, _running = _running, None
     _reference(traced)
     with held_back():
@@ -71,7 +77,9 @@ def _finish():
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
     found = {"reference": _reference(measure)}
     if REC.flags & events.EXPERIMENTED:  # it may take more than the trace
+        begun_ns = now()
         found["ceilings"] = _reference(device_rates.measure, profiler)
+        _rated_ns = now() - begun_ns
     REC.save_process(**found)
     REC.flags |= events.TRACED
     REC.publish()

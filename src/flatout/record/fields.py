@@ -104,6 +104,16 @@ PROCESS = record(
         "debugging": table(text),
         "experiments_skipped": text,
         "last_steps": _LAST_STEPS,
+        "padding": record(
+            {
+                "looked_at": _SMALL,
+                "tensor": text,
+                "evidence": text,
+                "part": number(0.0, 1.0),
+                "batches": items(items(whole(0, 1 << 31), 1 + (1 << 12)), 64),
+            }
+        ),
+        "unused_gradients": record({"elements": _COUNT, "of": _COUNT, "modules": _TEXTS, "not_tried": text}),
     },
     nulls=True,
 )

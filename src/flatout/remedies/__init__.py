@@ -59,6 +59,12 @@ from flatout.remedies.step_experiments import (
     without_debug_code,
 )
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
+from flatout.remedies.unneeded_work import (
+    frozen_clipped_parameters,
+    frozen_parameters,
+    group_by_length,
+    trim_padding,
+)
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
 
@@ -99,6 +105,10 @@ REMEDIES: tuple[RemedySpec, ...] = (
     fewer_operators,
     float32,
     one_layout,
+    trim_padding,
+    group_by_length,
+    frozen_parameters,
+    frozen_clipped_parameters,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,

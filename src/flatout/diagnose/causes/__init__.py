@@ -28,6 +28,7 @@ from flatout.diagnose.causes.step_experiments import (
     too_many_threads,
 )
 from flatout.diagnose.causes.storage import storage_latency
+from flatout.diagnose.causes.unneeded_work import padding_waste, unused_gradients
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
 
 CAUSES: tuple[CauseSpec, ...] = (
@@ -68,6 +69,8 @@ CAUSES: tuple[CauseSpec, ...] = (
     overhead_bound,
     wide_dtype,
     layout_conversions,
+    padding_waste,
+    unused_gradients,
     small_batch,
     device_sync,
     h2d,
