@@ -7,6 +7,7 @@ import collections
 import json
 import os
 import time
+from typing import Any
 
 import torch
 
@@ -64,7 +65,9 @@ def measure(profiler):
 
 def types_used(events):
     """Types in which products and convolutions are computed, the commonest first; and whether a GPU does it."""
-    products, convolutions, on_gpu = collections.Counter(), collections.Counter(), False
+    products: Any = collections.Counter()
+    convolutions: Any = collections.Counter()
+    on_gpu = False
     for event in events:
         name = event.name()
         if name in _PRODUCT or name.startswith(_ATTENTION):

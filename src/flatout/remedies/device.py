@@ -114,8 +114,8 @@ def compile_model(context: Context, cause: Cause) -> Proposal | None:
         most=Change(step_removed_s=most_s, step_cpu_removed_s=most_s),
         how="model = torch.compile(model)",
         settings={"compile": "default"},
-        basis=f"{_passed_on(saved)}, and {duration(around_s)} of a step pass around its operators, of which half is "
-        "assumed to go; compiling costs minutes at the start, and again at new shapes",
+        basis=f"{_passed_on(saved)}, and half of the {duration(around_s)} that pass around them is assumed to go; "
+        "compiling costs minutes at the start, and again at new shapes",
         memory_bytes=0,
     )
 
@@ -123,7 +123,7 @@ def compile_model(context: Context, cause: Cause) -> Proposal | None:
 def _passed_on(saved: Fusible) -> str:
     """A clause: what fused operators of the model need not write and read."""
     if not saved.bytes:
-        return "in the traced step no pointwise operator of the model reads the result of another"
+        return "in the traced step no pointwise operator of the model reads what another has written"
     return (
         f"in the traced step {saved.operators:,.0f} pointwise operators of the model pass {size(saved.bytes)} to one "
         f"another, which takes {duration(saved.most_s)}"

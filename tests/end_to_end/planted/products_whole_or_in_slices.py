@@ -15,15 +15,23 @@ def product(one, other):
     return torch.cat([torch.cat([rows @ column for column in columns], dim=1) for rows in one.split(SLICE)])
 
 
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.ParameterList(torch.randn(SIZE, SIZE) / SIZE**0.5 for _ in range(2))
+
+    def forward(self, values):
+        for weight in self.weights:
+            values = product(values, weight)
+        return values
+
+
 def main():
-    weights = [nn.Parameter(torch.randn(SIZE, SIZE) / SIZE**0.5) for _ in range(2)]
-    optimizer = torch.optim.SGD(weights, lr=0.001)
+    layers = Layers()
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.001)
     batch = torch.randn(SIZE, SIZE)
     while True:
-        values = batch
-        for weight in weights:
-            values = product(values, weight)
-        loss = values.square().mean()
+        loss = layers(batch).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
