@@ -272,9 +272,9 @@ def compiled_again(seconds: float, **changes: Any) -> Compiling:
     return Compiling(seconds * BATCHES, (replace(one, **changes),), (), "no graph breaks")
 
 
-def in_pieces(between_s: float, count: int = 24) -> Compiling:
-    """A model with so many graph breaks, and this many seconds a step between its pieces."""
-    return Compiling(0.0, (), (Break(LINE, "Tensor.item", count),), GraphCalls(count + 1.0, between_s, 0.0001))
+def in_pieces(part: float, count: int = 24) -> Compiling:
+    """A model with so many graph breaks, and this part of the forward pass between its pieces."""
+    return Compiling(0.0, (), (Break(LINE, "Tensor.item", count),), GraphCalls(count + 1.0, 0.003 * part, part))
 
 
 def padded(length: float, *rows: list[int], **changes: Any) -> Padding:

@@ -158,7 +158,7 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
         ("weights_in_double_precision.py", "wide_dtype"),
         ("one_sample_for_a_small_network.py", "small_batch"),
         ("steps_counted_in_the_model.py", "recompilation"),
-        ("norms_read_in_every_block.py", "graph_breaks"),
+        ("units_counted_in_every_block.py", "graph_breaks"),
         ("pixels_turned_in_every_block.py", "layout_conversions"),
         ("compiled_in_two_pieces.py", "compute_bound"),
         ("nothing_wrong.py", "compute_bound"),

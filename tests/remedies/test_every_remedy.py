@@ -241,8 +241,8 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(starved(), compiling=compiled_again(0.005, reasons=VALUE)),
     ),
     "whole_graphs": (
-        lambda: replace(healthy(cpu=0.008), compiling=in_pieces(0.004)),
-        lambda: replace(starved(), compiling=in_pieces(0.004)),
+        lambda: replace(healthy(cpu=0.008), compiling=in_pieces(0.8)),
+        lambda: replace(starved(), compiling=in_pieces(0.8)),
     ),
     "one_layout": (
         lambda: replace(healthy(cpu=0.008), operators=CONVERTING_OPERATORS),

@@ -1,4 +1,4 @@
-"""A compiled network in which each layer keeps its mean activation as a number."""
+"""A compiled network whose layers count how many of their units are off, in Python."""
 
 import torch
 from torch import nn
@@ -9,6 +9,15 @@ WIDTH = 48
 BATCH = 32
 
 
+@torch.compiler.disable
+def watch(layer, x):
+    """Count the units that are off for most samples."""
+    off = 0
+    for unit in x.detach().t().tolist():
+        off += sum(value < 0 for value in unit) > len(unit) // 2
+    layer.history = [*layer.history[-50:], off]
+
+
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -17,7 +26,7 @@ class Layer(nn.Module):
 
     def forward(self, x):
         x = x + torch.tanh(self.norm(self.linear(x)))
-        self.history = [*self.history[-50:], x.detach().mean().item()]
+        watch(self, x)
         return x
 
 

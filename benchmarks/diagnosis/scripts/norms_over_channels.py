@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-CHANNELS = 20
+CHANNELS = 32
 BATCH = 6
 SIDE = 48
 

@@ -1,4 +1,4 @@
-"""A compiled network with one value that has to be read in the middle, and a smaller last batch in each epoch."""
+"""A compiled network with one check that has to be in the middle, and a smaller last batch in each epoch."""
 
 import torch
 from torch import nn
@@ -13,11 +13,11 @@ class Net(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(200, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU())
         self.head = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 6))
-        self.peak = 0.0
 
     def forward(self, x):
         x = self.body(x)
-        self.peak = max(self.peak, x.detach().amax().item())
+        if not x.isfinite().all():
+            raise FloatingPointError("the training has diverged")
         return self.head(x)
 
 

@@ -18,8 +18,10 @@ from flatout.results import Line
 
 # What follows a break is a function of its own, with the line at which it goes on.
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})$")
-# The first compilation again is how torch learns which sizes vary: it then compiles for all of them.
-_LEARNT = 1
+# A guard that fails once is how torch learns that a size varies: it then compiles for all sizes. It may fail once more
+# in the version of the function for validation.
+_LEARNT = 2
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Recompiled:
         times: it was compiled again.
         reasons: the guards that failed, in torch's words, most frequent first.
         limited: torch reached its limit: calls for which no compiled version fits run uncompiled.
-        repeated: it was compiled again more often than torch needs to learn which sizes vary.
+        repeated: the same guard failed more often than torch needs to learn which sizes vary.
         late: also in the second half of the window's steps.
     """
 
@@ -50,7 +52,7 @@ class Break:
     Attributes:
         line: the user's, where there is one.
         reason: torch's, one line.
-        count: of breaks there when the functions were compiled first.
+        count: of breaks there in the functions as they were compiled first; several modules may share one.
     """
 
     line: Line
@@ -146,11 +148,16 @@ def _functions(
                 times=sum(1 for row in inside if entries[row] and not entries[row].get("limited")),
                 reasons=tuple(reason for reason, _ in reasons.most_common()),
                 limited=limited,
-                repeated=len(named) > _LEARNT,
+                repeated=max(Counter(_guard(entries[row]) for row in named).values(), default=0) > _LEARNT,
                 late=bool(start[inside[-1]] >= middle),
             )
         )
     return tuple(sorted(found, key=lambda one: -one.line.seconds))
+
+
+def _guard(entry: dict[str, Any]) -> str:
+    """The guard that failed, whatever the numbers in it."""
+    return _NUMBER.sub("#", str(entry.get("reason", "")))
 
 
 def _seconds(start: Ints, end: Ints, rows: Ints) -> float:

@@ -25,12 +25,12 @@ class GraphCalls:
         count: calls.
         between_s: seconds from the end of each call to the next one of the same pass, without the operators that run
             there: guards, and Python that was not compiled.
-        eager_s: seconds in these operators.
+        between_share: the same as a part of the time from the first call of a pass to the end of its last.
     """
 
     count: float
     between_s: float
-    eager_s: float
+    between_share: float
 
 
 def measure_graph_calls(run: Run, training: Training) -> GraphCalls | str:
@@ -53,14 +53,12 @@ def measure_graph_calls(run: Run, training: Training) -> GraphCalls | str:
     boundaries = np.sort(np.concatenate([_named(trace.operators, _BACKWARD), _between_passes(trace)]))
     same_pass = np.searchsorted(boundaries, gap_begin) == np.searchsorted(boundaries, gap_end)
     gap_begin, gap_end = gap_begin[same_pass], gap_end[same_pass]
+    passes_ns = float((gap_end - gap_begin).sum() + calls.length.sum())
     operators = trace.operators
     eager = np.array(["::" in name for name in operators.name], bool)
     eager_ns = float(Accrual(union(operators.start[eager], operators.end[eager])).between(gap_begin, gap_end).sum())
-    return GraphCalls(
-        count=len(calls) / steps,
-        between_s=(float((gap_end - gap_begin).sum()) - eager_ns) / 1e9 / steps,
-        eager_s=eager_ns / 1e9 / steps,
-    )
+    between_ns = float((gap_end - gap_begin).sum()) - eager_ns
+    return GraphCalls(len(calls) / steps, between_ns / 1e9 / steps, between_ns / passes_ns)
 
 
 def _calls(trace: KernelTrace) -> Pieces:

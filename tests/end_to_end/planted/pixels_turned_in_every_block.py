@@ -19,7 +19,7 @@ class Block(nn.Module):
 
 def main():
     net = nn.Sequential(
-        nn.Conv2d(3, 16, 3), *(Block(16) for _ in range(6)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)
+        nn.Conv2d(3, 32, 3), *(Block(32) for _ in range(6)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     pictures = TensorDataset(torch.rand(1024, 3, 48, 48), torch.randint(10, (1024,)))

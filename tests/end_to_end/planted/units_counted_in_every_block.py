@@ -1,19 +1,23 @@
-"""Each block of a compiled model reads a number into Python, so that its graph is in pieces."""
+"""Each block of a compiled model calls a function that the compiler leaves alone, so that its graph is in pieces."""
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
+@torch.compiler.disable
+def count_units(block, hidden):
+    block.off = sum(value == 0 for row in hidden.detach().tolist() for value in row)
+
+
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.layer, self.norms = nn.Linear(width, width), []
+        self.layer, self.off = nn.Linear(width, width), 0
 
     def forward(self, hidden):
         hidden = torch.relu(self.layer(hidden))
-        self.norms.append(hidden.abs().mean().item())
-        del self.norms[:-100]
+        count_units(self, hidden)
         return hidden
 
 
