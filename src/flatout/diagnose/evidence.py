@@ -80,5 +80,6 @@ def after_the_window(context: Context) -> tuple[Evidence, ...]:
     if new is not None:
         repeated = "" if again is None else f", {again:.3g} of the same ones again"
         text = f"the loader alone, while nothing computed, made {new:.3g} new batches a second{repeated}"
-        found.append(Evidence(text, {"loader_bps": new} | ({} if again is None else {"again_bps": again})))
+        rates = {"loader_bps": new, "again_bps": "not measured" if again is None else again}
+        found.append(Evidence(text, rates))
     return tuple(found)

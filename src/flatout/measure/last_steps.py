@@ -1,4 +1,4 @@
-"""What the last steps of a profile show: the step and the loader each alone, and what of a step grows with the batch."""
+"""The last steps of a profile: the step and the loader each alone, and what of a step grows with the batch."""
 
 from __future__ import annotations
 
@@ -130,9 +130,8 @@ def _doubled(
         return None
     single_s = median(step_s for change, step_s, _ in blocks if change == SINGLE)
     watched = max(single_s / replayed.step_s, 1.0)
-    low, middle, high = (
-        min(max(1.0 - part * watched, 0.0), 1.0) for part in (max(growing), median(growing), min(growing))
-    )
+    parts = (max(growing), median(growing), min(growing))
+    low, middle, high = (min(max(1.0 - part * watched, 0.0), 1.0) for part in parts)
     samples = info["samples"] / info["kept"]
     peaks = info.get("peak_bytes") or {}
     slope = (peaks[DOUBLED] - peaks[SINGLE]) / samples if DOUBLED in peaks and SINGLE in peaks else None

@@ -2,8 +2,8 @@
 
 Where a batch was doubled after the window, the slope is measured. Otherwise one run shows one point of that line: the
 part that does not grow with the batch is bounded from the model, at least its weights, and at most weights, gradients
-and two moments of the optimizer (Adam, 32 bits) with the libraries' own memory. The rest of the memory in use grows with
-the batch: activations, their gradients, the batch itself.
+and two moments of the optimizer (Adam, 32 bits) with the libraries' own memory. The rest of the memory in use grows
+with the batch: activations, their gradients, the batch itself.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ def with_the_input_there(context: Context) -> str | None:
         return None
     now_s = max(model.now.total_s - model.now.between_steps_s, 0.0)
     busy = "" if replayed.idle else ", though workers were still fetching"
-    span = f"{duration(replayed.low_s)} to {duration(replayed.high_s)}"
-    return f"{_AFTER}: with the input already there a step takes {duration(replayed.step_s)} ({span}{busy}), now {duration(now_s)}"
+    took = f"{duration(replayed.step_s)} ({duration(replayed.low_s)} to {duration(replayed.high_s)}{busy})"
+    return f"{_AFTER}: with the input already there a step takes {took}, now {duration(now_s)}"
 
 
 def bounding(context: Context, change: Change) -> str | None:
@@ -35,6 +35,6 @@ def fixed_part(context: Context) -> str | None:
         return None
     return (
         f"{_AFTER}: a step takes {duration(doubled.single_s)} with {doubled.samples:.3g} samples "
-        f"and {duration(doubled.doubled_s)} with twice as many: {percent(doubled.fixed)} of it does not grow with the batch "
-        f"({percent(doubled.fixed_low)} to {percent(doubled.fixed_high)})"
+        f"and {duration(doubled.doubled_s)} with twice as many: {percent(doubled.fixed)} of it "
+        f"({percent(doubled.fixed_low)} to {percent(doubled.fixed_high)}) does not grow with the batch"
     )

@@ -49,8 +49,8 @@ LOCK_GROUPS = ("lock",)
 class RateModel:
     """A fitted pipeline, its resampled versions, and what had to be assumed.
 
-    ``fastest_step_s`` is the least time of a step whose batch is already there, of the blocks measured after the window;
-    None: not measured.
+    ``fastest_step_s`` is the time of a step whose batch is already there, in the fastest block measured after the
+    window; None: not measured.
     """
 
     now: Pipeline

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from .contract import DOUBLED, REPLAYED, SINGLE
 
-BLOCK_NS = 120_000_000
+BLOCK_NS = 100_000_000
 LONG_NS = 100_000_000  # a step in which starting does not matter
 COUNTS = ((5, 5), (4, 4), (3, 3), (3, 0))  # blocks of replayed steps; pairs of a single and a doubled one
 UNUSED = 2  # batches of the pass: a script does other things at its end

@@ -29,10 +29,15 @@ def copied(part):
     return copy.deepcopy(part) if parts is None else _rebuilt(part, [copied(one) for one in parts])
 
 
-def doubled(part, size):
+def doubled(part, size, inside=False):
     """A batch of ``size`` samples joined to itself along the first dimension, as a copy.
 
     Tensors whose first dimension is ``size``, lists and tuples of ``size`` samples, and any nesting of these.
+
+    Args:
+        part: a batch, or a part of it.
+        size: samples.
+        inside: it is a part.
 
     Raises:
         NotDoubled: there is something else in it.
@@ -47,12 +52,16 @@ def doubled(part, size):
     if not parts:
         kind = "an empty %s" if parts == [] else "a part of type %s"
         raise NotDoubled("a batch holds " + kind % type(part).__name__)
+    may_be_samples = type(part) in (list, tuple) and len(part) == size
     try:
-        return _rebuilt(part, [doubled(one, size) for one in parts])
+        made = _rebuilt(part, [doubled(one, size, inside=True) for one in parts])
     except NotDoubled:
-        if type(part) in (list, tuple) and len(part) == size:
+        if may_be_samples:
             return type(part)([copied(one) for one in (*part, *part)])
         raise
+    if inside and may_be_samples:  # such as 3 pictures of 3 channels
+        raise NotDoubled("a %s of %d tensors may hold samples or parts of a sample" % (type(part).__name__, size))
+    return made
 
 
 def doubled_batch(batch, batch_size):

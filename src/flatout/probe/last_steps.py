@@ -31,7 +31,8 @@ LEAST_NS = 4_500_000_000
 KEPT = 8  # batches, handed out in turn
 KEEPING_NS = 500_000_000  # after this time two are enough
 FILLING_NS = 1_000_000_000  # until the workers have filled their queue
-OVERDUE = 4  # a block that takes this many times its time is cut short
+SPARE_NS = 1_000_000_000  # of the planned time: steps may take longer by then
+OVERDUE = 2  # a block that takes this many times its time is cut short
 MOST_SWITCHES = 4  # from one DataLoader to another, as one that validates with gradients
 HELD_NS = 60_000_000_000
 _ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
@@ -57,7 +58,9 @@ class LastSteps:
         self.iterator: Any = None  # whose batches are kept
         self.switches = 0  # to another iterator, within a pass
         self.arrived: Any = None  # a copy of the batch of the present step
-        self._forget(None)
+        self.kept: Any = []
+        self.own_ns: Any = []  # of the steps with kept batches, as they were kept
+        self.first_ns = 0  # when the first one was kept
         self.batches: Any = {}  # what a block hands out -> its batches
         self.ready: Any = []  # copies to hand out
         self.taken = 0  # batches handed out
@@ -153,7 +156,7 @@ class LastSteps:
         step_ns = sorted(self.own_ns)[len(self.own_ns) // 2]
         if torch.cuda.is_initialized():  # the host does not wait for its kernels
             step_ns = max(step_ns, (REC.last_step_ns - REC.first_step_ns) // max(REC.iterations - 1, 1))
-        budget_ns = self.deadline_ns - now() - loader_alone.PLANNED_NS
+        budget_ns = self.deadline_ns - now() - loader_alone.PLANNED_NS - SPARE_NS
         if not _queue_filled(self.iterator, 0):
             budget_ns -= FILLING_NS
         planned = plan(step_ns, self.unit, _batches_left(self.iterator), budget_ns, not self.compiled)
@@ -214,6 +217,8 @@ class LastSteps:
     def _next_block(self):
         if self.blocks and now() < self.deadline_ns - loader_alone.PLANNED_NS:
             self._begin_block()
+        elif self.blocks:
+            self._left("the time was up after %d blocks" % len(self.found["blocks"]))
         else:
             self._hold()
 

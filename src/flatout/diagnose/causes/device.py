@@ -80,9 +80,8 @@ def _measured_small_batch(context: Context, doubled: Doubled) -> Found | None:
     others_s += ((run.experiments.hooks_share or 0.0) + (run.experiments.collector_share or 0.0)) * step_s
     if not isinstance(run.operators, str) and doubled.samples > _FEW_SAMPLES:
         others_s += run.operators.overhead_s
-    low_s, fixed_s = (
-        max(min(part * step_s, model.now.step_s) - others_s, 0.0) for part in (doubled.fixed_low, doubled.fixed)
-    )
+    parts_s = (min(part * step_s, model.now.step_s) for part in (doubled.fixed_low, doubled.fixed))
+    low_s, fixed_s = (max(part_s - others_s, 0.0) for part_s in parts_s)
     fixed = fixed_s / model.now.total_s
     share = model.recovered(Change(step_removed_s=fixed_s, step_cpu_removed_s=fixed_s))
     if fixed < _FIXED_SHARE or share < NOISE_SHARE or low_s < NOISE_SHARE * model.now.total_s:
