@@ -231,7 +231,8 @@ class _Experiment:
 
     def save(self):
         """Write down what was seen in batches and backward passes."""
-        found: Any = {"padding": self.padding.described()}
+        operations = self.gradients.operations if self.gradients is not None else None
+        found: Any = {"padding": self.padding.described(operations)}
         if self.gradients is not None and self.gradients.decided:
             found["unused_gradients"] = self.gradients.described()
         REC.save_process(**found)
