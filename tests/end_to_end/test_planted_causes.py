@@ -175,6 +175,8 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("statistics_of_every_layer.py", "hooks"),
         ("more_threads_than_cores.py", "too_many_threads"),
         ("garbage_in_every_step.py", "garbage_collection"),
+        ("a_backbone_left_unfrozen.py", "unused_gradients"),
+        ("sentences_of_one_length.py", "padding_waste"),
         ("bits_that_stay_the_same.py", "compute_bound"),
         ("nothing_wrong.py", "compute_bound"),
     ],

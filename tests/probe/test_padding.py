@@ -14,13 +14,13 @@ from flatout.probe.padding import PaddingSeen
 LENGTH, ROWS, PAD = 32, 8, 0
 
 
-def seen(*batches: Any) -> dict[str, Any]:
+def seen(*batches: Any, operations: tuple[str, ...] | None = ("AddmmBackward0",)) -> dict[str, Any]:
     """What is described of batches that were all trained on."""
     padding = PaddingSeen()
     for batch in batches:
         padding.look(batch, on_device=True)
         padding.keep()
-    found = padding.described()
+    found = padding.described(operations)
     assert found["looked_at"] == len(batches)
     return found
 
@@ -159,7 +159,7 @@ def test_a_batch_that_was_not_trained_on_does_not_count() -> None:
     padding.look(tokens_of(LENGTHS[1]), on_device=True)
     padding.keep()
     padding.keep()
-    found = padding.described()
+    found = padding.described(())
     assert found["looked_at"] == 1 and found["batches"] == EXPECTED[1:2]
 
 
@@ -172,4 +172,16 @@ def test_a_batch_that_cannot_be_read_is_no_fault() -> None:
     padding = PaddingSeen()
     padding.look(Hostile(a=1), on_device=True)
     padding.keep()
-    assert padding.described() == {"looked_at": 0}
+    assert padding.described(()) == {"looked_at": 0}
+
+
+@pytest.mark.parametrize(
+    "operation", ["PackPaddedSequenceBackward0", "NestedFromPaddedBackward0", "FlashAttnVarlenFuncBackward"]
+)
+def test_a_model_that_leaves_padding_out_is_noticed(operation: str) -> None:
+    assert seen(*PADDED["lengths"], operations=("AddmmBackward0", operation))["left_out_by"] == operation
+
+
+def test_lengths_prove_nothing_where_the_model_may_pack_the_rows() -> None:
+    assert "batches" not in seen(*PADDED["lengths"], operations=None)
+    assert "batches" in seen(*PADDED["mask"], operations=None)

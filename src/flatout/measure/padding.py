@@ -67,12 +67,12 @@ class Padding:
 
 
 def read_padding(process: ProcessRecord) -> Padding | str | None:
-    """The padding in the training's batches; None: there is none; a text: why that is not known."""
+    """The padding in the training's batches; None: none is computed; a text: why that is not known."""
     seen = process.info.get("padding") or {}
     if not seen.get("looked_at"):
         return str(process.info.get("experiments_skipped") or "no batch of a DataLoader was looked at after the window")
     batches = [batch for batch in seen.get("batches") or () if _holds_together(batch)]
-    if not batches:
+    if not batches or seen.get("left_out_by"):
         return None
     return Padding(
         tensor=seen.get("tensor", ""),

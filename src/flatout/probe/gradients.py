@@ -1,4 +1,4 @@
-"""Gradients that no optimizer uses, and backward passes that leave them out.
+"""The graphs of a few backward passes: gradients that no optimizer uses, and passes that leave them out.
 
 A parameter's gradient is unused if backward passes compute it, the parameter is in no optimizer, nobody has a hook on
 it, and its value stays the same: some optimizers update copies of the weights, and write these back.
@@ -23,15 +23,18 @@ class UnusedGradients:
     Attributes:
         parameters: those with such gradients, once ``decided``.
         decided: ``stop_watching`` was called.
+        operations: names of the graph's nodes, such as "AddmmBackward0"; None: it could not be read.
         kept_because: why no backward pass can be asked to leave them out; None: one can.
     """
 
     def __init__(self):
         self.parameters: Any = []
         self.decided = False
+        self.operations: Any = set()
         self.kept_because: Any = None
         self._known, optimized = _parameters()
         self._sizes: Any = {}  # id of each parameter with a gradient -> its elements
+        self._walks = 0
         self._passes: Any = {}  # id of each suspect -> backward passes that computed its gradient
         self._sums: Any = {}  # id of each suspect -> (parameter, sum of its values)
         self._restore: Any = None
@@ -49,16 +52,16 @@ class UnusedGradients:
 
     def watch(self):
         """Look at the graph of each backward pass before it runs; returns what ends that."""
-        if self._sums:
-            original = torch.autograd.backward
+        original = torch.autograd.backward
 
-            @functools.wraps(original)
-            def backward(tensors, *args, **kwargs):
-                if not kwargs.get("inputs") and len(args) < 5:
-                    self._look(tensors)
-                return original(tensors, *args, **kwargs)
+        @functools.wraps(original)
+        def backward(tensors, *args, **kwargs):
+            wanted = self._walks < LEAST_PASSES or self._sums
+            if wanted and self.operations is not None and not kwargs.get("inputs") and len(args) < 5:
+                self._look(tensors)
+            return original(tensors, *args, **kwargs)
 
-            self._restore = _replace_backward(backward)
+        self._restore = _replace_backward(backward)
         return self._end_watch
 
     def _end_watch(self):
@@ -67,8 +70,14 @@ class UnusedGradients:
             restore()
 
     def _look(self, tensors):
+        self._walks += 1
         try:
-            for leaf in _leaves(tensors):
+            for node in _nodes(tensors):
+                kind = type(node).__name__
+                self.operations.add(kind)
+                if kind != "AccumulateGrad":
+                    continue
+                leaf = node.variable
                 key = id(leaf)
                 self._sizes[key] = leaf.numel()
                 if key in self._sums:
@@ -78,6 +87,7 @@ class UnusedGradients:
         except Exception as error:  # a node of some extension
             self.kept_because = "the graph of a backward pass could not be read (%s)" % type(error).__name__
             self._sums.clear()
+            self.operations = None
 
     def stop_watching(self):
         """Decide which gradients are unused."""
@@ -173,8 +183,8 @@ def _sum(parameter):
         return None
 
 
-def _leaves(tensors):
-    """The leaves of the graph behind ``tensors``.
+def _nodes(tensors):
+    """The nodes of the graph behind ``tensors``.
 
     Raises:
         ValueError: the graph is too large.
@@ -190,8 +200,7 @@ def _leaves(tensors):
         seen[id(node)] = node
         if len(seen) > MOST_NODES:
             raise ValueError("%d nodes" % len(seen))
-        if type(node).__name__ == "AccumulateGrad":
-            yield node.variable
+        yield node
         pending.extend(following for following, _ in node.next_functions)
 
 

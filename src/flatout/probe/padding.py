@@ -5,6 +5,7 @@ of integer tokens, one value that fills the ends of rows and is found nowhere el
 after the window.
 """
 
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ MOST_ROWS = 4096
 MOST_PARTS, MOST_DEPTH = 64, 4
 LEAST_ROWS, LEAST_RUNS = 8, 3  # fewer rows, or runs of fewer lengths, may end in one value by chance
 MASK, LENGTHS, TOKENS = _STRENGTH = "mask", "lengths", "tokens"
+# Operations on rows without their padding: packed sequences, nested tensors, flash-attn's unpadding.
+_WITHOUT_PADDING = re.compile("PackPadded|Nested|Jagged|[Vv]ar[Ll]en|IndexFirstAxis")
 _INTEGERS = (torch.int16, torch.int32, torch.int64)
 
 
@@ -80,9 +83,16 @@ class PaddingSeen:
             self._batches.append(self._latest)
             self._latest = None
 
-    def described(self):
-        """What the record says: the tensor with most padding, its evidence, and length and rows of each batch."""
+    def described(self, operations):
+        """What the record says: the tensor with most padding, its evidence, and length and rows of each batch.
+
+        Args:
+            operations: names of operations in the graph of the loss; None: they are not known.
+        """
         described: Any = {"looked_at": len(self._batches)}
+        left_out = sorted(name for name in operations or () if _WITHOUT_PADDING.search(name))
+        if left_out:
+            described["left_out_by"] = left_out[0]
         most = 0
         for name in dict.fromkeys(name for batch in self._batches for name in batch.padded):
             batches = [batch for batch in self._batches if name in batch.shapes]
@@ -92,6 +102,8 @@ class PaddingSeen:
             found = [one if one is not None and one.evidence == evidence else None for one in found]
             padded = [one for one in found if one is not None]
             positions = sum(one.length * len(one.lengths) - sum(one.lengths) for one in padded)
+            if evidence == LENGTHS and operations is None:
+                continue  # models that are given lengths often pack the rows
             if positions > most and _certain(evidence, padded, len(batches)):
                 most = positions
                 elements = sum(batch.elements for batch, one in zip(batches, found) if one is not None)

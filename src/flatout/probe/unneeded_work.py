@@ -58,7 +58,8 @@ class UnneededWork:
 
     def save(self):
         """Write into the record what was seen so far."""
-        found: Any = {"padding": self._padding.described()}
+        operations = self._gradients.operations if self._gradients is not None else None
+        found: Any = {"padding": self._padding.described(operations)}
         if self._gradients is not None and self._gradients.decided:
             found["unused_gradients"] = self._gradients.described()
         REC.save_process(**found)
