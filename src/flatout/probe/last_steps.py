@@ -29,6 +29,7 @@ from .recorder import REC, now, quietly
 LIMIT_NS = 10_000_000_000  # for these and the steps with one thing changed
 LEAST_NS = 5_000_000_000
 KEPT = 8  # batches, handed out in turn
+PARTS = 4  # of the room for batches: kept ones, those doubled, which take two, and copies to hand out
 KEEPING_NS = 500_000_000  # after this time two are enough
 FILLING_NS = 1_000_000_000  # until the workers have filled their queue
 SPARE_NS = 1_000_000_000  # of the planned time: steps may take longer by then
@@ -132,11 +133,11 @@ class LastSteps:
         if self.over or not self.kept:
             return None
         room = memory_room.for_copies() // max(*map(bytes_of, self.kept), 1)
-        if room < 3:
+        if room < PARTS:
             return self._give_up("a batch is too large to be kept")
         enough = KEPT if now() - self.first_ns < KEEPING_NS else 2
-        if len(self.kept) >= min(enough, room // 3):  # twice as many when they are doubled
-            self._begin(room // 3)
+        if len(self.kept) >= min(enough, room // PARTS):
+            self._begin(room // PARTS)
 
     def _changed(self, iterator):
         """Another DataLoader is read, or another pass over it."""
