@@ -95,9 +95,7 @@ class LastSteps:
         if self.over or not is_grad_enabled():
             return
         if self.blocks is None:
-            self.arrived = copied(batch) if got and self.iterator is not None else None
-            if not got:
-                self._forget(None)
+            self._copy(batch, got)
         self.started_ns = now()
 
     def updated(self):
@@ -138,6 +136,16 @@ class LastSteps:
         enough = KEPT if now() - self.first_ns < KEEPING_NS else 2
         if len(self.kept) >= min(enough, room // PARTS):
             self._begin(room // PARTS)
+
+    def _copy(self, batch, got):
+        """Copy the batch of the step that begins."""
+        if not got:
+            self._forget(None)
+        elif self.iterator is not None:
+            try:
+                self.arrived = copied(batch)
+            except Exception as error:  # of the user's own types
+                self._give_up("a batch cannot be copied: %s" % error)
 
     def _changed(self, iterator):
         """Another DataLoader is read, or another pass over it."""
