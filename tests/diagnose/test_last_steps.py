@@ -80,6 +80,13 @@ def test_on_the_cpu_a_busier_machine_afterwards_shows_nothing() -> None:
     assert gain.predicted == pytest.approx(5.0, rel=0.05)
 
 
+def test_steps_that_were_not_measured_say_why() -> None:
+    causes, _ = judge(run(starved(), skipped={"replayed": "only 12 batches of the pass were left"}))
+    assert causes[0].evidence[-1].text == (
+        "steps with the input already there were not measured: only 12 batches of the pass were left"
+    )
+
+
 def test_steps_beside_busy_workers_bound_nothing() -> None:
     context = run(starved(uses_gpu=True), replayed=replayed(0.045, idle=False))
     assert context.model.gain(Change(num_workers=8)).predicted == pytest.approx(5.0, rel=0.05)

@@ -204,6 +204,24 @@ def test_a_step_is_as_near_to_its_device_as_it_is(tmp_path: Path) -> None:
     assert sliced < 0.6 * whole
 
 
+@pytest.mark.parametrize(
+    ("name", "cause", "shown"),
+    [
+        ("one_worker_for_a_slow_service.py", "too_few_workers", {"replayed_s", "loader_bps"}),
+        ("tiny_batches.py", "small_batch", {"single_s", "doubled_s", "fixed_low"}),
+    ],
+)
+def test_the_last_steps_show_the_planted_fault(tmp_path: Path, name: str, cause: str, shown: set[str]) -> None:
+    found = report(tmp_path, name, experiments=True)
+    accounts_add_up(found)
+    assert first_cause(found) == cause, found["causes"]
+    values = {key: value for one in found["causes"][0]["evidence"] for key, value in one["values"].items()}
+    assert shown <= values.keys(), values
+    if "replayed_s" in shown:  # eight samples wait for the service one after the other
+        assert values["high_s"] < 1 / values["loader_bps"]
+        assert "with the input already there a step takes" in found["remedies"][0]["basis"]
+
+
 @pytest.fixture
 def neighbours() -> Iterator[None]:
     """Two processes for each core, which compute all the time and are no part of the training."""

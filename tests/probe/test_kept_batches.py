@@ -74,7 +74,7 @@ def test_two_tensors_in_a_batch_of_two_are_parts_and_not_samples() -> None:
         ((torch.zeros(3, 2), []), "a batch holds an empty list"),
         (torch.zeros(3, 2).to_sparse(), "holds a tensor of shape"),
         (([torch.zeros(3, 5, 5)] * 3, torch.zeros(3)), "a list of 3 tensors may hold samples or parts"),
-        (object(), "the samples of a batch cannot be counted"),
+        (object(), "a batch holds a part of type object"),
     ],
 )
 def test_what_cannot_be_joined_is_refused_with_the_reason(batch: Any, because: str) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.predict.context import Context
 from flatout.predict.measured import with_the_input_there
+from flatout.probe.contract import REPLAYED
 from flatout.results import Evidence, Line
 from flatout.units import duration, percent
 
@@ -76,6 +77,9 @@ def after_the_window(context: Context) -> tuple[Evidence, ...]:
     if text is not None and replayed is not None:
         values = {"replayed_s": replayed.step_s, "low_s": replayed.low_s, "high_s": replayed.high_s}
         found.append(Evidence(text, {**values, "workers_idle": int(replayed.idle)}))
+    elif REPLAYED in context.run.last_steps.skipped:
+        because = context.run.last_steps.skipped[REPLAYED]
+        found.append(Evidence(f"steps with the input already there were not measured: {because}"))
     new, again = context.run.last_steps.loader_bps, context.run.last_steps.again_bps
     if new is not None:
         repeated = "" if again is None else f", {again:.3g} of the same ones again"

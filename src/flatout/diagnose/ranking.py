@@ -27,7 +27,7 @@ def judge(context: Context) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]
             found.append(_within_ceiling(context, _within_account(context, answer)))
         elif answer is not None:
             missing.append(answer)
-    return rank(found), tuple(missing)
+    return _with_what_was_measured(context, rank(found)), tuple(missing)
 
 
 def _within_account(context: Context, cause: Cause) -> Cause:
@@ -49,19 +49,25 @@ def _within_account(context: Context, cause: Cause) -> Cause:
 
 
 def _within_ceiling(context: Context, cause: Cause) -> Cause:
-    """Limit a share to what steps gave back whose batches were already there, and say what was measured."""
-    group, model = BY_ID[cause.id].group, context.fitted
-    measured = after_the_window(context)
-    if group not in ("waiting", "healthy") or model is None or not measured:
-        return cause
-    cause = replace(cause, evidence=(*cause.evidence, *measured))
-    if group == "healthy" or model.fastest_step_s is None:
+    """Limit a share to what steps gave back whose batches were already there."""
+    model = context.fitted
+    if BY_ID[cause.id].group != "waiting" or model is None or model.fastest_step_s is None:
         return cause
     most = 1.0 - 1.0 / model.most(Change())
     if cause.share <= most:
         return cause
-    contradicted = most < _CONTRADICTED * cause.share
-    return replace(cause, share=most, confidence=round(cause.confidence * (0.5 if contradicted else 1.0), 2))
+    confidence = cause.confidence * (0.5 if most < _CONTRADICTED * cause.share else 1.0)
+    return replace(cause, share=most, confidence=round(confidence, 2))
+
+
+def _with_what_was_measured(context: Context, ranked: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    """Add what steps after the window show of the input: to the first cause of the wait, and to the healthy answer."""
+    measured = after_the_window(context)
+    waiting = next((cause.id for cause in ranked if BY_ID[cause.id].group == "waiting"), None)
+    return tuple(
+        replace(cause, evidence=(*cause.evidence, *measured)) if cause.id in (waiting, HEALTHY) else cause
+        for cause in ranked
+    )
 
 
 def rank(causes: list[Cause]) -> tuple[Cause, ...]:

@@ -29,6 +29,7 @@ from .recorder import REC, now, quietly
 LIMIT_NS = 10_000_000_000  # for these, the steps with one thing changed and the rates of the device
 LEAST_NS = 4_500_000_000
 KEPT = 8  # batches, handed out in turn
+PARTS = 4  # of the room for batches: kept ones, those doubled, which take two, and copies to hand out
 KEEPING_NS = 500_000_000  # after this time two are enough
 FILLING_NS = 1_000_000_000  # until the workers have filled their queue
 SPARE_NS = 1_000_000_000  # of the planned time: steps may take longer by then
@@ -94,9 +95,7 @@ class LastSteps:
         if self.over or not is_grad_enabled():
             return
         if self.blocks is None:
-            self.arrived = copied(batch) if got and self.iterator is not None else None
-            if not got:
-                self._forget(None)
+            self._copy(batch, got)
         self.started_ns = now()
 
     def updated(self):
@@ -132,11 +131,21 @@ class LastSteps:
         if self.over or not self.kept:
             return None
         room = memory_room.for_copies() // max(*map(bytes_of, self.kept), 1)
-        if room < 3:
+        if room < PARTS:
             return self._give_up("a batch is too large to be kept")
         enough = KEPT if now() - self.first_ns < KEEPING_NS else 2
-        if len(self.kept) >= min(enough, room // 3):  # twice as many when they are doubled
-            self._begin(room // 3)
+        if len(self.kept) >= min(enough, room // PARTS):
+            self._begin(room // PARTS)
+
+    def _copy(self, batch, got):
+        """Copy the batch of the step that begins."""
+        if not got:
+            self._forget(None)
+        elif self.iterator is not None:
+            try:
+                self.arrived = copied(batch)
+            except Exception as error:  # of the user's own types
+                self._give_up("a batch cannot be copied: %s" % error)
 
     def _changed(self, iterator):
         """Another DataLoader is read, or another pass over it."""
