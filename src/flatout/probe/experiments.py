@@ -200,7 +200,7 @@ class _Experiment:
         started_ns, self.started_ns = self.started_ns, 0
         if not started_ns or not self.computed:  # no step, but a validation
             return
-        self.padding.keep()
+        self.padding.keep(self.gradients.take_shapes() if self.gradients is not None else None)
         if not self.skipped:
             self.skipped = True
             _finish_kernels()
@@ -231,8 +231,7 @@ class _Experiment:
 
     def save(self):
         """Write down what was seen in batches and backward passes."""
-        operations = self.gradients.operations if self.gradients is not None else None
-        found: Any = {"padding": self.padding.described(operations)}
+        found: Any = {"padding": self.padding.described()}
         if self.gradients is not None and self.gradients.decided:
             found["unused_gradients"] = self.gradients.described()
         REC.save_process(**found)
