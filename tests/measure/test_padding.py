@@ -27,7 +27,7 @@ def padding(folder: Path, **info: Any) -> Padding | str | None:
 
 
 BATCHES = [[100, 80, 40, 20], [100, 60, 20, 20]]
-SEEN = {"looked_at": 2, "tensor": "ids", "evidence": "mask", "part": 0.9, "batches": BATCHES}
+SEEN = {"looked_at": 2, "tensor": "ids", "evidence": "mask", "computed": True, "part": 0.9, "batches": BATCHES}
 
 
 def test_what_trimming_and_grouping_take_away(tmp_path: Path) -> None:
@@ -48,9 +48,14 @@ def test_batches_that_end_with_their_longest_row_are_not_of_a_fixed_length(tmp_p
     assert found.grouped == pytest.approx(1 - (3 * 40 + 2 * 80) / (240 + 120))
 
 
-@pytest.mark.parametrize("seen", [{"looked_at": 3}, {**SEEN, "left_out_by": "PackPaddedSequenceBackward0"}])
+@pytest.mark.parametrize("seen", [{"looked_at": 3}, {**SEEN, "computed": False}])
 def test_batches_without_padding_that_is_computed(tmp_path: Path, seen: dict[str, Any]) -> None:
     assert padding(tmp_path, padding=seen) is None
+
+
+def test_padding_that_may_not_be_computed_is_not_judged(tmp_path: Path) -> None:
+    answer = padding(tmp_path, padding={**SEEN, "computed": None})
+    assert isinstance(answer, str) and "the graph of the loss" in answer
 
 
 def test_rows_longer_than_their_batch_are_not_believed(tmp_path: Path) -> None:

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 import torch
 
+from flatout.probe.gradients import UnusedGradients
 from flatout.probe.padding import PaddingSeen
 
 LENGTH, ROWS, PAD = 32, 8, 0
 
 
-def seen(*batches: Any, operations: tuple[str, ...] | None = ("AddmmBackward0",)) -> dict[str, Any]:
+def seen(*batches: Any) -> dict[str, Any]:
     """What is described of batches that were all trained on."""
     padding = PaddingSeen()
     for batch in batches:
         padding.look(batch, on_device=True)
-        padding.keep()
-    found = padding.described(operations)
+        padding.keep(None)
+    found = padding.described()
     assert found["looked_at"] == len(batches)
     return found
 
@@ -157,9 +158,9 @@ def test_a_batch_that_was_not_trained_on_does_not_count() -> None:
     padding = PaddingSeen()
     padding.look(tokens_of(LENGTHS[0]), on_device=True)
     padding.look(tokens_of(LENGTHS[1]), on_device=True)
-    padding.keep()
-    padding.keep()
-    found = padding.described(())
+    padding.keep(None)
+    padding.keep(None)
+    found = padding.described()
     assert found["looked_at"] == 1 and found["batches"] == EXPECTED[1:2]
 
 
@@ -171,17 +172,56 @@ class Hostile(dict[str, Any]):
 def test_a_batch_that_cannot_be_read_is_no_fault() -> None:
     padding = PaddingSeen()
     padding.look(Hostile(a=1), on_device=True)
-    padding.keep()
-    assert padding.described(()) == {"looked_at": 0}
+    padding.keep(None)
+    assert padding.described() == {"looked_at": 0}
+
+
+GRU = torch.nn.GRU(5, 4, num_layers=2, batch_first=True)
+EMBEDDING = torch.nn.Embedding(1000, 4)
+ENCODER = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+
+
+def packed(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    sequence = torch.nn.utils.rnn.pack_padded_sequence(rows, lengths, batch_first=True, enforce_sorted=False)
+    return GRU(sequence)[1][-1].sum()
+
+
+def shapes_of(loss: torch.Tensor) -> Any:
+    """Shapes in the graph of a loss, as the probe sees them."""
+    seen = UnusedGradients()
+    end = seen.watch()
+    loss.backward()
+    end()
+    return seen.take_shapes()
 
 
 @pytest.mark.parametrize(
-    "operation", ["PackPaddedSequenceBackward0", "NestedFromPaddedBackward0", "FlashAttnVarlenFuncBackward"]
+    ("compute", "expected"),
+    [
+        (lambda rows, lengths: GRU(rows)[0].sum(), True),
+        (lambda rows, lengths: torch.nn.functional.linear(rows, GRU.weight_ih_l0).sum(), True),
+        (packed, False),
+        (lambda rows, lengths: GRU(rows[:, : int(lengths.max())])[0].sum(), False),
+        (lambda rows, lengths: (rows[mask_of(lengths) == 1] @ GRU.weight_ih_l0.T).sum(), False),
+    ],
 )
-def test_a_model_that_leaves_padding_out_is_noticed(operation: str) -> None:
-    assert seen(*PADDED["lengths"], operations=("AddmmBackward0", operation))["left_out_by"] == operation
+def test_padding_that_the_model_leaves_out_is_noticed(compute: Any, expected: bool) -> None:
+    padding = PaddingSeen()
+    for lengths in SHORT:
+        rows = torch.rand(ROWS, LENGTH, 5) * mask_of(lengths)[..., None]
+        padding.look((rows, lengths), on_device=True)
+        padding.keep(shapes_of(compute(rows, lengths)))
+    assert padding.described()["computed"] is expected
 
 
-def test_lengths_prove_nothing_where_the_model_may_pack_the_rows() -> None:
-    assert "batches" not in seen(*PADDED["lengths"], operations=None)
-    assert "batches" in seen(*PADDED["mask"], operations=None)
+def test_a_transformer_computes_padding() -> None:
+    padding = PaddingSeen()
+    for lengths in SHORT:
+        tokens = tokens_of(lengths)
+        padding.look({"ids": tokens, "mask": mask_of(lengths)}, on_device=True)
+        padding.keep(shapes_of(ENCODER(EMBEDDING(tokens)).sum()))
+    assert padding.described()["computed"] is True
+
+
+def test_without_a_graph_it_is_not_known_whether_padding_is_computed() -> None:
+    assert seen(*PADDED["mask"])["computed"] is None

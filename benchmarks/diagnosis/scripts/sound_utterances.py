@@ -24,7 +24,7 @@ class Utterances(Dataset):
 
 
 def collate(samples):
-    spectra, speakers = zip(*samples)
+    spectra, speakers = zip(*samples, strict=True)
     lengths = torch.tensor([len(spectrum) for spectrum in spectra])
     return pad_sequence(spectra, batch_first=True), lengths, torch.tensor(speakers)
 

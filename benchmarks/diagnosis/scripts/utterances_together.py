@@ -41,7 +41,7 @@ class Batches:
 
 
 def collate(samples):
-    spectra, speakers = zip(*samples)
+    spectra, speakers = zip(*samples, strict=True)
     lengths = torch.tensor([len(spectrum) for spectrum in spectra])
     return pad_sequence(spectra, batch_first=True), lengths, torch.tensor(speakers)
 

@@ -72,8 +72,12 @@ def read_padding(process: ProcessRecord) -> Padding | str | None:
     if not seen.get("looked_at"):
         return str(process.info.get("experiments_skipped") or "no batch of a DataLoader was looked at after the window")
     batches = [batch for batch in seen.get("batches") or () if _holds_together(batch)]
-    if not batches or seen.get("left_out_by"):
+    if not batches or seen.get("computed") is False:
         return None
+    if seen.get("computed") is None:
+        return (
+            "batches are padded, and the graph of the loss, which shows whether the model computes that, was not read"
+        )
     return Padding(
         tensor=seen.get("tensor", ""),
         evidence=seen.get("evidence", ""),

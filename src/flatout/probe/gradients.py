@@ -23,18 +23,18 @@ class UnusedGradients:
     Attributes:
         parameters: those with such gradients, once ``decided``.
         decided: ``stop_watching`` was called.
-        operations: names of the graph's nodes, such as "AddmmBackward0"; None: it could not be read.
+        shapes: of all results in the graphs since the last ``take_shapes``; None: they are not known.
         kept_because: why no backward pass can be asked to leave them out; None: one can.
     """
 
     def __init__(self):
         self.parameters: Any = []
         self.decided = False
-        self.operations: Any = set()
+        self.shapes: Any = None
         self.kept_because: Any = None
         self._known, optimized = _parameters()
         self._sizes: Any = {}  # id of each parameter with a gradient -> its elements
-        self._walks = 0
+        self._walks, self._failed = 0, False
         self._passes: Any = {}  # id of each suspect -> backward passes that computed its gradient
         self._sums: Any = {}  # id of each suspect -> (parameter, sum of its values)
         self._restore: Any = None
@@ -57,7 +57,7 @@ class UnusedGradients:
         @functools.wraps(original)
         def backward(tensors, *args, **kwargs):
             wanted = self._walks < LEAST_PASSES or self._sums
-            if wanted and self.operations is not None and not kwargs.get("inputs") and len(args) < 5:
+            if wanted and not self._failed and not kwargs.get("inputs") and len(args) < 5:
                 self._look(tensors)
             return original(tensors, *args, **kwargs)
 
@@ -71,11 +71,11 @@ class UnusedGradients:
 
     def _look(self, tensors):
         self._walks += 1
+        shapes: Any = set()
         try:
             for node in _nodes(tensors):
-                kind = type(node).__name__
-                self.operations.add(kind)
-                if kind != "AccumulateGrad":
+                shapes.update(tuple(result.shape) for result in getattr(node, "_input_metadata", ()))  # newer than 2.1
+                if type(node).__name__ != "AccumulateGrad":
                     continue
                 leaf = node.variable
                 key = id(leaf)
@@ -84,10 +84,16 @@ class UnusedGradients:
                     self._passes[key] = self._passes.get(key, 0) + 1
                 elif key not in self._known:
                     self.kept_because = "backward passes compute gradients of other tensors than parameters"
+            self.shapes = shapes | (self.shapes or set()) or None
         except Exception as error:  # a node of some extension
             self.kept_because = "the graph of a backward pass could not be read (%s)" % type(error).__name__
             self._sums.clear()
-            self.operations = None
+            self.shapes, self._failed = None, True
+
+    def take_shapes(self):
+        """``shapes``, which are forgotten."""
+        shapes, self.shapes = self.shapes, None
+        return shapes
 
     def stop_watching(self):
         """Decide which gradients are unused."""

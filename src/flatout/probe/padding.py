@@ -5,7 +5,6 @@ of integer tokens, one value that fills the ends of rows and is found nowhere el
 after the window.
 """
 
-import re
 from typing import Any, NamedTuple
 
 import torch
@@ -17,8 +16,6 @@ MOST_ROWS = 4096
 MOST_PARTS, MOST_DEPTH = 64, 4
 LEAST_ROWS, LEAST_RUNS = 8, 3  # fewer rows, or runs of fewer lengths, may end in one value by chance
 MASK, LENGTHS, TOKENS = _STRENGTH = "mask", "lengths", "tokens"
-# Operations on rows without their padding: packed sequences, nested tensors, flash-attn's unpadding.
-_WITHOUT_PADDING = re.compile("PackPadded|Nested|Jagged|[Vv]ar[Ll]en|IndexFirstAxis")
 _INTEGERS = (torch.int16, torch.int32, torch.int64)
 
 
@@ -41,6 +38,16 @@ class Padded(NamedTuple):
     transposed: bool
     elements: int
 
+    def computed(self, shapes):
+        """Whether the padded rows are among results of these shapes; packed rows, or a trimmed batch, are not."""
+        rows, length = len(self.lengths), self.length
+        return any(
+            shape[:2] in ((rows, length), (length, rows))
+            or shape[:1] == (rows * length,)
+            or (shape[:1] == (rows,) and length in shape[2:])  # channels, or heads, come first
+            for shape in shapes
+        )
+
 
 class BatchPadding(NamedTuple):
     """The padding of one batch.
@@ -61,6 +68,7 @@ class PaddingSeen:
 
     def __init__(self):
         self._batches: list[BatchPadding] = []
+        self._computed: dict[str, bool] = {}  # place of a tensor -> whether the model computes its padding
         self._latest: Any = None  # the same of a batch of which no backward pass is known yet
 
     def look(self, batch, on_device):
@@ -77,22 +85,21 @@ class PaddingSeen:
             except Exception:  # a container of the user's may do anything
                 self._latest = None
 
-    def keep(self):
-        """The latest batch was trained on."""
-        if self._latest is not None:
-            self._batches.append(self._latest)
-            self._latest = None
-
-    def described(self, operations):
-        """What the record says: the tensor with most padding, its evidence, and length and rows of each batch.
+    def keep(self, shapes):
+        """The latest batch was trained on.
 
         Args:
-            operations: names of operations in the graph of the loss; None: they are not known.
+            shapes: of the results in the graph of its loss; None: they are not known.
         """
+        if self._latest is not None:
+            self._batches.append(self._latest)
+            for name, one in self._latest.padded.items() if shapes else ():
+                self._computed[name] = self._computed.get(name, True) and one.computed(shapes)
+            self._latest = None
+
+    def described(self):
+        """What the record says: the tensor with most padding, its evidence, and length and rows of each batch."""
         described: Any = {"looked_at": len(self._batches)}
-        left_out = sorted(name for name in operations or () if _WITHOUT_PADDING.search(name))
-        if left_out:
-            described["left_out_by"] = left_out[0]
         most = 0
         for name in dict.fromkeys(name for batch in self._batches for name in batch.padded):
             batches = [batch for batch in self._batches if name in batch.shapes]
@@ -102,14 +109,13 @@ class PaddingSeen:
             found = [one if one is not None and one.evidence == evidence else None for one in found]
             padded = [one for one in found if one is not None]
             positions = sum(one.length * len(one.lengths) - sum(one.lengths) for one in padded)
-            if evidence == LENGTHS and operations is None:
-                continue  # models that are given lengths often pack the rows
             if positions > most and _certain(evidence, padded, len(batches)):
                 most = positions
                 elements = sum(batch.elements for batch, one in zip(batches, found) if one is not None)
                 described.update(
                     tensor=name,
                     evidence=evidence,
+                    computed=self._computed.get(name),
                     part=sum(one.elements for one in padded) / elements,
                     batches=[_row(one, batch.shapes[name], padded[0].transposed) for batch, one in zip(batches, found)],
                 )

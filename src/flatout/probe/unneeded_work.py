@@ -32,7 +32,7 @@ class UnneededWork:
 
     def step_ended(self):
         """The latest batch was trained on."""
-        self._padding.keep()
+        self._padding.keep(self._gradients.take_shapes() if self._gradients is not None else None)
 
     def decide(self, hooked):
         """The first steps are over.
@@ -58,8 +58,7 @@ class UnneededWork:
 
     def save(self):
         """Write into the record what was seen so far."""
-        operations = self._gradients.operations if self._gradients is not None else None
-        found: Any = {"padding": self._padding.described(operations)}
+        found: Any = {"padding": self._padding.described()}
         if self._gradients is not None and self._gradients.decided:
             found["unused_gradients"] = self._gradients.described()
         REC.save_process(**found)

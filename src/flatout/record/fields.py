@@ -107,7 +107,7 @@ PROCESS = record(
         "padding": record(
             {
                 "looked_at": _SMALL,
-                "left_out_by": text,
+                "computed": flag,
                 "tensor": text,
                 "evidence": text,
                 "part": number(0.0, 1.0),
