@@ -76,6 +76,19 @@ def test_storage_goes_before_decoding_even_when_its_share_is_smaller() -> None:
     assert order[1].hidden_by == "storage_latency"
 
 
+@pytest.mark.parametrize("slowed", ["recompilation", "graph_breaks"])
+def test_a_setting_for_debugging_slows_the_compiler_and_the_python_between_graphs(slowed: str) -> None:
+    order = rank([cause(slowed, 0.4), cause("debug_mode", 0.3)])
+    assert [(cause.id, cause.hidden_by) for cause in order] == [("debug_mode", None), (slowed, "debug_mode")]
+
+
+@pytest.mark.parametrize("wasted", ["padding_waste", "unused_gradients", "layout_conversions"])
+def test_work_in_vain_is_no_effect_of_other_causes_in_the_step(wasted: str) -> None:
+    others = ("debug_mode", "graph_breaks", "recompilation", "overhead_bound", "small_batch")
+    order = rank([cause(wasted, 0.2), *(cause(id, 0.3) for id in others)])
+    assert next(cause for cause in order if cause.id == wasted).hidden_by is None
+
+
 def test_a_cause_that_gives_little_hides_nothing() -> None:
     order = rank([cause("cpu_decode", 0.5), cause("too_few_workers", 0.04)])
     assert [(cause.id, cause.hidden_by) for cause in order] == [("cpu_decode", None), ("too_few_workers", None)]

@@ -45,8 +45,17 @@ def _debug_code(context: Context) -> tuple[str, Change] | None:
 
 @cause(
     "training",
-    # It slows the user's own code and small operators more than the rest.
-    hides=("main_process_work", "small_batch", "hooks", "garbage_collection", "too_many_threads", "too_few_threads"),
+    # It slows the user's own code, torch's compiler and small operators more than the rest.
+    hides=(
+        "main_process_work",
+        "recompilation",
+        "graph_breaks",
+        "small_batch",
+        "hooks",
+        "garbage_collection",
+        "too_many_threads",
+        "too_few_threads",
+    ),
     sentence=_is_debugged,
 )
 def debug_mode(context: Context) -> Found | Lacks | None:
