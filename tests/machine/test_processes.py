@@ -95,12 +95,11 @@ def test_processes_outside_are_read_again_only_on_refresh(monkeypatch: pytest.Mo
     assert sorted(table.read) == [1, 10, 20, 21]
 
 
-def test_pss_is_read_of_the_largest_only_and_none_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pss_stands_where_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "read_runqueue_s", lambda pid: 0.25)
     members = [stat(1, 0, rss=10), stat(2, 1, rss=30), stat(3, 1, rss=20)]
-    sampled = sample_processes(members, lambda pid: pid * 100, most_pss=2)
-    assert [item["pss"] for item in sampled] == [None, 200, 300]
-    assert [item["pss"] for item in sample_processes(members)] == [None] * 3
+    sampled = sample_processes(members, {2: 200})
+    assert [item["pss"] for item in sampled] == [None, 200, None]
     assert sampled[0] == {"pid": 1, "rss": 10, "pss": None, "cpu_s": 0.5, "runqueue_s": 0.25, "threads": 2, "majflt": 1}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from flatout.machine import sampler as sampler_module
 from flatout.machine.gpus import Nvml
-from flatout.machine.sampler import PSS_INTERVAL_S, SystemSampler
+from flatout.machine.sampler import SystemSampler
 from tests.machine.test_gpus import FakeNvml, NoDriver
 from tests.machine.trees import NESTED, ready_pids, started, wait_for
 
@@ -75,22 +75,6 @@ def test_a_run_shorter_than_the_interval_has_a_first_and_a_last_sample(tmp_path:
     wait_for(lambda: sampler.samples == 1)
     sampler.stop()
     assert len(samples_in(tmp_path / "system.jsonl")) == 2
-
-
-def test_pss_is_read_at_its_own_slower_pace(tmp_path: Path) -> None:
-    now_s = [1000.0]
-    sampler = sampler_of(tmp_path / "unused", os.getpid(), clock_ns=lambda: int(now_s[0] * 1e9))
-
-    def own_pss() -> int | None:
-        (own,) = (item for item in sampler.sample()["processes"] if item["pid"] == os.getpid())
-        pss: int | None = own["pss"]
-        return pss
-
-    assert own_pss() is not None
-    now_s[0] += PSS_INTERVAL_S - 0.1
-    assert own_pss() is None
-    now_s[0] += 0.2
-    assert own_pss() is not None
 
 
 def test_cores_usable_are_those_of_the_sampled_process(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from typing import Any
@@ -48,3 +49,19 @@ def test_the_summary_is_written_while_another_thread_opens_files(monkeypatch: py
     OpenFiles().write(written)
     assert len(written.entries[-1]["dirs"]) == 64
     assert written.entries[-1]["extensions"] == {".py": opened.opens} == {".py": written.entries[-1]["opens"]}
+
+
+def test_remote_hosts_are_those_of_connected_sockets_which_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files.REC, "run", "/run/of/flatout")
+    files = OpenFiles()
+    unconnected, (one, other) = socket.socket(), socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as server, unconnected, one, other:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client, server.accept()[0] as accepted:
+            files.look()
+            client.sendall(b"still open")
+            assert accepted.recv(10) == b"still open"
+            assert files.peers[f"127.0.0.1:{port}"] == 1
+            assert files.peers[f"127.0.0.1:{client.getsockname()[1]}"] == 1
+        one.sendall(b"this too")
+        assert other.recv(8) == b"this too"

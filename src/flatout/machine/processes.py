@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,18 +191,13 @@ class Neighbours:
         ]
 
 
-def sample_processes(
-    members: list[Stat], pss_of: Callable[[int], int | None] | None = None, most_pss: int = 64
-) -> list[dict[str, Any]]:
+def sample_processes(members: list[Stat], pss: Mapping[int, int | None]) -> list[dict[str, Any]]:
     """``processes`` of system.jsonl.
 
     Args:
         members: As from ``Members.update``.
-        pss_of: Reads the PSS of a process in bytes; None: not in this sample.
-        most_pss: PSS is read of this many processes at most, those with the largest RSS.
+        pss: Process -> its proportional set size in bytes, where it was read.
     """
-    largest = sorted(members, key=lambda stat: stat.rss_bytes, reverse=True)[: most_pss if pss_of else 0]
-    pss = {stat.pid: pss_of(stat.pid) for stat in largest} if pss_of else {}
     return [
         {
             "pid": stat.pid,

@@ -17,9 +17,10 @@ from flatout.machine import cgroups, counters
 from flatout.machine.cores import read_cores
 from flatout.machine.gpus import Nvml, gpu_devices
 from flatout.machine.memory import Limit, tightest_limit
-from flatout.machine.processes import Members, Neighbours, read_pss_bytes, read_stat, sample_processes
+from flatout.machine.processes import Members, Neighbours, read_stat, sample_processes
+from flatout.machine.pss import PssReader
 
-PSS_INTERVAL_S = 5.0
+REFRESH_INTERVAL_S = 5.0  # limits, and processes that came since
 END_WITHIN_S = 5.0  # a sample takes some ms of a core, and far longer where many processes wait for one
 _ROOT = Path("/")
 
@@ -61,6 +62,7 @@ class SystemSampler:
         self._clock_ns = clock_ns
         self._members = Members(root_pid, adopter_pid)
         self._neighbours = Neighbours()
+        self._pss = PssReader(root_pid)
         self._core_use = counters.CoreUse()
         self._nvml: Nvml | None = None
         self._next_slow_ns: int | None = None
@@ -139,7 +141,7 @@ class SystemSampler:
         now_ns = self._clock_ns()
         slow = self._next_slow_ns is None or now_ns >= self._next_slow_ns
         if slow:
-            self._next_slow_ns = now_ns + int(PSS_INTERVAL_S * 1e9)
+            self._next_slow_ns = now_ns + int(REFRESH_INTERVAL_S * 1e9)
             self._look_up_limits()
         members = self._members.update(refresh=slow)
         return {
@@ -154,7 +156,7 @@ class SystemSampler:
             "disks": counters.disk_counts(_ROOT),
             "net": counters.network_counts(),
             "gpus": self._gpus(),
-            "processes": sample_processes(members, self._pss if slow else None),
+            "processes": sample_processes(members, self._pss.due(members, now_ns) if not self._stop.is_set() else {}),
             "neighbours": self._neighbours.busiest(self._members.outside, now_ns) if slow else None,
         }
 
@@ -162,7 +164,3 @@ class SystemSampler:
         if self._nvml is not None and self._nvml.because is None:
             return self._nvml.sample()
         return None if gpu_devices(_ROOT) else []
-
-    def _pss(self, pid: int) -> int | None:
-        # Processes of many gigabytes take long; a stop must not wait for all of them.
-        return None if self._stop.is_set() else read_pss_bytes(pid)
