@@ -12,7 +12,7 @@ from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.experiments import Experiments
-from flatout.measure.operator_costs import Cost
+from flatout.measure.operator_costs import NOTHING, Cost
 from flatout.measure.roofline import Ceilings, Roofline
 from flatout.predict.context import Context
 from flatout.results import Cause, Line
@@ -78,7 +78,7 @@ def test_the_evidence_holds_the_rates_and_the_step() -> None:
     texts = [one.text for one in found(near()).evidence]
     assert texts[1] == (
         "measured after the window, this device gives 93 GFLOP/s in float32 products, "
-        "88 GFLOP/s in float32 convolutions, 12.0 GiB/s of memory"
+        "88 GFLOP/s in float32 convolutions, 12.0 GiB/s of memory, up to 37.3 GiB/s of caches"
     )
     assert texts[2] == (
         "operators of known cost take 9.0 ms of the 9.6 ms in kernels of a step, and would take 6.8 ms at these rates; "
@@ -101,6 +101,16 @@ def test_the_costliest_operators_have_their_share_rate_and_line() -> None:
 def test_without_a_ceiling_operators_are_listed_without_what_is_possible() -> None:
     evidence = found("the rates were not measured").evidence
     assert [one.values.get("operator") for one in evidence] == [None, "aten::convolution_backward", "aten::sort"]
+
+
+def test_the_engine_of_the_backward_pass_has_no_work_of_its_own() -> None:
+    engine = CostlyOperator(
+        "autograd::engine::evaluate_function: CatBackward0", "", "", "cat", 3.0, 0.001, NOTHING, 0.0
+    )
+    view = replace(healthy(), operators=small_operators(0.0004, costliest=(engine,), roofline=near()))
+    cause = compute_bound(Context.of(view))
+    assert isinstance(cause, Cause)
+    assert cause.evidence[-1].text == "CatBackward0: 10% of the time in kernels, without work of its own"
 
 
 def test_operators_that_take_next_to_nothing_are_left_out() -> None:

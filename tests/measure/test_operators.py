@@ -289,6 +289,7 @@ def test_products_are_held_against_the_rates_of_the_device(tmp_path: Path, launc
     assert isinstance(found.roofline, Roofline), found.roofline
     assert found.roofline.achieved == pytest.approx(MFLOP / 1e5 / 1e-3, rel=0.05)
     assert found.roofline.known == pytest.approx(1.0, abs=0.01)
+    assert found.roofline.lost is not None and found.roofline.lost.lines[0].line == 21
 
 
 def test_equal_calls_are_one_row_and_the_backward_pass_leads_to_the_call_of_the_forward_pass(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.operator_costs import NOTHING
 from flatout.measure.operators import Operators
 from flatout.measure.roofline import Roofline
 from flatout.results import Evidence
@@ -62,9 +63,10 @@ def _rates(found: Roofline) -> Evidence:
         for dtype, rate in rates.items():
             parts.append(f"{flops(rate)} in {dtype} {what}")
             values[f"{key}_{dtype}"] = rate
-    largest_bytes, memory_bps = max(ceilings.memory)
-    parts.append(f"{size(memory_bps)}/s of memory")
-    values |= {"memory_bps": memory_bps, "memory_bytes": largest_bytes}
+    _, memory_bps = max(ceilings.memory)
+    cache_bps = max(rate for _, rate in ceilings.memory)
+    parts.append(f"{size(memory_bps)}/s of memory, up to {size(cache_bps)}/s of caches")
+    values |= {"memory_bps": memory_bps, "cache_bps": cache_bps}
     return Evidence(f"measured after the window, this device gives {', '.join(parts)}", values)
 
 
@@ -108,7 +110,9 @@ def _operator(one: CostlyOperator, kernels_s: float) -> Evidence:
     if one.bytes_per_s is not None:
         text += f", {size(one.bytes_per_s)}/s" if one.flops is None else ""
         values["bytes_per_s"] = one.bytes_per_s
-    if one.possible_s is not None and one.seconds > 0:
+    if one.cost is NOTHING:
+        text += ", without work of its own"
+    elif one.possible_s is not None and one.seconds > 0:
         reached = min(one.possible_s / one.seconds, 1.0)
         text += f", {percent(reached)} of the possible"
         values |= {"possible_s": one.possible_s, "achieved": reached}

@@ -48,8 +48,8 @@ class CostlyOperator:
 
     @property
     def short_name(self) -> str:
-        """Its name without that of torch's library of operators."""
-        return self.name.removeprefix("aten::")
+        """Its name without that of torch's library, or of what calls each part of the backward pass."""
+        return self.name.removeprefix("aten::").removeprefix(f"{_ENGINE}evaluate_function: ")
 
     @property
     def flops(self) -> float | None:

@@ -175,7 +175,8 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     around_s = min(computed_s * running, traced_s - other_s * running) - kernels_s
     overhead_s = max(float(around_s), 0.0) / running  # a thread that computes less waits less for a core, too
     ceilings = read_ceilings(training.process.info, window.cores)
-    all_operators = possible(by_cost(operators, attribution, owner, spans.name, work, steps), ceilings)
+    found = by_cost(operators, attribution, owner, spans.name, work, steps)
+    all_operators = possible(with_lines(found, calling_lines(window.samples)), ceilings)
     updates = _named(trace.regions, STEP)
     of_model = union(updates.start, updates.end).at(operators.start[rows]) < 0
     return Operators(
@@ -193,7 +194,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         float64_factor=factor,
         on_device=has_kernels,
         fusible=fusible(attribution, rows, of_model, owner, work, steps),
-        costliest=with_lines(costliest(all_operators), calling_lines(window.samples)),
+        costliest=costliest(all_operators),
         roofline=measure_roofline(all_operators, ceilings, overhead_s, window.queued),
     )
 

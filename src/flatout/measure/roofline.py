@@ -19,8 +19,9 @@ from flatout.units import percent
 LEAST_KNOWN = 0.7
 # Threads that have a core all the time use it all the time: less means that something else used the cores.
 _UNDISTURBED = 0.75
-# A training thread that waits this much for a core is slowed by others, not by its own operators.
-_MOST_QUEUED = 0.1
+# A training thread that waits this much for a core is slowed by others, not by its own operators. Less than that
+# delays a part of the calls only, whose medians count.
+_MOST_QUEUED = 0.2
 # Products that are this much faster than the reference say that the reference was disturbed.
 _FASTER = 1.25
 _SHOWN, _NAMED = 10, 3

@@ -13,7 +13,7 @@ import torch
 
 from .recorder import REC
 
-BUDGET_S = 0.1  # for the calls of one size; memory gets less
+BUDGET_S = 0.06  # for the calls of one size; memory gets less
 MEMORY_BUDGET_S = 0.03
 LEAST_CALLS, MOST_CALLS = 3, 6
 LONG_S = 0.01  # a call that takes this long is large enough
