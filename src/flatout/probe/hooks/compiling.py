@@ -74,15 +74,17 @@ def time_functions(convert_frame):
     Args:
         convert_frame: ``torch._dynamo.convert_frame``.
     """
-    original = convert_frame._compile
+    begins = getattr(convert_frame, "increment_frame", None)  # called before each compilation
+    if begins is None:
+        return _instrument(convert_frame._compile)
 
-    @functools.wraps(original)
-    def first(*args, **kwargs):
-        convert_frame._compile = original
-        _instrument(original)
-        return original(*args, **kwargs)
+    @functools.wraps(begins)
+    def first():
+        convert_frame.increment_frame = begins
+        _instrument(convert_frame._compile)
+        return begins()
 
-    convert_frame._compile = first
+    convert_frame.increment_frame = first
 
 
 def _instrument(compiler):
