@@ -213,15 +213,16 @@ class LastSteps:
         self.leaving.look(sys._getframe())
         if self.change != DOUBLED or DOUBLED in self.batches:
             return None
-        lacking = memory_room.lacking()
-        if lacking is not None:
-            return lacking
         try:
-            size = getattr(self.iterator._index_sampler, "batch_size", None)
-            self.batches[DOUBLED] = [doubled_batch(batch, size) for batch in self.kept]
-        except (NotDoubled, MemoryError, RuntimeError) as error:
-            return str(error) or "there is too little memory"
-        return None
+            lacking = memory_room.lacking()
+            if lacking is None:
+                size = getattr(self.iterator._index_sampler, "batch_size", None)
+                self.batches[DOUBLED] = [doubled_batch(batch, size) for batch in self.kept]
+            return lacking
+        except NotDoubled as error:
+            return str(error)
+        except Exception as error:  # no memory, or the memory is not known
+            return "%s: %s" % (type(error).__name__, error)
 
     def _next_block(self):
         if self.blocks and now() < self.deadline_ns - loader_alone.PLANNED_NS:
