@@ -14,6 +14,7 @@ import pytest
 
 from flatout.measure.experiments import read_experiments
 from flatout.measure.gradients import UnusedGradients, read_unused_gradients
+from flatout.measure.padding import Padding, read_padding
 from flatout.probe import events
 from flatout.record.run import ProcessRecord
 from tests.probe.recorded import new_run_folder, probed_env, read_back, run_bare, run_probed
@@ -78,6 +79,17 @@ def test_where_nothing_is_on_only_threads_are_tried(tmp_path: Path) -> None:
     assert all(name == "" or name.startswith("threads=") for name in tried(process))
     assert not process.info["debugging"]
     assert not read_experiments(process).hooks
+    assert read_padding(process) is None
+
+
+def test_padding_of_a_trained_batch_is_seen_and_the_losses_are_the_same(tmp_path: Path) -> None:
+    said, process = trained(tmp_path, "padded", "20")
+    found = read_padding(process)
+    assert isinstance(found, Padding)
+    assert (found.tensor, found.evidence, found.fixed) == ("0", "mask", True)
+    assert set(found.padded) == {12} and {len(rows) for rows in found.rows} == {16}
+    plain = json.loads(run_bare(tmp_path, SCRIPT, "padded", "20").out.splitlines()[-1])
+    assert said["losses"] == plain["losses"]
 
 
 def unused(process: ProcessRecord) -> UnusedGradients | str | None:

@@ -38,13 +38,12 @@ class UnusedGradients:
         self._passes: Any = {}  # id of each suspect -> backward passes that computed its gradient
         self._sums: Any = {}  # id of each suspect -> (parameter, sum of its values)
         self._restore: Any = None
+        updated = {key for key in optimized if key in self._known}
         # Of a weight in 16 bits an optimizer may have a copy in 32, and change it by too little to be seen.
-        copied = {tensor.shape for key, tensor in optimized.items() if key not in self._known}
-        updated = any(
-            key in self._known for key in optimized
-        )  # otherwise no optimizer was given the weights themselves
-        for key, parameter in self._known.items():
-            if updated and key not in optimized and parameter.shape not in copied and not _hooked(parameter):
+        copied = {tensor.shape for key, tensor in optimized.items() if key not in updated}
+        # Where no optimizer has a module's parameter, other code updates them all.
+        for key, parameter in self._known.items() if updated else ():
+            if key not in updated and parameter.shape not in copied and not _hooked(parameter):
                 total = _sum(parameter)
                 if total is not None:
                     self._sums[key] = parameter, total
@@ -113,7 +112,7 @@ class UnusedGradients:
         return {
             "elements": sum(parameter.numel() for parameter in self.parameters),
             "of": sum(self._sizes.values()),
-            "modules": _names({id(parameter) for parameter in self.parameters})[:MOST_NAMES],
+            "modules": _names({id(parameter) for parameter in self.parameters}) if self.parameters else [],
             "not_tried": self.kept_because,
         }
 
@@ -218,7 +217,7 @@ def _names(unused):
     for root in modules:
         if id(root) not in inner:
             _name(root, type(root).__name__, unused, names)
-    return list(names)
+    return list(names)[:MOST_NAMES]
 
 
 def _name(module, path, unused, names):

@@ -37,6 +37,12 @@ def ended():
 
 
 def batches():
+    if "padded" in on:
+        kept_places = torch.arange(12) < torch.randint(2, 9, (64, 1))
+        data = torch.utils.data.TensorDataset(torch.rand(64, 12, 8) * kept_places[..., None], kept_places)
+        while True:
+            for rows, _ in torch.utils.data.DataLoader(data, 16):
+                yield rows
     if "loader" in on:
         data = torch.utils.data.TensorDataset(torch.randn(64, 8))
         while True:
