@@ -5,20 +5,27 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.flatout-ready
-# RERUN=FILE: failed tests run once more, alone, and FILE gets the names of those that pass then.
-PYTEST = $(if $(RERUN),$(BIN)/python scripts/rerun_failed.py $(RERUN)) $(BIN)/python -m pytest -rs
-# As many at once as there are cores: most of a test's time is the start of processes.
-AT_ONCE = -n auto --dist worksteal
+# RERUN=FILE: failed tests run once more, alone, and FILE gets the names of those that pass then. COVER=1: coverage.py
+# measures the tests and their processes; `make coverage-report` adds up what such runs have measured.
+PYTEST = $(if $(RERUN),$(BIN)/python scripts/rerun_failed.py $(RERUN)) $(BIN)/python $(if $(COVER),-m coverage run) -m pytest -rs
+export COVERAGE_FILE = $(CURDIR)/build/coverage/data
+# Tests are rewritten and compiled once, not in every process of every run.
+unexport PYTHONDONTWRITEBYTECODE
+# One more at once than there are cores, since tests wait for processes and timers.
+AT_ONCE = -n $$(( $$(nproc) + 1 )) --dist worksteal
 
-.PHONY: help venv demo test test-slow test-serial test-pythons coverage lint bench gpu-check changelog release clean
+.PHONY: help venv demo test test-slow test-parallel test-serial test-pythons coverage coverage-report lint bench gpu-check \
+	changelog release clean
 
 help:
 	@echo "make demo       profile a training with an ordinary mistake, then the corrected one (SHORT=1: quicker)"
 	@echo "make test       the tests, without the slow ones (ARGS=...: passed to pytest)"
-	@echo "make test-slow  the slow tests: first those that can run at once, then \`make test-serial\`"
+	@echo "make test-slow  the slow tests: \`make test-parallel\`, then \`make test-serial\`"
+	@echo "make test-parallel  the slow tests that can run at once"
 	@echo "make test-serial  the slow tests that measure, one at a time"
 	@echo "make test-pythons  the tests on 3.11, 3.12 and 3.13, and the probe on 3.9, where they are installed (QUICK=1: a part)"
-	@echo "make coverage   the tests but the serial ones; names functions that no test enters"
+	@echo "make coverage   the tests but the serial ones under coverage.py; names functions that no test enters"
+	@echo "make coverage-report  the share that runs with COVER=1 have covered; fails below the floor"
 	@echo "make lint       ruff, codespell, mypy, the layers, and whether torch and the like have every name that is used"
 	@echo "make bench      the benchmarks (BENCH=overhead: only that one)"
 	@echo "make gpu-check  on a machine with a GPU, 40 minutes: writes docs/measurements/gpu.md (ARGS=--dry-run)"
@@ -42,24 +49,32 @@ test: $(READY)
 
 # pytest's 5 says that no test was selected, which is no failure where ARGS narrows the tests.
 test-slow: $(READY)
-	$(PYTEST) -m "slow and not serial" $(AT_ONCE) $(ARGS) || test $$? -eq 5
+	@$(MAKE) --no-print-directory test-parallel
 	@$(MAKE) --no-print-directory test-serial
 
+test-parallel: $(READY)
+	$(PYTEST) -m "slow and not serial" $(AT_ONCE) $(ARGS) || test $$? -eq 5
+
+# Without coverage.py, which would be measured too.
+test-serial: override COVER =
 test-serial: $(READY)
 	$(PYTEST) -m serial $(ARGS) || test $$? -eq 5
 
 test-pythons:
 	@QUICK=$(QUICK) scripts/test-pythons $(ARGS)
 
-# Processes of the tests count too. The list of untested functions does not fail the target before each has its reason.
-coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
 coverage: $(READY)
-	@rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/python -m coverage run -m pytest -rs -m "not serial" $(AT_ONCE) $(ARGS)
-	@$(BIN)/python -m coverage combine -q
+	@rm -rf build/coverage
+	@$(MAKE) --no-print-directory test COVER=1
+	@$(MAKE) --no-print-directory test-parallel COVER=1
+	@$(MAKE) --no-print-directory coverage-report
 	@$(BIN)/python -m coverage json -q --fail-under=0 -o build/coverage/report.json
 	-@$(BIN)/python scripts/untested.py build/coverage/report.json
-	$(if $(ARGS),-)@$(BIN)/python -m coverage report --format=total
+
+coverage-report: $(READY)
+	@$(BIN)/python -m coverage combine -q
+	@echo "statements and branches covered, in percent:"
+	@$(BIN)/python -m coverage report --format=total
 
 lint: $(READY)
 	$(BIN)/python -m ruff check .

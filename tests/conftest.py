@@ -1,7 +1,9 @@
-"""What holds for every test: GPU tests skip with their reason, and no test leaves a process behind."""
+"""What holds for every test: one thread for torch, GPU tests skip with their reason, no process is left behind."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Before torch is imported, and for what the tests start. Where cores are taken, such as by the other workers of xdist,
+# each operation of several threads waits until the last of them has had a core: 300 s instead of 7 s, for one test.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What a script starts in the background ignores Ctrl-C, and what nohup starts a hang-up; so would all that the tests
+# start. Handlers are not inherited.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # No test asserts a wall time: an example may take as long as a busy machine makes it, and so may drawing one.
 settings.register_profile("flatout", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -48,6 +48,11 @@ def test_it_leads_before_the_computation_that_it_slows() -> None:
     assert [cause.id for cause in causes] == ["debug_mode", "compute_bound"]
 
 
+def test_what_a_fault_takes_is_no_computation_of_the_models_own() -> None:
+    causes, _ = judge(run(tried={"anomaly_mode": tried(0.6)}))
+    assert causes[0].share + causes[1].share <= 1.0
+
+
 @pytest.mark.parametrize("one", [tried(0.02), tried(0.2, low=-0.01), tried(-0.1)])
 def test_a_setting_that_costs_little_or_not_for_certain_is_not_named(one: Any) -> None:
     context = run(tried={"tracemalloc": one}, debugging={"tracemalloc": "train.py:3"}, steps=56)

@@ -11,8 +11,6 @@ import pytest
 
 from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, script
 
-pytestmark = pytest.mark.serial
-
 # A sample waits 4 ms, a step of 8 samples computes 8 ms: 32 ms of data path, one worker.
 TRAIN = """
     import time
@@ -52,6 +50,7 @@ TRAIN = """
 """
 
 
+@pytest.mark.serial
 def test_each_part_alone_is_as_fast_as_it_was_made(tmp_path: Path) -> None:
     command = [*FLATOUT, "ceilings", "--seconds", "3s", "--json", "--", sys.executable, script(tmp_path, TRAIN)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -68,6 +67,7 @@ def test_each_part_alone_is_as_fast_as_it_was_made(tmp_path: Path) -> None:
     assert "run 3 of 3" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_training_without_a_loader_is_refused_after_the_first_run(tmp_path: Path) -> None:
     source = """
         import time

@@ -11,8 +11,6 @@ import pytest
 
 from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, script
 
-pytestmark = pytest.mark.serial
-
 TRAIN = """
     import sys
     import time
@@ -34,6 +32,7 @@ def compare(folder: Path, a: str, b: str, *options: str) -> subprocess.Completed
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
+@pytest.mark.serial
 def test_the_faster_of_two_commands_is_told_with_an_interval(tmp_path: Path) -> None:
     # Sleeps of 80 and 40 ms: what a busy machine adds to a step is small beside them.
     done = compare(tmp_path, "0.08", "0.04", "--steps", "60", "--json")
@@ -45,7 +44,8 @@ def test_the_faster_of_two_commands_is_told_with_an_interval(tmp_path: Path) -> 
     assert len(list((tmp_path / ".flatout" / "runs").glob("*/run.json"))) == 4
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_ends_the_comparison_with_its_exit_code(tmp_path: Path) -> None:
-    done = compare(tmp_path, "0.01", "soon")
+    done = compare(tmp_path, "0.01", "soon", "--steps", "60")
     assert done.returncode == 1
     assert "flatout: B: the command failed" in done.stderr and "could not convert" in done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -181,10 +181,18 @@ def test_images_that_wait_for_their_bytes_get_more_threads_than_cores(
         assert "waiting for its bytes" in made.choice.reason
 
 
-def test_threads_of_a_loader_leave_the_number_of_threads_of_torch(source: ImageFolderSource) -> None:
+@pytest.fixture
+def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_of_a_loader_leave_the_number_of_threads_of_torch(source: ImageFolderSource) -> None:
     with loader(source, workers=3) as made:
-        assert torch.get_num_threads() == before
+        assert torch.get_num_threads() == 2
         pool = made._pool._pool  # type: ignore[union-attr]
         inside = {pool.submit(torch.get_num_threads).result() for _ in range(9)}
     assert inside == {1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from flatout.probe import events
@@ -37,6 +36,35 @@ def test_a_loader_built_anew_each_epoch_is_one_loader(tmp_path):
     assert waits[12:16] == waits[20:]
     starts = probed.main.of_kinds(events.ITER_START)
     assert starts["a"].tolist()[:3] == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_a_loader_is_known_again_also_while_the_sampler_holds_the_frame_that_made_the_last_one(tmp_path):
+    source = """
+        import sys, time, torch
+        from torch.utils.data import DataLoader, TensorDataset
+        stacks = sys.modules["_flatout_probe.stacks"]
+        number = stacks._Sampler._number
+        def starved(self, frame, thread=None):
+            time.sleep(0.5)
+            return number(self, frame, thread)
+        stacks._Sampler._number = starved
+        class Batches:
+            def __iter__(self):
+                time.sleep(0.2)  # a sample is taken while the loader makes its iterator
+                return iter([[0, 1], [2, 3]])
+            def __len__(self):
+                return 2
+        net = torch.nn.Linear(4, 1)
+        data = TensorDataset(torch.randn(4, 4))
+        for epoch in range(3):
+            for (x,) in DataLoader(data, batch_sampler=Batches()):
+                net(x).sum().backward()
+    """
+    probed = run_probed(tmp_path, source)
+    assert probed.code == 0 and probed.faults() == [], probed.err
+    waits = probed.main.of_kinds(events.BATCH_WAIT)["arg"].tolist()
+    assert len(waits) == 6 and len(set(waits)) == 1
 
 
 LOOPS = """
@@ -164,9 +192,9 @@ def test_time_on_a_core_and_time_blocked_are_told_apart(tmp_path):
         assert len(fetches) == 6, probed.err
         shares[kind] = fetches["a"] / (fetches["duration"] - fetches["b"])
         assert len(probed.workers[0].of_kinds(events.ITEM)) == 24
-    # A disturbed batch is off in either direction: the typical one counts.
-    assert np.median(shares["busy"]) > 0.8
-    assert np.median(shares["asleep"]) < 0.2
+    # Other programs, and a host that takes a core away, only add time to a batch: the least disturbed one counts.
+    assert shares["busy"].max() > 0.8
+    assert shares["asleep"].min() < 0.2
 
 
 @pytest.mark.slow

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,3 +44,32 @@ def test_a_short_stack_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_package_of_an_environment_below_this_one_is_no_code_of_the_user() -> None:
     assert not sites.is_user_file("/opt/base/lib/python3.11/site-packages/lightning/trainer.py")
     assert sites.is_user_file("/home/me/train.py")
+
+
+class Batch:
+    """Stands for a tensor of the training."""
+
+
+def test_a_sample_keeps_nothing_of_the_training_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks.REC, "emit", lambda *values: None)
+    monkeypatch.setattr(stacks.REC, "names", SimpleNamespace(add=lambda kind, **fields: 1))
+    batches: list[weakref.ref[Batch]] = []
+    trains, sampled = threading.Event(), threading.Event()
+
+    def train() -> None:
+        batch = Batch()
+        batches.append(weakref.ref(batch))
+        trains.set()
+        assert sampled.wait(60)
+
+    thread, sampler = threading.Thread(target=train), stacks._Sampler()
+    thread.start()
+    gc.disable()
+    try:
+        assert trains.wait(60) and sampler.sample(thread.ident) is not None
+        sampled.set()
+        thread.join()
+        assert batches[0]() is None
+    finally:
+        gc.enable()
+        sampler.close_states()

@@ -249,8 +249,8 @@ def test_two_ranks_train_like_one_process_with_the_same_global_batch(photographs
 def test_a_deadline_is_kept_for_real_and_leaves_a_submission(photographs: Path, tmp_path: Path) -> None:
     rest = settings(photographs, "training.epochs=400", "data.validation=null", "data.test=val", "folds={count: 3}")
     began = time.monotonic()
-    done = run(*COMMAND, *rest, "-o", str(tmp_path / "run"), "--max-time", "60s", "--json")
-    print(f"deadline 60 s, ended after {time.monotonic() - began:.1f} s")
+    done = run(*COMMAND, *rest, "-o", str(tmp_path / "run"), "--max-time", "30s", "--json")
+    print(f"deadline 30 s, ended after {time.monotonic() - began:.1f} s")
     with (tmp_path / "run/submission.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 * 8
@@ -271,7 +271,7 @@ def test_a_training_records_itself_and_its_loaders_threads_are_read_as_workers(
     assert loading is not None
     assert (loading.settings.num_workers, loading.settings.batch_size, loading.delivery.batches) == (2, 16, 4 * 4 - 1)
     assert loading.fetch.cpu_s is not None and loading.fetch.cpu_s.sum() > 0
-    assert loading.workers.idle_share is not None and loading.workers.idle_share > 0.2
+    assert loading.workers.idle_share is not None and 0 < loading.workers.idle_share < 1
 
 
 def test_a_range_test_leaves_everything_as_it_was_bit_for_bit(photographs: Path) -> None:

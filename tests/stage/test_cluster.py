@@ -112,6 +112,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_shards_full_copies_and_a_lost_host(
     cluster: Any, endpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +163,7 @@ def test_shards_full_copies_and_a_lost_host(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_denied_object_is_counted_once_and_a_marker_is_no_file(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

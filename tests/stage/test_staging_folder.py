@@ -304,6 +304,7 @@ def test_files_larger_than_the_buffer_come_whole_in_every_way(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_million_keys_are_listed_in_constant_memory(tmp_path: Path) -> None:
     import tracemalloc
 

@@ -81,7 +81,10 @@ def rank(causes: list[Cause]) -> tuple[Cause, ...]:
     ranked = sorted(faults, key=lambda cause: (cause.hidden_by is not None, -cause.share))
     material = [cause for cause in faults if cause.share >= MATERIAL_SHARE]
     if HEALTHY in by_id and not any(BY_ID[cause.id].group in _OF_DATA for cause in material):
-        ranked.insert(len(ranked) if material else 0, by_id[HEALTHY])
+        # What a fault inside the step takes is no computation of the model's own.
+        left = 1.0 - max((cause.share for cause in material), default=0.0)
+        healthy = replace(by_id[HEALTHY], share=min(by_id[HEALTHY].share, left))
+        ranked.insert(len(ranked) if material else 0, healthy)
     return tuple(ranked)
 
 

@@ -41,6 +41,7 @@ _WORKER_ENTRY = "_worker_loop"
 
 _thread: Any = None
 _stop: Any = None
+_holding = threading.Lock()  # while the sampler holds frames, which keep the user's local variables alive
 _jitter = random.Random(0x5EED)  # a separate generator: the user's random sequence must not change
 
 
@@ -68,10 +69,17 @@ def running():
     return _thread is not None and _thread.is_alive()
 
 
+def wait_until_frames_are_released():
+    """Wait until objects that only a sampled frame refers to are gone: some microseconds, as a rule."""
+    if _holding.acquire(timeout=END_WITHIN_S):
+        _holding.release()
+
+
 def forget():
     """In a forked child: the thread does not exist here."""
-    global _thread
+    global _thread, _holding
     _thread = None
+    _holding = threading.Lock()
 
 
 def _sample_until(stop_event):
@@ -99,11 +107,12 @@ class _Sampler:
             while not stop_event.wait(pause_s):
                 pause_s = INTERVAL_S * (0.5 + _jitter.random())
                 if REC.on:
-                    frame = self.sample(REC.training_thread or threading.main_thread().ident)
-                    self.sample_a_fetcher()
-                    if REC.training_thread is not None and frame is not None and _waits(frame):
-                        self.sample_a_maker()
-                    frame = None  # it would keep the user's local variables alive
+                    with _holding:
+                        frame = self.sample(REC.training_thread or threading.main_thread().ident)
+                        self.sample_a_fetcher()
+                        if REC.training_thread is not None and frame is not None and _waits(frame):
+                            self.sample_a_maker()
+                        frame = None
                     self.look_at_files()
                 REC.flush()
         finally:
@@ -143,6 +152,9 @@ class _Sampler:
         doing = self.lock.state() if ident == self.lock.ident else UNKNOWN
         state = self._state(ident)
         frames = sys._current_frames()
+        # This function's own frame, which refers to ``frames``: all of them, and the user's local variables, would live
+        # until the garbage collector finds that circle.
+        frames.pop(threading.get_ident(), None)
         frame = frames.get(ident)
         if frame is None:
             REC.fetchers.pop(ident, None)  # the thread has ended
@@ -151,7 +163,7 @@ class _Sampler:
         number = self._number(frame)
         REC.emit(events.STACK, taken, taken, number, taken - self.previous.get(ident, self.started), state, ident)
         self.previous[ident] = taken
-        if len(frames) > 2 and ident == REC.training_thread:
+        if len(frames) > 1 and ident == REC.training_thread:
             self.lock.look(taken, ident, frames, doing, self._number)
         return frame
 

@@ -37,6 +37,7 @@ from flatout.version import __version__
 
 LOOK_EVERY_S = 0.05
 GRACE_S = 5.0
+REAPED_WITHIN_S = 10.0
 TRACE_WITHIN_S = 30.0
 EXPERIMENTS_WITHIN_S = 30.0  # ten seconds of them, after what the training does at the end of the window
 # Processes that a command leaves running after its end (a tracker's service, say) get this long.
@@ -324,7 +325,8 @@ class _Session:
             self.progress.say("ending the training; what it prints about that is no fault of its own")
         self.ended = {process.pid for process in tree} | {child.pid}
         survivors = end_tree([child.pid, os.getpid()], GRACE_S, spared=self.guardian.pids)
-        _wait(child, 1.0)
+        # A process can be waited for once its last thread has ended, which may be some time after the first one.
+        _wait(child, 1.0 if survivors else REAPED_WITHIN_S)
         if not survivors:
             remove(folders)
             remove_left(self.shm_before, self.ended)

@@ -216,7 +216,7 @@ def _timed(concurrency: int, reads: Sequence[Callable[[], Any]]) -> tuple[Rate, 
     began = time.perf_counter()
 
     def work(_: int) -> list[tuple[int, float]]:
-        done = []
+        done: list[tuple[int, float]] = []
         while not done or time.perf_counter() - began < PHASE_S:
             with lock:
                 read = next(coming, None)

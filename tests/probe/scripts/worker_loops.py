@@ -7,6 +7,9 @@ from learning import Net, Points, Stream, seed, train_step
 from telling import part, show
 from torch.utils.data import DataLoader
 
+# A worker that has not ended by then is terminated, and notes no end: on a busy machine torch's 5 s are few.
+torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 60.0
+
 
 def main(method):
     seed()

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import is_grad_enabled
 
-from .. import ceilings, events, experiments, in_place
+from .. import ceilings, events, experiments, in_place, stacks
 from ..batches import samples_in, weigh
 from ..identity import ByIdentity
 from ..recorder import REC, now, quietly, report_fault
@@ -112,6 +112,8 @@ def _known_again(loader):
     fields = _describe(loader)
     key = tuple(str(fields[name]) for name in ("site", "dataset", "dataset_len", "sampler", *_ATTRIBUTES))
     entry, before = _built_before.get(key, (None, None))
+    if entry is not None and before() is not None:
+        stacks.wait_until_frames_are_released()  # the last loader may be over, but for the frame that made it
     # Two loaders that live at the same time (training and validation through one function) stay two.
     if entry is None or before() is not None:
         entry = [REC.names.add("loader", **fields), 0]
