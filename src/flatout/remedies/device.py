@@ -100,13 +100,9 @@ def channels_last(context: Context, cause: Cause) -> Proposal | None:
 @remedy(("overhead_bound", "compute_bound", "small_batch"), NUMERICS, risk="medium")
 def compile_model(context: Context, cause: Cause) -> Proposal | None:
     """Compile the model."""
-    operators = context.run.operators
-    if context.run.process.compiled is not False or isinstance(operators, str):
-        return None  # without the kernel trace there is nothing to predict from
-    # The optimizer is not compiled with the model.
-    of_model = 1.0 - context.run.seconds("optimizer") / context.run.seconds(*COMPUTE_ACCOUNTS)
-    around_s, saved = operators.overhead_s * of_model, operators.fusible
-    likely_s, most_s = 0.5 * around_s + saved.likely_s, 0.9 * around_s + saved.most_s
+    if context.run.process.compiled is not False:
+        return None
+    likely_s, most_s, basis = _fused(context, cause)
     return Proposal(
         title="compile the model with torch.compile",
         change=Change(step_removed_s=likely_s, step_cpu_removed_s=likely_s),
@@ -114,10 +110,22 @@ def compile_model(context: Context, cause: Cause) -> Proposal | None:
         most=Change(step_removed_s=most_s, step_cpu_removed_s=most_s),
         how="model = torch.compile(model)",
         settings={"compile": "default"},
-        basis=f"{_passed_on(saved)}, and half of the {duration(around_s)} that pass around them is assumed to go; "
-        "compiling costs minutes at the start, and again at new shapes",
+        basis=f"{basis}; compiling costs minutes at the start, and again at new shapes",
         memory_bytes=0,
     )
+
+
+def _fused(context: Context, cause: Cause) -> tuple[float, float, str]:
+    """Seconds of a step that compiling the model is likely to save, and can save at most; what that rests on."""
+    operators = context.run.operators
+    if isinstance(operators, str):
+        basis = "nothing but the share of computation: without a kernel trace, only a trial shows it"
+        return 0.0, 0.5 * cause.share * context.model.now.step_s, basis
+    # The optimizer is not compiled with the model.
+    of_model = 1.0 - context.run.seconds("optimizer") / context.run.seconds(*COMPUTE_ACCOUNTS)
+    around_s, saved = operators.overhead_s * of_model, operators.fusible
+    basis = f"{_passed_on(saved)}, and half of the {duration(around_s)} that pass around them is assumed to go"
+    return 0.5 * around_s + saved.likely_s, 0.9 * around_s + saved.most_s, basis
 
 
 def _passed_on(saved: Fusible) -> str:
