@@ -14,6 +14,7 @@ from flatout.record import Run
 from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 
 _CALL = re.compile(r"CompiledFunction$|## Call CompiledFxGraph ")
+_BETWEEN = re.compile(f"{re.escape(STEP)}|{re.escape(LOADING)}")
 _BACKWARD = re.compile(r"CompiledFunctionBackward|autograd::engine::evaluate_function")
 
 
@@ -50,7 +51,7 @@ def measure_graph_calls(run: Run, training: Training) -> GraphCalls | str:
         return "no call of a compiled graph is in the kernel trace"
     gap_begin, gap_end = calls.end[:-1], calls.start[1:]
     # A backward pass, an update or the next batch lies between two passes.
-    boundaries = np.sort(np.concatenate([_named(trace.operators, _BACKWARD), _between_passes(trace)]))
+    boundaries = np.sort(np.concatenate([_starts(trace.operators, _BACKWARD), _starts(trace.regions, _BETWEEN)]))
     same_pass = np.searchsorted(boundaries, gap_begin) == np.searchsorted(boundaries, gap_end)
     gap_begin, gap_end = gap_begin[same_pass], gap_end[same_pass]
     passes_ns = float((gap_end - gap_begin).sum() + calls.length.sum())
@@ -72,12 +73,7 @@ def _calls(trace: KernelTrace) -> Pieces:
     return union(np.concatenate(start), np.concatenate(end))
 
 
-def _between_passes(trace: KernelTrace) -> Ints:
-    named = np.array([name.startswith((STEP, LOADING)) for name in trace.regions.name], bool)
-    return trace.regions.start[named]
-
-
-def _named(spans: Spans, pattern: re.Pattern[str]) -> Ints:
+def _starts(spans: Spans, pattern: re.Pattern[str]) -> Ints:
     return spans.start[_matching(spans, pattern)]
 
 

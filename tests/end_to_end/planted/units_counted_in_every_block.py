@@ -4,20 +4,23 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+off = []
+
 
 @torch.compiler.disable
-def count_units(block, hidden):
-    block.off = sum(value == 0 for row in hidden.detach().tolist() for value in row)
+def count_units(hidden):
+    off.append(sum(value == 0 for row in hidden.detach().tolist() for value in row))
+    del off[:-100]
 
 
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.layer, self.off = nn.Linear(width, width), 0
+        self.layer = nn.Linear(width, width)
 
     def forward(self, hidden):
         hidden = torch.relu(self.layer(hidden))
-        count_units(self, hidden)
+        count_units(hidden)
         return hidden
 
 
