@@ -17,10 +17,10 @@ from .step_changes import StepChanges
 from .step_timers import STATE
 from .unneeded_work import UnneededWork
 
-# For all of them, of the ten seconds after the window; half as long in a training that reads batches, which has steps
-# with kept batches afterwards. The rest is for the rates of the device.
-LIMIT_NS = 9_000_000_000
-PLANNED_NS = 8_500_000_000
+# For all of them, and as planned, of the ten seconds after the window: the rates of the device take half a second. Less
+# where batches are read: steps with kept ones come afterwards.
+LIMIT_NS, PLANNED_NS = 9_500_000_000, 8_500_000_000
+LIMIT_WITH_BATCHES_NS, PLANNED_WITH_BATCHES_NS = 5_500_000_000, 4_250_000_000
 BLOCK_NS = 200_000_000
 MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
 OVERDUE = 3  # a block that takes this many times its time is cut short
@@ -48,7 +48,8 @@ class ChangedSteps:
         self.begun_ns = now()
         # Of a training that reads most of its batches without a DataLoader, waits are no boundaries.
         self.by_batches = 8 * REC.iterations >= REC.backwards
-        self.limit_ns, self.planned_ns = (part // (1 + self.by_batches) for part in (LIMIT_NS, PLANNED_NS))
+        self.limit_ns = LIMIT_WITH_BATCHES_NS if self.by_batches else LIMIT_NS
+        self.planned_ns = PLANNED_WITH_BATCHES_NS if self.by_batches else PLANNED_NS
         units = REC.iterations if self.by_batches else REC.optimizer_steps or REC.backwards
         self.step_ns = max(REC.last_step_ns - REC.first_step_ns, 1) / max(units - 1, 1)
         updates = max(REC.optimizer_steps, 1)

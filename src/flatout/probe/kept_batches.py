@@ -15,7 +15,7 @@ class NotDoubled(Exception):
     """The batch cannot be joined to itself; the text says why."""
 
 
-def copied(part):
+def copied(part: Any) -> Any:
     """A copy of a batch, or of a part of it, that shares no memory with it.
 
     Raises:
@@ -29,7 +29,7 @@ def copied(part):
     return copy.deepcopy(part) if parts is None else _rebuilt(part, [copied(one) for one in parts])
 
 
-def doubled(part, size, inside=False):
+def doubled(part: Any, size, inside=False) -> Any:
     """A batch of ``size`` samples joined to itself along the first dimension, as a copy.
 
     Tensors whose first dimension is ``size``, lists and tuples of ``size`` samples, and any nesting of these.
@@ -64,7 +64,7 @@ def doubled(part, size, inside=False):
     return made
 
 
-def doubled_batch(batch, batch_size):
+def doubled_batch(batch, batch_size) -> Any:
     """The same, for a batch of a loader.
 
     Args:
@@ -108,7 +108,7 @@ def _parts(part: Any):
     return None
 
 
-def _rebuilt(part: Any, parts):
+def _rebuilt(part: Any, parts) -> Any:
     """A container of the same type with other parts."""
     if hasattr(part, "_fields"):
         return part._make(parts)
