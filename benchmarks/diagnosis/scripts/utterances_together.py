@@ -1,4 +1,4 @@
-"""Utterances of very different lengths share batches, as a recurrent network over their spectra gets them."""
+"""Utterances of very different lengths share batches, as a transformer over their spectra gets them."""
 
 import random
 
@@ -49,12 +49,15 @@ def collate(samples):
 class Speaker(nn.Module):
     def __init__(self):
         super().__init__()
-        self.rnn = nn.GRU(BANDS, UNITS, num_layers=2, batch_first=True)
+        self.bands = nn.Linear(BANDS, UNITS)
+        layer = nn.TransformerEncoderLayer(UNITS, 4, 2 * UNITS, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.out = nn.Linear(UNITS, 7)
 
     def forward(self, spectra, lengths):
-        states, _ = self.rnn(spectra)
-        return self.out(states[torch.arange(len(states)), lengths - 1])
+        kept = torch.arange(spectra.shape[1]) < lengths[:, None]
+        states = self.encoder(self.bands(spectra), src_key_padding_mask=~kept)
+        return self.out((states * kept[..., None]).sum(1) / lengths[:, None])
 
 
 def main():

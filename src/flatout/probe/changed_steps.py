@@ -104,7 +104,7 @@ class ChangedSteps:
         if not REC.optimizer_steps:
             self.updated()
         if not self.over and now() - self.begun_ns > self.limit_ns:
-            limit = "no step was recognised within %d s" % (self.limit_ns // 10**9)
+            limit = "no step was recognised within %.2g s" % (self.limit_ns / 1e9)
             self._ended(None if self.blocks is not None else limit)
 
     def failed(self, because):
