@@ -149,9 +149,9 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
     busy = device_busy(training.process.events)
     device = np.zeros(len(pieces), bool)
     if len(busy):
-        before = pieces
+        undivided = pieces
         pieces, account, device = charge_device(pieces, account, busy, ACCOUNT_OF_KIND, account == CODE["validation"])
-        gaps = gaps.take(before.at(pieces.start))
+        gaps = gaps.take(undivided.at(pieces.start))
         notes.append("device time is charged to its phase, so the host's accounts hold only time with an idle device")
     pieces, account, before, sample_piece = _by_code(pieces, account, gaps, samples)
     device, gaps = device[before], gaps.take(before)

@@ -74,7 +74,7 @@ def debug_mode(context: Context) -> Found | Lacks | None:
             text = run.experiments.setting_with_line(unknown[0])
             return Lacks(f"{text} is on, and its cost was not measured: {run.experiments.because}")
         return None
-    sampled = ()
+    sampled: tuple[Evidence, ...] = ()
     if met is not None and seen >= NOISE_SHARE:
         code = run.debug_code[met[0]]
         text = f"{percent(code.share)} of the stack samples are in {_CODE[met[0]]}, most often at {place(code.line)}"
