@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from flatout.probe import changed_steps, last_steps
 from flatout.probe.block_plan import UNUSED, plan
 from flatout.probe.contract import DOUBLED, REPLAYED, SINGLE
 
 MS, S = 1_000_000, 1_000_000_000
+
+
+def test_all_that_follows_the_window_takes_ten_seconds_at_the_most() -> None:
+    rates_ns = S // 2  # of the device
+    with_batches_ns = changed_steps.LIMIT_WITH_BATCHES_NS + rates_ns + last_steps.LEAST_NS
+    assert max(with_batches_ns, changed_steps.LIMIT_NS + rates_ns, last_steps.LIMIT_NS) <= 10 * S
 
 
 def test_doubled_blocks_lie_between_single_ones() -> None:
