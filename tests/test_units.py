@@ -193,3 +193,20 @@ def test_a_size_that_no_disk_has_is_refused(text: str) -> None:
 def test_parse_size_refuses_what_has_no_clear_unit(text: str) -> None:
     with pytest.raises(UsageError, match=r"--memory.*30GiB"):
         units.parse_size(text, option="--memory")
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (1.5e6, "1.5 MFLOP/s"),
+        (93e9, "93 GFLOP/s"),
+        (999.7e9, "1.0 TFLOP/s"),
+        (1.98e15, "2.0 PFLOP/s"),
+        (3e18, "3,000 PFLOP/s"),
+        (200.0, "200 FLOP/s"),
+        (0.0, "unknown"),
+        (math.inf, "unknown"),
+    ],
+)
+def test_rates_of_arithmetic_read_in_powers_of_1000(rate: float, text: str) -> None:
+    assert units.flops(rate) == text

@@ -95,6 +95,18 @@ def rate(rate_sps: float) -> str:
     return f"{_three_figures(rate_sps)} samples/s"
 
 
+def flops(rate: float) -> str:
+    """Write a rate of floating-point operations: "93 GFLOP/s", "1.2 TFLOP/s"."""
+    if not math.isfinite(rate) or rate <= 0:
+        return UNKNOWN
+    prefixes = ("", "k", "M", "G", "T", "P")
+    power = 0
+    while power < len(prefixes) - 1 and rate / 1000**power >= 999.5:
+        power += 1
+    value = rate / 1000**power
+    return f"{value:,.{0 if value >= 9.95 else 1}f} {prefixes[power]}FLOP/s"
+
+
 def percent(fraction: float, *, decimals: int | None = None) -> str:
     """Write a fraction as a percentage: "79%", "99.5%", "<0.1%".
 

@@ -76,6 +76,19 @@ def test_storage_goes_before_decoding_even_when_its_share_is_smaller() -> None:
     assert order[1].hidden_by == "storage_latency"
 
 
+@pytest.mark.parametrize("slowed", ["recompilation", "graph_breaks"])
+def test_a_setting_for_debugging_slows_the_compiler_and_the_python_between_graphs(slowed: str) -> None:
+    order = rank([cause(slowed, 0.4), cause("debug_mode", 0.3)])
+    assert [(cause.id, cause.hidden_by) for cause in order] == [("debug_mode", None), (slowed, "debug_mode")]
+
+
+@pytest.mark.parametrize("wasted", ["padding_waste", "unused_gradients", "layout_conversions"])
+def test_work_in_vain_is_no_effect_of_other_causes_in_the_step(wasted: str) -> None:
+    others = ("debug_mode", "graph_breaks", "recompilation", "overhead_bound", "small_batch")
+    order = rank([cause(wasted, 0.2), *(cause(id, 0.3) for id in others)])
+    assert next(cause for cause in order if cause.id == wasted).hidden_by is None
+
+
 def test_a_cause_that_gives_little_hides_nothing() -> None:
     order = rank([cause("cpu_decode", 0.5), cause("too_few_workers", 0.04)])
     assert [(cause.id, cause.hidden_by) for cause in order] == [("cpu_decode", None), ("too_few_workers", None)]
@@ -115,11 +128,12 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
     # A published contract: ids are added, never renamed.
     assert " ".join(sorted(ids)) == (
         "checkpoint cold_cache compute_bound cpu_decode cpu_read cpu_tokenise cpu_training cpu_transform "
-        "crowded_machine debug_mode device_sync epoch_start garbage_collection h2d hooks interpreter_lock "
-        "large_batches lock_contention logging main_process_work no_workers overhead_bound own_input "
-        "rank_straggler read_amplification row_lookup sample_skew sampler shallow_prefetch slow_collate "
-        "small_batch small_files storage_bandwidth storage_latency throttled too_few_threads too_few_workers "
-        "too_many_threads too_many_workers validation wide_dtype worker_restart"
+        "crowded_machine debug_mode device_sync epoch_start garbage_collection graph_breaks h2d hooks "
+        "interpreter_lock large_batches layout_conversions lock_contention logging main_process_work "
+        "no_workers overhead_bound own_input padding_waste rank_straggler read_amplification recompilation "
+        "row_lookup sample_skew sampler shallow_prefetch slow_collate small_batch small_files "
+        "storage_bandwidth storage_latency throttled too_few_threads too_few_workers too_many_threads "
+        "too_many_workers unused_gradients validation wide_dtype worker_restart"
     )
 
 

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from flatout.measure.compiling import Break, Compiling, Recompiled
 from flatout.measure.experiments import Tried
+from flatout.measure.gradients import UnusedGradients
+from flatout.measure.graphs import GraphCalls
 from flatout.measure.loader_stats import (
     Delivery,
     FetchTimes,
@@ -19,6 +22,7 @@ from flatout.measure.loader_stats import (
 )
 from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.measure.operators import Operators
+from flatout.measure.padding import Padding
 from flatout.results import Account, Ledger, Line, Steps
 
 BATCHES = 200
@@ -252,7 +256,38 @@ def small_operators(overhead_s: float, **changes: Any) -> Operators:
         pointwise_s=0.5 * (0.010 - overhead_s),
         wide_s=0.0,
         wide_products_s=0.0,
+        conversions=0.0,
+        conversions_s=0.0,
         float64_factor=2.0,
         on_device=False,
     )
     return replace(usual, **changes)
+
+
+def compiled_again(seconds: float, **changes: Any) -> Compiling:
+    """A function is compiled again 7 times in the window, which takes this many seconds a batch."""
+    reason = "tensor 'x' size mismatch at index 1. expected 64, actual 71"
+    line = replace(LINE, seconds=seconds * BATCHES)
+    one = Recompiled(line, times=7, reasons=(reason,), limited=False, repeated=True, late=True)
+    return Compiling(seconds * BATCHES, (replace(one, **changes),), (), "no graph breaks")
+
+
+def in_pieces(part: float, count: int = 24) -> Compiling:
+    """A model with so many graph breaks, and this part of the forward pass between its pieces."""
+    return Compiling(0.0, (), (Break(LINE, "Tensor.item", count),), GraphCalls(count + 1.0, 0.003 * part, part))
+
+
+def padded(length: float, *rows: list[int], **changes: Any) -> Padding:
+    """Batches of these rows, each padded to this length."""
+    lengths = tuple(np.array(lengths, np.float64) for lengths in rows)
+    return replace(Padding("input_ids", "mask", 1.0, np.full(len(rows), float(length)), lengths), **changes)
+
+
+# Each of two batches has long rows and short ones; sorted, half of the positions go.
+MIXED_ROWS = ([100, 100, 10, 10], [100, 100, 10, 10])
+
+
+def unused(gain: float | None = 0.4, **changes: Any) -> UnusedGradients:
+    """A frozen backbone's gradients, 90% of all; leaving them out saves this part of a step, None: it was not tried."""
+    one = None if gain is None else tried(gain)
+    return replace(UnusedGradients(900, 1000, ("Net.backbone",), one, "the model is compiled"), **changes)

@@ -159,6 +159,10 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
         ("one_cell_at_a_time.py", "overhead_bound"),
         ("weights_in_double_precision.py", "wide_dtype"),
         ("one_sample_for_a_small_network.py", "small_batch"),
+        ("steps_counted_in_the_model.py", "recompilation"),
+        ("units_counted_in_every_block.py", "graph_breaks"),
+        ("pixels_turned_in_every_block.py", "layout_conversions"),
+        ("compiled_in_two_pieces.py", "compute_bound"),
     ],
 )
 def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
@@ -172,6 +176,8 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("statistics_of_every_layer.py", "hooks"),
         ("more_threads_than_cores.py", "too_many_threads"),
         ("garbage_in_every_step.py", "garbage_collection"),
+        ("a_backbone_left_unfrozen.py", "unused_gradients"),
+        ("sentences_of_one_length.py", "padding_waste"),
     ],
 )
 def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
@@ -182,6 +188,42 @@ def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str
 def test_where_nothing_is_wrong_neither_experiments_nor_trace_find_a_cause(tmp_path: Path, name: str) -> None:
     # The number of threads is right too: torch's own choice.
     is_found(tmp_path, "compute_bound", name, experiments=True, trace=True, threads=None)
+
+
+def achieved(folder: Path, *arguments: str) -> float:
+    """The part of what the device gives that a script of large products reaches, as its report says."""
+    folder.mkdir()
+    found = report(folder, "products_whole_or_in_slices.py", *arguments, trace=True, experiments=True)
+    if any(taken_cores(cause) >= OTHER_PROGRAMS_CORES for cause in found["causes"]):
+        pytest.skip("other programs use the cores")
+    computing = next(cause for cause in found["causes"] if cause["id"] == "compute_bound")
+    shares = [one["values"]["achieved"] for one in computing["evidence"] if "known" in one["values"]]
+    assert len(shares) == 1, found["verdict"]
+    return float(shares[0])
+
+
+def test_a_step_is_as_near_to_its_device_as_it_is(tmp_path: Path) -> None:
+    whole, sliced = achieved(tmp_path / "whole"), achieved(tmp_path / "sliced", "slices")
+    assert whole > 0.4
+    assert sliced < 0.6 * whole
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "shown"),
+    [
+        ("one_worker_for_a_slow_service.py", "too_few_workers", {"replayed_s", "loader_bps"}),
+        ("tiny_batches.py", "small_batch", {"single_s", "doubled_s", "fixed_low"}),
+    ],
+)
+def test_the_last_steps_show_the_planted_fault(tmp_path: Path, name: str, cause: str, shown: set[str]) -> None:
+    found = report(tmp_path, name, experiments=True)
+    accounts_add_up(found)
+    assert first_cause(found) == cause, found["causes"]
+    values = {key: value for one in found["causes"][0]["evidence"] for key, value in one["values"].items()}
+    assert shown <= values.keys(), values
+    if "replayed_s" in shown:  # eight samples wait for the service one after the other
+        assert values["high_s"] < 1 / values["loader_bps"]
+        assert "with the input already there a step takes" in found["remedies"][0]["basis"]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flatout.measure.last_steps import read_last_steps
 from flatout.probe import events
 from flatout.record import load_run
 from flatout.record.run import ProcessRecord
@@ -53,6 +54,20 @@ def test_phases_get_the_devices_time_of_their_kernels(tmp_path: Path) -> None:
     assert process.info["device_count"] == 1
     assert process.info["device_uuid"] == "GPU-0b7f2a5e-0000-4000-8000-00000000f1a7"
     assert process.info["not_patched"] == {}
+
+
+@pytest.mark.slow
+def test_the_last_steps_wait_for_their_kernels_and_note_their_memory(tmp_path: Path) -> None:
+    # 20 ms of kernels a step, which the host does not wait for.
+    arguments = (str(SCRIPTS / "known_kernels.py"), "4", "14", "2", "0", "2000")
+    command = [sys.executable, "-m", "flatout", "profile", "--steps", "15", "--no-trace", "--quiet", "--runs-dir"]
+    run([*command, str(tmp_path), "--", sys.executable, str(ON_FAKE_GPU), *arguments])
+    (path,) = (entry for entry in tmp_path.iterdir() if (entry / "run.json").is_file())
+    (process,) = (one for one in load_run(path).processes if len(one.events))
+    assert "fault" not in process.info
+    found = read_last_steps(process)
+    assert found.replayed is not None and found.replayed.low_s >= 0.015, found.skipped
+    assert set(process.info["last_steps"]["peak_bytes"]) >= {"replayed", "single"}
 
 
 @pytest.mark.slow

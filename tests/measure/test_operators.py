@@ -11,6 +11,7 @@ import pytest
 
 from flatout.measure.build import build_view
 from flatout.measure.operators import REFERENCE, Operators
+from flatout.measure.roofline import NOT_MEASURED, Roofline
 from flatout.record import load_run
 from flatout.record.kernel_trace import KernelTrace, read_trace
 from tests.record.synthetic import RunBuilder
@@ -37,6 +38,13 @@ class Trace:
             self.add("cpu_op", name, self.now, TRACED_US + work_us, **{"Input Dims": shapes, "Input type": types})
             self.now += SPACING_US + work_us
 
+    def copies(self, count: int, work_us: float, read: list[int], types: tuple[str, str] = ("float", "float")) -> None:
+        """Copies of pixels into a contiguous tensor, from one with these strides."""
+        inputs = {"Input Dims": [[8, 4, 6, 6]] * 2, "Input type": list(types), "Input Strides": [[144, 36, 6, 1], read]}
+        for _ in range(count):
+            self.add("cpu_op", "aten::copy_", self.now, TRACED_US + work_us, **inputs)
+            self.now += SPACING_US + work_us
+
     def update(self) -> None:
         self.add("user_annotation", "Optimizer.step#SGD.step", self.now, 1.0)
         self.now += 1.0
@@ -61,11 +69,12 @@ def traced(count: int, work_us: float, type: str = "float", name: str = "aten::m
     return trace
 
 
-def measured(folder: Path, trace: Trace | None, step_s: float) -> Operators | str:
+def measured(folder: Path, trace: Trace | None, step_s: float, **info: Any) -> Operators | str:
     """Of a run whose steps take this long without the trace."""
     run = RunBuilder(folder)
-    main = run.process(reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5})
+    main = run.process(reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5}, **info)
     for _ in range(40):
+        main.sample(main.now_s + 0.1 * step_s, "scores = queries @ keys", 21)
         main.step(forward_s=0.4 * step_s, backward_s=0.4 * step_s, optimizer_s=0.2 * step_s)
     path = run.write()
     if trace is not None:
@@ -115,6 +124,95 @@ def test_operators_on_wide_floats_are_told_by_their_inputs(tmp_path: Path) -> No
     assert found.float64_factor == 2.5
 
 
+CHANNELS_LAST, CONTIGUOUS, PART, REPEATED = [144, 1, 24, 4], [144, 36, 6, 1], [576, 72, 6, 1], [0, 36, 6, 1]
+
+
+@pytest.mark.parametrize(
+    ("read", "types", "count"),
+    [
+        (CHANNELS_LAST, ("float", "float"), 20),
+        (CHANNELS_LAST, ("float", "double"), 0),
+        (CONTIGUOUS, ("float", "float"), 0),
+        (PART, ("float", "float"), 0),
+        (REPEATED, ("float", "float"), 0),
+    ],
+    ids=["channels last", "a cast", "a clone", "a part", "repeated"],
+)
+def test_copies_into_another_layout_are_told_by_their_strides(
+    tmp_path: Path, read: list[int], types: tuple[str, str], count: int
+) -> None:
+    trace = Trace()
+    for _ in range(3):
+        trace.operators(20, 1000.0)
+        trace.copies(20, 1000.0, read, types)
+        trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=40 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.conversions == pytest.approx(count)
+    assert found.conversions_s == pytest.approx(found.kernels_s / 2 if count else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("around", "counted"),
+    [
+        (("Optimizer.step#SGD.step",), 0),
+        (("torch::autograd::AccumulateGrad",), 0),
+        (("aten::convolution_backward", "aten::_to_copy"), 0),
+        (("aten::convolution_backward", "aten::contiguous"), 20),
+        (("aten::_to_copy",), 20),
+    ],
+)
+def test_copies_of_weights_and_their_gradients_are_not_counted(
+    tmp_path: Path, around: tuple[str, ...], counted: int
+) -> None:
+    trace = Trace()
+    for _ in range(3):
+        trace.operators(20, 1000.0)
+        start = trace.now
+        trace.copies(20, 1000.0, CHANNELS_LAST)
+        for name in around:
+            category = "user_annotation" if "#" in name else "cpu_op"
+            trace.add(category, name, start, trace.now - start)
+        if "#" not in around[0]:
+            trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=40 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.conversions == pytest.approx(counted)
+    assert (found.conversions_s > 0) is bool(counted)
+
+
+def test_a_trace_without_strides_tells_no_conversions(tmp_path: Path) -> None:
+    found = measured(tmp_path, traced(50, 1000.0), step_s=50 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.conversions is None
+
+
+def test_kernels_that_a_converting_copy_launched_convert(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.copies(1, 1.0, CHANNELS_LAST)
+    trace.events[-1]["args"]["External id"] = 5
+    for number, name in ((5, "elementwise_kernel"), (6, "elementwise_kernel"), (7, "nchwToNhwcKernel<float>")):
+        trace.add("kernel", name, trace.now, 3.0, **{"External id": number})
+        trace.now += 5.0
+    trace.write(tmp_path / "trace.json.gz")
+    found = read_trace(tmp_path / "trace.json.gz")
+    assert isinstance(found, KernelTrace)
+    assert found.kernels.converts.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("strides", [3, [3], [[1], "x"], [[1, 2, 3, 4], [1, 2, 3, None]], [[], []]])
+def test_strides_of_a_wrong_type_convert_nothing(tmp_path: Path, strides: object) -> None:
+    trace = Trace()
+    trace.copies(1, 1.0, CHANNELS_LAST)
+    trace.events[-1]["args"]["Input Strides"] = strides
+    trace.write(tmp_path / "trace.json.gz")
+    found = read_trace(tmp_path / "trace.json.gz")
+    assert isinstance(found, KernelTrace)
+    assert not found.operators.converts.any()
+
+
 def test_without_a_trace_or_a_reference_nothing_is_measured(tmp_path: Path) -> None:
     assert measured(tmp_path / "a", None, step_s=0.001) == "no kernel trace was taken"
     trace = traced(10, 0.0)
@@ -143,3 +241,70 @@ def test_events_of_a_wrong_type_are_left_out(tmp_path: Path) -> None:
     found = read_trace(tmp_path / "trace.json.gz")
     assert isinstance(found, KernelTrace)
     assert len(found.operators) == 2
+
+
+CEILINGS = {
+    "device": "cpu",
+    "threads": 2,
+    "cores": 2.0,
+    "product_flops": {"float32": 1e11},
+    "convolution_flops": {},
+    "memory_bps": [[1 << 20, 4e10], [1 << 26, 1e10]],
+}
+SIDE = 256
+MFLOP = 2 * SIDE**3 / 1e6
+
+
+def of_products(launched: bool = False) -> Trace:
+    """Three steps of a product of two matrices, forward and backward; the kernel runs in it, or on a device."""
+    trace = Trace()
+    inputs = {"Input Dims": [[SIDE, SIDE], [SIDE, SIDE]], "Input type": ["float", "float"]}
+    for step in range(3):
+        for place, (name, node) in enumerate((("aten::matmul", ""), ("", "MmBackward0"))):
+            start, own_us = trace.now, 0.0 if launched else 1000.0
+            if node:
+                engine = f"autograd::engine::evaluate_function: {node}"
+                trace.add("cpu_op", engine, start, own_us + 9.0, **{"Sequence number": step, "Fwd thread id": 1})
+            else:
+                trace.add("cpu_op", name, start, own_us + 9.0, **{"Sequence number": step, **inputs})
+            id = 10 * step + place + 1
+            more = {"Sequence number": step} if name else {}
+            trace.add("cpu_op", "aten::mm", start + 3.0, own_us + 3.0, **{"External id": id, **more, **inputs})
+            if launched:
+                trace.add("kernel", f"sgemm_{id}", start + 5.0, 1000.0, **{"External id": id})
+            trace.now += 1010.0
+        trace.update()
+    trace.reference()
+    return trace
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_products_are_held_against_the_rates_of_the_device(tmp_path: Path, launched: bool) -> None:
+    """A millisecond each, in the operator or in the kernel that it launches, at 34 of 100 GFLOP/s."""
+    trace = of_products(launched)
+    ceilings = CEILINGS | {"device": "cuda"} if launched else CEILINGS
+    found = measured(tmp_path, trace, step_s=0.002, ceilings=ceilings)
+    assert isinstance(found, Operators)
+    assert found.on_device is launched
+    assert isinstance(found.roofline, Roofline), found.roofline
+    assert found.roofline.achieved == pytest.approx(MFLOP / 1e5 / 1e-3, rel=0.05)
+    assert found.roofline.known == pytest.approx(1.0, abs=0.01)
+    assert found.roofline.lost is not None and found.roofline.lost.lines[0].line == 21
+
+
+def test_equal_calls_are_one_row_and_the_backward_pass_leads_to_the_call_of_the_forward_pass(tmp_path: Path) -> None:
+    found = measured(tmp_path, of_products(), step_s=0.002, ceilings=CEILINGS)
+    assert isinstance(found, Operators)
+    first = found.costliest[0]
+    assert (first.name, first.inputs, first.dtype) == ("aten::mm", "256x256, 256x256", "float32")
+    assert (first.calls, first.caller) == (pytest.approx(2.0), "matmul")
+    assert first.flops == pytest.approx(MFLOP * 1e6 / 1e-3, rel=0.05)
+    assert first.lines[0].line == 21
+
+
+def test_without_rates_operators_are_listed_all_the_same(tmp_path: Path) -> None:
+    found = measured(tmp_path, of_products(), step_s=0.002)
+    assert isinstance(found, Operators)
+    assert found.roofline == NOT_MEASURED
+    assert found.costliest[0].seconds == pytest.approx(0.002, rel=0.02)
+    assert found.costliest[0].possible_s is None

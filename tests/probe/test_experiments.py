@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from flatout.measure.experiments import read_experiments
+from flatout.measure.gradients import UnusedGradients, read_unused_gradients
+from flatout.measure.padding import Padding, read_padding
 from flatout.probe import events
 from flatout.record.run import ProcessRecord
 from tests.probe.recorded import new_run_folder, probed_env, read_back, run_bare, run_probed
@@ -77,6 +79,56 @@ def test_where_nothing_is_on_only_threads_are_tried(tmp_path: Path) -> None:
     assert all(name == "" or name.startswith("threads=") for name in tried(process))
     assert not process.info["debugging"]
     assert not read_experiments(process).hooks
+    assert read_padding(process) is None
+
+
+def test_padding_of_a_trained_batch_is_seen_and_the_losses_are_the_same(tmp_path: Path) -> None:
+    said, process = trained(tmp_path, "padded", "20")
+    found = read_padding(process)
+    assert isinstance(found, Padding)
+    assert (found.tensor, found.evidence, found.fixed) == ("0", "mask", True)
+    assert set(found.padded) == {12} and {len(rows) for rows in found.rows} == {16}
+    plain = json.loads(run_bare(tmp_path, SCRIPT, "padded", "20").out.splitlines()[-1])
+    assert said["losses"] == plain["losses"]
+
+
+def unused(process: ProcessRecord) -> UnusedGradients | str | None:
+    return read_unused_gradients(process, read_experiments(process))
+
+
+@pytest.mark.parametrize("what", ["unfrozen", "loader,unfrozen,norms"])
+def test_gradients_that_no_optimizer_uses_are_left_out_for_a_while(tmp_path: Path, what: str) -> None:
+    said, process = trained(tmp_path, what, "20")
+    found = unused(process)
+    assert isinstance(found, UnusedGradients)
+    assert (found.elements, found.of) == (72, 72 + 4 * 72 + 9) and found.modules == ("Linear",)
+    assert tried(process)["used_gradients"]
+    bare = run_bare(tmp_path, SCRIPT, what, "20")
+    plain = json.loads(bare.out.splitlines()[-1])
+    assert (said["losses"], said["state"]) == (plain["losses"], plain["state"])
+
+
+@pytest.mark.parametrize(
+    ("what", "because"),
+    [
+        ("clipped", "gradients are clipped by their norm"),
+        ("attacked", "gradients of other tensors than parameters"),
+        ("hooks", "hooks may need the gradients"),
+    ],
+)
+def test_gradients_that_something_else_may_use_are_computed(tmp_path: Path, what: str, because: str) -> None:
+    said, process = trained(tmp_path, f"unfrozen,{what}", "20")
+    assert "used_gradients" not in tried(process)
+    found = unused(process)
+    assert isinstance(found, UnusedGradients) and because in found.not_tried and found.tried is None
+    plain = json.loads(run_bare(tmp_path, SCRIPT, f"unfrozen,{what}", "20").out.splitlines()[-1])
+    assert said["losses"] == plain["losses"]
+
+
+@pytest.mark.parametrize("what", ["none", "unfrozen,by hand", "unfrozen,looked at"])
+def test_gradients_that_are_used_are_not_called_unused(tmp_path: Path, what: str) -> None:
+    _, process = trained(tmp_path, what, "20")
+    assert unused(process) is None and "used_gradients" not in tried(process)
 
 
 def test_ranks_are_left_in_step(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def rich_run(folder: Path, id: str = "rich", mark: str = "") -> Path:
         convolutions=2, channels_last=False, outputs=1000, compiled=False, param_bytes=10**8, start_method="fork",
         applied={"num_workers": 2}, refused={"compile": f"because{mark}"}, not_patched={f"wandb{mark}": f"gone{mark}"},
         executable=f"/usr/bin/python{mark}",
+        ceilings={"device": "cuda", "threads": 8, "product_flops": {"float32": 1e13}, "memory_bps": [[1 << 26, 1e12]]},
     )  # fmt: skip
     other = run.process(rank=1, local_rank=1, world_size=2, device_count=1)
     for process in (main, other):

@@ -13,6 +13,7 @@ from flatout.diagnose.ranking import judge
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
+from flatout.measure.fusion import Fusible
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
@@ -26,18 +27,23 @@ from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
     LINE,
+    MIXED_ROWS,
     SAMPLES,
+    compiled_again,
     crowded,
     healthy,
+    in_pieces,
     locked,
     make_ledger,
     make_view,
+    padded,
     remote,
     saturated,
     small_operators,
     spread,
     starved,
     tried,
+    unused,
     with_loader,
 )
 
@@ -60,7 +66,10 @@ RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_wind
 CROWDING = Crowding(6.0, 1.0, 0.3, ())
 LOCK = LockWaits(0.3, "metrics", 0.9, ())
 SMALL_OPERATORS = small_operators(0.006)
+FUSIBLE_OPERATORS = small_operators(0.001, fusible=Fusible(0.002, 0.004, 1e8, 40.0))
 WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
+CONVERTING_OPERATORS = small_operators(0.001, conversions=24, conversions_s=0.0045)
+VALUE = ("self._modules['step'] == 3",)
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
 
@@ -199,7 +208,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "mixed_precision": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "tf32": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "channels_last": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
-    "compile_model": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
+    "compile_model": (
+        lambda: replace(healthy(uses_gpu=True, process=GPU), operators=FUSIBLE_OPERATORS),
+        lambda: replace(starved_gpu(), operators=FUSIBLE_OPERATORS),
+    ),
     "cudnn_benchmark": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "pin_memory": (
         lambda: healthy(uses_gpu=True, busy=COMPUTE | {"h2d": 0.004}),
@@ -215,6 +227,42 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "float32": (
         lambda: replace(healthy(cpu=0.008), operators=WIDE_OPERATORS),
         lambda: replace(starved(), operators=WIDE_OPERATORS),
+    ),
+    "dynamic_shapes": (
+        lambda: replace(healthy(cpu=0.008), compiling=compiled_again(0.005)),
+        lambda: replace(starved(), compiling=compiled_again(0.005)),
+    ),
+    "fixed_shapes": (
+        lambda: replace(healthy(cpu=0.008), compiling=compiled_again(0.005)),
+        lambda: replace(starved(), compiling=compiled_again(0.005)),
+    ),
+    "steady_values": (
+        lambda: replace(healthy(cpu=0.008), compiling=compiled_again(0.005, reasons=VALUE)),
+        lambda: replace(starved(), compiling=compiled_again(0.005, reasons=VALUE)),
+    ),
+    "whole_graphs": (
+        lambda: replace(healthy(cpu=0.008), compiling=in_pieces(0.8)),
+        lambda: replace(starved(), compiling=in_pieces(0.8)),
+    ),
+    "one_layout": (
+        lambda: replace(healthy(cpu=0.008), operators=CONVERTING_OPERATORS),
+        lambda: replace(starved(), operators=CONVERTING_OPERATORS),
+    ),
+    "trim_padding": (
+        lambda: replace(healthy(), padding=padded(512, *MIXED_ROWS)),
+        lambda: replace(starved(), padding=padded(512, *MIXED_ROWS)),
+    ),
+    "group_by_length": (
+        lambda: replace(healthy(), padding=padded(100, *MIXED_ROWS)),
+        lambda: replace(starved(), padding=padded(100, *MIXED_ROWS)),
+    ),
+    "frozen_parameters": (
+        lambda: replace(healthy(), unused_gradients=unused()),
+        lambda: replace(starved(), unused_gradients=unused()),
+    ),
+    "frozen_clipped_parameters": (
+        lambda: replace(healthy(), unused_gradients=unused(None, clipped=True)),
+        lambda: replace(starved(), unused_gradients=unused(None, clipped=True)),
     ),
     "cores_of_its_own": (lambda: healthy(usage={"crowding": CROWDING}), starved),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flatout.measure.loader_stats import LoaderStats, mean_s
+from flatout.predict.context import Context
+from flatout.predict.measured import with_the_input_there
+from flatout.probe.contract import REPLAYED
 from flatout.results import Evidence, Line
 from flatout.units import duration, percent
 
@@ -65,3 +68,22 @@ def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:
 def place(line: Line) -> str:
     """``file:line``; for an installed package, relative to site-packages."""
     return f"{re.split(r'/(?:site|dist)-packages/', line.file)[-1]}:{line.line}"
+
+
+def after_the_window(context: Context) -> tuple[Evidence, ...]:
+    """What steps with the input already there, and the loader alone, have shown; empty: nothing was measured."""
+    found = []
+    text, replayed = with_the_input_there(context), context.run.last_steps.replayed
+    if text is not None and replayed is not None:
+        values = {"replayed_s": replayed.step_s, "low_s": replayed.low_s, "high_s": replayed.high_s}
+        found.append(Evidence(text, {**values, "workers_idle": int(replayed.idle)}))
+    elif REPLAYED in context.run.last_steps.skipped:
+        because = context.run.last_steps.skipped[REPLAYED]
+        found.append(Evidence(f"steps with the input already there were not measured: {because}"))
+    new, again = context.run.last_steps.loader_bps, context.run.last_steps.again_bps
+    if new is not None:
+        repeated = "" if again is None else f", {again:.3g} of the same ones again"
+        text = f"the loader alone, while nothing computed, made {new:.3g} new batches a second{repeated}"
+        rates = {"loader_bps": new, "again_bps": "not measured" if again is None else again}
+        found.append(Evidence(text, rates))
+    return tuple(found)

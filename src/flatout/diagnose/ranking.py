@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.diagnose.causes import BY_ID, CAUSES, HEALTHY
+from flatout.diagnose.evidence import after_the_window
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
 from flatout.results import Cause, Evidence, NotMeasured
 from flatout.units import percent
 
 _OF_DATA = ("waiting", "data")
 _ROUNDING = 0.005  # shares are shown in whole percent
+_CONTRADICTED = 0.5  # of a share: if no more was to be had with the batches there, the reasoning was wrong somewhere
 
 
 def judge(context: Context) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]:
@@ -21,10 +24,10 @@ def judge(context: Context) -> tuple[tuple[Cause, ...], tuple[NotMeasured, ...]]
     for cause in CAUSES:
         answer = cause(context)
         if isinstance(answer, Cause):
-            found.append(_within_account(context, answer))
+            found.append(_within_ceiling(context, _within_account(context, answer)))
         elif answer is not None:
             missing.append(answer)
-    return rank(found), tuple(missing)
+    return _with_what_was_measured(context, rank(found)), tuple(missing)
 
 
 def _within_account(context: Context, cause: Cause) -> Cause:
@@ -43,6 +46,28 @@ def _within_account(context: Context, cause: Cause) -> Cause:
     )
     why = Evidence(text, {"batch_wait": wait, "core_wait": queued})
     return replace(cause, share=share, evidence=(why, *cause.evidence))
+
+
+def _within_ceiling(context: Context, cause: Cause) -> Cause:
+    """Limit a share to what steps gave back whose batches were already there."""
+    model = context.fitted
+    if BY_ID[cause.id].group != "waiting" or model is None or model.fastest_step_s is None:
+        return cause
+    most = 1.0 - 1.0 / model.most(Change())
+    if cause.share <= most:
+        return cause
+    confidence = cause.confidence * (0.5 if most < _CONTRADICTED * cause.share else 1.0)
+    return replace(cause, share=most, confidence=round(confidence, 2))
+
+
+def _with_what_was_measured(context: Context, ranked: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    """Add what steps after the window show of the input: to the first cause of the wait, and to the healthy answer."""
+    measured = after_the_window(context)
+    waiting = next((cause.id for cause in ranked if BY_ID[cause.id].group == "waiting"), None)
+    return tuple(
+        replace(cause, evidence=(*cause.evidence, *measured)) if cause.id in (waiting, HEALTHY) else cause
+        for cause in ranked
+    )
 
 
 def rank(causes: list[Cause]) -> tuple[Cause, ...]:

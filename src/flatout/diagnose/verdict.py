@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from flatout.diagnose.causes import BY_ID, HEALTHY
 from flatout.diagnose.sentences import waiting, workers_do
-from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import LEAST_STEPS, MATERIAL_SHARE
+from flatout.measure.thresholds import LEAST_STEPS, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
 from flatout.results import Cause, Ledger, Remedy
 from flatout.units import percent
 
@@ -36,7 +36,7 @@ def verdict(context: Context | None, causes: Sequence[Cause]) -> str:
         only = "one step was" if steps == 1 else f"{steps} steps were"
         return f"Only {only} complete: record longer with --seconds {_longer_s(run.ledger)}."
     if not causes or (causes[0].id != HEALTHY and causes[0].share < MATERIAL_SHARE):
-        return _unexplained(run)
+        return _unexplained(context)
     leading = causes[0]
     sentence = BY_ID[leading.id].sentence
     if sentence is not None:
@@ -79,10 +79,16 @@ def next_command(
     return f"flatout profile --full -- {shlex.join(command)}"
 
 
-def _unexplained(run: MeasuredRun) -> str:
+def _unexplained(context: Context) -> str:
     """No cause has a material share: name the largest part of the time only."""
+    run = context.run
     wait = run.ledger.account("batch_wait")
     if wait and wait.share >= MATERIAL_SHARE:
+        if context.fitted is not None and context.fitted.most(Change()) < 1.0 + NOISE_SHARE:
+            return (
+                f"{waiting(run)}, yet a step takes as long with its batch already there: "
+                "no change of the input would make it faster."
+            )
         parts = max(wait.children, key=lambda part: part.seconds, default=None)
         most = f" (most of it: {parts.label}, {percent(parts.share)})" if parts else ""
         return f"{waiting(run)}{most}: {workers_do(run)}, and no known cause explains most of it."

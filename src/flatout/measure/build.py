@@ -13,8 +13,11 @@ import numpy as np
 
 from flatout.measure.account_details import outermost
 from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
+from flatout.measure.compiling import measure_compiling
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.experiments import read_experiments
+from flatout.measure.gradients import read_unused_gradients
+from flatout.measure.last_steps import read_last_steps
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
@@ -22,6 +25,7 @@ from flatout.measure.lock_waits import measure_lock_waits
 from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.measure.metrics import read_metrics
 from flatout.measure.operators import measure_operators
+from flatout.measure.padding import read_padding
 from flatout.measure.ranks import build_ranks
 from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.training import Training, find_training
@@ -61,6 +65,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         usage = replace(usage, device_busy_share=busy_s / ledger.window_s)
     usage = replace(usage, gpu_memory_total_bytes=_gpu_memory(run, gpu))
     regions = validation_regions(training)
+    experiments = read_experiments(training.process)
     cores = (run.machine.get("cores") or {}).get("usable")
     return MeasuredRun(
         ledger=ledger,
@@ -75,9 +80,13 @@ def build_view(run: Run) -> MeasuredRun | None:
         metrics=read_metrics(training.process),
         ranks=build_ranks(run) if training.processes > 1 else None,
         lock=measure_lock_waits(training, charged, spans),
-        operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0),
-        experiments=read_experiments(training.process),
+        operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0, charged.samples),
+        experiments=experiments,
         debug_code=find_debug_code(charged.samples, training.window_begin_ns, training.window_end_ns),
+        compiling=measure_compiling(run, training),
+        padding=read_padding(training.process),
+        unused_gradients=read_unused_gradients(training.process, experiments),
+        last_steps=read_last_steps(training.process),
         iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flatout.measure.compiling import Compiling
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
+from flatout.measure.gradients import UnusedGradients
+from flatout.measure.last_steps import LastSteps
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.metrics import Metrics
 from flatout.measure.operators import Operators
+from flatout.measure.padding import Padding
 from flatout.measure.ranks import Ranks
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.results import Account, Ledger, Line
@@ -81,6 +85,10 @@ class MeasuredRun:
     operators: Operators | str = "no kernel trace was taken"  # text: why they were not measured
     experiments: Experiments = field(default_factory=Experiments)  # steps after the window
     debug_code: Mapping[str, DebugCode] = field(default_factory=dict)  # in the window's stack samples, by kind
+    compiling: Compiling | str | None = None  # text: why it was not measured; None: nothing was compiled
+    last_steps: LastSteps = field(default_factory=LastSteps)  # on kept batches; and the loader alone
+    padding: Padding | str | None = None  # in batches after the window; text: why it is not known; None: there is none
+    unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 

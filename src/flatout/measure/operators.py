@@ -8,6 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from flatout.measure.accounts import ACCOUNTS
+from flatout.measure.calling_lines import calling_lines
+from flatout.measure.costly_operators import (
+    CostlyOperator,
+    attribute,
+    by_cost,
+    launched_by,
+    with_lines,
+)
+from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
+from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
+from flatout.measure.samples import Samples
 from flatout.measure.timeline import Accrual, Floats, Ints, union
 from flatout.measure.training import Training, real_updates
 from flatout.record import Run, ends
@@ -15,7 +26,7 @@ from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
-_STEP, _LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
+STEP, LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
 # Operators whose arithmetic grows faster than their data: what is left is limited by memory, and a compiler fuses it.
 _PRODUCT = re.compile(r"mm\b|mm_|matmul|conv|linear|lstm|gru|rnn|attention|einsum|gemm|fft", re.IGNORECASE)
@@ -37,8 +48,13 @@ class Operators:
     pointwise_s: float  # in kernels other than products and convolutions
     wide_s: float  # in kernels on 64-bit floats
     wide_products_s: float  # products and convolutions among them
+    conversions: float | None  # copies of activations into another memory layout; None: not recorded
+    conversions_s: float  # in their kernels
     float64_factor: float  # time of a product in float64 over that in float32, on the CPU
     on_device: bool  # the kernels ran on a GPU
+    fusible: Fusible = NOT_FUSIBLE  # what a compiler can save in the model's pointwise operators
+    costliest: tuple[CostlyOperator, ...] = ()  # the most time first
+    roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
 
     @property
     def saved_by_float32_s(self) -> float:
@@ -51,7 +67,7 @@ class Operators:
         return self.wide_products_s * (1.0 - 1.0 / factor) + 0.5 * rest_s
 
 
-def measure_operators(run: Run, training: Training, ledger: Ledger, queued: float) -> Operators | str:
+def measure_operators(run: Run, training: Training, ledger: Ledger, queued: float, samples: Samples) -> Operators | str:
     """Measure the fastest of the traced steps; or say why it cannot be done.
 
     Args:
@@ -59,6 +75,7 @@ def measure_operators(run: Run, training: Training, ledger: Ledger, queued: floa
         training: its training side.
         ledger: of the window.
         queued: share of the window in which the training thread waited for a core.
+        samples: stack samples of the training thread.
     """
     trace = read_trace(run.path / f"trace-{training.process.key}.json.gz")
     if trace is None:
@@ -70,13 +87,21 @@ def measure_operators(run: Run, training: Training, ledger: Ledger, queued: floa
     measured = _reference(trace)
     if operator_ns is None or factor is None or measured is None:
         return f"the reference operators were not timed ({reference.get('failed') or 'the trace ended early'})"
-    return _measured(trace, training, _Window(ledger, queued), _Costs(operator_ns, *measured), float(factor))
+    window = _Window(ledger, queued, samples, _usable_cores(run))
+    return _measured(trace, training, window, _Costs(operator_ns, *measured), float(factor))
+
+
+def _usable_cores(run: Run) -> float | None:
+    cores = (run.machine.get("cores") or {}).get("usable")
+    return float(cores) if cores is not None else None
 
 
 @dataclass(frozen=True)
 class _Window:
     ledger: Ledger
     queued: float
+    samples: Samples
+    cores: float | None  # that the training may use
 
     def step_s(self, *accounts: str) -> float:
         """Seconds of a step in these accounts."""
@@ -110,27 +135,32 @@ def _reference(trace: KernelTrace) -> tuple[float, float] | None:
 
 
 def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _Costs, factor: float) -> Operators | str:
-    step = _fastest_step(trace, training)
+    step = fastest_step(trace, training)
     if step is None:
         return "no whole step with an optimizer is in the kernel trace"
     begin, finish, steps = step
-    loading = _named(trace.regions, _LOADING)
+    loading = _named(trace.regions, LOADING)
     waits = union(loading.start, loading.end)
     operators = trace.operators
-    own, children = _own_time(operators)
+    own, children, parent = own_time(operators)
     # Of an operator that calls others, what calling and tracing them took is no work of its own.
     work = _undisturbed(operators, np.maximum(own - costs.traced - costs.tracing * children, 0.0))
     inside = (operators.start >= begin) & (operators.end <= finish) & (waits.at(operators.start) < 0)
     leaf = inside & (children == 0)
     if not leaf.any():
         return "no operator is in the kernel trace"
-    spans, work = operators.take(inside), work[inside]
-    on_device = len(trace.kernels) > 0
-    if on_device:
+    rows, spans, work = np.flatnonzero(inside), operators.take(inside), work[inside]
+    attribution = attribute(
+        operators, parent, children, training.process.info.get("param_dtype"), training.process.info.get("autocast")
+    )
+    owner = attribution.owner[rows]
+    has_kernels = len(trace.kernels) > 0
+    if has_kernels:
         spans = trace.kernels.take((trace.kernels.start >= begin) & (trace.kernels.end <= finish))
         busy = union(spans.start, spans.end).length.sum()
         work = (spans.end - spans.start).astype(float)
         work *= busy / work.sum() if work.sum() else 0.0  # kernels of several streams overlap
+        owner = launched_by(attribution, operators, spans)
     product = np.array([bool(_PRODUCT.search(name)) for name in spans.name], bool)
     per_s = 1e9 * steps
     kernels_s = float(work.sum() / per_s)
@@ -143,18 +173,29 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         other_s += window.step_s("batch_wait")
     running = 1.0 - min(window.queued, 0.99)
     around_s = min(computed_s * running, traced_s - other_s * running) - kernels_s
+    overhead_s = max(float(around_s), 0.0) / running  # a thread that computes less waits less for a core, too
+    ceilings = read_ceilings(training.process.info, window.cores)
+    found = by_cost(operators, attribution, owner, spans.name, work, steps)
+    all_operators = possible(with_lines(found, calling_lines(window.samples)), ceilings)
+    updates = _named(trace.regions, STEP)
+    of_model = union(updates.start, updates.end).at(operators.start[rows]) < 0
     return Operators(
         count=float(np.count_nonzero(leaf) / steps),
         median_s=float(np.median((operators.end - operators.start)[leaf])) / 1e9,
         reference_s=costs.untraced / 1e9,
         computed_s=computed_s,
-        overhead_s=max(float(around_s), 0.0) / running,  # a thread that computes less waits less for a core, too
+        overhead_s=overhead_s,
         kernels_s=kernels_s,
         pointwise_s=float(work[~product].sum() / per_s),
         wide_s=float(work[spans.wide].sum() / per_s),
         wide_products_s=float(work[spans.wide & product].sum() / per_s),
+        conversions=float(np.count_nonzero(spans.converts) / steps) if trace.strides else None,
+        conversions_s=float(work[spans.converts].sum() / per_s),
         float64_factor=factor,
-        on_device=on_device,
+        on_device=has_kernels,
+        fusible=fusible(attribution, rows, of_model, owner, work, steps),
+        costliest=costliest(all_operators),
+        roofline=measure_roofline(all_operators, ceilings, overhead_s, window.queued),
     )
 
 
@@ -170,7 +211,7 @@ def _undisturbed(operators: Spans, work: Floats) -> Floats:
     return np.asarray(median[group], np.float64)
 
 
-def _fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
+def fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
     """Begin and end of the shortest stretch from one optimizer step to the next, and the training steps in it."""
     updates = ends(real_updates(training.process, training.events))
     inside = np.count_nonzero((updates > training.window_begin_ns) & (updates <= training.window_end_ns))
@@ -178,7 +219,7 @@ def _fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, flo
     if not inside or not count:
         return None
     each = max(round(inside / count), 1)  # several optimizers may step in a training step
-    end = np.sort(_named(trace.regions, _STEP).end)
+    end = np.sort(_named(trace.regions, STEP).end)
     if len(end) <= each:
         return None
     length = end[each:] - end[:-each]
@@ -190,10 +231,11 @@ def _named(spans: Spans, prefix: str) -> Spans:
     return spans.take(np.array([name.startswith(prefix) for name in spans.name], bool))
 
 
-def _own_time(operators: Spans) -> tuple[Floats, Ints]:
-    """Time of each operator without the operators it calls, ns; and how many it calls."""
+def own_time(operators: Spans) -> tuple[Floats, Ints, Ints]:
+    """Time of each operator without the operators it calls, ns; how many it calls; the row of its caller, or -1."""
     own = (operators.end - operators.start).astype(float)
     children = np.zeros(len(operators), np.int64)
+    parent = np.full(len(operators), -1, np.int64)
     open_rows: dict[int, list[int]] = {}
     rows = zip(operators.start.tolist(), operators.end.tolist(), operators.thread.tolist(), strict=True)
     for row, (start, end, thread) in enumerate(rows):
@@ -203,5 +245,6 @@ def _own_time(operators: Spans) -> tuple[Floats, Ints]:
         if stack:
             own[stack[-1]] -= end - start
             children[stack[-1]] += 1
+            parent[row] = stack[-1]
         stack.append(row)
-    return own, children
+    return own, children, parent

@@ -1,8 +1,9 @@
 """Memory of the GPU as a function of the batch size: memory(b) = base + slope x b.
 
-One run shows one point of that line. The part that does not grow with the batch is bounded from the model: at least its
-weights, and at most weights, gradients and two moments of the optimizer (Adam, 32 bits) with the libraries'
-own memory. The rest of the memory in use grows with the batch: activations, their gradients, the batch itself.
+Where a batch was doubled after the window, the slope is measured. Otherwise one run shows one point of that line: the
+part that does not grow with the batch is bounded from the model, at least its weights, and at most weights, gradients
+and two moments of the optimizer (Adam, 32 bits) with the libraries' own memory. The rest of the memory in use grows
+with the batch: activations, their gradients, the batch itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from flatout.measure.measured_run import MeasuredRun
 
 # Weights, gradients and Adam's two moments.
 _MOST_COPIES = 4
+# Memory that the allocator takes for a byte of tensors, at the most: it cannot use what lies between blocks.
+_ALLOCATED = 1.2
 # CUDA's context and the libraries' workspaces.
 _CONTEXT_BYTES = 1 << 30
 
@@ -57,6 +60,16 @@ def device_memory(run: MeasuredRun) -> DeviceMemory | None:
     if loader is None or not loader.settings.batch_size or weights is None:
         return None
     used = usage.gpu_memory_used_bytes
+    doubled = run.last_steps.doubled
+    if doubled is not None and doubled.bytes_per_sample is not None:
+        growing = doubled.bytes_per_sample * loader.settings.batch_size
+        return DeviceMemory(
+            loader.settings.batch_size,
+            used,
+            usage.gpu_memory_total_bytes,
+            min(max(round(used - _ALLOCATED * growing), weights), used),
+            min(max(round(used - growing), weights), used),
+        )
     return DeviceMemory(
         loader.settings.batch_size,
         used,

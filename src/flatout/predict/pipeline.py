@@ -6,7 +6,8 @@ step is limited by whichever of these is least; Little's law gives the batches i
 - workers: W / (t_cpu + t_blocked), each worker fetching one batch at a time
 - cores: C / (CPU seconds of a batch in its worker + CPU seconds of a step in the training process)
 - serial: the rate at which one shared lock lets batches pass
-- training: 1 / (step without its wait + hand-over of a batch)
+- training: 1 / (step without its wait + hand-over of a batch); no more than one whose batch is already there allows,
+  where that was measured after the window
 
 A step that waits for a core waits longer the more the workers compute: that part of it is proportional to their CPU
 seconds, as under fair scheduling. A worker's thread that hands a batch out waits for a core and for the interpreter's
@@ -82,6 +83,8 @@ class Pipeline:
     locked: bool = False  # most of the fetch waits for one lock
     efficiency: float = 1.0  # measured supply / modelled supply; lost to uneven batches and hand-over
     serial_batches_per_s: float | None = None  # that pass the lock
+    replayed_step_s: float = 0.0  # a step whose batch is already there, measured after the window; 0: not measured
+    alone_batches_per_s: float | None = None  # of the loader while nothing computes, measured after the window
 
     @property
     def step_s(self) -> float:
@@ -107,9 +110,9 @@ class Pipeline:
 
     def limits(self) -> dict[str, float]:
         """Batches/s that each limit alone would allow while training runs; unknown limits are left out."""
-        limits = {"training": 1.0 / (self.step_s + self.handover_s)}
+        limits = {"training": 1.0 / max(self.step_s + self.handover_s, self.replayed_step_s)}
         if self.num_workers == 0:
-            return {"training": 1.0 / max(self.step_s + self.wait_s, _LEAST_S)}
+            return {"training": 1.0 / max(self.step_s + self.wait_s, self.replayed_step_s, _LEAST_S)}
         limits["workers"] = self.efficiency * self.num_workers / self.fetch_s
         cpu_s = self.worker_cpu_s + self.main_cpu_s
         if self.cores is not None and cpu_s > 0:
@@ -167,6 +170,7 @@ class Pipeline:
             worker_busy_delay_s=delay_s * change.handover_factor,
             locked=self.locked and not change.lock_removed,
             serial_batches_per_s=None if change.lock_removed else self.serial_batches_per_s,
+            replayed_step_s=max(self.replayed_step_s - change.step_removed_s, 0.0),
         )
 
 
@@ -189,7 +193,7 @@ def _cores_fitted(now: Pipeline, batches_per_s: float) -> float | None:
 
 
 def _efficiency_fitted(now: Pipeline, batches_per_s: float) -> float:
-    """Measured rate / modelled supply, in a starved run; otherwise at least 1.
+    """Measured rate / modelled supply, in a starved run; otherwise that of the loader alone, or 1 if it is not known.
 
     A training that does not wait shows only that the supply is at least the measured rate. A short wait despite ample
     supply is hand-over and unevenness: it does not measure the supply either.
@@ -198,7 +202,10 @@ def _efficiency_fitted(now: Pipeline, batches_per_s: float) -> float:
     supply = min(rate for name, rate in limits.items() if name != "training")
     ample = supply > limits["training"] and now.wait_s < MATERIAL_SHARE * now.total_s
     reached = batches_per_s / supply
-    return reached if now.starved and not ample else max(reached, 1.0)
+    if now.starved and not ample:
+        return reached
+    alone = 1.0 if now.alone_batches_per_s is None else min(now.alone_batches_per_s / supply, 1.0)
+    return max(reached, alone)
 
 
 # A change: one function a term.

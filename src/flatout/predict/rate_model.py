@@ -47,13 +47,18 @@ LOCK_GROUPS = ("lock",)
 
 @dataclass(frozen=True)
 class RateModel:
-    """A fitted pipeline, its resampled versions, and what had to be assumed."""
+    """A fitted pipeline, its resampled versions, and what had to be assumed.
+
+    ``fastest_step_s`` is the time of a step whose batch is already there, in the fastest block measured after the
+    window; None: not measured.
+    """
 
     now: Pipeline
     resampled: tuple[Pipeline, ...]
     undisturbed: Pipeline | None  # without the other processes on the cores; None: they used hardly any
     batches: int
     assumptions: tuple[str, ...]
+    fastest_step_s: float | None = None
 
     @cached_property
     def _resampled_sps(self) -> tuple[float, ...]:
@@ -77,11 +82,19 @@ class RateModel:
             centre = self.factor(bound)
             spread = self._spread(centre, bound)
             low = min(low, centre * math.exp(-spread), *_inner(factors))
-            high = max(high, centre * math.exp(spread), *_inner(factors))
+            high = max(high, min(max(centre * math.exp(spread), *_inner(factors)), self.most(bound)))
             if self.undisturbed is not None:
                 alone = self.undisturbed
                 high = max(high, alone.changed(bound).rate_sps() / alone.rate_sps())
         return Gain(predicted=predicted, low=low, high=high)
+
+    def most(self, change: Change) -> float:
+        """The factor that no input exceeds: that of steps whose batches are already there; infinite: not measured."""
+        if self.fastest_step_s is None:
+            return math.inf
+        after = self.now.changed(change)
+        step_s = max(self.fastest_step_s - change.step_removed_s, 0.0) + after.between_steps_s
+        return max(self.now.samples / step_s / self.now.rate_sps(), 1.0) if step_s > 0 else math.inf
 
     def _spread(self, factor: float, change: Change) -> float:
         """Half width of the interval, as a logarithm."""
@@ -108,13 +121,19 @@ def fit(run: MeasuredRun) -> RateModel | None:
     if batches < 1 or run.ledger.window_s <= 0:
         return None
     means, assumptions = _pipeline(run, batches)
+    means = replace(
+        means,
+        replayed_step_s=_replayed_step_s(run, means)[0],
+        alone_batches_per_s=run.last_steps.loader_bps if means.num_workers else None,
+    )
     resampled = tuple(pipeline.calibrated() for pipeline in _resample(run, means))
     undisturbed = None
     others = run.usage.other_cores
     if others is not None and others >= _NEIGHBOURS_CORES:
         assumptions = (*assumptions, f"other processes go on using {others:.2g} cores")
         undisturbed = replace(means, cores=run.cores, core_share=1.0, runqueue_part=0.0).calibrated()
-    return RateModel(means.calibrated(), resampled, undisturbed, batches, assumptions)
+    fastest_step_s = _replayed_step_s(run, means)[1]
+    return RateModel(means.calibrated(), resampled, undisturbed, batches, assumptions, fastest_step_s)
 
 
 def _pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
@@ -156,6 +175,20 @@ def _pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]
     )
     assumed_cores = "the usable cores are not known" if cores is None else None
     return pipeline, tuple(text for text in (assumed_fetch, assumed_main, assumed_cores) if text)
+
+
+def _replayed_step_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float | None]:
+    """A step whose batch is already there, median and fastest block; (0, None): not measured.
+
+    Never longer than the window's: that the machine was busier afterwards shows nothing. The host's own time bounds it
+    too, unless a GPU computes while the host waits.
+    """
+    ceiling = run.last_steps.ceiling
+    if ceiling is None or run.loading is None:
+        return 0.0, None
+    whole_s = max(means.total_s - means.between_steps_s, 0.0)
+    now_s = min(means.step_s + means.handover_s, whole_s) if run.uses_gpu is False else whole_s
+    return min(ceiling.step_s, now_s), min(ceiling.low_s, now_s)
 
 
 def _samples(run: MeasuredRun, batches: int) -> float:

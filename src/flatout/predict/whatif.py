@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel, own_handover_s
 from flatout.predict.simulation import Costs, Settings, least_seconds, simulate
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
@@ -63,7 +64,9 @@ class WhatIf:
             raise ValueError("the fetches of this run were not counted: nothing can be simulated")
         self._model, self._loader, self._now = model, loader, model.now
         now = model.now
-        self._fixed_s = min(run.seconds(*_FIXED_ACCOUNTS) / model.batches, now.step_s)
+        self._doubled = run.last_steps.doubled
+        fixed_s = run.seconds(*_FIXED_ACCOUNTS) / model.batches
+        self._fixed_s = min(fixed_s if self._doubled is None else self._doubled.fixed * now.step_s, now.step_s)
         helpers_s = max(now.worker_cpu_s - now.fetch_cpu_s, 0.0) if now.num_workers else 0.0
         self._cpu_s = loader.fetch.cpu_s + helpers_s
         self._blocked_s = loader.fetch.blocked_s
@@ -80,12 +83,13 @@ class WhatIf:
 
         The interval holds all draws, widened by the measured error of the model.
         """
-        rates = [self._rate(wanted, seed) / self._rate(Wanted(), seed) for seed in range(SEEDS)]
+        most = self._model.most(Change()) if wanted.batch_size is None else math.inf
+        rates = [min(self._rate(wanted, seed) / self._rate(Wanted(), seed), most) for seed in range(SEEDS)]
         factor = float(np.mean(rates))
         relative = _MODEL_ERROR + 0.1 * len(self._model.assumptions) + 1.0 / math.sqrt(max(self._model.batches, 1))
         spread = NOISE_SHARE + (relative + _MISFIT_ERROR * min(self.misfit, 1.0)) * abs(math.log(factor))
-        low, high = factor * math.exp(-spread), factor * math.exp(spread)
-        if wanted.batch_size is not None:
+        low, high = factor * math.exp(-spread), min(factor * math.exp(spread), most)
+        if wanted.batch_size is not None and self._doubled is None:
             # Whether forward and backward grow with the batch, or mostly launch kernels, one batch size does not show.
             high = max(high, self._rate(wanted, grows=False) / self._as_it_is)
         return Gain(factor, min(low, *rates), max(high, *rates))
@@ -117,6 +121,7 @@ class WhatIf:
 
     def _with_gaps(self, step_s: float, factor: float) -> float:
         """Samples/s of batches ``factor`` times as large, time between steps included."""
+        step_s = max(step_s, self._now.replayed_step_s * min(factor, 1.0))
         return self._now.samples * factor / max(step_s + self._now.between_steps_s * factor, _LEAST_S)
 
     def _inputs(self, wanted: Wanted, grows: bool) -> tuple[Costs, Settings, float]:

@@ -31,3 +31,10 @@ MEMORY_STEP_METRIC = MEMORY_METRICS + "whole step"  # bytes at the peak, the opt
 # --- changes in the steps after the window; settings for debugging have the names of ``debugging.SETTINGS`` ---
 HOOKS = "hooks"  # nothing is changed: the user's hooks are timed
 THREADS = "threads="  # followed by the number of intra-op threads
+USED_GRADIENTS = "used_gradients"  # backward passes compute only gradients that an optimizer uses
+
+# --- the last steps, on kept batches: what their blocks do ---
+REPLAYED = "replayed"  # the batches as they came
+SINGLE = "single"  # the same, with the exceptions of the training watched
+DOUBLED = "doubled"  # each batch joined to itself, watched
+LOADER = "loader"  # no steps: the loader runs alone

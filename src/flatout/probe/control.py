@@ -17,5 +17,5 @@ class Control:
             os.close(fd)
 
     def command(self):
-        """0: record, 1: stop recording, 2: trace now, 3: stop recording and experiment."""
+        """0: record, 1: stop recording, 2: trace now, 3: stop recording and experiment, 4: steps with kept batches."""
         return self._page[0]

@@ -19,8 +19,9 @@ HEADER = struct.Struct("<8sIIqqq")
 # step (ns), end of the latest step (ns), events lost (disk full), flags (TRACED, FAILED).
 LIVE_OFFSET = 256
 LIVE = struct.Struct("<8q")
-# The kernel trace is written; the probe failed in this process and has stopped recording; the experiments are over.
-TRACED, FAILED, EXPERIMENTED = 1, 2, 4
+# The kernel trace is written; the probe failed in this process and has stopped recording; the experiments are over;
+# the steps with kept batches are over.
+TRACED, FAILED, EXPERIMENTED, REPLAYED = 1, 2, 4, 8
 
 # Spans of a training process.
 BATCH_WAIT = 1  # arg loader; a batch index in the epoch; b see batch_bits()
@@ -35,7 +36,7 @@ ZERO_GRAD = 9
 CHECKPOINT = 10  # arg path; a bytes written
 VALIDATION = 11  # arg which framework hook saw it
 LOG = 12  # arg sink ("print", "logging", "tensorboard", ...)
-COMPILE = 13  # arg what was compiled
+COMPILE = 13  # arg what was compiled: a compilation, or a text
 IMPORT = 14  # arg module
 MODE = 15  # instant; arg 1 for train(), 0 for eval(); a module name id
 DESERIALIZE = 16  # unpickling one batch from a worker, inside BATCH_WAIT; a bytes

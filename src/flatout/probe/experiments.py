@@ -1,320 +1,146 @@
-"""Steps after the measured window, in blocks: one thing changed in a block, nothing in the next.
+"""Steps after the measured window, when flatout asks for them: which of them run now, and what they are told.
 
-What is timed is a step's own part: from the arrival of its batch to the next wait for one. Without a DataLoader it is
-all of the step, from one optimizer step to the next (from one backward pass to the next where no optimizer steps).
-The first step of a block does not count, unless steps are long: threads start in it, and caches fill.
+First steps with one thing changed at a time, then the kernel trace, then steps with kept batches.
 """
 
-import json
-import os
 import threading
 from typing import Any
 
 import torch
-from torch import is_grad_enabled
 
-from . import debugging, events, step_timers, trace
-from .contract import HOOKS, THREADS
-from .recorder import COMMAND_TRACE, REC, now, report_fault
-from .step_timers import STATE
+from . import events, trace
+from .changed_steps import ChangedSteps
+from .last_steps import LastSteps
+from .recorder import COMMAND_REPLAY, COMMAND_TRACE, REC, now, report_fault
 
-LIMIT_NS = 10_000_000_000  # for all of them
-PLANNED_NS = 9_000_000_000
-BLOCK_NS = 200_000_000
-MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
-OVERDUE = 3  # a block that takes this many times its time is cut short
-FAR_SLOWER = 1.5  # a change after which steps take this many times as long is not tried again
-LOOKED_AT = 3  # steps before the first block: they show what there is to change, and how long a step takes
-LONG_NS = 100_000_000  # a step in which starting threads does not matter
-LEAST_OWN = 0.1  # of a step: a training that mostly waits gains nothing from a faster step
-# These leave compiled code as it is; any other change would have it compiled again.
-OUTSIDE_COMPILED = ("trace_function", "profile_function", "monitoring_tool", "tracemalloc")
+FAILED = "the probe failed"
 
-_running: Any = None  # the _Experiment that runs
-_over = False  # they are over, and the trace may be asked for
+
+class _State:
+    __slots__ = ("over", "running", "spent_ns", "traced")
+
+    def __init__(self):
+        self.running: Any = None  # ChangedSteps or LastSteps
+        self.over = False  # the changed steps: the trace and the last steps may be asked for
+        self.traced = False
+        self.spent_ns = 0  # on the changed steps
+
+
+_state = _State()
 
 
 def start():
     """Begin; called in the training thread after a backward pass, when recording has stopped."""
-    global _running
-    if _running is not None or _over:
-        return
-    try:
-        because = _impossible()
-        if because:
-            _end(because)
-        else:
-            _running = _Experiment()
-    except Exception:
-        _fail()
+    if _state.running is None and not _state.over:
+        _begin(ChangedSteps, _end_changed)
 
 
 def active():
-    """True while backward passes are to be reported: the experiments run, or the trace may follow them."""
-    return _running is not None or _over
+    """True while backward passes are to be reported: steps are measured, or more of them may be asked for."""
+    return _state.running is not None or _state.over
 
 
-def batch_awaited():
-    """The training asks for its next batch."""
-    run = _running
-    if run is not None and run.by_batches and threading.get_ident() == REC.training_thread:
-        _call(run.step_ended)
+def batch_awaited(iterator=None):
+    """The training asks for its next batch.
+
+    Args:
+        iterator: of torch's DataLoader; None: of another one.
+    """
+    run = _state.running
+    if run is not None and threading.get_ident() == REC.training_thread:
+        _call(run.batch_awaited, iterator)
         return run
     return None
 
 
-def batch_arrived(run, got):
+def batch_arrived(run, batch, got):
     """The training has its next batch; ``got`` is False at the end of the pass."""
-    if run is not None and run is _running:
-        if not got:
-            _call(run.pause)
-        elif is_grad_enabled():
-            _call(run.step_begins)
+    if run is not None and run is _state.running:
+        _call(run.batch_arrived, batch, got)
 
 
 def updated():
     """An optimizer has stepped."""
-    run = _running
-    if run is not None and not run.by_batches:
-        _call(run.step_ended)
-        if run is _running:
-            _call(run.step_begins)
+    if _state.running is not None:
+        _call(_state.running.updated)
 
 
 def backward_ended():
     """A backward pass has ended."""
-    global _over
-    run = _running
-    if run is None:
-        if _over and REC.control.command() == COMMAND_TRACE:
-            _over = False
+    run = _state.running
+    if run is not None:
+        if threading.get_ident() == REC.training_thread:
+            _call(run.backward_ended)
+    elif _state.over:
+        command = REC.control.command()
+        if command == COMMAND_TRACE and not _state.traced:
+            _state.traced = True
             trace.start()
-    elif threading.get_ident() == REC.training_thread:
-        run.computed = True
-        if not REC.optimizer_steps:
-            updated()
-        if _running is not None and now() - run.begun_ns > LIMIT_NS:
-            _end(None if run.blocks is not None else "no step was recognised within %d s" % (LIMIT_NS // 10**9))
+        elif command == COMMAND_REPLAY and not trace.running():
+            _begin(LastSteps, _end_last, _state.spent_ns + trace.rated_ns())
 
 
-def _call(method):
-    """Run a piece of an experiment: a fault ends it, and what was changed is restored."""
+def _begin(kind, ended, *arguments):
     try:
-        method()
-    except Exception:
-        _fail()
-
-
-def _fail():
-    report_fault("experiment")
-    _end("the probe failed")
-
-
-def _end(because=None):
-    """All is as it was; flatout is told so."""
-    global _running, _over
-    run, _running = _running, None
-    _over = True
-    try:
-        if run is not None:
-            run.restore()
+        because = _impossible()
         if because:
-            REC.save_process(experiments_skipped=because)
-        REC.flags |= events.EXPERIMENTED
-        REC.publish()
+            ended(because)
+        else:
+            run = kind(ended, *arguments)
+            _state.running = None if run.over else run
+    except Exception:
+        report_fault("experiment")
+        ended(FAILED)
+
+
+def _call(method, *arguments):
+    """Run a piece of the measurement: a fault ends it, and what was changed is restored."""
+    try:
+        method(*arguments)
+    except Exception:
+        report_fault("experiment")
+        if _state.running is not None:
+            _state.running.failed(FAILED)
+
+
+def _end_changed(because=None):
+    """All is as it was; flatout is told so."""
+    run, _state.running = _state.running, None
+    _state.over = True
+    if because:
+        _quietly(lambda: REC.save_process(experiments_skipped=because))
+    if run is not None:
+        _state.spent_ns = now() - run.begun_ns
+        _quietly(run.restore)
+        _quietly(run.work.save)
+    _publish(events.EXPERIMENTED)
+
+
+def _end_last(because=None):
+    """The last steps are over; ``because`` says why there were none."""
+    _state.running, _state.over = None, False
+    if because:
+        _quietly(lambda: REC.save_process(last_steps={"skipped": {"replayed": because}}))
+    _publish(events.REPLAYED)
+
+
+def _publish(flag):
+    REC.flags |= flag
+    _quietly(REC.publish)
+
+
+def _quietly(function):
+    try:
+        function()
     except Exception:
         report_fault("experiment")
 
 
 def _impossible():
-    """Why nothing can be tried; None if it can."""
+    """Why nothing can be measured; None if it can."""
     ranks = REC.process.get("world_size") or 1
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         ranks = max(ranks, torch.distributed.get_world_size())
     if ranks > 1:
         return "%d ranks have to stay in step" % ranks
     return None
-
-
-class _Experiment:
-    """The blocks, and the step that runs."""
-
-    def __init__(self):
-        debugging.note()
-        self.begun_ns = now()
-        # Of a training that reads most of its batches without a DataLoader, waits are no boundaries.
-        self.by_batches = 8 * REC.iterations >= REC.backwards
-        units = REC.iterations if self.by_batches else REC.optimizer_steps or REC.backwards
-        self.step_ns = max(REC.last_step_ns - REC.first_step_ns, 1) / max(units - 1, 1)
-        updates = max(REC.optimizer_steps, 1)
-        self.unit = max(round(REC.iterations / updates), 1) if self.by_batches and REC.optimizer_steps else 1
-        self.compiled = bool(REC.process.get("compiled"))
-        self.noticed = debugging.on()  # here, inside a backward pass: some are on for a part of the step only
-        self.hooks = step_timers.HookTimers()
-        self.collector = step_timers.CollectorTimer()
-        self.restorers = [self.collector.install()]
-        if not self.compiled:
-            self.restorers.append(debugging.count_distributions())
-        self.blocks: Any = None  # what is changed in each of the remaining ones; None: the first steps are looked at
-        self.change: Any = None  # in the present block
-        self.applied: Any = None  # restores it
-        self.computed = False  # the present step had a backward pass
-        self.started_ns = 0  # of the present step's own part; 0: none
-        self.unchanged_ns = 0.0  # of a step in the latest unchanged block
-        self.uncounted = 1  # steps at the beginning of each block
-        self._begin_block(LOOKED_AT)
-
-    def _begin_block(self, steps):
-        self.left = steps
-        self.skipped = not self.uncounted
-        self.counted = self.own_ns = self.block_ns = 0
-
-    def step_begins(self):
-        """The own part of a step begins."""
-        if self.change and self.applied is None:
-            self._apply()
-        if self.skipped and not self.counted:
-            self.hooks.reset()
-            self.collector.spent.ns = self.collector.spent.calls = 0
-            self.block_ns = self.block_ns or now()
-        self.computed = False
-        STATE.counting = self.skipped
-        self.started_ns = now()
-
-    def step_ended(self):
-        """It has ended: this is the place to change something."""
-        end = now()
-        STATE.counting = False
-        started_ns, self.started_ns = self.started_ns, 0
-        if not started_ns or not self.computed:  # no step, but a validation
-            return
-        if not self.skipped:
-            self.skipped = True
-            _finish_kernels()
-            return
-        self.counted += 1
-        self.left -= 1
-        over = not self.left or end - self.block_ns > OVERDUE * BLOCK_NS
-        if over:
-            _finish_kernels()
-            end = now()
-        self.own_ns += end - started_ns
-        if over:
-            self._block_ended(end)
-
-    def pause(self):
-        """An epoch ends, or the training: what follows is not changed. The block goes on with the next batch."""
-        STATE.counting = False
-        self.started_ns = 0
-        self._undo()
-
-    def restore(self):
-        """Put everything back."""
-        STATE.counting = False
-        self._undo()
-        for restore in self.restorers:
-            restore()
-        self.restorers = []
-
-    def _undo(self):
-        restore, self.applied = self.applied, None
-        if restore is not None:
-            restore()
-
-    def _apply(self):
-        change = self.change
-        if change == HOOKS:
-            self.applied = self.hooks.install()
-        elif change.startswith(THREADS):
-            before = torch.get_num_threads()
-            torch.set_num_threads(int(change[len(THREADS) :]))
-            self.applied = lambda: torch.set_num_threads(before)
-        else:
-            self.applied = debugging.switch_off(change)
-
-    def _block_ended(self, end):
-        self._undo()
-        if self.blocks is None:
-            because = self._plan(end)
-            if because:
-                return _end(because)
-        else:
-            self._record(end)
-        if not self.blocks or end - self.begun_ns > LIMIT_NS:
-            return _end()
-        self.change = self.blocks.pop(0)
-        self._begin_block(self.length)
-
-    def _record(self, end):
-        what = REC.names.text(self.change) if self.change else 0
-        REC.emit(events.EXPERIMENT, self.block_ns, end, what, self.counted, self.own_ns)
-        collected = self.collector.spent
-        REC.emit(events.COLLECTION, self.block_ns, end, 0, collected.ns, collected.calls)
-        each_ns = self.own_ns / self.counted
-        if not self.change:
-            self.unchanged_ns = each_ns
-        elif each_ns > FAR_SLOWER * self.unchanged_ns and self.change != HOOKS:
-            # With the unchanged block before each; after the last change there is one more.
-            places = [place for place, change in enumerate(self.blocks) if change == self.change]
-            dropped = {*places, *(place - 1 for place in places)}
-            self.blocks = [change for place, change in enumerate(self.blocks) if place not in dropped]
-        if self.change == HOOKS:
-            for spent in self.hooks.called():
-                REC.emit(events.HOOK, self.block_ns, end, step_timers.site(spent.code), spent.ns, spent.calls)
-
-    def _plan(self, end):
-        """Plan the blocks; returns the reason if there can be none."""
-        if not self.compiled:
-            self.restorers.pop()()  # distributions are counted
-        debugging.note()
-        own_ns = self.own_ns / self.counted
-        # Single steps of a short window, the first update among them, may have taken long.
-        self.step_ns = min(self.step_ns, (end - self.block_ns) / self.counted)
-        if own_ns < LEAST_OWN * self.step_ns:
-            return "the training mostly waits for batches"
-        changes = self._changes()
-        # A step may have been slowed by what is not in every one of them: it is not shorter than its own part.
-        step_ns = max(self.step_ns, own_ns)
-        self.uncounted = int(step_ns < LONG_NS)
-        while True:
-            for count in range(MOST_BLOCKS, LEAST_BLOCKS - 1, -1):
-                blocks = 2 * count * len(changes) + 1 if changes else count
-                block_ns = min(BLOCK_NS, PLANNED_NS / blocks)
-                self.length = max(int(block_ns / step_ns - self.uncounted) // self.unit, 1) * self.unit
-                if blocks * (self.length + self.uncounted) * step_ns <= PLANNED_NS:
-                    cycle = [part for change in changes for part in (None, change)]
-                    self.blocks = [*(cycle * count), None] if changes else [None] * count
-                    return None
-            long = "a step takes %.2g s, too long to try more" % (step_ns / 1e9)
-            if not changes:
-                return long
-            changes.pop()
-            REC.save_process(experiments_skipped=long)
-
-    def _changes(self):
-        """What can be changed, the most telling first."""
-        found = list(dict.fromkeys([*self.noticed, *debugging.on()]))
-        if self.compiled:
-            return [name for name in found if name in OUTSIDE_COMPILED]
-        if self.hooks.spent:
-            found.append(HOOKS)
-        if not torch.cuda.is_initialized():
-            found += [THREADS + str(count) for count in _thread_counts()]
-        return found
-
-
-def _finish_kernels():
-    """Between blocks: each gets the kernels of its own steps."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-
-
-def _thread_counts():
-    """Numbers of intra-op threads to try: as many as there are cores, one, and half as many as cores."""
-    try:
-        with open(os.path.join(REC.run, "machine.json")) as file:
-            cores = int(json.load(file)["cores"]["usable"])
-    except (OSError, ValueError, KeyError, TypeError):
-        cores = len(os.sched_getaffinity(0))
-    tried = dict.fromkeys((max(cores, 1), 1, max(cores // 2, 1)))
-    return [count for count in tried if count != torch.get_num_threads()]

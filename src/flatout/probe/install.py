@@ -7,6 +7,7 @@ from . import events
 from .hooks import (
     blocking,
     collectives,
+    compiling,
     device,
     fetching,
     frameworks,
@@ -20,10 +21,7 @@ from .hooks import (
     transforms,
     workers,
 )
-from .recorder import REC, now, report_fault
 from .wrap import let_compiler_fold
-
-_compile_starts: list[int] = []
 
 
 def install(watch):
@@ -52,7 +50,8 @@ def install(watch):
         "frameworks": lambda: frameworks.install(watch),
         "transforms": lambda: transforms.watch_for(watch),
         "image loader": lambda: watch("flatout.loader.image_loader", image_loader.install),
-        "compile": lambda: watch("torch._dynamo.callback", _watch_compile),
+        "compile": lambda: watch("torch._dynamo.callback", compiling.time_callbacks),
+        "compiled functions": lambda: watch("torch._dynamo.convert_frame", compiling.time_functions),
         "is_compiling": lambda: watch("torch._dynamo.allowed_functions", let_compiler_fold),  # up to torch 2.1
     }
     missing = {}
@@ -62,28 +61,3 @@ def install(watch):
         except Exception as error:
             missing[name] = "%s: %s" % (type(error).__name__, error)
     return missing
-
-
-def _watch_compile(callback):
-    # The handler's own methods: callbacks that are registered with it are forgotten by torch._dynamo.reset().
-    handler = type(callback.callback_handler)
-    started, ended = handler.run_start_callbacks, handler.run_end_callbacks
-
-    def run_start_callbacks(self, *args, **kwargs):
-        _compile_starts.append(now())
-        return started(self, *args, **kwargs)
-
-    def run_end_callbacks(self, *args, **kwargs):
-        _compile_ended()
-        return ended(self, *args, **kwargs)
-
-    handler.run_start_callbacks = run_start_callbacks
-    handler.run_end_callbacks = run_end_callbacks
-
-
-def _compile_ended():
-    if _compile_starts and REC.on:
-        try:
-            REC.emit(events.COMPILE, _compile_starts.pop(), now(), REC.names.text("torch.compile"))
-        except Exception:
-            report_fault("compile")

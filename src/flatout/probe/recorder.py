@@ -14,7 +14,7 @@ from .writer import EventFile, NamesFile, write_json
 now = time.monotonic_ns
 
 WORKER_CHUNK_BYTES = 256 << 10
-COMMAND_RECORD, COMMAND_STOP, COMMAND_TRACE, COMMAND_EXPERIMENT = 0, 1, 2, 3
+COMMAND_RECORD, COMMAND_STOP, COMMAND_TRACE, COMMAND_EXPERIMENT, COMMAND_REPLAY = 0, 1, 2, 3, 4
 
 
 class Recorder:
@@ -41,6 +41,7 @@ class Recorder:
         self.first_step_ns = self.last_step_ns = self.flags = 0
         self.fetchers: Any = {}  # idents of threads that make batches in this process -> None
         self.training_thread: Any = None  # thread ident, known at the first backward or loader iteration
+        self.leaving: Any = None  # called with the kind of a checkpoint or validation that begins, if they are awaited
 
     def attach(self, run, control):
         """Announce this process in the run folder."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from . import events
+from . import device_rates, events
 from .kineto_lines import held_back
 from .recorder import REC, now, quietly
 from .reference import measure, traced
@@ -20,6 +20,7 @@ _running: Any = None
 _left = 0
 _backwards = 0
 _started_ns = 0
+_rated_ns = 0
 
 
 @quietly
@@ -37,6 +38,11 @@ def start():
 def running():
     """True while the trace is being taken."""
     return _running is not None
+
+
+def rated_ns():
+    """Time that measuring the rates of the device took after the trace."""
+    return _rated_ns
 
 
 def step_begins():
@@ -63,19 +69,24 @@ def backward_ended():
 
 @quietly
 def _finish():
-    global _running
+    global _running, _rated_ns
     profiler, _running = _running, None
     _reference(traced)
     with held_back():
         profiler.__exit__(None, None, None)
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
-    REC.save_process(reference=_reference(measure))
+    found = {"reference": _reference(measure)}
+    if REC.flags & events.EXPERIMENTED:  # it may take more than the trace
+        begun_ns = now()
+        found["ceilings"] = _reference(device_rates.measure, profiler)
+        _rated_ns = now() - begun_ns
+    REC.save_process(**found)
     REC.flags |= events.TRACED
     REC.publish()
 
 
-def _reference(part):
+def _reference(part, *arguments):
     try:
-        return part()
+        return part(*arguments)
     except Exception as error:  # no memory, or a mode of the user's that refuses operators: the trace is worth having
         return {"failed": "%s: %s" % (type(error).__name__, error)}

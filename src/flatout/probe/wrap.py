@@ -56,7 +56,11 @@ def time_in_place(function, kind, arg=None, wanted=None):
         return
 
     def enter():
-        return None if is_compiling() or not REC.on or (wanted is not None and not wanted()) else now()
+        if is_compiling():
+            return None
+        if not REC.on:
+            return _tell(kind)
+        return None if wanted is not None and not wanted() else now()
 
     def leave(start, result):
         _emit(kind, start, function.__name__, arg)
@@ -73,6 +77,11 @@ def time_in_place(function, kind, arg=None, wanted=None):
         in_place.instrument(function, enter, leave)
     else:
         in_place.instrument(function, enter_with_arguments, leave_with_arguments)
+
+
+def _tell(kind):
+    if REC.leaving is not None:
+        REC.leaving(kind)
 
 
 def _emit(kind, start, name, arg, args=(), kwargs=None):

@@ -184,6 +184,10 @@ class NamesFile:
             number = self._texts[text] = self.add("text", text=text)
         return number
 
+    def has_text(self, text):
+        """True if ``text`` was written."""
+        return text in self._texts
+
 
 def write_json(path, content):
     """Write a small JSON file so that a reader never sees half of it."""

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.measured import bounding
 from flatout.predict.memory_costs import memory_costs
 from flatout.remedies.batch import bigger_batch, gradient_accumulation
+from flatout.remedies.compiling import dynamic_shapes, fixed_shapes, steady_values, whole_graphs
 from flatout.remedies.device import (
     channels_last,
     compile_model,
@@ -27,6 +29,7 @@ from flatout.remedies.host import (
     validate_less,
     work_to_workers,
 )
+from flatout.remedies.layouts import one_layout
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.plans import bundle
 from flatout.remedies.preparation import (
@@ -56,6 +59,12 @@ from flatout.remedies.step_experiments import (
     without_debug_code,
 )
 from flatout.remedies.storage import cache_files, chunked_reading, local_copy
+from flatout.remedies.unneeded_work import (
+    frozen_clipped_parameters,
+    frozen_parameters,
+    group_by_length,
+    trim_padding,
+)
 from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
 
@@ -89,8 +98,17 @@ REMEDIES: tuple[RemedySpec, ...] = (
     threads,
     fewer_blocking_reads,
     thread_to_process,
+    dynamic_shapes,
+    fixed_shapes,
+    steady_values,
+    whole_graphs,
     fewer_operators,
     float32,
+    one_layout,
+    trim_padding,
+    group_by_length,
+    frozen_parameters,
+    frozen_clipped_parameters,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,
@@ -153,6 +171,7 @@ def _first_proposal(context: Context, spec: RemedySpec, causes: Sequence[Cause])
 def _remedy(context: Context, spec: RemedySpec, cause: Cause, proposal: Proposal, gain: Gain) -> Remedy:
     costs = memory_costs(context.run, proposal.settings or {})
     assumed = "".join(f"; {assumption}" for assumption in context.model.assumptions)
+    bounded = bounding(context, proposal.change)
     return Remedy(
         id=spec.id,
         cause=cause.id,
@@ -162,7 +181,7 @@ def _remedy(context: Context, spec: RemedySpec, cause: Cause, proposal: Proposal
         gain=gain,
         memory_bytes=proposal.memory_bytes,
         how=f"flatout train … --set {proposal.recipe}" if context.run.by_recipe else proposal.how,
-        basis=proposal.basis + assumed,
+        basis=proposal.basis + assumed + (f"; {bounded}" if bounded else ""),
         settings=dict(proposal.settings or {}),
         shm_bytes=costs.shm_bytes,
         device_bytes=costs.device_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flatout import units
 from flatout.predict.context import Context
 from flatout.predict.device_memory import DeviceMemory, device_memory
+from flatout.predict.measured import fixed_part
 from flatout.predict.pipeline import Change
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import OPTIMISATION, Proposal, remedy
@@ -26,7 +27,12 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
     if bigger is None:
         return None
     # Demand b / (a b + c): a larger batch shares the fixed cost c among more samples.
-    saved_s = (1.0 - size / bigger) * cause.share * context.model.now.total_s
+    fixed_s, surely = cause.share * context.model.now.total_s, 0.0
+    doubled = context.run.last_steps.doubled
+    if doubled is not None and doubled.fixed > 0:
+        fixed_s = min(fixed_s, doubled.fixed * context.model.now.step_s)
+        surely = doubled.fixed_low / doubled.fixed
+    saved_s = (1.0 - size / bigger) * fixed_s
     depth_bytes = None
     if loader.settings.num_workers == 0:
         depth_bytes = (
@@ -41,11 +47,11 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
     return Proposal(
         title=f"raise the batch size from {size} to {bigger}",
         change=Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s),
-        least=Change(),
+        least=Change(step_removed_s=surely * saved_s, step_cpu_removed_s=surely * saved_s),
         how=f"DataLoader(..., batch_size={bigger}); adapt the learning rate; device memory grows with the batch",
         settings={"batch_size": bigger, "lr_factor": bigger / size},
         recipe=f"training.batch_size={bigger}",
-        basis=f"measured cost that does not grow with the batch; {_told(memory, bigger)}",
+        basis=f"{fixed_part(context) or 'measured cost that does not grow with the batch'}; {_told(memory, bigger)}",
         memory_bytes=depth_bytes,
     )
 

@@ -22,7 +22,7 @@ from flatout.machine.shm import left_in_shm, remove_left, shm_names
 from flatout.machine.snapshot import take_snapshot
 from flatout.machine.tree import become_subreaper, descendants, end_tree
 from flatout.probe.events import FORMAT_VERSION
-from flatout.probe.recorder import COMMAND_EXPERIMENT, COMMAND_STOP, COMMAND_TRACE
+from flatout.probe.recorder import COMMAND_EXPERIMENT, COMMAND_REPLAY, COMMAND_STOP, COMMAND_TRACE
 from flatout.runner.bounds import Bounds
 from flatout.runner.command import check_command, inherited_descriptors, probed_environment
 from flatout.runner.folder import exclusive, free_reserve, new_run, trim, write_run_json
@@ -268,25 +268,35 @@ class _Session:
         """End the measured window; then experiments and a trace, when wanted and the training still steps."""
         self.info["window_end_ns"] = time.monotonic_ns()
         step_s = max((live.last_step_ns - live.first_step_ns) / 1e9 / max(live.steps - 1, 1), 0.0)
+        measurable = 5 * step_s <= EXPERIMENTS_WITHIN_S  # where not, the report says that nothing was tried
         if self.experiments:
             self._command(COMMAND_EXPERIMENT)
-            self._experiment(step_s)
+            measurable = measurable and self._experiment()
         self._command(COMMAND_TRACE if self.trace else COMMAND_STOP)
-        if not self.trace:
-            return
+        traced = self._take_trace(step_s) if self.trace else True
+        if self.experiments and measurable and traced and not self.signals.stop:
+            # The last of all: the training learns from wrong batches in it, and never goes on.
+            self._command(COMMAND_REPLAY)
+            self._wait_for(lambda live: live.replayed, EXPERIMENTS_WITHIN_S)
+
+    def _take_trace(self, step_s: float) -> bool:
+        """Have the kernel trace taken; False if the training took no steps for it in time."""
         if 5 * step_s > TRACE_WITHIN_S:
             self.info["problems"].append(f"no kernel trace: a step takes {duration(step_s)}, three would take too long")
-            return
+            return True
         self.progress.say("measured; three more steps for the kernel trace")
         if self._wait_for(lambda live: live.traced, TRACE_WITHIN_S):
             self.info["problems"].append(f"no kernel trace within {duration(TRACE_WITHIN_S)}")
+            return False
+        return True
 
-    def _experiment(self, step_s: float) -> None:
-        if 5 * step_s > EXPERIMENTS_WITHIN_S:
-            return  # the report says that nothing was tried
+    def _experiment(self) -> bool:
+        """Have changes tried; False if the training took no steps for it in time."""
         self.progress.say("measured; up to ten seconds more to try what slows the steps down")
         if self._wait_for(lambda live: live.experimented, EXPERIMENTS_WITHIN_S):
             self.info["problems"].append(f"nothing was tried after the window within {duration(EXPERIMENTS_WITHIN_S)}")
+            return False
+        return True
 
     def _wait_for(self, reached: Callable[[Live], bool], seconds: float) -> bool:
         """Wait until the training says so; True if it still trains and has not when the time is up."""

@@ -38,7 +38,7 @@ def _complete(line: bytes) -> bytes:
         if entry["type"] == "stack":
             for frame in entry["frames"]:
                 frame[3] = frame[3] or _source(frame[0], frame[1])
-        elif entry["type"] == "site":
+        elif entry["type"] in ("site", "compilation", "graph_break") and "file" in entry:
             entry["source"] = entry.get("source") or _source(entry["file"], entry["line"])
         else:
             return line

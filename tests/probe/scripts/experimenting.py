@@ -16,7 +16,10 @@ on, asked_at = sys.argv[1].split(","), int(sys.argv[2])
 torch.manual_seed(0)
 net = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4)), torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+before = torch.nn.Linear(8, 8)  # in no optimizer
+before.requires_grad_("unfrozen" in on)
 kept: dict = {}
+norms: list = []
 
 
 def keep(module, args, output):
@@ -34,6 +37,12 @@ def ended():
 
 
 def batches():
+    if "padded" in on:
+        kept_places = torch.arange(12) < torch.randint(2, 9, (64, 1))
+        data = torch.utils.data.TensorDataset(torch.rand(64, 12, 8) * kept_places[..., None], kept_places)
+        while True:
+            for rows, _ in torch.utils.data.DataLoader(data, 16):
+                yield rows
     if "loader" in on:
         data = torch.utils.data.TensorDataset(torch.randn(64, 8))
         while True:
@@ -51,7 +60,9 @@ def train():
         if number == asked_at and "FLATOUT_RUN" in os.environ:
             with open(os.path.join(os.environ["FLATOUT_RUN"], "control"), "r+b") as file:
                 file.write(bytes([3]))
-        loss = net(batch).pow(2).mean()
+        if "attacked" in on:
+            batch.requires_grad_()
+        loss = net(before(batch)).pow(2).mean()
         if "hooks" in on:
             loss = loss + sum(kept.values())
             kept.clear()
@@ -62,18 +73,32 @@ def train():
         if "tracemalloc" in on and number % 50 == 0:
             take_snapshot()
         optimizer.zero_grad()
+        before.zero_grad()
         if "anomaly" in on:
             with torch.autograd.detect_anomaly(), torch.autograd.profiler.record_function("backward"):
                 loss.backward()
         else:
             loss.backward()
+        if "clipped" in on:
+            torch.nn.utils.clip_grad_norm_([*before.parameters(), *net.parameters()], 0.1)
         optimizer.step()
         losses.append(loss.item())
+        if "attacked" in on:
+            losses[-1] += batch.grad.norm().item()
+        if "norms" in on:
+            norms.append(sum(weight.grad.norm().item() for weight in before.parameters()))
+        if "by hand" in on:
+            with torch.no_grad():
+                before.bias.sub_(before.bias.grad, alpha=0.01)
+                before.weight.sub_(before.weight.grad, alpha=0.01)
         if number == 40 and "FLATOUT_RUN" not in os.environ:
             break
     return losses
 
 
+if "looked at" in on:
+    for weight in before.parameters():
+        weight.register_hook(lambda gradient: norms.append(gradient.norm().item()))
 if "hooks" in on:
     for part in net:
         part.register_forward_hook(keep)
@@ -100,6 +125,7 @@ state = {
     "validate": torch.distributions.Distribution._validate_args,
     "hooks": all(hook is keep for part in net for hook in part._forward_hooks.values()),
     "callbacks": len(gc.callbacks),
+    "backward": torch.autograd.backward.__qualname__,
 }
 sys.settrace(None)
 sys.setprofile(None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from flatout.diagnose.cause import CauseSpec
+from flatout.diagnose.causes.compiling import graph_breaks, recompilation
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
+from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
 from flatout.diagnose.causes.queue import (
@@ -26,6 +28,7 @@ from flatout.diagnose.causes.step_experiments import (
     too_many_threads,
 )
 from flatout.diagnose.causes.storage import storage_latency
+from flatout.diagnose.causes.unneeded_work import padding_waste, unused_gradients
 from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
 
 CAUSES: tuple[CauseSpec, ...] = (
@@ -61,8 +64,13 @@ CAUSES: tuple[CauseSpec, ...] = (
     too_many_threads,
     too_few_threads,
     interpreter_lock,
+    recompilation,
+    graph_breaks,
     overhead_bound,
     wide_dtype,
+    layout_conversions,
+    padding_waste,
+    unused_gradients,
     small_batch,
     device_sync,
     h2d,

@@ -6,14 +6,19 @@ from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.causes.step_experiments import tried_in_vain
 from flatout.diagnose.evidence import hottest
 from flatout.diagnose.sentences import where
+from flatout.diagnose.step_ceiling import ceiling_evidence, how_near
 from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.last_steps import Doubled
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.measured import fixed_part
 from flatout.predict.pipeline import Change
 from flatout.results import Cause, Evidence
 from flatout.units import duration, percent
 
+# Run once a step, whatever the batch size, and are causes of their own.
+_HOST_ACCOUNTS = ("host_other", "logging", "device_sync")
 # Cost the same whatever the batch size: they work on parameters, not on samples.
 FIXED_ACCOUNTS = ("optimizer", "collective")
 # A quarter of the wall time: twice the batch then gives at least 1.14x, enough for a trial to prove.
@@ -35,6 +40,8 @@ def small_batch(context: Context) -> Found | Lacks | None:
         return Lacks(NO_STEP)
     if run.ledger.share("batch_wait") >= MATERIAL_SHARE:
         return None  # a wait for each sample grows with the batch: nothing to gain before the data arrive
+    if run.last_steps.doubled is not None:
+        return _measured_small_batch(context, run.last_steps.doubled)
     fixed_s = run.seconds(*FIXED_ACCOUNTS) - min(_waited_for_ranks_s(run), run.seconds("collective"))
     if run.uses_gpu is not False:
         return _small_batch_on_gpu(run)
@@ -58,7 +65,41 @@ def small_batch(context: Context) -> Found | Lacks | None:
     if run.seconds("forward", "backward") / run.ledger.window_s < _FIXED_SHARE or not isinstance(run.operators, str):
         return None
     because = "every batch had one size, so the fixed part of forward and backward cannot be separated from the rest"
-    return Lacks(because)
+    return Lacks(f"{because} (no batch was doubled: {run.last_steps.not_doubled})")
+
+
+def _measured_small_batch(context: Context, doubled: Doubled) -> Found | None:
+    """The part of a step that twice the samples did not lengthen, less what other causes name.
+
+    The user's own code, hooks and the collector run once a step too; so does the overhead of many operators, which a
+    batch of more than a few samples does not excuse.
+    """
+    run, model = context.run, context.model
+    step_s = run.last_steps.replayed.step_s if run.last_steps.replayed is not None else doubled.single_s
+    others_s = run.seconds(*_HOST_ACCOUNTS) / model.batches
+    others_s += ((run.experiments.hooks_share or 0.0) + (run.experiments.collector_share or 0.0)) * step_s
+    if not isinstance(run.operators, str) and doubled.samples > _FEW_SAMPLES:
+        others_s += run.operators.overhead_s
+    parts_s = (min(part * step_s, model.now.step_s) for part in (doubled.fixed_low, doubled.fixed))
+    low_s, fixed_s = (max(part_s - others_s, 0.0) for part_s in parts_s)
+    fixed = fixed_s / model.now.total_s
+    share = model.recovered(Change(step_removed_s=fixed_s, step_cpu_removed_s=fixed_s))
+    if fixed < _FIXED_SHARE or share < NOISE_SHARE or low_s < NOISE_SHARE * model.now.total_s:
+        return None
+    values: dict[str, float | int | str] = {
+        "fixed": fixed,
+        "samples": doubled.samples,
+        "single_s": doubled.single_s,
+        "doubled_s": doubled.doubled_s,
+        "fixed_low": doubled.fixed_low,
+        "fixed_high": doubled.fixed_high,
+    }
+    return Found(
+        title="a large part of each step costs the same with a larger batch",
+        share=share,
+        confidence=0.9,
+        evidence=(Evidence(f"{fixed_part(context)}; {_batch(run)}", values),),
+    )
 
 
 def _small_batch_on_gpu(run: MeasuredRun) -> Found | Lacks | None:
@@ -125,12 +166,9 @@ def _is_healthy(context: Context, found: Cause) -> str:
     run = context.run
     tried = [str(one.values["tried"]) for one in tried_in_vain(run)]
     outcome = f"; it is no faster {', '.join(tried)}" if tried else ""
-    if not tried and (run.experiments.skipped or not run.experiments.steps):
-        outcome = f": {run.experiments.because}"
     return (
         f"The model's own computation takes {percent(found.share)} of the time, "
-        f"waiting for batches {percent(run.ledger.share('batch_wait'))}. "
-        f"Whether that is slow is not known{outcome}."
+        f"waiting for batches {percent(run.ledger.share('batch_wait'))}. {how_near(run)}{outcome}."
     )
 
 
@@ -160,6 +198,7 @@ def compute_bound(context: Context) -> Found | Lacks | None:
                 {"compute": compute, "batch_wait": wait},
             ),
             *tried_in_vain(run),
+            *ceiling_evidence(run),
         ),
     )
 

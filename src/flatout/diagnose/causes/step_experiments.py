@@ -11,7 +11,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import removed, rethreaded
-from flatout.probe.contract import THREADS
+from flatout.probe.contract import THREADS, USED_GRADIENTS
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
@@ -45,8 +45,17 @@ def _debug_code(context: Context) -> tuple[str, Change] | None:
 
 @cause(
     "training",
-    # It slows the user's own code and small operators more than the rest.
-    hides=("main_process_work", "small_batch", "hooks", "garbage_collection", "too_many_threads", "too_few_threads"),
+    # It slows the user's own code, torch's compiler and small operators more than the rest.
+    hides=(
+        "main_process_work",
+        "recompilation",
+        "graph_breaks",
+        "small_batch",
+        "hooks",
+        "garbage_collection",
+        "too_many_threads",
+        "too_few_threads",
+    ),
     sentence=_is_debugged,
 )
 def debug_mode(context: Context) -> Found | Lacks | None:
@@ -170,7 +179,8 @@ def tried_in_vain(run: MeasuredRun) -> list[Evidence]:
             continue
         count = name.removeprefix(THREADS)
         threads = f"with {count} thread{'s' if count != '1' else ''}"
-        what = f"without {DEBUGGING[name]}" if name in DEBUGGING else threads
+        left_out = DEBUGGING | {USED_GRADIENTS: "gradients that no optimizer uses"}
+        what = f"without {left_out[name]}" if name in left_out else threads
         text = f"{what}: {duration(one.changed_s)} a step, as it is {duration(one.unchanged_s)}"
         found.append(Evidence(text, {"tried": what, "changed_s": one.changed_s, "unchanged_s": one.unchanged_s}))
     return found

@@ -79,12 +79,12 @@ def _timed(batches, loader, number):
             try:
                 batch = next(batches)
             except StopIteration:
-                experiments.batch_arrived(experiment, False)
+                experiments.batch_arrived(experiment, None, False)
                 return
             finally:
                 modules.hold(before)
             end = now()
-            experiments.batch_arrived(experiment, True)
+            experiments.batch_arrived(experiment, batch, True)
             if REC.on:
                 try:
                     bits = events.batch_bits(len(batch), -1, loader.stats.ready - ready_before, is_grad_enabled())

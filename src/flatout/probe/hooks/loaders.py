@@ -155,7 +155,7 @@ def _next_begins(iterator):
     if is_compiling():
         return None
     if not REC.on:
-        return experiments.batch_awaited()
+        return experiments.batch_awaited(iterator)
     if _STATE not in iterator.__dict__:
         _found_late(iterator)
     state = iterator.__dict__.get(_STATE)
@@ -169,7 +169,7 @@ def _next_begins(iterator):
 def _next_ended(call, batch):
     end = now()
     if type(call) is not tuple:  # the recording is over
-        experiments.batch_arrived(call, batch is not call)
+        experiments.batch_arrived(call, batch, batch is not call)
         return
     start, before, iterator, state, worker, ready = call
     modules.hold(before)

@@ -1,0 +1,117 @@
+"""Causes inside the step: computation whose result nothing uses."""
+
+from __future__ import annotations
+
+from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.measure.gradients import UnusedGradients
+from flatout.measure.padding import Padding
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.context import Context
+from flatout.predict.step_changes import fewer_positions, without_gradients
+from flatout.results import Cause, Evidence
+from flatout.units import counted, duration, percent
+
+_EVIDENCE = {
+    "mask": "as a mask in the batch says",
+    "lengths": "as lengths in the batch say",
+    "tokens": "as one token fills the ends of rows and is nowhere else",
+}
+
+
+def _pads(context: Context, found: Cause) -> str:
+    padding = context.run.padding
+    if not isinstance(padding, Padding):
+        return found.title
+    what = "shorter batches" if padding.fixed else "batches of rows of similar length"
+    return (
+        f"{percent(padding.share)} of the positions that the model computes are padding: "
+        f"{what} would give {percent(found.share)} of the time back."
+    )
+
+
+@cause("training", sentence=_pads)
+def padding_waste(context: Context) -> Found | Lacks | None:
+    """The model computes positions at the ends of rows that hold no data."""
+    padding = context.run.padding
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if padding is None or isinstance(padding, str):
+        return None if padding is None else Lacks(padding)
+    share = context.model.recovered(fewer_positions(context, padding.grouped))
+    if share < NOISE_SHARE:
+        return None
+    name = f" of {padding.tensor}" if padding.tensor else ""
+    because = _EVIDENCE.get(padding.evidence, "as the ends of rows say")
+    rows = sum(len(rows) for rows in padding.rows)
+    mean = float(sum(lengths.sum() for lengths in padding.rows)) / rows
+    return Found(
+        title=(
+            "batches are padded to a fixed length, beyond their longest rows"
+            if padding.fixed
+            else "rows of different lengths share batches, and are padded to the longest"
+        ),
+        share=share,
+        confidence=0.7,
+        evidence=(
+            Evidence(
+                f"{percent(padding.share)} of the positions{name} are padding, {because}",
+                {"padding": padding.share, "tensor": padding.tensor, "evidence": padding.evidence},
+            ),
+            Evidence(
+                f"in {rows:,} rows of {len(padding.rows):,} batches, a row has "
+                f"{mean:.0f} positions, the longest of a batch {padding.longest:.0f}, "
+                f"and a batch {float(padding.padded.mean()):.0f} (means)",
+                {"rows": rows, "mean": mean, "longest": padding.longest, "padded": float(padding.padded.mean())},
+            ),
+        ),
+    )
+
+
+def _computes_in_vain(context: Context, found: Cause) -> str:
+    return f"{found.title[:1].upper()}{found.title[1:]}: they take {percent(found.share)} of the time."
+
+
+@cause("training", sentence=_computes_in_vain)
+def unused_gradients(context: Context) -> Found | Lacks | None:
+    """Backward passes compute gradients of parameters that are in no optimizer."""
+    gradients = context.run.unused_gradients
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if gradients is None or isinstance(gradients, str):
+        return None if gradients is None else Lacks(gradients)
+    share = context.model.recovered(without_gradients(context, gradients))
+    if share < NOISE_SHARE:
+        return None
+    return Found(
+        title=f"no optimizer uses the gradients of {_owners(gradients)}",
+        share=share,
+        confidence=0.9 if gradients.tried is not None else 0.5,
+        evidence=(
+            Evidence(
+                f"{gradients.elements:,} of {gradients.of:,} parameters that get a gradient are in no optimizer, "
+                "and keep their values",
+                {"elements": gradients.elements, "of": gradients.of},
+            ),
+            _cost(gradients),
+        ),
+    )
+
+
+def _owners(gradients: UnusedGradients) -> str:
+    """The modules with unused gradients."""
+    if not gradients.modules:
+        return "some parameters"
+    first, *others = gradients.modules
+    return f"{first} and {counted(len(others), 'other module')}" if others else first
+
+
+def _cost(gradients: UnusedGradients) -> Evidence:
+    one = gradients.tried
+    if one is None:
+        text = f"what they cost is estimated from the number of parameters, since {gradients.not_tried}"
+        return Evidence(text, {"part": gradients.part})
+    text = (
+        f"{counted(one.blocks, 'block')} of {counted(one.steps, 'step')} without these gradients took "
+        f"{duration(one.changed_s)} a step, as it is {duration(one.unchanged_s)}"
+    )
+    return Evidence(text, {"changed_s": one.changed_s, "unchanged_s": one.unchanged_s, "gain": one.gain})

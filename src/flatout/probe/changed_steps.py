@@ -1,0 +1,232 @@
+"""Steps after the measured window, in blocks: one thing changed in a block, nothing in the next.
+
+What is timed is a step's own part: from the arrival of its batch to the next wait for one. Without a DataLoader it is
+all of the step, from one optimizer step to the next (from one backward pass to the next where no optimizer steps).
+The first step of a block does not count, unless steps are long: threads start in it, and caches fill.
+"""
+
+from typing import Any
+
+import torch
+from torch import is_grad_enabled
+
+from . import debugging, events, step_timers
+from .contract import HOOKS
+from .recorder import REC, now
+from .step_changes import StepChanges
+from .step_timers import STATE
+from .unneeded_work import UnneededWork
+
+# For all of them, and as planned, of the ten seconds after the window: the rates of the device take half a second. Less
+# where batches are read: steps with kept ones come afterwards.
+LIMIT_NS, PLANNED_NS = 9_500_000_000, 8_500_000_000
+LIMIT_WITH_BATCHES_NS, PLANNED_WITH_BATCHES_NS = 5_500_000_000, 4_250_000_000
+BLOCK_NS = 200_000_000
+MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
+OVERDUE = 3  # a block that takes this many times its time is cut short
+FAR_SLOWER = 1.5  # a change after which steps take this many times as long is not tried again
+LOOKED_AT = 3  # steps before the first block: they show what there is to change, and how long a step takes
+LONG_NS = 100_000_000  # a step in which starting threads does not matter
+LEAST_OWN = 0.1  # of a step: a training that mostly waits gains nothing from a faster step
+
+
+class ChangedSteps:
+    """The blocks, and the step that runs.
+
+    Attributes:
+        begun_ns: when they began.
+        by_batches: a step begins with the arrival of a batch from a DataLoader.
+
+    Args:
+        ended: called with the reason why they end, or None, when they do.
+    """
+
+    def __init__(self, ended):
+        self._ended = ended
+        self.over = False
+        debugging.note()
+        self.begun_ns = now()
+        # Of a training that reads most of its batches without a DataLoader, waits are no boundaries.
+        self.by_batches = 8 * REC.iterations >= REC.backwards
+        self.limit_ns = LIMIT_WITH_BATCHES_NS if self.by_batches else LIMIT_NS
+        self.planned_ns = PLANNED_WITH_BATCHES_NS if self.by_batches else PLANNED_NS
+        units = REC.iterations if self.by_batches else REC.optimizer_steps or REC.backwards
+        self.step_ns = max(REC.last_step_ns - REC.first_step_ns, 1) / max(units - 1, 1)
+        updates = max(REC.optimizer_steps, 1)
+        self.unit = max(round(REC.iterations / updates), 1) if self.by_batches and REC.optimizer_steps else 1
+        self.compiled = bool(REC.process.get("compiled"))
+        self.noticed = debugging.on()  # here, inside a backward pass: some are on for a part of the step only
+        self.hooks = step_timers.HookTimers()
+        self.collector = step_timers.CollectorTimer()
+        self.restorers = [self.collector.install()]
+        self.work = UnneededWork(self.compiled)
+        self.restorers.append(self.work.watch())
+        self.changes = StepChanges(self.compiled, self.hooks, self.work)
+        if not self.compiled:
+            self.restorers.append(debugging.count_distributions())
+        self.blocks: Any = None  # what is changed in each of the remaining ones; None: the first steps are looked at
+        self.change: Any = None  # in the present block
+        self.applied: Any = None  # restores it
+        self.computed = False  # the present step had a backward pass
+        self.started_ns = 0  # of the present step's own part; 0: none
+        self.unchanged_ns = 0.0  # of a step in the latest unchanged block
+        self.uncounted = 1  # steps at the beginning of each block
+        self._begin_block(LOOKED_AT)
+
+    def _begin_block(self, steps):
+        self.left = steps
+        self.skipped = not self.uncounted
+        self.counted = self.own_ns = self.block_ns = 0
+
+    def batch_awaited(self, iterator):
+        """The training asks for its next batch."""
+        if self.by_batches:
+            self.step_ended()
+
+    def batch_arrived(self, batch, got):
+        """It has it; ``got`` is False at the end of the pass."""
+        if self.by_batches and not got:
+            self.pause()
+        elif self.by_batches and is_grad_enabled():
+            self.work.batch_arrived(batch)
+            self.step_begins()
+
+    def updated(self):
+        """An optimizer has stepped."""
+        if not self.by_batches:
+            self.step_ended()
+            if not self.over:
+                self.step_begins()
+
+    def backward_ended(self):
+        """A backward pass has ended."""
+        self.computed = True
+        if not REC.optimizer_steps:
+            self.updated()
+        if not self.over and now() - self.begun_ns > self.limit_ns:
+            limit = "no step was recognised within %.2g s" % (self.limit_ns / 1e9)
+            self._ended(None if self.blocks is not None else limit)
+
+    def failed(self, because):
+        """The probe failed."""
+        self._ended(because)
+
+    def step_begins(self):
+        """The own part of a step begins."""
+        if self.change and self.applied is None:
+            self.applied = self.changes.apply(self.change)
+        if self.skipped and not self.counted:
+            self.hooks.reset()
+            self.collector.spent.ns = self.collector.spent.calls = 0
+            self.block_ns = self.block_ns or now()
+        self.computed = False
+        STATE.counting = self.skipped
+        self.started_ns = now()
+
+    def step_ended(self):
+        """It has ended: this is the place to change something."""
+        end = now()
+        STATE.counting = False
+        started_ns, self.started_ns = self.started_ns, 0
+        if not started_ns or not self.computed:  # no step, but a validation
+            return
+        self.work.step_ended()
+        if not self.skipped:
+            self.skipped = True
+            finish_kernels()
+            return
+        self.counted += 1
+        self.left -= 1
+        over = not self.left or end - self.block_ns > OVERDUE * BLOCK_NS
+        if over:
+            finish_kernels()
+            end = now()
+        self.own_ns += end - started_ns
+        if over:
+            self._block_ended(end)
+
+    def pause(self):
+        """An epoch ends, or the training: what follows is not changed. The block goes on with the next batch."""
+        STATE.counting = False
+        self.started_ns = 0
+        self._undo()
+
+    def restore(self):
+        """Put everything back."""
+        STATE.counting = False
+        self._undo()
+        for restore in self.restorers:
+            restore()
+        self.restorers = []
+        self.over = True
+
+    def _undo(self):
+        restore, self.applied = self.applied, None
+        if restore is not None:
+            restore()
+
+    def _block_ended(self, end):
+        self._undo()
+        if self.blocks is None:
+            because = self._plan(end)
+            if because:
+                return self._ended(because)
+        else:
+            self._record(end)
+        if not self.blocks or end - self.begun_ns > self.limit_ns:
+            return self._ended()
+        self.change = self.blocks.pop(0)
+        self._begin_block(self.length)
+
+    def _record(self, end):
+        what = REC.names.text(self.change) if self.change else 0
+        REC.emit(events.EXPERIMENT, self.block_ns, end, what, self.counted, self.own_ns)
+        collected = self.collector.spent
+        REC.emit(events.COLLECTION, self.block_ns, end, 0, collected.ns, collected.calls)
+        each_ns = self.own_ns / self.counted
+        if not self.change:
+            self.unchanged_ns = each_ns
+        elif each_ns > FAR_SLOWER * self.unchanged_ns and self.change != HOOKS:
+            # With the unchanged block before each; after the last change there is one more.
+            places = [place for place, change in enumerate(self.blocks) if change == self.change]
+            dropped = {*places, *(place - 1 for place in places)}
+            self.blocks = [change for place, change in enumerate(self.blocks) if place not in dropped]
+        if self.change == HOOKS:
+            for spent in self.hooks.called():
+                REC.emit(events.HOOK, self.block_ns, end, step_timers.site(spent.code), spent.ns, spent.calls)
+
+    def _plan(self, end):
+        """Plan the blocks; returns the reason if there can be none."""
+        if not self.compiled:
+            self.restorers.pop()()  # distributions are counted
+        self.work.decide(hooked=bool(self.hooks.spent))
+        debugging.note()
+        own_ns = self.own_ns / self.counted
+        # Single steps of a short window, the first update among them, may have taken long.
+        self.step_ns = min(self.step_ns, (end - self.block_ns) / self.counted)
+        if own_ns < LEAST_OWN * self.step_ns:
+            return "the training mostly waits for batches"
+        changes = self.changes.possible(self.noticed)
+        # A step may have been slowed by what is not in every one of them: it is not shorter than its own part.
+        step_ns = max(self.step_ns, own_ns)
+        self.uncounted = int(step_ns < LONG_NS)
+        while True:
+            for count in range(MOST_BLOCKS, LEAST_BLOCKS - 1, -1):
+                blocks = 2 * count * len(changes) + 1 if changes else count
+                block_ns = min(BLOCK_NS, self.planned_ns / blocks)
+                self.length = max(int(block_ns / step_ns - self.uncounted) // self.unit, 1) * self.unit
+                if blocks * (self.length + self.uncounted) * step_ns <= self.planned_ns:
+                    cycle = [part for change in changes for part in (None, change)]
+                    self.blocks = [*(cycle * count), None] if changes else [None] * count
+                    return None
+            long = "a step takes %.2g s, too long to try more" % (step_ns / 1e9)
+            if not changes:
+                return long
+            changes.pop()
+            REC.save_process(experiments_skipped=long)
+
+
+def finish_kernels():
+    """Between blocks: each gets the kernels of its own steps."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -1,0 +1,142 @@
+"""Sees that a training leaves its steps: an exception, a file that it opens to write, a checkpoint or a validation.
+
+Exceptions are seen where they enter a frame that waits for the next batch, before any handler of the script: by
+``sys.monitoring``, or with Python 3.11 and older by a trace function.
+"""
+
+import os
+import sys
+import threading
+from typing import Any
+
+from . import events
+from .recorder import REC
+
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LOADER = os.path.join("torch", "utils", "data", "dataloader.py")
+_FOR_ITERATION = (StopIteration, StopAsyncIteration)
+_NO_FILES = ("/dev/", "/proc/", "/sys/")
+_KINDS = {events.CHECKPOINT: "writes a checkpoint", events.VALIDATION: "validates"}
+
+
+class Leaving:
+    """Calls ``seen`` with a sentence when the training thread leaves its steps.
+
+    Args:
+        seen: does not return.
+    """
+
+    def __init__(self, seen):
+        self._seen = seen
+        self._thread = threading.get_ident()
+        self._exceptions: Any = _monitored if hasattr(sys, "monitoring") else _traced
+        self._stop: Any = None  # ends the watch for exceptions
+        self._codes: Any = {}  # code of the frames that wait for a batch -> None
+        self._usual: Any = set()  # exceptions that unchanged steps raise too
+        self._awaited = False  # files and checkpoints
+        sys.addaudithook(self._audit)
+
+    @property
+    def free(self):
+        """True if watching exceptions costs steps nothing."""
+        return self._exceptions is _monitored
+
+    def watch(self, wanted):
+        """Begin or end to watch exceptions; False where another tool watches them."""
+        if wanted and self._stop is None:
+            self._stop = self._exceptions(self._raised)
+        elif not wanted and self._stop is not None:
+            stop, self._stop = self._stop, None
+            stop()
+        return not wanted or self._stop is not None
+
+    def await_files(self, wanted):
+        """Begin or end to watch for files, checkpoints and validations."""
+        self._awaited = wanted
+        REC.leaving = self._begins if wanted else None
+
+    def look(self, frame):
+        """Note the frames that wait for the next batch."""
+        if self._stop is None:
+            return
+        self._codes.clear()
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if not path.startswith(_OWN) and not path.endswith(_LOADER):
+                self._codes[frame.f_code] = None
+                if not self.free:
+                    frame.f_trace, frame.f_trace_lines = _local(self._raised), False
+            frame = frame.f_back
+
+    def _raised(self, code, place, error):
+        if self._stop is None or code not in self._codes or threading.get_ident() != self._thread:
+            return
+        if not isinstance(error, Exception) or isinstance(error, _FOR_ITERATION):
+            return
+        raised = (code, place, type(error))
+        if not self._awaited:
+            self._usual.add(raised)
+        elif raised not in self._usual:
+            text = str(error).strip().split("\n")[0][:200]
+            self._seen("it raised %s: %s" % (type(error).__name__, text))
+
+    def _begins(self, kind):
+        if kind in _KINDS:
+            self._left(_KINDS[kind])
+
+    def _audit(self, event, args):
+        if self._awaited and event == "open" and _writes(*args):
+            self._left("opens %s to write" % os.path.basename(os.fsdecode(args[0])))
+
+    def _left(self, what):
+        if threading.get_ident() == self._thread:
+            self._seen("it " + what)
+
+
+def _writes(path, mode, flags):
+    """True for a file of the script that is opened to write."""
+    if not isinstance(path, (str, bytes, os.PathLike)) or not isinstance(flags, int):
+        return False
+    if flags & os.O_ACCMODE == os.O_RDONLY:
+        return False
+    path = os.path.abspath(os.fsdecode(path))
+    # Python keeps what it has compiled for an import.
+    return not path.startswith((*_NO_FILES, REC.run)) and "__pycache__" not in path
+
+
+def _monitored(raised):
+    """Have the exceptions of all frames reported; returns what ends it, or None if there is no free place."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tool = next((number for number in (4, 3, 5) if monitoring.get_tool(number) is None), None)
+    if tool is None:
+        return None
+    monitoring.use_tool_id(tool, "flatout")
+    monitoring.register_callback(tool, monitoring.events.RAISE, raised)
+    monitoring.set_events(tool, monitoring.events.RAISE)
+
+    def stop():
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+
+    return stop
+
+
+def _traced(raised):
+    """The same before Python 3.12: of the frames whose ``f_trace`` is set."""
+    if sys.gettrace() is not None:
+        return None
+    sys.settrace(_no_trace)
+    return lambda: sys.settrace(None)
+
+
+def _no_trace(frame, event, argument):
+    return None
+
+
+def _local(raised):
+    def traced(frame, event, argument):
+        if event == "exception":
+            raised(frame.f_code, frame.f_lineno, argument[1])
+        return traced
+
+    return traced

@@ -1,0 +1,193 @@
+"""Padded rows of one batch: positions at the ends of rows that hold no data.
+
+Zeros at the end of a row may be data. So padding is only what a mask or lengths in the batch agree with, or, in rows
+of integer tokens, one value that fills the ends of rows and is found nowhere else in them.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+
+LEAST_LENGTH = 8  # shorter rows are lists of features
+MOST_ELEMENTS = 1 << 22  # of a tensor that is compared with a value: some 20 ms
+MOST_ROWS = 4096
+MOST_PARTS, MOST_DEPTH = 64, 4
+MASK, LENGTHS, TOKENS = STRENGTH = "mask", "lengths", "tokens"  # the evidence, the strongest first
+_INTEGERS = (torch.int16, torch.int32, torch.int64)
+
+
+class Padded(NamedTuple):
+    """Padded rows.
+
+    Attributes:
+        evidence: ``mask``, ``lengths`` or ``tokens``.
+        value: of the padding, if tokens are the evidence.
+        length: of all rows, padding included.
+        lengths: of each row without padding.
+        transposed: the shape is (length, rows, ...), not (rows, length, ...).
+        elements: of all tensors of the batch with this shape.
+    """
+
+    evidence: str
+    value: "int | None"
+    length: int
+    lengths: "list[int]"
+    transposed: bool
+    elements: int
+
+    def computed(self, shapes):
+        """Whether the padded rows are among results of these shapes; packed rows, or a trimmed batch, are not."""
+        rows, length = len(self.lengths), self.length
+        return any(
+            shape[:2] in ((rows, length), (length, rows))
+            or shape[:1] == (rows * length,)
+            or (shape[:1] == (rows,) and length in shape[2:])  # channels, or heads, come first
+            for shape in shapes
+        )
+
+
+class BatchPadding(NamedTuple):
+    """The padding of one batch.
+
+    Attributes:
+        padded: by the tensor's place in the batch.
+        shapes: the first two dimensions of each tensor that could be padded.
+        elements: of all tensors.
+    """
+
+    padded: "dict[str, Padded]"
+    shapes: "dict[str, tuple[int, int]]"
+    elements: int
+
+
+def padding_of(batch, on_device=True):
+    """Look for padded tensors in one batch.
+
+    Raises:
+        ValueError: a tensor is on a device, and may not be read there.
+    """
+    parts = list(_tensors(batch, "", 0, on_device))
+    sequences = [(name, part) for name, part in parts if part.dim() > 1 and 0 < part.numel() <= MOST_ELEMENTS]
+    vectors = [part for _, part in parts if part.dim() == 1 and part.dtype in _INTEGERS]
+    padded: Any = {}
+    shapes: Any = set()
+    for name, part in sequences:
+        for transposed in (False, True):
+            rows = part.transpose(0, 1) if transposed else part
+            shape = tuple(rows.shape[:2])
+            if shape[1] < LEAST_LENGTH or shape in shapes:
+                continue
+            alike = [one for one in (_as_rows(other, shape) for _, other in sequences) if one is not None]
+            lengths, evidence, value = _masked(alike), MASK, None
+            if lengths is None:
+                lengths, evidence = _measured(rows, vectors), LENGTHS
+            if lengths is None:
+                lengths, value = _tokens(rows)
+                evidence = TOKENS
+            if lengths is not None:
+                shapes.update((shape, shape[::-1]))
+                elements = sum(one.numel() for one in alike)
+                padded[name] = Padded(evidence, value, shape[1], lengths.tolist(), transposed, elements)
+    first = {name: tuple(part.shape[:2]) for name, part in sequences}
+    return BatchPadding(padded, first, sum(part.numel() for _, part in parts))
+
+
+def _tensors(part, name, depth, on_device):
+    """Places and values of all tensors in a batch; lists of numbers count as tensors."""
+    if isinstance(part, torch.nn.utils.rnn.PackedSequence):
+        return  # it has no padding
+    if isinstance(part, torch.Tensor):
+        if part.layout == torch.strided and not part.is_nested and not part.is_quantized:
+            if part.device.type != "cpu" and not on_device:
+                raise ValueError("%s is on a device" % name)
+            yield name, part.detach().cpu()
+        return
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(part, (list, tuple)):
+        if len(part) > 1 and all(type(value) is int for value in part):
+            yield name, torch.tensor(part[:MOST_ROWS])
+            return
+        inner: Any = enumerate(part[:MOST_PARTS])
+    elif hasattr(part, "keys") and hasattr(part, "values"):
+        inner = zip(list(part.keys())[:MOST_PARTS], list(part.values())[:MOST_PARTS])
+    elif hasattr(part, "__dataclass_fields__"):
+        inner = list(getattr(part, "__dict__", {}).items())[:MOST_PARTS]
+    else:
+        return
+    for key, value in inner:
+        yield from _tensors(value, "%s.%s" % (name, key) if name else str(key), depth + 1, on_device)
+
+
+def _as_rows(part, shape):
+    """A tensor whose first dimensions have this shape, in either order; None of another shape."""
+    if tuple(part.shape[:2]) == shape:
+        return part
+    return part.transpose(0, 1) if tuple(part.shape[1::-1]) == shape else None
+
+
+def _masked(alike):
+    """Lengths by a mask among tensors of one shape: it ends rows where another tensor is constant."""
+    for mask in alike:
+        if mask.dim() != 2 or not bool(((mask == 0) | (mask == 1)).all()):
+            continue
+        for kept in (mask == 1, mask == 0):
+            lengths = kept.sum(1)
+            place = torch.arange(kept.shape[1])
+            ends = place < lengths[:, None]
+            starts = place >= kept.shape[1] - lengths[:, None]
+            if int(lengths.min()) < 1 or not any(bool((kept == side).all()) for side in (ends, starts)):
+                continue
+            if bool((lengths < kept.shape[1]).any()) and any(_fills(one, kept) for one in alike if one is not mask):
+                return lengths
+    return None
+
+
+def _measured(rows, vectors):
+    """Lengths by a vector of the batch, or a list: rows are constant beyond them, and not before."""
+    place = torch.arange(rows.shape[1])
+    for lengths in vectors:
+        if len(lengths) != len(rows) or int(lengths.min()) < 1 or int(lengths.max()) > rows.shape[1]:
+            continue
+        kept = place < lengths[:, None]
+        if not bool(kept.all()) and _fills(rows, kept) and _ends_there(rows, kept, lengths):
+            return lengths
+    return None
+
+
+def _fills(rows, kept):
+    """Whether one value, or one vector, is at all places that are not kept, and at less than half of the others."""
+    padding = rows[~kept]
+    if not bool((padding == padding[0]).all()):
+        return False
+    same = rows[kept] == padding[0]
+    while same.dim() > 1:
+        same = same.all(-1)
+    return bool(same.float().mean() < 0.5)
+
+
+def _ends_there(rows, kept, lengths):
+    """Whether the last place kept differs from the padding, in most of the rows."""
+    last = rows[torch.arange(len(rows)), lengths - 1] != rows[~kept][0]
+    while last.dim() > 1:
+        last = last.any(-1)
+    return bool(last.float().mean() > 0.5)
+
+
+def _tokens(rows):
+    """Lengths of rows of integers that end, or begin, in a value found nowhere else in them; and the value."""
+    found: Any = None, None
+    if rows.dim() != 2 or rows.dtype not in _INTEGERS:
+        return found
+    for sided in (rows, rows.flip(1)):
+        value = sided[:, -1].mode().values
+        data = sided != value
+        lengths = (data * torch.arange(1, rows.shape[1] + 1)).amax(1)
+        if int(lengths.min()) < 1 or not bool((lengths == data.sum(1)).all()):
+            continue
+        kept = sided[data]
+        if not bool(((kept != kept.min()) & (kept != kept.max())).any()):  # a mask, or the halves of a pair
+            continue
+        if found[0] is None or int(lengths.sum()) < int(found[0].sum()):
+            found = lengths, int(value)
+    return found

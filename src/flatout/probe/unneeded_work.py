@@ -1,0 +1,72 @@
+"""Work of a step whose result nothing uses, looked for in the first steps after the window: padding, and gradients."""
+
+from typing import Any
+
+import torch
+
+from .gradients import UnusedGradients
+from .padding import PaddingSeen
+from .recorder import REC
+
+
+class UnneededWork:
+    """The padding in batches, and the gradients that no optimizer uses.
+
+    Args:
+        compiled: the model is compiled: the graphs of its backward passes are not read.
+    """
+
+    def __init__(self, compiled):
+        self._padding = PaddingSeen()
+        # In a group of processes, others wait for gradients that are left out.
+        self._gradients: Any = None if compiled or _grouped() else UnusedGradients()
+        self._first = True  # no block has begun
+
+    def watch(self):
+        """Look at the first backward passes; returns what ends that."""
+        return self._gradients.watch() if self._gradients is not None else _nothing
+
+    def batch_arrived(self, batch):
+        """Look at a batch for padding. One on a device is read in the first steps only, since that waits for it."""
+        self._padding.look(batch, self._first)
+
+    def step_ended(self):
+        """The latest batch was trained on."""
+        self._padding.keep(self._gradients.take_shapes() if self._gradients is not None else None)
+
+    def decide(self, hooked):
+        """The first steps are over.
+
+        Args:
+            hooked: the user has hooks on modules or tensors, which may need any gradient.
+        """
+        self._first = False
+        if self._gradients is not None:
+            self._gradients.stop_watching()
+            if hooked and not self._gradients.kept_because:
+                self._gradients.kept_because = "hooks may need the gradients"
+        self.save()
+
+    def avoidable(self):
+        """True if there are gradients that backward passes can be asked to leave out."""
+        found = self._gradients
+        return found is not None and bool(found.parameters) and not found.kept_because
+
+    def leave_out(self):
+        """Make backward passes compute used gradients only; returns what undoes it."""
+        return self._gradients.leave_out()
+
+    def save(self):
+        """Write into the record what was seen so far."""
+        found: Any = {"padding": self._padding.described()}
+        if self._gradients is not None and self._gradients.decided:
+            found["unused_gradients"] = self._gradients.described()
+        REC.save_process(**found)
+
+
+def _grouped():
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _nothing():
+    pass

@@ -1,0 +1,95 @@
+"""Computation whose result nothing uses, left out."""
+
+from __future__ import annotations
+
+from flatout.measure.gradients import UnusedGradients
+from flatout.measure.padding import Padding
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import fewer_positions, removed, without_gradients
+from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, remedy
+from flatout.results import Cause
+from flatout.units import percent
+
+_PROPORTION = "the time of forward and backward pass is assumed to be in proportion to the positions"
+
+
+@remedy(("padding_waste",), DATA, risk="low")
+def trim_padding(context: Context, cause: Cause) -> Proposal | None:
+    """Pad each batch to its longest row only."""
+    padding = context.run.padding
+    if not isinstance(padding, Padding) or not padding.fixed:
+        return None
+    return Proposal(
+        title=f"end each batch with its longest row: {padding.longest:.0f} positions, not {padding.padded.mean():.0f}",
+        change=fewer_positions(context, padding.trimmed),
+        least=fewer_positions(context, 0.5 * padding.trimmed),
+        most=fewer_positions(context, padding.trimmed),
+        how="pad in collate_fn: pad_sequence(rows, batch_first=True), or tokenizer.pad(rows); not "
+        "padding='max_length' in the Dataset. Results stay the same where the model masks padding",
+        basis=f"lengths of {_rows(padding)} rows; {_PROPORTION}",
+        memory_bytes=0,
+    )
+
+
+@remedy(("padding_waste",), DATA, risk="low")
+def group_by_length(context: Context, cause: Cause) -> Proposal | None:
+    """Put rows of similar length into one batch."""
+    padding = context.run.padding
+    if not isinstance(padding, Padding) or padding.grouped - padding.trimmed < NOISE_SHARE:
+        return None
+    also = ", and end each batch with its longest row" if padding.fixed else ""
+    return Proposal(
+        title=f"put rows of similar length into one batch{also}",
+        change=fewer_positions(context, padding.grouped),
+        least=fewer_positions(context, 0.5 * padding.grouped),
+        most=fewer_positions(context, padding.share),
+        how="a batch sampler that sorts chunks of, say, 50 shuffled batches by length, and shuffles the batches; "
+        "group_by_length=True of transformers. Batches are no longer independent draws",
+        basis=f"lengths of {_rows(padding)} rows, {percent(padding.share)} of whose positions are padding; "
+        f"sorted among these rows only; {_PROPORTION}",
+        memory_bytes=0,
+    )
+
+
+def _rows(padding: Padding) -> int:
+    return sum(len(rows) for rows in padding.rows)
+
+
+@remedy(("unused_gradients",), IDENTICAL, risk="low")
+def frozen_parameters(context: Context, cause: Cause) -> Proposal | None:
+    """Do not compute gradients of parameters that are in no optimizer."""
+    gradients = context.run.unused_gradients
+    if not isinstance(gradients, UnusedGradients) or gradients.clipped:
+        return None
+    return _frozen(context, gradients, "")
+
+
+@remedy(("unused_gradients",), OPTIMISATION, risk="low")
+def frozen_clipped_parameters(context: Context, cause: Cause) -> Proposal | None:
+    """The same where gradients are clipped by a norm that may contain the unused ones."""
+    gradients = context.run.unused_gradients
+    if not isinstance(gradients, UnusedGradients) or not gradients.clipped:
+        return None
+    return _frozen(context, gradients, "; a norm over all parameters, as clip_grad_norm_ takes it, gets smaller")
+
+
+def _frozen(context: Context, gradients: UnusedGradients, warning: str) -> Proposal:
+    one = gradients.tried
+    whose = gradients.modules[0] if len(gradients.modules) == 1 else "them"
+    backward_s = context.run.seconds("backward") / context.model.batches
+    all_of_it = Change(step_removed_s=gradients.part * backward_s, step_cpu_removed_s=gradients.part * backward_s)
+    return Proposal(
+        title=f"freeze {whose}: no optimizer uses the gradients",
+        change=without_gradients(context, gradients),
+        least=Change() if one is None else removed(context, max(one.low, 0.0)),
+        most=all_of_it if one is None else None,
+        how="backbone.requires_grad_(False); with torch.no_grad() around it where nothing before it is trained; "
+        f"or give its parameters to the optimizer, if they were meant to learn{warning}",
+        basis="measured in steps after the window"
+        if one is not None
+        else f"half of the backward pass, for {percent(gradients.part)} of the parameters; not measured, "
+        f"since {gradients.not_tried}",
+        memory_bytes=0,
+    )

@@ -1,0 +1,130 @@
+"""Padding and unused gradients, on runs whose steps after the window showed them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flatout.diagnose.causes.unneeded_work import padding_waste, unused_gradients
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.verdict import verdict
+from flatout.measure.measured_run import MeasuredRun
+from flatout.predict.context import Context
+from flatout.remedies import propose
+from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION
+from flatout.results import Cause, NotMeasured, Remedy
+from tests.diagnose.views import MIXED_ROWS, healthy, padded, small_operators, starved, tried, unused
+
+SAME_ROWS = ([100, 98, 100], [99, 100, 100])
+
+
+def run(view: MeasuredRun | None = None, **given: Any) -> Context:
+    return Context.of(replace(view or healthy(cpu=0.001), **given))
+
+
+def found(answer: Cause | NotMeasured | None) -> Cause:
+    assert isinstance(answer, Cause), answer
+    return answer
+
+
+def remedies(context: Context) -> dict[str, Remedy]:
+    return {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}
+
+
+def test_batches_of_a_fixed_length_are_to_end_with_their_longest_row() -> None:
+    context = run(padding=padded(400, *SAME_ROWS))
+    cause = found(padding_waste(context))
+    # Three of four positions go, of forward and backward pass: nine tenths of the step.
+    assert cause.share == pytest.approx(0.75 * 0.9, abs=0.02)
+    assert cause.title == "batches are padded to a fixed length, beyond their longest rows"
+    assert [one.text for one in cause.evidence] == [
+        "75% of the positions of input_ids are padding, as a mask in the batch says",
+        "in 6 rows of 2 batches, a row has 100 positions, the longest of a batch 100, and a batch 400 (means)",
+    ]
+    offered = remedies(context)
+    assert "trim_padding" in offered and "group_by_length" not in offered
+    assert offered["trim_padding"].semantic_class == DATA
+    assert offered["trim_padding"].gain.predicted == pytest.approx(1 / (1 - cause.share), rel=0.01)
+    assert verdict(context, judge(context)[0]) == (
+        "75% of the positions that the model computes are padding: shorter batches would give 67% of the time back."
+    )
+
+
+def test_rows_of_different_lengths_are_to_be_grouped() -> None:
+    context = run(padding=padded(100, *MIXED_ROWS))
+    cause = found(padding_waste(context))
+    assert cause.share == pytest.approx(0.45 * 0.9, abs=0.02)
+    assert cause.title == "rows of different lengths share batches, and are padded to the longest"
+    offered = remedies(context)
+    assert "group_by_length" in offered and "trim_padding" not in offered
+    assert offered["group_by_length"].semantic_class == DATA
+    assert "batches of rows of similar length would give" in verdict(context, judge(context)[0])
+
+
+def test_both_are_offered_where_both_gain() -> None:
+    offered = remedies(run(padding=padded(400, *MIXED_ROWS)))
+    assert offered["group_by_length"].gain.predicted > offered["trim_padding"].gain.predicted > 2
+
+
+@pytest.mark.parametrize("padding", [None, padded(101, *SAME_ROWS), padded(400, *SAME_ROWS, part=0.01)])
+def test_little_padding_and_padding_of_a_small_part_is_no_fault(padding: Any) -> None:
+    assert padding_waste(run(padding=padding)) is None
+
+
+def test_padding_costs_nothing_while_the_training_waits_for_data() -> None:
+    assert padding_waste(run(starved(), padding=padded(400, *SAME_ROWS))) is None
+
+
+def test_overhead_of_operators_does_not_shrink_with_the_batch() -> None:
+    padding = padded(400, *SAME_ROWS)
+    half = found(padding_waste(run(padding=padding, operators=small_operators(0.005)))).share
+    assert half == pytest.approx(0.5 * 0.75 * 0.9, abs=0.02)
+
+
+def test_batches_that_were_not_looked_at_are_not_judged() -> None:
+    answer = padding_waste(run(padding="2 ranks have to stay in step"))
+    assert isinstance(answer, NotMeasured) and answer.because == "2 ranks have to stay in step"
+
+
+def test_unused_gradients_are_named_with_their_module_and_their_measured_cost() -> None:
+    context = run(unused_gradients=unused(0.4))
+    cause = found(unused_gradients(context))
+    assert cause.share == pytest.approx(0.4, abs=0.02) and cause.confidence == 0.9
+    assert [one.text for one in cause.evidence] == [
+        "900 of 1,000 parameters that get a gradient are in no optimizer, and keep their values",
+        "7 blocks of 8 steps without these gradients took 19 ms a step, as it is 31 ms",
+    ]
+    assert verdict(context, judge(context)[0]) == (
+        "No optimizer uses the gradients of Net.backbone: they take 40% of the time."
+    )
+    offered = remedies(context)
+    assert offered["frozen_parameters"].semantic_class == IDENTICAL and "frozen_clipped_parameters" not in offered
+    assert offered["frozen_parameters"].title == "freeze Net.backbone: no optimizer uses the gradients"
+
+
+def test_unused_gradients_that_were_not_left_out_are_estimated_with_less_confidence() -> None:
+    context = run(unused_gradients=unused(None))
+    cause = found(unused_gradients(context))
+    # Half of nine tenths of the backward pass, which takes 0.6 of the step.
+    assert cause.share == pytest.approx(0.5 * 0.9 * 0.6, abs=0.02) and cause.confidence == 0.5
+    assert cause.evidence[1].text.endswith("estimated from the number of parameters, since the model is compiled")
+    gain = remedies(context)["frozen_parameters"].gain
+    assert gain.low < 1.03 and gain.high > 2
+
+
+def test_a_smaller_norm_changes_what_is_learned() -> None:
+    offered = remedies(run(unused_gradients=unused(None, clipped=True)))
+    assert offered["frozen_clipped_parameters"].semantic_class == OPTIMISATION and "frozen_parameters" not in offered
+
+
+@pytest.mark.parametrize("one", [tried(0.02), tried(0.2, low=-0.01), tried(-0.1)])
+def test_gradients_whose_absence_gains_nothing_are_no_fault(one: Any) -> None:
+    assert unused_gradients(run(unused_gradients=unused(tried=one))) is None
+
+
+def test_used_gradients_are_no_fault_and_unknown_ones_are_not_judged() -> None:
+    assert unused_gradients(run(unused_gradients=None)) is None
+    assert isinstance(unused_gradients(run(unused_gradients="the model is compiled")), NotMeasured)
+    assert unused_gradients(run(starved(), unused_gradients=unused(0.4))) is None

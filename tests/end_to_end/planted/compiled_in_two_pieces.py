@@ -1,0 +1,35 @@
+"""A compiled model with one graph break that cannot be avoided, and with a smaller last batch in each epoch."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU())
+        self.head = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+
+    def forward(self, inputs):
+        features = self.features(inputs)
+        if not features.isfinite().all():
+            raise FloatingPointError("the features have diverged")
+        return self.head(features)
+
+
+def main():
+    net = torch.compile(Net(), backend="aot_eager")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    points = TensorDataset(torch.rand(1000, 256), torch.randint(10, (1000,)))
+    loader = DataLoader(points, batch_size=128, shuffle=True, num_workers=1, persistent_workers=True)
+    for _ in range(10_000):
+        for inputs, labels in loader:
+            loss = nn.functional.cross_entropy(net(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

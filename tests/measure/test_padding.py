@@ -1,0 +1,100 @@
+"""Padding and unused gradients, as hand-made records hold them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.measure.experiments import read_experiments
+from flatout.measure.gradients import UnusedGradients, read_unused_gradients
+from flatout.measure.padding import Padding, read_padding
+from flatout.probe import events as kinds
+from flatout.record import ProcessRecord, load_run
+from tests.measure.test_experiments import alternating
+from tests.record.synthetic import RunBuilder
+
+
+def process(folder: Path, **info: Any) -> ProcessRecord:
+    run = RunBuilder(folder)
+    run.process(**info)
+    return load_run(run.write()).processes[0]
+
+
+def padding(folder: Path, **info: Any) -> Padding | str | None:
+    return read_padding(process(folder, **info))
+
+
+BATCHES = [[100, 80, 40, 20], [100, 60, 20, 20]]
+SEEN = {"looked_at": 2, "tensor": "ids", "evidence": "mask", "computed": True, "part": 0.9, "batches": BATCHES}
+
+
+def test_what_trimming_and_grouping_take_away(tmp_path: Path) -> None:
+    found = padding(tmp_path, padding=SEEN)
+    assert isinstance(found, Padding)
+    assert (found.tensor, found.evidence, found.part) == ("ids", "mask", 0.9)
+    assert found.share == pytest.approx(1 - 240 / 600)
+    assert found.longest == 70
+    assert found.trimmed == pytest.approx(1 - (3 * 80 + 3 * 60) / 600)
+    # Sorted: 20, 20, 20 and 40, 60, 80.
+    assert found.grouped == pytest.approx(1 - (3 * 20 + 3 * 80) / 600)
+    assert found.fixed
+
+
+def test_batches_that_end_with_their_longest_row_are_not_of_a_fixed_length(tmp_path: Path) -> None:
+    found = padding(tmp_path, padding={**SEEN, "batches": [[80, 80, 40, 20], [60, 60, 20]]})
+    assert isinstance(found, Padding) and not found.fixed and found.trimmed == 0.0
+    assert found.grouped == pytest.approx(1 - (3 * 40 + 2 * 80) / (240 + 120))
+
+
+@pytest.mark.parametrize("seen", [{"looked_at": 3}, {**SEEN, "computed": False}])
+def test_batches_without_padding_that_is_computed(tmp_path: Path, seen: dict[str, Any]) -> None:
+    assert padding(tmp_path, padding=seen) is None
+
+
+def test_padding_that_may_not_be_computed_is_not_judged(tmp_path: Path) -> None:
+    answer = padding(tmp_path, padding={**SEEN, "computed": None})
+    assert isinstance(answer, str) and "the graph of the loss" in answer
+
+
+def test_rows_longer_than_their_batch_are_not_believed(tmp_path: Path) -> None:
+    assert padding(tmp_path, padding={**SEEN, "batches": [[10, 80], [0, 0], [5]]}) is None
+
+
+def test_a_record_without_batches_says_why(tmp_path: Path) -> None:
+    assert padding(tmp_path) == "no batch of a DataLoader was looked at after the window"
+    assert padding(tmp_path / "b", experiments_skipped="2 ranks have to stay in step") == "2 ranks have to stay in step"
+
+
+def gradients(run: RunBuilder) -> UnusedGradients | str | None:
+    found = load_run(run.write()).processes[0]
+    return read_unused_gradients(found, read_experiments(found))
+
+
+def test_unused_gradients_have_the_gain_of_the_blocks_without_them(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process(unused_gradients={"elements": 90, "of": 100, "modules": ["Net.backbone"]})
+    alternating(main, "used_gradients", 0.030, [0.018] * 7)
+    found = gradients(run)
+    assert isinstance(found, UnusedGradients) and found.tried is not None
+    assert found.tried.gain == pytest.approx(0.4, abs=1e-6) and found.part == 0.9
+    assert found.modules == ("Net.backbone",) and not found.clipped
+
+
+def test_clipping_is_known_from_the_window(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process(unused_gradients={"elements": 90, "of": 100, "not_tried": "gradients are clipped"})
+    main.spend(kinds.OPTIMIZER, 0.01, main.text("clip_grad_norm_"))
+    found = gradients(run)
+    assert isinstance(found, UnusedGradients) and found.clipped
+    assert found.tried is None and found.not_tried == "gradients are clipped"
+
+
+def test_no_unused_gradients_and_none_looked_for(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "a")
+    run.process(unused_gradients={"elements": 0, "of": 100, "modules": []})
+    assert gradients(run) is None
+    run = RunBuilder(tmp_path / "b")
+    run.process(compiled=True)
+    assert gradients(run) == "the model is compiled"

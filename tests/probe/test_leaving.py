@@ -1,0 +1,115 @@
+"""A training that leaves its steps is seen before any of its own handlers runs, in each Python of the probe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flatout.probe
+
+PROBE = Path(flatout.probe.__file__).parent
+VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+SCRIPT = """
+import importlib, importlib.util, json, sys
+
+spec = importlib.util.spec_from_file_location(
+    "_flatout_probe", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
+)
+sys.modules["_flatout_probe"] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+leaving = importlib.import_module("_flatout_probe.leaving")
+importlib.import_module("_flatout_probe.recorder").REC.run = "/nowhere"
+
+
+class Held(BaseException):
+    pass
+
+
+def seen(text):
+    said.append(text)
+    raise Held
+
+
+def inside(bad):
+    try:
+        {}["handled where it is raised"]
+    except KeyError:
+        pass
+    if bad:
+        raise ValueError("shapes differ\\nand more")
+
+
+def loop():
+    handled = 0
+    try:
+        for step in range(4):
+            watch.look(sys._getframe())
+            if step == 2:
+                watch.await_files(True)
+            try:
+                {}["raised in unchanged steps too"]
+            except KeyError:
+                handled += 1
+            for _ in iter([1]):
+                pass
+            inside(step == 3)
+    except ValueError:
+        said.append("the script's handler")
+    finally:
+        said.append(handled)
+
+
+said = []
+watch = leaving.Leaving(seen)
+watched = watch.watch(True)
+try:
+    loop()
+except Held:
+    said.append("held")
+watch.watch(False)
+for path in ("written", "/dev/null"):
+    try:
+        open(path, "w").close()
+    except Held:
+        said.append("held")
+watch.await_files(False)
+open("allowed", "w").close()
+other = leaving.Leaving(seen)
+sys.settrace(lambda *_: None)
+print(json.dumps({"watched": watched, "free": watch.free, "said": said, "beside a debugger": other.watch(True)}))
+"""
+
+
+def interpreter(version: str) -> str:
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return sys.executable
+    found = shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
+        pytest.skip(f"no Python {version} here")
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_exceptions_and_files_are_seen_before_the_script_handles_them(tmp_path: Path, version: str) -> None:
+    command = [interpreter(version), "-c", SCRIPT, str(PROBE)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["watched"]
+    assert found["said"] == [
+        "it raised ValueError: shapes differ",
+        4,
+        "held",
+        "it opens written to write",
+        "held",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["allowed"]
+    # sys.monitoring has room for several tools, sys.settrace for one.
+    new = tuple(map(int, version.split("."))) >= (3, 12)
+    assert (found["free"], found["beside a debugger"]) == (new, new)
