@@ -19,7 +19,7 @@ from .step_timers import STATE
 
 # For all of them, and as planned; less where batches are read: steps with kept ones come afterwards.
 LIMIT_NS, PLANNED_NS = 10_000_000_000, 9_000_000_000
-LIMIT_WITH_BATCHES_NS, PLANNED_WITH_BATCHES_NS = 6_000_000_000, 4_500_000_000
+LIMIT_WITH_BATCHES_NS, PLANNED_WITH_BATCHES_NS = 7_000_000_000, 4_500_000_000
 BLOCK_NS = 200_000_000
 MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
 OVERDUE = 3  # a block that takes this many times its time is cut short
