@@ -212,7 +212,7 @@ def test_a_step_is_as_near_to_its_device_as_it_is(tmp_path: Path) -> None:
     ("name", "cause", "shown"),
     [
         ("one_worker_for_a_slow_service.py", "too_few_workers", {"replayed_s", "loader_bps"}),
-        ("tiny_batches.py", "small_batch", {"single_s", "doubled_s", "fixed_low"}),
+        ("four_samples_for_many_weights.py", "small_batch", {"single_s", "doubled_s", "fixed_low"}),
     ],
 )
 def test_the_last_steps_show_the_planted_fault(tmp_path: Path, name: str, cause: str, shown: set[str]) -> None:

@@ -50,14 +50,15 @@ def doubled(part: Any, size, inside=False) -> Any:
     if part is None:
         return None
     if not parts:
-        kind = "an empty %s" if parts == [] else "a part of type %s"
-        raise NotDoubled("a batch holds " + kind % type(part).__name__)
+        what = "an empty %s" if parts == [] else "a part of type %s"
+        raise NotDoubled("a batch holds " + what % type(part).__name__)
     may_be_samples = type(part) in (list, tuple) and len(part) == size
     try:
         made = _rebuilt(part, [doubled(one, size, inside=True) for one in parts])
     except NotDoubled:
         if may_be_samples:
-            return type(part)([copied(one) for one in (*part, *part)])
+            kind: Any = type(part)
+            return kind([copied(one) for one in (*part, *part)])
         raise
     if inside and may_be_samples:  # such as 3 pictures of 3 channels
         raise NotDoubled("a %s of %d tensors may hold samples or parts of a sample" % (type(part).__name__, size))
@@ -104,7 +105,8 @@ def _parts(part: Any):
     if type(part) in (list, tuple) or (isinstance(part, tuple) and hasattr(part, "_fields")):
         return list(part)
     if hasattr(part, "keys") and hasattr(part, "__setitem__") and hasattr(part, "__getitem__"):
-        return [part[key] for key in part.keys()]  # noqa: SIM118 - not every mapping iterates over its keys
+        mapping: Any = part
+        return [mapping[key] for key in mapping.keys()]  # noqa: SIM118 - not every mapping iterates over its keys
     return None
 
 

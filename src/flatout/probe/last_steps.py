@@ -27,7 +27,7 @@ from .leaving import Leaving
 from .recorder import REC, now, quietly
 
 LIMIT_NS = 10_000_000_000  # for these, the steps with one thing changed and the rates of the device
-LEAST_NS = 4_000_000_000
+LEAST_NS = 3_000_000_000
 KEPT = 8  # batches, handed out in turn
 PARTS = 4  # of the room for batches: kept ones, those doubled, which take two, and copies to hand out
 KEEPING_NS = 500_000_000  # after this time two are enough
