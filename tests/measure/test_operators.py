@@ -107,6 +107,24 @@ def test_the_overhead_is_the_smaller_difference_of_window_and_trace(tmp_path: Pa
     assert found.overhead_s / found.computed_s < 0.01
 
 
+def test_the_loop_of_a_recurrent_layer_is_no_overhead_that_can_be_removed(tmp_path: Path) -> None:
+    trace = Trace()
+    for _ in range(3):
+        begin = trace.now
+        trace.operators(300, 0.0)
+        trace.add("cpu_op", "aten::gru", begin, trace.now - begin)
+        trace.operators(100, 0.0)
+        begin = trace.now
+        trace.operators(400, 0.0)  # its backward pass has the same proportions, and is left out
+        trace.add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", begin, trace.now - begin)
+        trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=0.001)
+    assert isinstance(found, Operators)
+    assert found.recurrent == pytest.approx(0.75)
+    assert found.removable_overhead_s == pytest.approx(0.25 * found.overhead_s)
+
+
 def test_one_call_that_another_process_holds_up_is_no_work(tmp_path: Path) -> None:
     trace = traced(1000, 0.0)
     trace.events[1500]["dur"] = 900.0

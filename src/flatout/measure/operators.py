@@ -17,6 +17,7 @@ from flatout.measure.costly_operators import (
     with_lines,
 )
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
+from flatout.measure.recurrent import recurrent_share
 from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
 from flatout.measure.samples import Samples
 from flatout.measure.timeline import Accrual, Floats, Ints, union
@@ -52,9 +53,15 @@ class Operators:
     conversions_s: float  # in their kernels
     float64_factor: float  # time of a product in float64 over that in float32, on the CPU
     on_device: bool  # the kernels ran on a GPU
+    recurrent: float = 0.0  # share of the operators that one of torch's recurrent layers calls by itself
     fusible: Fusible = NOT_FUSIBLE  # what a compiler can save in the model's pointwise operators
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
+
+    @property
+    def removable_overhead_s(self) -> float:
+        """The overhead without that of recurrent layers: fewer calls or a compiler do not shorten their loops."""
+        return self.overhead_s * (1.0 - self.recurrent)
 
     @property
     def saved_by_float32_s(self) -> float:
@@ -193,6 +200,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         conversions_s=float(work[spans.converts].sum() / per_s),
         float64_factor=factor,
         on_device=has_kernels,
+        recurrent=recurrent_share(operators, parent, leaf),
         fusible=fusible(attribution, rows, of_model, owner, work, steps),
         costliest=costliest(all_operators),
         roofline=measure_roofline(all_operators, ceilings, overhead_s, window.queued),

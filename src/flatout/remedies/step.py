@@ -39,11 +39,12 @@ def fewer_operators(context: Context, cause: Cause) -> Proposal | None:
         return None
     lines = context.run.lines("forward", 1)
     where = f" ({lines[0].file}:{lines[0].line})" if lines else ""
+    half_s, most_s = 0.5 * operators.removable_overhead_s, 0.9 * operators.removable_overhead_s
     return Proposal(
         title=f"call fewer operators on larger tensors{where}",
-        change=Change(step_removed_s=0.5 * operators.overhead_s, step_cpu_removed_s=0.5 * operators.overhead_s),
+        change=Change(step_removed_s=half_s, step_cpu_removed_s=half_s),
         least=Change(),
-        most=Change(step_removed_s=0.9 * operators.overhead_s, step_cpu_removed_s=0.9 * operators.overhead_s),
+        most=Change(step_removed_s=most_s, step_cpu_removed_s=most_s),
         how="stack what the loop walks over, and compute it in one batched operator; or a module of torch.nn that does",
         basis="measured overhead of the traced steps; how many of the operators can be joined is not known",
         memory_bytes=None,

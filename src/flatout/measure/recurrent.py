@@ -1,0 +1,30 @@
+"""Operators inside a recurrent layer of torch's own, which a user's code neither calls nor can join."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from flatout.measure.timeline import Flags, Ints
+from flatout.record.kernel_trace import Spans
+
+_LAYER = re.compile(r"^aten::(gru|lstm|rnn_tanh|rnn_relu|quantized_gru|quantized_lstm)$")
+# The engine runs what the forward pass has noted, in the same proportions.
+_BACKWARD = re.compile(r"^autograd::engine::")
+
+
+def recurrent_share(operators: Spans, parent: Ints, leaf: Flags) -> float:
+    """Share of the forward pass's operators that a recurrent layer calls, for each step of its sequence.
+
+    Args:
+        operators: in order of start.
+        parent: row of the operator that calls each; -1: none.
+        leaf: operators that call no other, and count.
+    """
+    recurrent, backward = np.zeros(len(operators), bool), np.zeros(len(operators), bool)
+    for row, (name, above) in enumerate(zip(operators.name, parent.tolist(), strict=True)):
+        recurrent[row] = bool(_LAYER.search(name)) or (above >= 0 and recurrent[above])
+        backward[row] = bool(_BACKWARD.search(name)) or (above >= 0 and backward[above])
+    forward = leaf & ~backward
+    return float(np.count_nonzero(forward & recurrent) / max(np.count_nonzero(forward), 1))
