@@ -34,6 +34,7 @@ def library(path: str, function: str) -> list[object]:
         # Every optimizer step opens such a region.
         ([library("torch/autograd/profiler.py", "record_function.__enter__"), user("optimizer.step()")], None),
         ([user("assertion = check(x)")], None),
+        ([library("torch/_dynamo/convert_frame.py", "compile"), user("assert x.isfinite().all()")], None),
         ([user("x = self.norm(x)"), user("assert self.net(x) is not None")], None),
         ([], None),
     ],

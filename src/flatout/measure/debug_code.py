@@ -15,6 +15,7 @@ from flatout.results import Line
 ASSERTIONS, PROFILER = "assertions", "profiler"
 _CHECKS = re.compile(r"^assert\b|\btorch\._assert\w*\(|\b(isfinite|isnan|isinf)\(.*\)\.(any|all)\(")
 _CHECKERS = re.compile(r"/(beartype|typeguard|jaxtyping)/")
+_COMPILER = re.compile(r"/torch/_(dynamo|inductor|functorch)/")
 _PROFILER = re.compile(r"/torch/(profiler/|autograd/profiler(_util|_legacy)?\.py$)")
 # Of the same file: the region that every optimizer step opens, and functions of Pythons that do not name their class.
 _REGION = re.compile(r"^(_?[Rr]ecord_?[Ff]unction\w*\.|__enter__$|__exit__$|__init__$)")
@@ -61,6 +62,8 @@ def kind_of(frames: Sequence[Sequence[Any]]) -> str | None:
         path = str(file).replace("\\", "/")
         if user:
             return ASSERTIONS if _CHECKS.search(str(source).strip()) else None
+        if _COMPILER.search(path):  # what it compiles is on the stack, and does not run
+            return None
         if _CHECKERS.search(path):
             return ASSERTIONS
         if _PROFILER.search(path) and not _REGION.search(str(function)):
