@@ -18,6 +18,8 @@ _CHECKERS = re.compile(r"/(beartype|typeguard|jaxtyping)/")
 _PROFILER = re.compile(r"/torch/(profiler/|autograd/profiler(_util|_legacy)?\.py$)")
 # Of the same file: the region that every optimizer step opens, and functions of Pythons that do not name their class.
 _REGION = re.compile(r"^(_?[Rr]ecord_?[Ff]unction\w*\.|__enter__$|__exit__$|__init__$)")
+# A compiled graph runs, or is compiled: the line of the user's frame is that of the last graph break before it.
+_COMPILED = re.compile(r"/torch/(_dynamo|_functorch|_inductor)/")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ def kind_of(frames: Sequence[Sequence[Any]]) -> str | None:
         path = str(file).replace("\\", "/")
         if user:
             return ASSERTIONS if _CHECKS.search(str(source).strip()) else None
+        if _COMPILED.search(path):
+            return None
         if _CHECKERS.search(path):
             return ASSERTIONS
         if _PROFILER.search(path) and not _REGION.search(str(function)):
