@@ -27,4 +27,5 @@ def recurrent_share(operators: Spans, parent: Ints, leaf: Flags) -> float:
         recurrent[row] = bool(_LAYER.search(name)) or (above >= 0 and recurrent[above])
         backward[row] = bool(_BACKWARD.search(name)) or (above >= 0 and backward[above])
     forward = leaf & ~backward
-    return float(np.count_nonzero(forward & recurrent) / max(np.count_nonzero(forward), 1))
+    count = int(np.count_nonzero(forward))
+    return int(np.count_nonzero(forward & recurrent)) / count if count else 0.0
