@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flatout.record.after_window import CEILINGS, LAST_STEPS, PADDING, REFERENCE, UNUSED_GRADIENTS
 from flatout.record.decoding import Damaged, Decoder, flag, items, number, record, row, scalar, table, text, whole
 
 _MOST_WORKERS = 4096  # of one loader: far above what any machine runs
@@ -35,33 +36,7 @@ RUN = record(
     nulls=True,
 )
 
-_RATES = table(number(1.0))
-_CEILINGS = record(
-    {
-        "device": text,
-        "threads": _SMALL,
-        "cores": number(0.0, 1 << 20),
-        "product_flops": _RATES,
-        "convolution_flops": _RATES,
-        "memory_bps": items(row(whole(1), number(1.0)), 64),
-        "failed": text,
-    }
-)
 _EXIT = record({"code": whole(-(1 << 31), 1 << 31), "exception": text, "traceback": _TEXTS}, nulls=True)
-
-_BATCHES_AND_NS = row(whole(1), whole(1))
-_LAST_STEPS = record(
-    {
-        "blocks": items(row(text, whole(1), whole(1)), 256),
-        "kept": _COUNT,
-        "samples": _COUNT,
-        "idle": flag,
-        "peak_bytes": table(_BYTES),
-        "loader": _BATCHES_AND_NS,
-        "again": _BATCHES_AND_NS,
-        "skipped": table(text),
-    }
-)
 
 PROCESS = record(
     {
@@ -99,22 +74,13 @@ PROCESS = record(
         "not_patched": table(text),
         "applied": table(scalar),
         "refused": table(text),
-        "reference": record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text}),
-        "ceilings": _CEILINGS,
         "debugging": table(text),
         "experiments_skipped": text,
-        "last_steps": _LAST_STEPS,
-        "padding": record(
-            {
-                "looked_at": _SMALL,
-                "computed": flag,
-                "tensor": text,
-                "evidence": text,
-                "part": number(0.0, 1.0),
-                "batches": items(items(whole(0, 1 << 31), 1 + (1 << 12)), 64),
-            }
-        ),
-        "unused_gradients": record({"elements": _COUNT, "of": _COUNT, "modules": _TEXTS, "not_tried": text}),
+        "padding": PADDING,
+        "unused_gradients": UNUSED_GRADIENTS,
+        "reference": REFERENCE,
+        "ceilings": CEILINGS,
+        "last_steps": LAST_STEPS,
     },
     nulls=True,
 )

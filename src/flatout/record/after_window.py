@@ -1,0 +1,47 @@
+"""The types of what the training process measures after the window, in its JSON file."""
+
+from __future__ import annotations
+
+from flatout.record.decoding import flag, items, number, record, row, table, text, whole
+
+_COUNT = whole()
+_BYTES = whole(0, 1 << 60)
+_SMALL = whole(0, 1 << 20)
+_RATES = table(number(1.0))
+_BATCHES_AND_NS = row(whole(1), whole(1))
+
+PADDING = record(
+    {
+        "looked_at": _SMALL,
+        "computed": flag,
+        "tensor": text,
+        "evidence": text,
+        "part": number(0.0, 1.0),
+        "batches": items(items(whole(0, 1 << 31), 1 + (1 << 12)), 64),
+    }
+)
+UNUSED_GRADIENTS = record({"elements": _COUNT, "of": _COUNT, "modules": items(text, 1 << 16), "not_tried": text})
+REFERENCE = record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text})
+CEILINGS = record(
+    {
+        "device": text,
+        "threads": _SMALL,
+        "cores": number(0.0, 1 << 20),
+        "product_flops": _RATES,
+        "convolution_flops": _RATES,
+        "memory_bps": items(row(whole(1), number(1.0)), 64),
+        "failed": text,
+    }
+)
+LAST_STEPS = record(
+    {
+        "blocks": items(row(text, whole(1), whole(1)), 256),
+        "kept": _COUNT,
+        "samples": _COUNT,
+        "idle": flag,
+        "peak_bytes": table(_BYTES),
+        "loader": _BATCHES_AND_NS,
+        "again": _BATCHES_AND_NS,
+        "skipped": table(text),
+    }
+)
