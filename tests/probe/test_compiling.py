@@ -11,7 +11,7 @@ from flatout.probe import events
 from flatout.record.run import ProcessRecord
 from tests.probe.recorded import run_bare, run_probed
 
-SCRIPT = (Path(__file__).parent / "scripts" / "compiling.py").read_text()
+SCRIPT = (Path(__file__).parent / "scripts" / "compiled_steps.py").read_text()
 
 pytestmark = pytest.mark.slow
 
