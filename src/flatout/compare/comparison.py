@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flatout.compare.ratio import Ratio
 from flatout.compare.speed import Speed
 from flatout.errors import Interrupted
-from flatout.measure.accounts import ACCOUNTS
+from flatout.measure.account_ids import ACCOUNTS
 
 # Accounts that differ by less than this share of A's time are left out.
 _WORTH_SHOWING = 0.01

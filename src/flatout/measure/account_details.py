@@ -12,7 +12,8 @@ import numpy as np
 
 from flatout import units
 from flatout.measure import batch_wait
-from flatout.measure.accounts import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED, Charged, charged_to
+from flatout.measure.account_ids import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED
+from flatout.measure.accounts import Charged, charged_to
 from flatout.measure.batch_wait import Wait, divide_waits
 from flatout.measure.fetch_functions import RUNNING
 from flatout.measure.input_accounts import input_accounts, maker_samples

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from flatout.measure.account_details import outermost
-from flatout.measure.accounts import COMPUTE_ACCOUNTS, charge
+from flatout.measure.account_ids import COMPUTE_ACCOUNTS
+from flatout.measure.accounts import charge
 from flatout.measure.compiling import measure_compiling
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.experiments import read_experiments

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flatout.measure.accounts import CODE, IMPORTS, Charged
+from flatout.measure.account_ids import CODE, IMPORTS
+from flatout.measure.accounts import Charged
 from flatout.measure.loader_processes import LoaderProcesses
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.measure.training import Training

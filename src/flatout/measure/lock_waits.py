@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.measure.accounts import CODE, Charged
+from flatout.measure.account_ids import CODE
+from flatout.measure.accounts import Charged
 from flatout.measure.samples import Samples, top_lines, weigh_lines
 from flatout.measure.timeline import GAP, Accrual, Flags, Ints, Pieces, intervals
 from flatout.measure.training import Training

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flatout.measure.accounts import ACCOUNTS, IMPORTS, UNACCOUNTED, Charged
+from flatout.measure.account_ids import ACCOUNTS, IMPORTS, UNACCOUNTED
+from flatout.measure.accounts import Charged
 from flatout.measure.samples import Samples, frames_of, top_lines, weigh_lines
 from flatout.measure.timeline import Flags
 from flatout.measure.training import Training

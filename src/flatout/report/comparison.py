@@ -9,7 +9,7 @@ from typing import Any
 
 from flatout.compare.comparison import AMOUNT, Comparison, middle
 from flatout.compare.speed import Speed
-from flatout.measure.accounts import LABELS
+from flatout.measure.account_ids import LABELS
 from flatout.report.layout import shorten_middle, wrap
 from flatout.terminal_text import one_line
 from flatout.units import duration, factor, percent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.diagnose.cause import Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
 from flatout.diagnose.sentences import cores
-from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.results import Cause, Evidence
