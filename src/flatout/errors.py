@@ -12,6 +12,7 @@
     ├── StagingFailed         1    a staging that ended before it was complete
     ├── TrainingFailed        1    a training that cannot go on
     └── UnreadableImage       1    an image that cannot be decoded
+    Interrupted               128 + the signal: Ctrl-C, SIGTERM or SIGHUP; no FlatoutError, so that nobody swallows it
 
 The command line also exits with 0 (done), 1 (the reader of its output went away, or `compare --fail-if-slower` found a
 slower B), 70 (a fault of flatout's own: EX_SOFTWARE of sysexits.h), 130 (Ctrl-C), 143 (SIGTERM)

@@ -94,7 +94,7 @@ def test_a_slow_device_is_not_called_often() -> None:
 
 
 def test_memory_that_is_nearly_full_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_rates, "_available", lambda: 40 << 20)
+    monkeypatch.setattr(device_rates, "available_bytes", lambda: 40 << 20)
     found = device_rates.memory_bps((1 << 20, 1 << 21, 1 << 22), "cpu", lambda call: 1e-3)
     assert [size for size, _ in found] == [1 << 20, 1 << 21]
     # Sixteen passes a call, each of which reads and writes: 2 MiB.

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from flatout.measure.operators import STEP
+from flatout.record.kernel_trace import KernelTrace, read_trace
 from tests.probe.recorded import run_probed
 
 SCRIPT = """
@@ -31,6 +33,10 @@ SCRIPT = """
                     p -= 0.01 * p.grad
         elif kind == "lbfgs":
             lbfgs.step(loss)
+        elif kind == "each_sample":
+            for _ in range(40):
+                loss()
+            sgd.step()
         else:
             loss()
             sgd.step()
@@ -52,3 +58,12 @@ def test_a_trace_is_written_whatever_updates_the_weights(tmp_path: Path, kind: s
     assert ran.code == 0, ran.err
     assert ran.faults() == []
     assert len(list(tmp_path.rglob("trace-*.json.gz"))) == 1
+
+
+@pytest.mark.slow
+def test_a_step_with_a_backward_pass_for_each_sample_is_traced_whole(tmp_path: Path) -> None:
+    ran = run_probed(tmp_path, SCRIPT, "each_sample")
+    assert ran.faults() == []
+    trace = read_trace(next(tmp_path.rglob("trace-*.json.gz")))
+    assert isinstance(trace, KernelTrace)
+    assert sum(name.startswith(STEP) for name in trace.regions.name) >= 2

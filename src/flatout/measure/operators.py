@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.measure.accounts import ACCOUNTS
+from flatout.measure.account_ids import ACCOUNTS
 from flatout.measure.calling_lines import calling_lines
 from flatout.measure.costly_operators import (
     CostlyOperator,
@@ -62,6 +62,10 @@ class Operators:
     def removable_overhead_s(self) -> float:
         """The overhead without that of recurrent layers: fewer calls or a compiler do not shorten their loops."""
         return self.overhead_s * (1.0 - self.recurrent)
+
+    def in_kernels_s(self, part_s: float) -> float:
+        """Wall time of a part of the time in kernels: what kernels wait for a core shrinks with their work."""
+        return max(self.computed_s - self.overhead_s, 0.0) * part_s / self.kernels_s
 
     @property
     def saved_by_float32_s(self) -> float:

@@ -12,9 +12,23 @@ from flatout.predict.pipeline import Change
 _OF_WEIGHTS = 0.5
 
 
+def shorter_step(saved_s: float) -> Change:
+    """The change that takes this time of the training thread, on a core, out of each step."""
+    return Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s)
+
+
 def removed(context: Context, part: float) -> Change:
     """The change that takes this part of a step's own time away, waits excluded."""
-    return _without(min(part, 1.0) * context.model.now.step_s)
+    return shorter_step(min(part, 1.0) * context.model.now.step_s)
+
+
+def without_debug_code(context: Context) -> tuple[str, Change] | None:
+    """The kind of code for debugging that takes most of the time, and the change that leaves it out."""
+    run = context.run
+    name = max(run.debug_code, key=lambda name: run.debug_code[name].share, default=None)
+    if name is None or context.fitted is None:
+        return None
+    return name, shorter_step(run.debug_code[name].share * run.ledger.window_s / context.fitted.batches)
 
 
 def rethreaded(context: Context, part: float) -> Change:
@@ -34,7 +48,7 @@ def fewer_positions(context: Context, share: float) -> Change:
     computed_s = run.seconds("forward", "loss", "backward") / context.model.batches
     if not isinstance(run.operators, str) and run.operators.computed_s > 0:
         computed_s *= max(1.0 - run.operators.overhead_s / run.operators.computed_s, 0.0)
-    return _without(share * run.padding.part * computed_s)
+    return shorter_step(share * run.padding.part * computed_s)
 
 
 def without_gradients(context: Context, gradients: UnusedGradients) -> Change:
@@ -42,8 +56,4 @@ def without_gradients(context: Context, gradients: UnusedGradients) -> Change:
     if gradients.tried is not None:
         return removed(context, gradients.tried.gain if gradients.tried.proven else 0.0)
     backward_s = context.run.seconds("backward") / context.model.batches
-    return _without(_OF_WEIGHTS * gradients.part * backward_s)
-
-
-def _without(saved_s: float) -> Change:
-    return Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s)
+    return shorter_step(_OF_WEIGHTS * gradients.part * backward_s)

@@ -4,13 +4,12 @@ They take some 0.5 s, with the threads and settings of the training, in the type
 """
 
 import collections
-import json
-import os
 import time
 from typing import Any
 
 import torch
 
+from .memory_room import available_bytes
 from .recorder import REC
 
 BUDGET_S = 0.06  # for the calls of one size; memory gets less
@@ -142,10 +141,10 @@ def best_s(call, timed, budget_s):
 
 def memory_bps(sizes, device, timed):
     """Pairs of bytes in memory and bytes a second, read and written: the better of scaling in place and copying."""
-    left = _available()
+    left = available_bytes()
     found = []
     for size in sizes:
-        if left is not None and size > left / SPARED:
+        if size > left / SPARED:
             break
         values = torch.ones(size // 4, dtype=torch.float32, device=device)
         passes = max(_AT_A_TIME // size, 1)
@@ -162,22 +161,6 @@ def _repeated(times, function, argument):
             function(argument)
 
     return call
-
-
-def _available():
-    """Bytes of host memory that are left, as flatout sampled them last; None: not known."""
-    try:
-        with open(os.path.join(REC.run, "system.jsonl"), "rb") as file:
-            file.seek(max(os.path.getsize(file.name) - (1 << 18), 0))
-            lines = file.read().splitlines()
-    except OSError:
-        return None
-    for line in reversed(lines[-3:]):  # the last one may be cut off
-        try:
-            return float(json.loads(line)["memory"]["available"])
-        except (ValueError, KeyError, TypeError):
-            continue
-    return None
 
 
 def _on_cpu(call):

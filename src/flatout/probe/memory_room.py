@@ -15,7 +15,7 @@ _TAIL_BYTES = 1 << 18  # of system.jsonl: holds its last line
 
 def for_copies():
     """Bytes that all copies together may take."""
-    return min(MOST_BYTES, int(MOST_SHARE * _available_bytes()))
+    return min(MOST_BYTES, int(MOST_SHARE * available_bytes()))
 
 
 def lacking():
@@ -26,22 +26,28 @@ def lacking():
         needed = MORE * (peak - torch.cuda.memory_allocated())
     else:
         # What the process has held at the most is more than one step needs.
-        free, needed = _available_bytes(), _most_held_bytes()
+        free, needed = available_bytes(), _most_held_bytes()
     if free >= needed:
         return None
     return "%.2g GB of memory are left, and a larger batch may take %.2g GB more" % (free / 1e9, needed / 1e9)
 
 
-def _available_bytes():
+def available_bytes():
     """Host memory that is left: as the kernel says, and as flatout last saw the control group's."""
     with open("/proc/meminfo") as file:
         found = [1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable")]
     try:
         with open(os.path.join(REC.run, "system.jsonl"), "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - _TAIL_BYTES, 0))
-            found.append(int(json.loads(file.read().splitlines()[-1])["memory"]["available"]))
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        pass
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    for line in reversed(lines[-2:]):  # the last one may be cut off
+        try:
+            found.append(int(json.loads(line)["memory"]["available"]))
+            break
+        except (ValueError, KeyError, TypeError):
+            continue
     return min(found, default=0)
 
 

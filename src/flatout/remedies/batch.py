@@ -6,7 +6,7 @@ from flatout import units
 from flatout.predict.context import Context
 from flatout.predict.device_memory import DeviceMemory, device_memory
 from flatout.predict.measured import fixed_part
-from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
@@ -46,8 +46,8 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
         depth_bytes = round((bigger / size - 1.0) * depth * loader.delivery.batch_bytes)
     return Proposal(
         title=f"raise the batch size from {size} to {bigger}",
-        change=Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s),
-        least=Change(step_removed_s=surely * saved_s, step_cpu_removed_s=surely * saved_s),
+        change=shorter_step(saved_s),
+        least=shorter_step(surely * saved_s),
         how=f"DataLoader(..., batch_size={bigger}); adapt the learning rate; device memory grows with the batch",
         settings={"batch_size": bigger, "lr_factor": bigger / size},
         recipe=f"training.batch_size={bigger}",
@@ -77,8 +77,8 @@ def gradient_accumulation(context: Context, cause: Cause) -> Proposal | None:
     exchange = " and of exchanging gradients" if context.run.seconds("collective") > 0 else ""
     return Proposal(
         title="step the optimizer after every second batch",
-        change=Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s),
-        least=Change(step_removed_s=0.3 * saved_s, step_cpu_removed_s=0.3 * saved_s),
+        change=shorter_step(saved_s),
+        least=shorter_step(0.3 * saved_s),
         how="if (step + 1) % 2 == 0: optimizer.step(); optimizer.zero_grad()  # and loss / 2",
         settings={"accumulate": 2},
         basis=f"measured time of the optimizer{exchange}; it learns as with twice the batch",

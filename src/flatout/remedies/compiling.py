@@ -7,6 +7,7 @@ import re
 from flatout.measure.compiling import Compiling
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import DATA, NUMERICS, Proposal, remedy
 from flatout.results import Cause
 
@@ -103,8 +104,7 @@ def _reason(compiling: Compiling) -> str:
 
 def _without(cause: Cause, context: Context, part: float) -> Change:
     """This part of the cause's time is saved."""
-    saved_s = part * cause.share * context.model.now.total_s
-    return Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s)
+    return shorter_step(part * cause.share * context.model.now.total_s)
 
 
 def _basis(compiling: Compiling) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.fusion import Fusible
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import duration, size
@@ -87,9 +88,9 @@ def channels_last(context: Context, cause: Cause) -> Proposal | None:
     return Proposal(
         title=f"lay pixels out {layout}",
         # On GPUs it pays with tensor cores; on CPUs the library converts each time without it.
-        change=Change(step_removed_s=0.1 * compute_s, step_cpu_removed_s=0.1 * compute_s),
+        change=shorter_step(0.1 * compute_s),
         least=Change(),
-        most=Change(step_removed_s=0.4 * compute_s, step_cpu_removed_s=0.4 * compute_s),
+        most=shorter_step(0.4 * compute_s),
         how=f"model.to(memory_format=torch.{layout}); the batches as well",
         settings={"channels_last": True},
         basis="share of computation only; the kernels were not measured in this layout",
@@ -105,9 +106,9 @@ def compile_model(context: Context, cause: Cause) -> Proposal | None:
     likely_s, most_s, basis = _fused(context, cause)
     return Proposal(
         title="compile the model with torch.compile",
-        change=Change(step_removed_s=likely_s, step_cpu_removed_s=likely_s),
+        change=shorter_step(likely_s),
         least=Change(),
-        most=Change(step_removed_s=most_s, step_cpu_removed_s=most_s),
+        most=shorter_step(most_s),
         how="model = torch.compile(model)",
         settings={"compile": "default"},
         basis=f"{basis}; compiling costs minutes at the start, and again at new shapes",
@@ -152,9 +153,9 @@ def fused_optimizer(context: Context, cause: Cause) -> Proposal | None:
         return None
     return Proposal(
         title="use the optimizer's fused form",
-        change=Change(step_removed_s=0.4 * optimizer_s, step_cpu_removed_s=0.4 * optimizer_s),
+        change=shorter_step(0.4 * optimizer_s),
         least=Change(),
-        most=Change(step_removed_s=0.8 * optimizer_s, step_cpu_removed_s=0.8 * optimizer_s),
+        most=shorter_step(0.8 * optimizer_s),
         how=f"torch.optim.{kind}(..., fused=True)" if kind else f"fused=True for {', '.join(_FUSED)}",
         settings={"optimizer_form": "fused"},
         basis="measured time of the optimizer; how much of it is the launching of kernels is not known",

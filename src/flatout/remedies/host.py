@@ -8,6 +8,7 @@ from flatout.measure.input_accounts import PRODUCER
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 
@@ -87,9 +88,9 @@ def cheaper_input(context: Context, cause: Cause) -> Proposal | None:
     where = f" ({top.lines[0].file}:{top.lines[0].line})" if top.lines else ""
     return Proposal(
         title=f"{title}{where}",
-        change=Change(step_removed_s=saved * part_s, step_cpu_removed_s=saved * part_s),
+        change=shorter_step(saved * part_s),
         least=Change(),
-        most=Change(step_removed_s=part_s, step_cpu_removed_s=part_s),
+        most=shorter_step(part_s),
         how=how,
         basis=f"measured time in this kind of function; assumes that {saved:.0%} of it can be saved",
         memory_bytes=None,
@@ -121,7 +122,7 @@ def log_less(context: Context, cause: Cause) -> Proposal | None:
     saved_s = 0.9 * context.run.seconds("logging") / context.model.batches
     return Proposal(
         title="log every 10th time",
-        change=Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s),
+        change=shorter_step(saved_s),
         how="if step % 10 == 0: log(...)  # Trainer: log_every_n_steps / logging_steps",
         settings={"log_every": 10},
         recipe="logging.every_steps=500",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flatout.measure.layouts import converting_lines
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import NUMERICS, Proposal, remedy
 from flatout.results import Cause
 
@@ -20,9 +21,9 @@ def one_layout(context: Context, cause: Cause) -> Proposal | None:
     removed_s = cause.share * context.model.now.total_s
     return Proposal(
         title=f"keep tensors in one memory layout{where}",
-        change=Change(step_removed_s=0.5 * removed_s, step_cpu_removed_s=0.5 * removed_s),
+        change=shorter_step(0.5 * removed_s),
         least=Change(),
-        most=Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s),
+        most=shorter_step(removed_s),
         how="model.to(memory_format=torch.channels_last) and the batches once, without .contiguous() in the blocks; "
         "normalise over the dimension in place; torch.einsum instead of permute and matmul",
         basis="measured time of the conversions: an upper bound, half of it is predicted",

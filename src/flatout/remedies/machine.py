@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause, Gain
 
@@ -37,9 +38,9 @@ def train_on_gpu(context: Context, cause: Cause) -> Proposal | None:
     return Proposal(
         title="move the model and the batches to the GPU",
         # The least speedup of a server's GPU over its CPUs for dense models; small ones gain less.
-        change=Change(step_removed_s=0.8 * compute_s, step_cpu_removed_s=0.8 * compute_s),
+        change=shorter_step(0.8 * compute_s),
         least=Change(step_removed_s=0.3 * compute_s),
-        most=Change(step_removed_s=0.98 * compute_s, step_cpu_removed_s=0.98 * compute_s),
+        most=shorter_step(0.98 * compute_s),
         how="model.to('cuda'); batch.to('cuda', non_blocking=True); a torch built with CUDA",
         basis="share of computation only: the GPU's speed on this model was not measured",
         memory_bytes=0,

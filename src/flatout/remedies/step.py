@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause, Gain
 
@@ -42,9 +43,9 @@ def fewer_operators(context: Context, cause: Cause) -> Proposal | None:
     half_s, most_s = 0.5 * operators.removable_overhead_s, 0.9 * operators.removable_overhead_s
     return Proposal(
         title=f"call fewer operators on larger tensors{where}",
-        change=Change(step_removed_s=half_s, step_cpu_removed_s=half_s),
+        change=shorter_step(half_s),
         least=Change(),
-        most=Change(step_removed_s=most_s, step_cpu_removed_s=most_s),
+        most=shorter_step(most_s),
         how="stack what the loop walks over, and compute it in one batched operator; or a module of torch.nn that does",
         basis="measured overhead of the traced steps; how many of the operators can be joined is not known",
         memory_bytes=None,
@@ -60,9 +61,9 @@ def float32(context: Context, cause: Cause) -> Proposal | None:
     removed_s = cause.share * context.model.now.total_s
     return Proposal(
         title="compute in float32 (complex64)",
-        change=Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s),
-        least=Change(step_removed_s=0.5 * removed_s, step_cpu_removed_s=0.5 * removed_s),
-        most=Change(step_removed_s=1.2 * removed_s, step_cpu_removed_s=1.2 * removed_s),
+        change=shorter_step(removed_s),
+        least=shorter_step(0.5 * removed_s),
+        most=shorter_step(1.2 * removed_s),
         how="model.float(); batch.float(), or torch.from_numpy(array.astype('float32')); no set_default_dtype(float64)",
         basis="measured time of operators on float64, and of a matrix product in both types on the CPU",
         memory_bytes=0,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.measure.debug_code import ASSERTIONS, PROFILER
+from flatout.predict import step_changes
 from flatout.predict.context import Context
-from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import removed, rethreaded
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
@@ -43,15 +43,13 @@ _CODE = {
 @remedy(("debug_mode",), IDENTICAL, risk="low")
 def without_debug_code(context: Context, cause: Cause) -> Proposal | None:
     """Leave out code that is made for debugging."""
-    run = context.run
-    name = max(run.debug_code, key=lambda name: run.debug_code[name].share, default=None)
-    if name is None or name in run.experiments.costly_settings() or context.fitted is None:
+    found = step_changes.without_debug_code(context)
+    if found is None or found[0] in context.run.experiments.costly_settings():
         return None
-    title, how = _CODE[name]
-    each_s = run.debug_code[name].share * run.ledger.window_s / context.fitted.batches
+    title, how = _CODE[found[0]]
     return Proposal(
         title=title,
-        change=Change(step_removed_s=each_s, step_cpu_removed_s=each_s),
+        change=found[1],
         how=how,
         basis="share of the stack samples in it",
         memory_bytes=0,

@@ -7,7 +7,7 @@ from flatout.measure.padding import Padding
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.predict.step_changes import fewer_positions, removed, without_gradients
+from flatout.predict.step_changes import fewer_positions, removed, shorter_step, without_gradients
 from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import percent
@@ -79,7 +79,7 @@ def _frozen(context: Context, gradients: UnusedGradients, warning: str) -> Propo
     one = gradients.tried
     whose = gradients.modules[0] if len(gradients.modules) == 1 else "them"
     backward_s = context.run.seconds("backward") / context.model.batches
-    all_of_it = Change(step_removed_s=gradients.part * backward_s, step_cpu_removed_s=gradients.part * backward_s)
+    all_of_it = shorter_step(gradients.part * backward_s)
     return Proposal(
         title=f"freeze {whose}: no optimizer uses the gradients",
         change=without_gradients(context, gradients),

@@ -7,7 +7,7 @@ from flatout.diagnose.evidence import place
 from flatout.measure.compiling import Break, Recompiled
 from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.results import Cause, Evidence, Line
 from flatout.units import counted, duration, percent
 
@@ -37,7 +37,7 @@ def recompilation(context: Context) -> Found | Lacks | None:
     if not compiling.goes_on:
         return None
     removed_s = compiling.again_s / context.fitted.batches
-    share = context.fitted.recovered(Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s))
+    share = context.fitted.recovered(shorter_step(removed_s))
     limited = [one for one in compiling.functions if one.limited]
     if share < NOISE_SHARE:
         if limited:
@@ -104,7 +104,7 @@ def graph_breaks(context: Context) -> Found | Lacks | None:
         )
     # The traced steps may have been disturbed more than those of the window: only the part counts.
     removed_s = calls.between_share * context.run.seconds("forward") / context.fitted.batches
-    share = context.fitted.recovered(Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s))
+    share = context.fitted.recovered(shorter_step(removed_s))
     if context.run.uses_gpu is not False:
         busy = context.run.usage.device_busy_share
         if busy is None:

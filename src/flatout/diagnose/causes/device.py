@@ -7,13 +7,13 @@ from flatout.diagnose.causes.step_experiments import tried_in_vain
 from flatout.diagnose.evidence import hottest
 from flatout.diagnose.sentences import where
 from flatout.diagnose.step_ceiling import ceiling_evidence, how_near
-from flatout.measure.accounts import COMPUTE_ACCOUNTS
+from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.last_steps import Doubled
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.measured import fixed_part
-from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.results import Cause, Evidence
 from flatout.units import duration, percent
 
@@ -48,7 +48,7 @@ def small_batch(context: Context) -> Found | Lacks | None:
     overhead = _overhead_of_few_samples(run)
     fixed_s += overhead * run.seconds("forward", "loss", "backward")
     fixed = fixed_s / run.ledger.window_s
-    share = model.recovered(Change(step_removed_s=fixed_s / model.batches, step_cpu_removed_s=fixed_s / model.batches))
+    share = model.recovered(shorter_step(fixed_s / model.batches))
     if fixed >= _FIXED_SHARE and share >= NOISE_SHARE:
         return Found(
             title="a large part of each step costs the same with a larger batch",
@@ -83,7 +83,7 @@ def _measured_small_batch(context: Context, doubled: Doubled) -> Found | None:
     parts_s = (min(part * step_s, model.now.step_s) for part in (doubled.fixed_low, doubled.fixed))
     low_s, fixed_s = (max(part_s - others_s, 0.0) for part_s in parts_s)
     fixed = fixed_s / model.now.total_s
-    share = model.recovered(Change(step_removed_s=fixed_s, step_cpu_removed_s=fixed_s))
+    share = model.recovered(shorter_step(fixed_s))
     if fixed < _FIXED_SHARE or share < NOISE_SHARE or low_s < NOISE_SHARE * model.now.total_s:
         return None
     values: dict[str, float | int | str] = {

@@ -12,7 +12,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import freeing_s
-from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.results import Account, Cause, Evidence
 from flatout.units import duration, percent
 
@@ -174,7 +174,7 @@ def _in_step(context: Context, account: str, what: str, confidence: float) -> Fo
     # Freeing large batches is not the loop's own code, though the time passes there.
     seconds = run.seconds(account) - (freeing_s(run) if account == "host_other" else 0.0)
     each_s = seconds / model.batches
-    share = model.recovered(Change(step_removed_s=each_s, step_cpu_removed_s=each_s))
+    share = model.recovered(shorter_step(each_s))
     if share < NOISE_SHARE:
         return None
     text = f"{duration(each_s)} a step, {percent(seconds / run.ledger.window_s)} of the time"

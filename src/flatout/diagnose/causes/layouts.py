@@ -7,7 +7,7 @@ from flatout.diagnose.evidence import hottest, place
 from flatout.measure.layouts import converting_lines
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.context import Context
-from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.results import Cause, Evidence
 from flatout.units import percent
 
@@ -30,10 +30,7 @@ def layout_conversions(context: Context) -> Found | Lacks | None:
         return Lacks("the kernel trace of this version of torch does not hold the strides of tensors")
     if operators.kernels_s <= 0:
         return None
-    # What the kernels wait for a core shrinks with their work.
-    in_kernels_s = max(operators.computed_s - operators.overhead_s, 0.0)
-    removed_s = in_kernels_s * operators.conversions_s / operators.kernels_s
-    share = context.fitted.recovered(Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s))
+    share = context.fitted.recovered(shorter_step(operators.in_kernels_s(operators.conversions_s)))
     # Attention over several heads takes up to 4% (a small GPT without a fused kernel, on a CPU).
     if share < MATERIAL_SHARE:
         return None

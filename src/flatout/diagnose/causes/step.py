@@ -7,7 +7,7 @@ from flatout.diagnose.evidence import hottest, place
 from flatout.measure.samples import top_lines
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.results import Cause, Evidence
 from flatout.units import duration, factor, percent
 
@@ -79,7 +79,7 @@ def overhead_bound(context: Context) -> Found | Lacks | None:
         return Lacks(operators)
     lock_s = run.lock.share * context.fitted.now.total_s if run.lock and not isinstance(run.lock, str) else 0.0
     removed_s = max(operators.removable_overhead_s - lock_s, 0.0)
-    share = context.fitted.recovered(Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s))
+    share = context.fitted.recovered(shorter_step(removed_s))
     if share < _LARGE_OVERHEAD:
         return None
     where = "the GPU's kernels" if operators.on_device else "them, in Python and in their dispatch"
@@ -126,10 +126,8 @@ def wide_dtype(context: Context) -> Found | Lacks | None:
     kernels_s, wide_s = operators.kernels_s, operators.wide_s
     if wide_s <= 0:
         return None
-    # Overhead does not depend on the type. What the kernels wait for a core shrinks with their work.
-    in_kernels_s = max(operators.computed_s - operators.overhead_s, 0.0)
-    removed_s = in_kernels_s * operators.saved_by_float32_s / kernels_s
-    share = context.fitted.recovered(Change(step_removed_s=removed_s, step_cpu_removed_s=removed_s))
+    # Overhead does not depend on the type.
+    share = context.fitted.recovered(shorter_step(operators.in_kernels_s(operators.saved_by_float32_s)))
     if share < NOISE_SHARE:
         return None
     product = f"; a matrix product takes {factor(operators.float64_factor)} as long here"

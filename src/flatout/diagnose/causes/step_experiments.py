@@ -9,8 +9,7 @@ from flatout.measure.experiments import DEBUGGING, Tried
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.pipeline import Change
-from flatout.predict.step_changes import removed, rethreaded
+from flatout.predict.step_changes import removed, rethreaded, without_debug_code
 from flatout.probe.contract import THREADS, USED_GRADIENTS
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
@@ -24,23 +23,13 @@ _CODE = {ASSERTIONS: "assertions in the training code", PROFILER: "torch's profi
 
 def _is_debugged(context: Context, found: Cause) -> str:
     run = context.run
-    met = _debug_code(context)
+    met = without_debug_code(context)
     if met is not None and context.model.recovered(met[1]) >= found.share:
         text = f"{_CODE[met[0]]} ({place(run.debug_code[met[0]].line)})"
         verb = "take" if met[0] == ASSERTIONS else "takes"
     else:
         text, verb = run.experiments.setting_with_line(next(iter(run.experiments.costly_settings()))), "takes"
     return f"{text[:1].upper()}{text[1:]} {verb} {percent(found.share)} of the time."
-
-
-def _debug_code(context: Context) -> tuple[str, Change] | None:
-    """The kind of code for debugging with most time, and the change that removes it."""
-    run = context.run
-    name = max(run.debug_code, key=lambda name: run.debug_code[name].share, default=None)
-    if name is None or context.fitted is None:
-        return None
-    each_s = run.debug_code[name].share * run.ledger.window_s / context.fitted.batches
-    return name, Change(step_removed_s=each_s, step_cpu_removed_s=each_s)
 
 
 @cause(
@@ -67,7 +56,7 @@ def debug_mode(context: Context) -> Found | Lacks | None:
     costly = run.experiments.costly_settings()
     # Each was left out alone: together they cost at least as much as the most expensive one.
     share = context.model.recovered(removed(context, max((one.gain for one in costly.values()), default=0.0)))
-    met = _debug_code(context)
+    met = without_debug_code(context)
     seen = context.model.recovered(met[1]) if met is not None else 0.0
     if max(share, seen) < NOISE_SHARE:
         if unknown:
