@@ -90,10 +90,13 @@ print(json.dumps({"watched": watched, "free": watch.free, "said": said, "beside 
 def interpreter(version: str) -> str:
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         return sys.executable
-    found = shutil.which(f"python{version}")
-    if found is None or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
-        pytest.skip(f"no Python {version} here")
-    return found
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [shutil.which(f"python{version}"), *map(str, pyenv.glob(f"versions/{version}.*/bin/python"))]
+    for found in filter(None, candidates):
+        # pyenv's shim is there, and fails, where its version is not the one in use.
+        if not subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
+            return found
+    pytest.skip(f"no Python {version} here")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
