@@ -5,11 +5,11 @@ it, and its value stays the same: some optimizers update copies of the weights, 
 """
 
 import functools
-import gc
 from typing import Any
 
 import torch
 
+from . import live_objects
 from .recorder import REC
 
 MOST_NODES = 200_000  # of a graph that is walked, each about a microsecond
@@ -159,20 +159,14 @@ def _parameters():
     """The parameters of all modules that require gradients, and all that optimizers update; both by their ids."""
     of_modules: Any = {}
     optimized: Any = {}
-    for thing in gc.get_objects():
-        kind = type(thing)
-        if issubclass(kind, torch.optim.Optimizer):
-            groups = vars(thing).get("param_groups") or ()
-            optimized.update((id(tensor), tensor) for group in groups for tensor in group["params"])
-        elif _is_module(kind):
-            for parameter in (vars(thing).get("_parameters") or {}).values():
-                if parameter is not None and parameter.requires_grad and parameter.is_leaf:
-                    of_modules[id(parameter)] = parameter
+    for optimizer in live_objects.optimizers():
+        groups = vars(optimizer).get("param_groups") or ()
+        optimized.update((id(tensor), tensor) for group in groups for tensor in group["params"])
+    for module in live_objects.modules():
+        for parameter in (vars(module).get("_parameters") or {}).values():
+            if parameter is not None and parameter.requires_grad and parameter.is_leaf:
+                of_modules[id(parameter)] = parameter
     return of_modules, {key: tensor for key, tensor in optimized.items() if tensor.requires_grad and tensor.is_leaf}
-
-
-def _is_module(kind):
-    return issubclass(kind, torch.nn.Module) and not issubclass(kind, torch.jit.ScriptModule)
 
 
 def _hooked(parameter):
@@ -211,7 +205,7 @@ def _nodes(tensors):
 
 def _names(unused):
     """The largest modules all of whose trained parameters are in ``unused``, by class and path."""
-    modules = [thing for thing in gc.get_objects() if _is_module(type(thing))]
+    modules = live_objects.modules()
     inner = {id(part) for module in modules for part in (vars(module).get("_modules") or {}).values()}
     names: Any = {}
     for root in modules:

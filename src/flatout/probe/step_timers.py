@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from . import live_objects
 from .recorder import REC, now
 from .sites import describe_frame
 
@@ -119,12 +120,8 @@ def _dictionaries():
     """Every dictionary of hooks: torch's global ones, those of modules, and of their weights."""
     for name in _OF_MODULES:
         yield getattr(torch_module, "_global" + name, {})
-    for thing in gc.get_objects():
-        kind = type(thing)
-        # A compiled module's hooks are part of what was compiled.
-        if not issubclass(kind, torch.nn.Module) or issubclass(kind, torch.jit.ScriptModule):
-            continue
-        parts = vars(thing)
+    for module in live_objects.modules():
+        parts = vars(module)
         for name in _OF_MODULES:
             if parts.get(name):
                 yield parts[name]

@@ -1,0 +1,27 @@
+"""Modules and optimizers of the training, found among all objects that Python's garbage collector knows.
+
+There may be a million: nothing is done for each of them in Python, which a debugger would trace for seconds.
+"""
+
+import gc
+import itertools
+
+import torch
+
+
+def modules():
+    """All modules but compiled ones, whose hooks and parameters are part of what was compiled."""
+    return _of_kinds(lambda kind: issubclass(kind, torch.nn.Module) and not issubclass(kind, torch.jit.ScriptModule))
+
+
+def optimizers():
+    """All of torch's optimizers."""
+    return _of_kinds(lambda kind: issubclass(kind, torch.optim.Optimizer))
+
+
+def _of_kinds(chosen):
+    objects = gc.get_objects()
+    # By their ids: a metaclass may have made types that cannot be hashed.
+    kinds = dict(zip(map(id, map(type, objects)), map(type, objects)))
+    wanted = {key for key, kind in kinds.items() if chosen(kind)}
+    return list(itertools.compress(objects, map(wanted.__contains__, map(id, map(type, objects)))))
