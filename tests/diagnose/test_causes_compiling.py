@@ -76,6 +76,11 @@ def test_pieces_lead_with_the_line_of_the_break() -> None:
     assert causes[0].id == "graph_breaks"
     assert causes[0].share == pytest.approx(0.4, abs=0.03)
     assert next(cause for cause in causes if cause.id == "overhead_bound").hidden_by == "graph_breaks"
+    calling = replace(view, operators=small_operators(0.005, in_graph_calls_s=0.003))
+    both = judge(Context.of(calling))[0][0]
+    # Of 25 graphs, one has to be called in any case.
+    assert both.share - causes[0].share == pytest.approx(0.96 * 0.003 / 0.012, abs=0.05)
+    assert any(one.text == "calling them takes 2.9 ms a step" for one in both.evidence)
     assert "train.py:12" in verdict(context, causes)
     assert "25 compiled graphs a step" in causes[0].evidence[0].text
     assert "Tensor.item" in causes[0].evidence[1].text

@@ -125,6 +125,38 @@ def test_the_loop_of_a_recurrent_layer_is_no_overhead_that_can_be_removed(tmp_pa
     assert found.removable_overhead_s == pytest.approx(0.25 * found.overhead_s)
 
 
+def compiled_calls(trace: Trace, count: int, around_us: float, generated_us: float) -> None:
+    """Compiled graphs of ten operators each; besides, this time in generated kernels."""
+    for name in ("CompiledFunction", "CompiledFunctionBackward"):
+        for _ in range(count):
+            begin = trace.now
+            trace.now += TRACED_US + around_us
+            inside = trace.now
+            trace.operators(10, 100.0)
+            trace.now += generated_us
+            if generated_us:
+                trace.add("user_annotation", "## Call CompiledFxGraph f1 ##", inside, trace.now - inside)
+            trace.add("cpu_op", name, begin, trace.now - begin)
+            trace.now += SPACING_US - TRACED_US
+
+
+@pytest.mark.parametrize("generated_us", [0.0, 800.0])
+def test_calls_of_compiled_graphs_are_overhead_and_generated_kernels_are_not(
+    tmp_path: Path, generated_us: float
+) -> None:
+    trace = Trace()
+    for _ in range(3):
+        compiled_calls(trace, 20, 500.0, generated_us)
+        trace.update()
+    trace.reference()
+    in_kernels_s = 40 * (10 * 100e-6 + generated_us * 1e-6)
+    found = measured(tmp_path, trace, step_s=40 * 500e-6 + in_kernels_s)
+    assert isinstance(found, Operators)
+    assert found.kernels_s == pytest.approx(in_kernels_s, rel=0.02)
+    assert found.in_graph_calls_s == pytest.approx(40 * 500e-6, rel=0.05)
+    assert found.overhead_s == pytest.approx(40 * 500e-6, rel=0.05)
+
+
 def test_one_call_that_another_process_holds_up_is_no_work(tmp_path: Path) -> None:
     trace = traced(1000, 0.0)
     trace.events[1500]["dur"] = 900.0

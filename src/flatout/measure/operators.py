@@ -9,6 +9,7 @@ import numpy as np
 
 from flatout.measure.account_ids import ACCOUNTS
 from flatout.measure.calling_lines import calling_lines
+from flatout.measure.compiled_calls import generated_ns, is_compiled_call, is_graph_call
 from flatout.measure.costly_operators import (
     CostlyOperator,
     attribute,
@@ -53,6 +54,7 @@ class Operators:
     conversions_s: float  # in their kernels
     float64_factor: float  # time of a product in float64 over that in float32, on the CPU
     on_device: bool  # the kernels ran on a GPU
+    in_graph_calls_s: float = 0.0  # the part of the overhead in calls of compiled graphs, forward and backward
     recurrent: float = 0.0  # share of the operators that one of torch's recurrent layers calls by itself
     fusible: Fusible = NOT_FUSIBLE  # what a compiler can save in the model's pointwise operators
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
@@ -155,7 +157,10 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     operators = trace.operators
     own, children, parent = own_time(operators)
     # Of an operator that calls others, what calling and tracing them took is no work of its own.
-    work = _undisturbed(operators, np.maximum(own - costs.traced - costs.tracing * children, 0.0))
+    work = np.maximum(own - costs.traced - costs.tracing * children, 0.0)
+    calls = is_compiled_call(trace)
+    calling = work - np.minimum(work, generated_ns(trace, calls))
+    work = _undisturbed(operators, np.where(calls, work - calling, work))
     inside = (operators.start >= begin) & (operators.end <= finish) & (waits.at(operators.start) < 0)
     leaf = inside & (children == 0)
     if not leaf.any():
@@ -175,6 +180,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     product = np.array([bool(_PRODUCT.search(name)) for name in spans.name], bool)
     per_s = 1e9 * steps
     kernels_s = float(work.sum() / per_s)
+    in_graph_calls_s = float(calling[is_graph_call(trace) & inside].sum() / per_s)
     wall = finish - begin - float(Accrual(waits).between([begin], [finish])[0])
     traced_s = (wall - costs.tracing * np.count_nonzero(inside)) / per_s
     computed_s = window.step_s(*_COMPUTE)
@@ -197,6 +203,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         computed_s=computed_s,
         overhead_s=overhead_s,
         kernels_s=kernels_s,
+        in_graph_calls_s=min(in_graph_calls_s, overhead_s),
         pointwise_s=float(work[~product].sum() / per_s),
         wide_s=float(work[spans.wide].sum() / per_s),
         wide_products_s=float(work[spans.wide & product].sum() / per_s),

@@ -103,7 +103,12 @@ def graph_breaks(context: Context) -> Found | Lacks | None:
             f"the compiled functions hold {counted(breaks, 'graph break')} ({first}): not measured, as {calls}"
         )
     # The traced steps may have been disturbed more than those of the window: only the part counts.
-    removed_s = calls.between_share * context.run.seconds("forward") / context.fitted.batches
+    between_s = calls.between_share * context.run.seconds("forward") / context.fitted.batches
+    operators = context.run.operators
+    # One graph has to be called in any case.
+    extra = 1.0 - 1.0 / max(calls.count, 1.0)
+    in_calls_s = 0.0 if isinstance(operators, str) else extra * operators.in_graph_calls_s
+    removed_s = between_s + in_calls_s
     share = context.fitted.recovered(shorter_step(removed_s))
     if context.run.uses_gpu is not False:
         busy = context.run.usage.device_busy_share
@@ -122,6 +127,11 @@ def graph_breaks(context: Context) -> Found | Lacks | None:
                 f"the forward pass calls {calls.count:.3g} compiled graphs a step; "
                 f"{percent(calls.between_share)} of it passes between them, in guards and uncompiled Python",
                 {"graphs": calls.count, "between_s": calls.between_s, "between_share": calls.between_share},
+            ),
+            *(
+                [Evidence(f"calling them takes {duration(in_calls_s)} a step", {"in_calls_s": in_calls_s})]
+                if in_calls_s > 0
+                else []
             ),
             *(
                 Evidence(
