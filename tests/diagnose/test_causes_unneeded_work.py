@@ -63,6 +63,24 @@ def test_rows_of_different_lengths_are_to_be_grouped() -> None:
     assert "batches of rows of similar length would give" in verdict(context, judge(context)[0])
 
 
+def test_samples_on_a_canvas_are_to_get_a_smaller_one() -> None:
+    areas = ([8_000, 9_000, 10_000], [7_000, 9_000, 10_000])
+    context = run(padding=padded(40_000, *areas, sides=(200, 200), tensor="0", evidence="lengths"))
+    cause = found(padding_waste(context))
+    assert cause.title == "samples lie on a canvas of 200x200, larger than the largest of their batch"
+    assert [one.text for one in cause.evidence] == [
+        "78% of the positions of 0 are padding, as sizes in the batch say",
+        "in 6 samples of 2 batches, a sample has 8,833 positions, the largest of a batch 10,000, "
+        "and the canvas 40,000 (means)",
+    ]
+    offered = remedies(context)
+    assert "canvas as large as the largest sample of each batch: 10,000 positions" in offered["trim_padding"].title
+    assert "smaller canvases would give" in verdict(context, judge(context)[0])
+    mixed = run(padding=padded(100, *MIXED_ROWS, sides=(10, 10)))
+    assert found(padding_waste(mixed)).title.startswith("samples of different sizes share batches")
+    assert "batches of samples of similar size would give" in verdict(mixed, judge(mixed)[0])
+
+
 def test_both_are_offered_where_both_gain() -> None:
     offered = remedies(run(padding=padded(400, *MIXED_ROWS)))
     assert offered["group_by_length"].gain.predicted > offered["trim_padding"].gain.predicted > 2

@@ -18,13 +18,15 @@ class Padding:
 
     Attributes:
         tensor: its place in the batch; empty where the batch is a tensor.
+        sides: of the canvas on which pictures or volumes lie; empty for rows.
         evidence: ``mask``, ``lengths`` or ``tokens``.
         part: of a batch's elements, those of tensors with the padded shape, 0..1.
-        padded: length of each batch, padding included.
-        rows: the lengths of each batch's rows, without padding.
+        padded: length of each batch, padding included; of a canvas, its positions.
+        rows: the lengths of each batch's rows, without padding; the positions of each sample on a canvas.
     """
 
     tensor: str
+    sides: tuple[int, ...]
     evidence: str
     part: float
     padded: Floats
@@ -57,6 +59,11 @@ class Padding:
         return 1.0 - float((counts * lengths[ends]).sum()) / self._positions
 
     @property
+    def what(self) -> str:
+        """The word for what is padded."""
+        return "sample" if self.sides else "row"
+
+    @property
     def fixed(self) -> bool:
         """True if batches are longer than their longest row."""
         return self.trimmed >= NOISE_SHARE
@@ -80,6 +87,7 @@ def read_padding(process: ProcessRecord) -> Padding | str | None:
         )
     return Padding(
         tensor=seen.get("tensor", ""),
+        sides=tuple(seen.get("sides") or ()),
         evidence=seen.get("evidence", ""),
         part=seen.get("part", 0.0),
         padded=np.array([batch[0] for batch in batches], np.float64),

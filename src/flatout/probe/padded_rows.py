@@ -9,11 +9,8 @@ from typing import Any, NamedTuple
 import torch
 
 LEAST_LENGTH = 8  # shorter rows are lists of features
-MOST_ELEMENTS = 1 << 22  # of a tensor that is compared with a value: some 20 ms
-MOST_ROWS = 4096
-MOST_PARTS, MOST_DEPTH = 64, 4
 MASK, LENGTHS, TOKENS = STRENGTH = "mask", "lengths", "tokens"  # the evidence, the strongest first
-_INTEGERS = (torch.int16, torch.int32, torch.int64)
+INTEGERS = (torch.int16, torch.int32, torch.int64)
 
 
 class Padded(NamedTuple):
@@ -35,6 +32,12 @@ class Padded(NamedTuple):
     transposed: bool
     elements: int
 
+    sides = None  # of a canvas
+
+    def whole(self, shape):
+        """Rows and length of a batch of this shape that has no padding."""
+        return shape[1::-1] if self.transposed else shape[:2]
+
     def computed(self, shapes):
         """Whether the padded rows are among results of these shapes; packed rows, or a trimmed batch, are not."""
         rows, length = len(self.lengths), self.length
@@ -46,29 +49,13 @@ class Padded(NamedTuple):
         )
 
 
-class BatchPadding(NamedTuple):
-    """The padding of one batch.
+def padded_rows_of(sequences, vectors):
+    """Rows of each tensor that are padded, by the tensor's name.
 
-    Attributes:
-        padded: by the tensor's place in the batch.
-        shapes: the first two dimensions of each tensor that could be padded.
-        elements: of all tensors.
+    Args:
+        sequences: pairs of a name and a tensor of at least two dimensions.
+        vectors: that may be the lengths of rows.
     """
-
-    padded: "dict[str, Padded]"
-    shapes: "dict[str, tuple[int, int]]"
-    elements: int
-
-
-def padding_of(batch, on_device=True):
-    """Look for padded tensors in one batch.
-
-    Raises:
-        ValueError: a tensor is on a device, and may not be read there.
-    """
-    parts = list(_tensors(batch, "", 0, on_device))
-    sequences = [(name, part) for name, part in parts if part.dim() > 1 and 0 < part.numel() <= MOST_ELEMENTS]
-    vectors = [part for _, part in parts if part.dim() == 1 and part.dtype in _INTEGERS]
     padded: Any = {}
     shapes: Any = set()
     for name, part in sequences:
@@ -88,35 +75,7 @@ def padding_of(batch, on_device=True):
                 shapes.update((shape, shape[::-1]))
                 elements = sum(one.numel() for one in alike)
                 padded[name] = Padded(evidence, value, shape[1], lengths.tolist(), transposed, elements)
-    first = {name: tuple(part.shape[:2]) for name, part in sequences}
-    return BatchPadding(padded, first, sum(part.numel() for _, part in parts))
-
-
-def _tensors(part, name, depth, on_device):
-    """Places and values of all tensors in a batch; lists of numbers count as tensors."""
-    if isinstance(part, torch.nn.utils.rnn.PackedSequence):
-        return  # it has no padding
-    if isinstance(part, torch.Tensor):
-        if part.layout == torch.strided and not part.is_nested and not part.is_quantized:
-            if part.device.type != "cpu" and not on_device:
-                raise ValueError("%s is on a device" % name)
-            yield name, part.detach().cpu()
-        return
-    if depth > MOST_DEPTH:
-        return
-    if isinstance(part, (list, tuple)):
-        if len(part) > 1 and all(type(value) is int for value in part):
-            yield name, torch.tensor(part[:MOST_ROWS])
-            return
-        inner: Any = enumerate(part[:MOST_PARTS])
-    elif hasattr(part, "keys") and hasattr(part, "values"):
-        inner = zip(list(part.keys())[:MOST_PARTS], list(part.values())[:MOST_PARTS])
-    elif hasattr(part, "__dataclass_fields__"):
-        inner = list(getattr(part, "__dict__", {}).items())[:MOST_PARTS]
-    else:
-        return
-    for key, value in inner:
-        yield from _tensors(value, "%s.%s" % (name, key) if name else str(key), depth + 1, on_device)
+    return padded
 
 
 def _as_rows(part, shape):
@@ -138,7 +97,7 @@ def _masked(alike):
             starts = place >= kept.shape[1] - lengths[:, None]
             if int(lengths.min()) < 1 or not any(bool((kept == side).all()) for side in (ends, starts)):
                 continue
-            if bool((lengths < kept.shape[1]).any()) and any(_fills(one, kept) for one in alike if one is not mask):
+            if bool((lengths < kept.shape[1]).any()) and any(fills(one, kept) for one in alike if one is not mask):
                 return lengths
     return None
 
@@ -150,12 +109,12 @@ def _measured(rows, vectors):
         if len(lengths) != len(rows) or int(lengths.min()) < 1 or int(lengths.max()) > rows.shape[1]:
             continue
         kept = place < lengths[:, None]
-        if not bool(kept.all()) and _fills(rows, kept) and _ends_there(rows, kept, lengths):
+        if not bool(kept.all()) and fills(rows, kept) and _ends_there(rows, kept, lengths):
             return lengths
     return None
 
 
-def _fills(rows, kept):
+def fills(rows, kept):
     """Whether one value, or one vector, is at all places that are not kept, and at less than half of the others."""
     padding = rows[~kept]
     if not bool((padding == padding[0]).all()):
@@ -177,7 +136,7 @@ def _ends_there(rows, kept, lengths):
 def _tokens(rows):
     """Lengths of rows of integers that end, or begin, in a value found nowhere else in them; and the value."""
     found: Any = None, None
-    if rows.dim() != 2 or rows.dtype not in _INTEGERS:
+    if rows.dim() != 2 or rows.dtype not in INTEGERS:
         return found
     for sided in (rows, rows.flip(1)):
         value = sided[:, -1].mode().values

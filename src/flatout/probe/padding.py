@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .padded_rows import MASK, MOST_ROWS, STRENGTH, TOKENS, BatchPadding, padding_of
+from .batch_padding import MOST_ROWS, BatchPadding, padding_of
+from .padded_rows import MASK, STRENGTH, TOKENS
 
 BATCHES = 16  # that are looked at
 LEAST_ROWS, LEAST_RUNS = 8, 3  # fewer rows, or runs of fewer lengths, may end in one value by chance
@@ -59,17 +60,18 @@ class PaddingSeen:
                 elements = sum(batch.elements for batch, one in zip(batches, found) if one is not None)
                 described.update(
                     tensor=name,
+                    sides=padded[0].sides,
                     evidence=evidence,
                     computed=self._computed.get(name),
                     part=sum(one.elements for one in padded) / elements,
-                    batches=[_row(one, batch.shapes[name], padded[0].transposed) for batch, one in zip(batches, found)],
+                    batches=[_row(one, batch.shapes[name], padded[0]) for batch, one in zip(batches, found)],
                 )
         return described
 
 
-def _row(one, shape, transposed):
-    """The length of a batch, and that of each row without padding; a batch without evidence has no padding."""
-    count, length = shape[::-1] if transposed else shape
+def _row(one, shape, like):
+    """Positions of a batch's rows, and of each without padding; a batch without evidence has none."""
+    count, length = like.whole(shape)
     return [length, *(one.lengths if one is not None else [length] * count)[:MOST_ROWS]]
 
 

@@ -15,6 +15,7 @@ PADDING = record(
         "looked_at": _SMALL,
         "computed": flag,
         "tensor": text,
+        "sides": items(whole(1, 1 << 31), 3),
         "evidence": text,
         "part": number(0.0, 1.0),
         "batches": items(items(whole(0, 1 << 31), 1 + (1 << 12)), 64),

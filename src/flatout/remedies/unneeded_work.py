@@ -12,6 +12,15 @@ from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, r
 from flatout.results import Cause
 from flatout.units import percent
 
+_TRIMMED = {
+    "row": "end each batch with its longest row",
+    "sample": "make the canvas as large as the largest sample of each batch",
+}
+_HOW_TO_TRIM = {
+    "row": "pad in collate_fn: pad_sequence(rows, batch_first=True), or tokenizer.pad(rows); "
+    "not padding='max_length' in the Dataset",
+    "sample": "make the canvas in collate_fn: torch.zeros(len(pictures), channels, max(heights), max(widths))",
+}
 _PROPORTION = "the time of forward and backward pass is assumed to be in proportion to the positions"
 
 
@@ -21,14 +30,14 @@ def trim_padding(context: Context, cause: Cause) -> Proposal | None:
     padding = context.run.padding
     if not isinstance(padding, Padding) or not padding.fixed:
         return None
+    positions = f"{padding.longest:,.0f} positions, not {padding.padded.mean():,.0f}"
     return Proposal(
-        title=f"end each batch with its longest row: {padding.longest:.0f} positions, not {padding.padded.mean():.0f}",
+        title=f"{_TRIMMED[padding.what]}: {positions}",
         change=fewer_positions(context, padding.trimmed),
         least=fewer_positions(context, 0.5 * padding.trimmed),
         most=fewer_positions(context, padding.trimmed),
-        how="pad in collate_fn: pad_sequence(rows, batch_first=True), or tokenizer.pad(rows); not "
-        "padding='max_length' in the Dataset. Results stay the same where the model masks padding",
-        basis=f"lengths of {_rows(padding)} rows; {_PROPORTION}",
+        how=f"{_HOW_TO_TRIM[padding.what]}. Results stay the same where the model masks padding",
+        basis=f"{_measured(padding)}; {_PROPORTION}",
         memory_bytes=0,
     )
 
@@ -39,22 +48,24 @@ def group_by_length(context: Context, cause: Cause) -> Proposal | None:
     padding = context.run.padding
     if not isinstance(padding, Padding) or padding.grouped - padding.trimmed < NOISE_SHARE:
         return None
-    also = ", and end each batch with its longest row" if padding.fixed else ""
+    also = f", and {_TRIMMED[padding.what]}" if padding.fixed else ""
+    like = "size" if padding.sides else "length"
     return Proposal(
-        title=f"put rows of similar length into one batch{also}",
+        title=f"put {padding.what}s of similar {like} into one batch{also}",
         change=fewer_positions(context, padding.grouped),
         least=fewer_positions(context, 0.5 * padding.grouped),
         most=fewer_positions(context, padding.share),
-        how="a batch sampler that sorts chunks of, say, 50 shuffled batches by length, and shuffles the batches; "
+        how=f"a batch sampler that sorts chunks of, say, 50 shuffled batches by {like}, and shuffles the batches; "
         "group_by_length=True of transformers. Batches are no longer independent draws",
-        basis=f"lengths of {_rows(padding)} rows, {percent(padding.share)} of whose positions are padding; "
-        f"sorted among these rows only; {_PROPORTION}",
+        basis=f"{_measured(padding)}, of whose positions {percent(padding.share)} are padding; "
+        f"sorted among these {padding.what}s only; {_PROPORTION}",
         memory_bytes=0,
     )
 
 
-def _rows(padding: Padding) -> int:
-    return sum(len(rows) for rows in padding.rows)
+def _measured(padding: Padding) -> str:
+    rows = sum(len(rows) for rows in padding.rows)
+    return f"{'sizes' if padding.sides else 'lengths'} of {rows} {padding.what}s"
 
 
 @remedy(("unused_gradients",), IDENTICAL, risk="low")

@@ -22,7 +22,9 @@ def _pads(context: Context, found: Cause) -> str:
     padding = context.run.padding
     if not isinstance(padding, Padding):
         return found.title
-    what = "shorter batches" if padding.fixed else "batches of rows of similar length"
+    like = "size" if padding.sides else "length"
+    smaller = "smaller canvases" if padding.sides else "shorter batches"
+    what = smaller if padding.fixed else f"batches of {padding.what}s of similar {like}"
     return (
         f"{percent(padding.share)} of the positions that the model computes are padding: "
         f"{what} would give {percent(found.share)} of the time back."
@@ -42,14 +44,12 @@ def padding_waste(context: Context) -> Found | Lacks | None:
         return None
     name = f" of {padding.tensor}" if padding.tensor else ""
     because = _EVIDENCE.get(padding.evidence, "as the ends of rows say")
+    if padding.sides:
+        because = because.replace("lengths", "sizes")
     rows = sum(len(rows) for rows in padding.rows)
     mean = float(sum(lengths.sum() for lengths in padding.rows)) / rows
     return Found(
-        title=(
-            "batches are padded to a fixed length, beyond their longest rows"
-            if padding.fixed
-            else "rows of different lengths share batches, and are padded to the longest"
-        ),
+        title=_title(padding),
         share=share,
         confidence=0.7,
         evidence=(
@@ -58,13 +58,32 @@ def padding_waste(context: Context) -> Found | Lacks | None:
                 {"padding": padding.share, "tensor": padding.tensor, "evidence": padding.evidence},
             ),
             Evidence(
-                f"in {rows:,} rows of {len(padding.rows):,} batches, a row has "
-                f"{mean:.0f} positions, the longest of a batch {padding.longest:.0f}, "
-                f"and a batch {float(padding.padded.mean()):.0f} (means)",
+                f"in {rows:,} {padding.what}s of {len(padding.rows):,} batches, a {padding.what} has "
+                f"{mean:,.0f} positions, the {_largest(padding)} of a batch {padding.longest:,.0f}, "
+                f"and {_whole(padding)} {float(padding.padded.mean()):,.0f} (means)",
                 {"rows": rows, "mean": mean, "longest": padding.longest, "padded": float(padding.padded.mean())},
             ),
         ),
     )
+
+
+def _title(padding: Padding) -> str:
+    if padding.sides:
+        canvas = "x".join(map(str, padding.sides))
+        if padding.fixed:
+            return f"samples lie on a canvas of {canvas}, larger than the largest of their batch"
+        return "samples of different sizes share batches, and lie on a canvas for the largest"
+    if padding.fixed:
+        return "batches are padded to a fixed length, beyond their longest rows"
+    return "rows of different lengths share batches, and are padded to the longest"
+
+
+def _largest(padding: Padding) -> str:
+    return "largest" if padding.sides else "longest"
+
+
+def _whole(padding: Padding) -> str:
+    return "the canvas" if padding.sides else "a batch"
 
 
 def _computes_in_vain(context: Context, found: Cause) -> str:
