@@ -5,7 +5,7 @@ samples lie in the same corner of their canvas or in its middle.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,7 +33,10 @@ class Canvas(NamedTuple):
     sides: "tuple[int, ...]"
     elements: int
 
-    value = None
+    @property
+    def value(self):
+        """None: tokens are no evidence here."""
+        return None
 
     def whole(self, shape):
         """Samples and positions of a batch of this shape that has no padding."""
@@ -41,7 +44,7 @@ class Canvas(NamedTuple):
 
     def computed(self, shapes):
         """Whether the canvas is among results of these shapes: as it is, or smaller by a stride, or in patches."""
-        scaled = set()
+        scaled: Any = set()
         for scale in range(1, MOST_SCALE + 1):
             scaled.update(tuple(rounded(side / scale) for side in self.sides) for rounded in (math.floor, math.ceil))
         patches = {math.prod(sides) for sides in scaled}

@@ -32,7 +32,10 @@ class Padded(NamedTuple):
     transposed: bool
     elements: int
 
-    sides = None  # of a canvas
+    @property
+    def sides(self):
+        """None: it is no canvas."""
+        return None
 
     def whole(self, shape):
         """Rows and length of a batch of this shape that has no padding."""
