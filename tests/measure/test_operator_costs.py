@@ -12,7 +12,7 @@ import pytest
 
 from flatout.measure.costly_operators import Attribution, attribute
 from flatout.measure.operator_costs import cost, moves_no_data
-from flatout.measure.operators import own_time
+from flatout.measure.traced_steps import own_time
 from flatout.record.kernel_trace import KernelTrace, read_trace
 from flatout.record.operator_inputs import read_inputs
 

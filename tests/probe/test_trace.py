@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.measure.operators import STEP
+from flatout.measure.traced_steps import STEP
 from flatout.record.kernel_trace import KernelTrace, read_trace
 from tests.probe.recorded import run_probed
 

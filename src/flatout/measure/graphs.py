@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.measure.operators import LOADING, STEP, fastest_step
 from flatout.measure.timeline import Accrual, Flags, Ints, Pieces, union
+from flatout.measure.traced_steps import LOADING, STEP, fastest_step
 from flatout.measure.training import Training
 from flatout.record import Run
 from flatout.record.kernel_trace import KernelTrace, Spans, read_trace

@@ -21,14 +21,14 @@ from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
 from flatout.measure.recurrent import recurrent_share
 from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
 from flatout.measure.samples import Samples
-from flatout.measure.timeline import Accrual, Floats, Ints, union
-from flatout.measure.training import Training, real_updates
-from flatout.record import Run, ends
+from flatout.measure.timeline import Accrual, Floats, union
+from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
+from flatout.measure.training import Training
+from flatout.record import Run
 from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
-STEP, LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
 # Operators whose arithmetic grows faster than their data: what is left is limited by memory, and a compiler fuses it.
 _PRODUCT = re.compile(r"mm\b|mm_|matmul|conv|linear|lstm|gru|rnn|attention|einsum|gemm|fft", re.IGNORECASE)
@@ -152,7 +152,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     if step is None:
         return "no whole step with an optimizer is in the kernel trace"
     begin, finish, steps = step
-    loading = _named(trace.regions, LOADING)
+    loading = named(trace.regions, LOADING)
     waits = union(loading.start, loading.end)
     operators = trace.operators
     own, children, parent = own_time(operators)
@@ -194,7 +194,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     ceilings = read_ceilings(training.process.info, window.cores)
     found = by_cost(operators, attribution, owner, spans.name, work, steps)
     all_operators = possible(with_lines(found, calling_lines(window.samples)), ceilings)
-    updates = _named(trace.regions, STEP)
+    updates = named(trace.regions, STEP)
     of_model = union(updates.start, updates.end).at(operators.start[rows]) < 0
     return Operators(
         count=float(np.count_nonzero(leaf) / steps),
@@ -228,42 +228,3 @@ def _undisturbed(operators: Spans, work: Floats) -> Floats:
     count = np.diff(np.append(first, len(group)))
     median = (work[order[first + (count - 1) // 2]] + work[order[first + count // 2]]) / 2
     return np.asarray(median[group], np.float64)
-
-
-def fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
-    """Begin and end of the shortest stretch from one optimizer step to the next, and the training steps in it."""
-    updates = ends(real_updates(training.process, training.events))
-    inside = np.count_nonzero((updates > training.window_begin_ns) & (updates <= training.window_end_ns))
-    count = training.in_window.stop - training.in_window.start
-    if not inside or not count:
-        return None
-    each = max(round(inside / count), 1)  # several optimizers may step in a training step
-    end = np.sort(_named(trace.regions, STEP).end)
-    if len(end) <= each:
-        return None
-    length = end[each:] - end[:-each]
-    place = int(np.argmin(length))
-    return int(end[place]), int(end[place + each]), max(count / inside, 1.0)
-
-
-def _named(spans: Spans, prefix: str) -> Spans:
-    return spans.take(np.array([name.startswith(prefix) for name in spans.name], bool))
-
-
-def own_time(operators: Spans) -> tuple[Floats, Ints, Ints]:
-    """Time of each operator without the operators it calls, ns; how many it calls; the row of its caller, or -1."""
-    own = (operators.end - operators.start).astype(float)
-    children = np.zeros(len(operators), np.int64)
-    parent = np.full(len(operators), -1, np.int64)
-    open_rows: dict[int, list[int]] = {}
-    rows = zip(operators.start.tolist(), operators.end.tolist(), operators.thread.tolist(), strict=True)
-    for row, (start, end, thread) in enumerate(rows):
-        stack = open_rows.setdefault(thread, [])
-        while stack and operators.end[stack[-1]] <= start:
-            stack.pop()
-        if stack:
-            own[stack[-1]] -= end - start
-            children[stack[-1]] += 1
-            parent[row] = stack[-1]
-        stack.append(row)
-    return own, children, parent
