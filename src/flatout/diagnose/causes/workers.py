@@ -68,8 +68,8 @@ def no_workers(context: Context) -> Found | Lacks | None:
     "waiting",
     needs_loader=True,
     hides=NEEDED_WORK,
-    # The few cores that are left take less of the wait away than faster code would.
-    hides_from=0.5,
+    # The few cores that are left take much less of the wait away than faster code would.
+    hides_from=0.4,
     sentence=what_workers_do,
 )
 def too_few_workers(context: Context) -> Found | Lacks | None:
