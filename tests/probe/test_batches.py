@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,3 +64,39 @@ def test_attributes_that_raise_are_not_asked_for() -> None:
     batch.__dict__["image"] = IMAGES
     assert samples_in(batch) == 6
     assert weigh(batch)[0] == 6 * 48 * 4
+
+
+class MadeUp:
+    """Any attribute is looked up in a dictionary, which raises another error than getattr expects."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return self.data[name]
+
+
+class Hostile(dict[str, Any]):
+    def values(self) -> Any:
+        raise KeyboardInterrupt
+
+
+class Failing(UserDict[str, Any]):
+    def values(self) -> Any:
+        raise RuntimeError("no")
+
+
+def test_objects_of_the_users_that_raise_are_no_fault() -> None:
+    for batch in (MadeUp(), Failing(image=IMAGES), [MadeUp()]):
+        assert samples_in(batch) == 0
+        assert weigh(batch) == (0, [])
+    hostile = Hostile(image=IMAGES)
+    assert samples_in(hostile) == 6
+    assert weigh(hostile)[0] == 6 * 48 * 4
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_have_bytes_and_no_shape() -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    assert samples_in({"a": nested}) in (0, 2)
+    assert weigh({"a": nested, "b": LABELS}) == (20 + 24, ["float32 nested", "float32 [6]"])

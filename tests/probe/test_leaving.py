@@ -17,7 +17,7 @@ import flatout.probe
 PROBE = Path(flatout.probe.__file__).parent
 VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 SCRIPT = """
-import importlib, importlib.util, json, sys
+import importlib, importlib.util, json, os, socket, sqlite3, subprocess, sys
 
 spec = importlib.util.spec_from_file_location(
     "_flatout_probe", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
@@ -79,11 +79,31 @@ for path in ("written", "/dev/null"):
         open(path, "w").close()
     except Held:
         said.append("held")
+held = []
+for change in (
+    lambda: subprocess.run([sys.executable, "-c", ""]),
+    lambda: os.system("true"),
+    lambda: os.mkdir("made"),
+    lambda: os.rename("one", "other"),
+    lambda: os.remove("removed"),
+    lambda: sqlite3.connect("database"),
+    lambda: socket.create_connection(("127.0.0.1", 9)),
+    lambda: os.remove("/nowhere/flatouts-own"),
+    lambda: os.listdir("."),
+):
+    try:
+        change()
+        held.append(False)
+    except Held:
+        held.append(True)
+    except OSError:
+        held.append(False)
 watch.await_files(False)
 open("allowed", "w").close()
 other = leaving.Leaving(seen)
 sys.settrace(lambda *_: None)
-print(json.dumps({"watched": watched, "free": watch.free, "said": said, "beside a debugger": other.watch(True)}))
+found = {"held": held, "free": watch.free, "said": said}
+print(json.dumps({**found, "watched": watched, "beside a debugger": other.watch(True)}))
 """
 
 
@@ -114,7 +134,15 @@ def test_exceptions_and_files_are_seen_before_the_script_handles_them(tmp_path: 
         "held",
         "it opens written to write",
         "held",
+        "it starts a process",
+        "it starts a process",
+        "it makes made",
+        "it renames one",
+        "it removes removed",
+        "it opens the database database",
+        "it connects to another program",
     ]
+    assert found["held"] == [True] * 7 + [False] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["allowed"]
     # sys.monitoring has room for several tools, sys.settrace for one.
     new = tuple(map(int, version.split("."))) >= (3, 12)

@@ -164,7 +164,7 @@ def test_a_batch_that_was_not_trained_on_does_not_count() -> None:
     assert found["looked_at"] == 1 and found["batches"] == EXPECTED[1:2]
 
 
-class Hostile(dict[str, Any]):
+class Hostile(UserDict[str, Any]):
     def values(self) -> Any:
         raise RuntimeError("no")
 

@@ -1,5 +1,6 @@
 """A stand-in for a function of C stays unbound in a class."""
 
+import copy
 import functools
 import json
 import os
@@ -7,6 +8,8 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from flatout.probe.unbound import Unbound
 from flatout.runner.command import injecting_environment
@@ -53,3 +56,13 @@ def test_it_is_pickled_by_its_name(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     # Here nothing is patched, and they are Python's own.
     assert [pickle.loads(bytes.fromhex(word)) for word in done.stdout.split()] == [open, os.open, os.stat, os.listdir]
+
+
+def test_attributes_of_functions_of_c_are_there() -> None:
+    """torch.compile asks a function of C for ``__self__``, when it meets one in the code that it compiles."""
+    stand_in = Unbound(open)
+    assert stand_in.__self__ is open.__self__  # type: ignore[attr-defined]
+    assert stand_in.__text_signature__ == open.__text_signature__
+    assert copy.copy(stand_in) == open
+    with pytest.raises(AttributeError):
+        stand_in.no_such_attribute  # noqa: B018

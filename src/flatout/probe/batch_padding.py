@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .batches import is_mapping, values_of
 from .padded_canvases import Canvas, canvases_of
 from .padded_rows import INTEGERS, Padded, padded_rows_of
 
@@ -57,9 +58,9 @@ def _tensors(part, name, depth, on_device):
             yield name, torch.tensor(part[:MOST_ROWS])
             return
         inner: Any = enumerate(part[:MOST_PARTS])
-    elif hasattr(part, "keys") and hasattr(part, "values"):
-        inner = zip(list(part.keys())[:MOST_PARTS], list(part.values())[:MOST_PARTS])
-    elif hasattr(part, "__dataclass_fields__"):
+    elif is_mapping(part):
+        inner = list(zip(part.keys(), values_of(part)))[:MOST_PARTS]
+    elif hasattr(type(part), "__dataclass_fields__"):
         inner = list(getattr(part, "__dict__", {}).items())[:MOST_PARTS]
     else:
         return

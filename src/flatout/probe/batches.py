@@ -1,4 +1,7 @@
-"""The contents of a batch: samples, bytes, and the memory layout of its tensors."""
+"""The contents of a batch: samples, bytes, and the memory layout of its tensors.
+
+A batch may be an object of the user's, any method of which may raise: what it holds is then unknown.
+"""
 
 from typing import Any
 
@@ -9,6 +12,13 @@ def samples_in(batch):
     """Samples of a batch: the first dimension of the first tensor in it; 0 when it has none."""
     if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and batch[0].dim():
         return len(batch[0])
+    try:
+        return _samples_in(batch)
+    except Exception:
+        return 0
+
+
+def _samples_in(batch):
     for _ in range(6):
         if isinstance(batch, Tensor):
             return batch.shape[0] if batch.dim() else 1
@@ -18,19 +28,29 @@ def samples_in(batch):
             if isinstance(batch[0], (str, bytes, int, float)):
                 return len(batch)
             batch = batch[0]
-        elif hasattr(batch, "values") and hasattr(batch, "keys"):
-            values = list(batch.values())
+        elif is_mapping(batch):
+            values = values_of(batch)
             tensors = [value for value in values if isinstance(value, Tensor)]
             if not values:
                 return 0
             batch = (tensors or values)[0]
-        elif hasattr(batch, "num_graphs"):
+        elif hasattr(type(batch), "num_graphs"):
             return int(getattr(batch, "num_graphs"))  # noqa: B009 - type checkers find no such attribute
-        elif hasattr(batch, "__dataclass_fields__"):
+        elif hasattr(type(batch), "__dataclass_fields__"):
             batch = _fields(batch)
         else:
             return 0
     return 0
+
+
+def is_mapping(batch):
+    """Whether its class is one of mappings; attributes that an object makes up as they are asked for do not count."""
+    return hasattr(type(batch), "values") and hasattr(type(batch), "keys")
+
+
+def values_of(mapping):
+    """The values of a mapping; a dictionary's own, whatever its subclass does."""
+    return list(dict.values(mapping) if isinstance(mapping, dict) else mapping.values())
 
 
 def _fields(batch):
@@ -40,17 +60,25 @@ def _fields(batch):
 
 def weigh(batch, depth=0):
     """Bytes of all tensors of a batch, and how each is laid out."""
+    try:
+        return _weigh(batch, depth)
+    except Exception:
+        return 0, []
+
+
+def _weigh(batch, depth):
     if isinstance(batch, Tensor):
         size = batch.numel() * batch.element_size()
-        return size, ["%s %s" % (str(batch.dtype).replace("torch.", ""), list(batch.shape))]
+        shape = "nested" if batch.is_nested else list(batch.shape)
+        return size, ["%s %s" % (str(batch.dtype).replace("torch.", ""), shape)]
     if depth > 4:
         return 0, []
     parts: Any = ()
     if isinstance(batch, (list, tuple)):
         parts = batch[:64]
-    elif hasattr(batch, "values") and hasattr(batch, "keys"):
-        parts = list(batch.values())[:64]
-    elif hasattr(batch, "__dataclass_fields__"):
+    elif is_mapping(batch):
+        parts = values_of(batch)[:64]
+    elif hasattr(type(batch), "__dataclass_fields__"):
         parts = list(_fields(batch).values())
     total = 0
     layout: Any = []

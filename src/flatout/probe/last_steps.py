@@ -9,7 +9,9 @@ stays in the probe until flatout ends the process, which it does as soon as it i
 """
 
 import os
+import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -20,6 +22,7 @@ from torch.utils.data import dataloader
 from . import events, loader_alone, memory_room
 from .batches import samples_in
 from .block_plan import BLOCK_NS, plan
+from .changeable_files import changeable_file
 from .changed_steps import finish_kernels
 from .contract import DOUBLED, LOADER, REPLAYED, SINGLE
 from .kept_batches import NotDoubled, bytes_of, copied, doubled_batch
@@ -171,6 +174,9 @@ class LastSteps:
         planned = plan(step_ns, self.unit, _batches_left(self.iterator), budget_ns, not self.compiled)
         if not planned.changes and planned.pass_ends and now() < self.deadline_ns - LEAST_NS // 2:
             return self._forget(None)  # the next pass may do
+        changeable = changeable_file()
+        if changeable is not None:
+            return self._give_up("%s is open to be changed in place" % changeable)
         # From here on the training gets no other batches, and is never left alone again.
         self.found["idle"] = _queue_filled(self.iterator, now() + FILLING_NS)
         self.found["kept"] = len(self.kept)
@@ -288,6 +294,7 @@ class LastSteps:
             self.over = True
             self._finish()
         until_ns = now() + HELD_NS
+        _signals_end_it()
         while now() < until_ns:
             time.sleep(0.02)
         os._exit(1)  # flatout is gone
@@ -309,6 +316,13 @@ class LastSteps:
         self.leaving.await_files(True)
         REC.flags |= events.REPLAYED
         REC.publish()
+
+
+def _signals_end_it():
+    """No handler of the script's runs any more, which might save weights; torch's own reports workers that ended."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _batches_left(iterator):

@@ -1,4 +1,4 @@
-"""Sees that a training leaves its steps: an exception, a file that it opens to write, a checkpoint or a validation.
+"""Sees that a training leaves its steps: an exception, a change outside of the process, a checkpoint or a validation.
 
 Exceptions are seen where they enter a frame that waits for the next batch, before any handler of the script: by
 ``sys.monitoring``, or with Python 3.11 and older by a trace function.
@@ -16,6 +16,23 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LOADER = os.path.join("torch", "utils", "data", "dataloader.py")
 _FOR_ITERATION = (StopIteration, StopAsyncIteration)
 _NO_FILES = ("/dev/", "/proc/", "/sys/")
+# Events of sys.addaudithook that change something outside of the process, and what the training does then.
+_CHANGES = {
+    "subprocess.Popen": "starts a process",
+    "os.system": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "os.fork": "starts a process",
+    "os.exec": "starts a program",
+    "os.rename": "renames %s",
+    "os.remove": "removes %s",
+    "os.mkdir": "makes %s",
+    "os.rmdir": "removes %s",
+    "os.link": "links %s",
+    "os.symlink": "links %s",
+    "os.truncate": "truncates %s",
+    "sqlite3.connect": "opens the database %s",
+    "socket.connect": "connects to another program",
+}
 _KINDS = {events.CHECKPOINT: "writes a checkpoint", events.VALIDATION: "validates"}
 
 
@@ -85,8 +102,17 @@ class Leaving:
             self._left(_KINDS[kind])
 
     def _audit(self, event, args):
-        if self._awaited and event == "open" and _writes(*args):
-            self._left("opens %s to write" % os.path.basename(os.fsdecode(args[0])))
+        if not self._awaited:
+            return
+        if event == "open":
+            if _writes(*args):
+                self._left("opens %s to write" % _name(args[0]))
+        elif event in _CHANGES:
+            what = _CHANGES[event]
+            if "%s" not in what:
+                self._left(what)
+            elif not isinstance(args[0], (str, bytes, os.PathLike)) or _is_users(args[0]):
+                self._left(what % _name(args[0]))
 
     def _left(self, what):
         if threading.get_ident() == self._thread:
@@ -97,11 +123,17 @@ def _writes(path, mode, flags):
     """True for a file of the script that is opened to write."""
     if not isinstance(path, (str, bytes, os.PathLike)) or not isinstance(flags, int):
         return False
-    if flags & os.O_ACCMODE == os.O_RDONLY:
-        return False
+    return flags & os.O_ACCMODE != os.O_RDONLY and _is_users(path)
+
+
+def _is_users(path):
     path = os.path.abspath(os.fsdecode(path))
     # Python keeps what it has compiled for an import.
     return not path.startswith((*_NO_FILES, REC.run)) and "__pycache__" not in path
+
+
+def _name(path):
+    return os.path.basename(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else "a file"
 
 
 def _monitored(raised):

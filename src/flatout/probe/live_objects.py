@@ -21,7 +21,9 @@ def optimizers():
 
 def _of_kinds(chosen):
     objects = gc.get_objects()
-    # By their ids: a metaclass may have made types that cannot be hashed.
-    kinds = dict(zip(map(id, map(type, objects)), map(type, objects)))
-    wanted = {key for key, kind in kinds.items() if chosen(kind)}
-    return list(itertools.compress(objects, map(wanted.__contains__, map(id, map(type, objects)))))
+    try:
+        # Not by id(): each call of it is an audit event, for which flatout has a hook.
+        wanted = {kind for kind in set(map(type, objects)) if chosen(kind)}
+        return list(itertools.compress(objects, map(wanted.__contains__, map(type, objects))))
+    except TypeError:  # a metaclass has made types that cannot be hashed
+        return [one for one in objects if chosen(type(one))]

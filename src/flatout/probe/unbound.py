@@ -51,6 +51,12 @@ class Unbound:
         """For ``isinstance``: that of the function of C."""
         return type(self._original)
 
+    def __getattr__(self, name):
+        """Attributes that functions of C have and others lack: torch's compiler asks for ``__self__``."""
+        if name in ("_original", "_function"):  # a copy is being made
+            raise AttributeError(name)
+        return getattr(self._original, name)
+
     def __eq__(self, other):
         """Equal to the original, so that lists of functions, such as those torch.compile may reorder, contain it."""
         return (

@@ -171,7 +171,12 @@ def trim(run: Path) -> list[str]:
 def _writes_on(path: Path) -> bool:
     """True if the file's process still lives: truncating a file that it has mapped would end it."""
     stem = path.stem.split("-")[0]
-    return stem.isdigit() and psutil.pid_exists(int(stem)) and int(stem) != os.getpid()
+    if not stem.isdigit() or int(stem) == os.getpid():
+        return False
+    try:
+        return psutil.Process(int(stem)).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _cut_hole(path: Path) -> None:

@@ -55,7 +55,8 @@ def debug_mode(context: Context) -> Found | Lacks | None:
     unknown = [name for name in run.experiments.debugging if name in DEBUGGING and name not in run.experiments.tried]
     costly = run.experiments.costly_settings()
     # Each was left out alone: together they cost at least as much as the most expensive one.
-    share = context.model.recovered(removed(context, max((one.gain for one in costly.values()), default=0.0)))
+    most = max((one.gain for one in costly.values()), default=None)
+    share = context.model.recovered(removed(context, most)) if most is not None else 0.0
     met = without_debug_code(context)
     seen = context.model.recovered(met[1]) if met is not None else 0.0
     if max(share, seen) < NOISE_SHARE:
