@@ -92,7 +92,7 @@ def rate(rate_sps: float) -> str:
     """Write a throughput in samples/s; zero or less means that none was measured."""
     if not math.isfinite(rate_sps) or rate_sps <= 0:
         return UNKNOWN
-    return f"{_three_figures(rate_sps)} samples/s"
+    return f"{three_figures(rate_sps)} samples/s"
 
 
 def flops(rate: float) -> str:
@@ -257,7 +257,7 @@ def _parse_sum(text: str, option: str, units: dict[str, float] | dict[str, int],
     return total
 
 
-def _three_figures(value: float) -> str:
+def three_figures(value: float) -> str:
     """Write a positive number with about three significant figures and no exponent."""
     decimals = max(0, 2 - math.floor(math.log10(value))) if value < 99.95 else 0
     return f"{value:,.{min(decimals, 6)}f}"

@@ -9,6 +9,7 @@ from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.crowding import Crowding
 from flatout.predict.context import Context
+from flatout.remedies import propose
 from flatout.results import Cause, NotMeasured
 from tests.diagnose.views import healthy, remote, starved
 
@@ -49,3 +50,10 @@ def test_a_wait_that_a_busy_gpu_does_not_notice_costs_nothing() -> None:
 
 def test_without_machine_samples_it_is_not_measured() -> None:
     assert isinstance(crowded_machine(Context.of(healthy())), NotMeasured)
+
+
+def test_cores_of_its_own_do_not_rest_on_what_others_take() -> None:
+    found = propose(context := Context.of(starved(usage=crowding(0.4) | {"other_cores": 2.0})), judge(context)[0])[0]
+    bases = {remedy.id: remedy.basis for remedy in found}
+    assert "other processes go on" not in bases["cores_of_its_own"]
+    assert any("other processes go on" in basis for basis in bases.values())

@@ -100,7 +100,7 @@ def test_evidence_and_basis_say_what_was_measured() -> None:
     texts = [one.text for one in causes[0].evidence]
     measured = "measured after the window: with the input already there a step takes 10 ms (9.7 ms to 10 ms), now 50 ms"
     assert measured in texts
-    alone = "the loader alone, while nothing computed, made 21 new batches a second, 60 of the same ones again"
+    alone = "the loader alone, while nothing computed, made 21.0 new batches a second, 60.0 of the same ones again"
     assert alone in texts
     workers = next(one for one in propose(context, causes)[0] if one.id == "num_workers")
     assert measured in workers.basis

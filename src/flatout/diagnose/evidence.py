@@ -14,7 +14,7 @@ from flatout.predict.context import Context
 from flatout.predict.measured import with_the_input_there
 from flatout.probe.contract import REPLAYED
 from flatout.results import Evidence, Line
-from flatout.units import duration, percent
+from flatout.units import duration, percent, three_figures
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def after_the_window(context: Context) -> tuple[Evidence, ...]:
         found.append(Evidence(f"steps with the input already there were not measured: {because}"))
     new, again = context.run.last_steps.loader_bps, context.run.last_steps.again_bps
     if new is not None:
-        repeated = "" if again is None else f", {again:.3g} of the same ones again"
-        text = f"the loader alone, while nothing computed, made {new:.3g} new batches a second{repeated}"
+        repeated = "" if again is None else f", {three_figures(again)} of the same ones again"
+        text = f"the loader alone, while nothing computed, made {three_figures(new)} new batches a second{repeated}"
         rates = {"loader_bps": new, "again_bps": "not measured" if again is None else again}
         found.append(Evidence(text, rates))
     return tuple(found)

@@ -170,7 +170,8 @@ def _first_proposal(context: Context, spec: RemedySpec, causes: Sequence[Cause])
 
 def _remedy(context: Context, spec: RemedySpec, cause: Cause, proposal: Proposal, gain: Gain) -> Remedy:
     costs = memory_costs(context.run, proposal.settings or {})
-    assumed = "".join(f"; {assumption}" for assumption in context.model.assumptions)
+    assumptions = context.model.assumptions if proposal.assumes else ()
+    assumed = "".join(f"; {assumption}" for assumption in assumptions)
     bounded = bounding(context, proposal.change)
     return Remedy(
         id=spec.id,

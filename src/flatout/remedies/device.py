@@ -125,7 +125,9 @@ def _fused(context: Context, cause: Cause) -> tuple[float, float, str]:
     # The optimizer is not compiled with the model.
     of_model = 1.0 - context.run.seconds("optimizer") / context.run.seconds(*COMPUTE_ACCOUNTS)
     around_s, saved = operators.overhead_s * of_model, operators.fusible
-    basis = f"{_passed_on(saved)}, and half of the {duration(around_s)} that pass around them is assumed to go"
+    basis = _passed_on(saved)
+    if around_s > 0:
+        basis += f", and half of the {duration(around_s)} that pass around them is assumed to go"
     return 0.5 * around_s + saved.likely_s, 0.9 * around_s + saved.most_s, basis
 
 
@@ -148,8 +150,10 @@ def fused_optimizer(context: Context, cause: Cause) -> Proposal | None:
     optimizer_s = context.run.seconds("optimizer") / context.model.batches
     if context.run.ledger.share("optimizer") < MATERIAL_SHARE:
         return None
-    kind = context.run.process.optimizer
+    kind, operators = context.run.process.optimizer, context.run.operators
     if kind is not None and kind not in _FUSED:
+        return None
+    if not isinstance(operators, str) and any(one.name.startswith("_fused_") for one in operators.costliest):
         return None
     return Proposal(
         title="use the optimizer's fused form",

@@ -78,6 +78,7 @@ def cores_of_its_own(context: Context, cause: Cause) -> Proposal | None:
         gain=Gain(1.0 / (1.0 - min(0.9 * cause.share, 0.9)), 1.0, 1.0 / (1.0 - min(cause.share, 0.95))),
         how="end or move the other processes, or keep them off some cores: taskset -cp 0 PID, a cpuset, nice -n 19",
         basis="measured waits for a core while processes outside the training use the cores",
+        assumes=False,
         memory_bytes=0,
     )
 

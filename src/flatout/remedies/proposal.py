@@ -30,6 +30,7 @@ class Proposal:
     most: Change | None = None
     settings: Mapping[str, Any] | None = None  # as ``flatout apply --set`` takes them; None: manual
     gain: Gain | None = None  # simulated; None: the prediction of the model of means for ``change``
+    assumes: bool = True  # what the model of the pipeline assumes holds for the gain
     recipe: str | None = None  # the same as ``--set`` of a recipe's key; None: recipes have no such key
 
 

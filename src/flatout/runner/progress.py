@@ -10,7 +10,7 @@ from typing import TextIO
 from flatout.runner.bounds import DEFAULT_SECONDS, Bounds
 from flatout.runner.live import Live, named
 from flatout.terminal_text import progress_lines
-from flatout.units import duration, percent
+from flatout.units import counted, duration, percent
 
 # The script's output goes to the same terminal: print a few whole lines, at increasing intervals.
 FIRST_LINE_S = 5.0
@@ -77,7 +77,7 @@ class Progress:
             return f"{waited} ({live.with_torch} of {live.processes} Python processes with torch)"
         elapsed_s = max((live.last_step_ns - live.first_step_ns) / 1e9, 1e-9)
         rate = (live.steps - 1) / elapsed_s
-        line = f"{live.steps} steps, {rate:.2f} steps/s"
+        line = counted(live.steps, "step") + (f", {rate:.2f} steps/s" if live.steps > 1 else "")
         if live.batches and live.window_s > 0:
             line += f", waiting for batches {percent(live.wait_s / live.window_s)} of the time so far"
         return line
