@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import resource
 from pathlib import Path
@@ -206,4 +207,9 @@ def test_a_failure_of_the_probe_is_told_once_while_the_training_goes_on(tmp_path
         progress.look(reader.read())
     assert stream.getvalue() == "flatout: the probe failed in process 100: nothing more is recorded there\n"
     assert not reader.read().traced
-    assert "the probe failed in process 100" in what_was_seen(path, reader.read())
+    assert what_was_seen(path, reader.read()).endswith("and the probe failed in process 100")
+    described = next(path.glob("processes/100-*.json"))
+    info = json.loads(described.read_text("utf-8"))
+    described.write_text(json.dumps(info | {"fault": "Traceback:\n  …\nKeyError: 'values'\n"}), "utf-8")
+    said = what_was_seen(path, reader.read())
+    assert said.endswith("process 100: KeyError: 'values' (a fault of flatout's, please report it)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -14,7 +15,7 @@ from flatout.probe.events import BATCH_WAIT, EXPERIMENTED, FAILED, LIVE, LIVE_OF
 from flatout.probe.writer import CHUNK_BYTES
 from flatout.record.events import of_kinds, read_events
 from flatout.record.fields import names_entry
-from flatout.record.json_files import parse, read_lines
+from flatout.record.json_files import parse, read_json, read_lines
 from flatout.runner.steps import StepCounter
 from flatout.terminal_text import one_line
 
@@ -164,12 +165,23 @@ def what_was_seen(run: Path, live: Live) -> str:
         return f"{_count(live.processes, 'Python process', 'Python processes')} ran, and none imported torch"
     seen = "torch was imported"
     if live.failed:
-        return f"{seen}, and the probe failed in {named(live.failed)} (see `flatout report`)"
+        return f"{seen}, and the probe failed in {named(live.failed)}{_fault(run, live.failed)}"
     batches = _batches(run)
     seen += f", {_count(batches, 'batch was', 'batches were')} loaded" if batches else ", no DataLoader batch"
     seen += ", no backward pass"
     last = _last_place(run)
     return seen + (f"; the main thread was last seen in {last}" if last else "")
+
+
+def _fault(run: Path, pids: tuple[int, ...]) -> str:
+    """What failed in the first of these processes that has noted it, after a colon."""
+    for pid in pids:
+        for path in sorted((run / "processes").glob(f"{pid}-*.json")):
+            with contextlib.suppress(OSError, ValueError):
+                fault = str(read_json(path).get("fault") or "").strip()
+                if fault:
+                    return f": {one_line(fault.splitlines()[-1])} (a fault of flatout's, please report it)"
+    return ""
 
 
 def _count(number: int, one: str, many: str) -> str:
