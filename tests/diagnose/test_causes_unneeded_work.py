@@ -82,8 +82,18 @@ def test_samples_on_a_canvas_are_to_get_a_smaller_one() -> None:
 
 
 def test_both_are_offered_where_both_gain() -> None:
-    offered = remedies(run(padding=padded(400, *MIXED_ROWS)))
+    context = run(padding=padded(400, *MIXED_ROWS))
+    offered = remedies(context)
     assert offered["group_by_length"].gain.predicted > offered["trim_padding"].gain.predicted > 2
+    assert "shorter batches of rows of similar length would give" in verdict(context, judge(context)[0])
+
+
+def test_the_share_is_what_the_only_remedy_gives() -> None:
+    """Sorting these rows would gain a little more than trimming, too little to be proposed."""
+    context = run(padding=padded(150, [100, 97, 98], [97, 100, 97]))
+    cause = found(padding_waste(context))
+    assert "group_by_length" not in remedies(context)
+    assert remedies(context)["trim_padding"].gain.predicted == pytest.approx(1 / (1 - cause.share), rel=0.01)
 
 
 @pytest.mark.parametrize("padding", [None, padded(101, *SAME_ROWS), padded(400, *SAME_ROWS, part=0.01)])

@@ -59,6 +59,16 @@ class Padding:
         return 1.0 - float((counts * lengths[ends]).sum()) / self._positions
 
     @property
+    def mixed(self) -> bool:
+        """True if rows of different lengths share batches: sorting them gains more than trimming."""
+        return self.grouped - self.trimmed >= NOISE_SHARE
+
+    @property
+    def avoidable(self) -> float:
+        """Part of all positions that goes by sorting and trimming, or by trimming alone where that does as much."""
+        return self.grouped if self.mixed else self.trimmed
+
+    @property
     def what(self) -> str:
         """The word for what is padded."""
         return "sample" if self.sides else "row"

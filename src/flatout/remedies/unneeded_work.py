@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
-from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import fewer_positions, removed, shorter_step, without_gradients
@@ -46,7 +45,7 @@ def trim_padding(context: Context, cause: Cause) -> Proposal | None:
 def group_by_length(context: Context, cause: Cause) -> Proposal | None:
     """Put rows of similar length into one batch."""
     padding = context.run.padding
-    if not isinstance(padding, Padding) or padding.grouped - padding.trimmed < NOISE_SHARE:
+    if not isinstance(padding, Padding) or not padding.mixed:
         return None
     also = f", and {_TRIMMED[padding.what]}" if padding.fixed else ""
     like = "size" if padding.sides else "length"

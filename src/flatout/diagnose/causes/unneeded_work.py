@@ -24,7 +24,9 @@ def _pads(context: Context, found: Cause) -> str:
         return found.title
     like = "size" if padding.sides else "length"
     smaller = "smaller canvases" if padding.sides else "shorter batches"
-    what = smaller if padding.fixed else f"batches of {padding.what}s of similar {like}"
+    alike = f"of {padding.what}s of similar {like}"
+    what = smaller if padding.fixed else "batches"
+    what += f" {alike}" if padding.mixed else ""
     return (
         f"{percent(padding.share)} of the positions that the model computes are padding: "
         f"{what} would give {percent(found.share)} of the time back."
@@ -39,7 +41,7 @@ def padding_waste(context: Context) -> Found | Lacks | None:
         return Lacks(NO_STEP)
     if padding is None or isinstance(padding, str):
         return None if padding is None else Lacks(padding)
-    share = context.model.recovered(fewer_positions(context, padding.grouped))
+    share = context.model.recovered(fewer_positions(context, padding.avoidable))
     if share < NOISE_SHARE:
         return None
     name = f" of {padding.tensor}" if padding.tensor else ""
