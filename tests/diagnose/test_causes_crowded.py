@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flatout.diagnose.causes.machine import crowded_machine
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.crowding import Crowding
+from flatout.measure.experiments import Experiments
 from flatout.predict.context import Context
 from flatout.remedies import propose
 from flatout.results import Cause, NotMeasured
-from tests.diagnose.views import healthy, remote, starved
+from tests.diagnose.views import healthy, remote, starved, tried
 
 
 def crowding(wait_share: float, outside_cores: float = 6.0, part: float = 1.0) -> dict[str, Crowding]:
@@ -57,3 +60,14 @@ def test_cores_of_its_own_do_not_rest_on_what_others_take() -> None:
     bases = {remedy.id: remedy.basis for remedy in found}
     assert "other processes go on" not in bases["cores_of_its_own"]
     assert any("other processes go on" in basis for basis in bases.values())
+
+
+def test_fewer_threads_are_proposed_where_they_were_faster_beside_others() -> None:
+    experiments = Experiments(tried={"threads=1": tried(0.6)}, steps=8)
+    usage = crowding(0.4) | {"other_cores": 1.4}
+    view = replace(healthy(cpu=0.001, usage=usage, cores=2, process={"threads": 2}), experiments=experiments)
+    context = Context.of(view)
+    found = {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}
+    assert found["threads"].cause == "crowded_machine"
+    assert found["threads"].gain.predicted == pytest.approx(1 / 0.4, rel=0.1)
+    assert "while other processes used the cores" in found["threads"].basis

@@ -23,7 +23,7 @@ def test_every_cause_is_explained_and_nothing_else() -> None:
 
 def test_the_page_is_made_from_the_same_text() -> None:
     page = Path(__file__).resolve().parents[2] / "docs/causes.md"
-    assert page.read_text("utf-8") == text(), "write it anew: flatout explain --markdown > docs/causes.md"
+    assert page.read_text("utf-8") == text(), "docs/causes.md is a link to src/flatout/diagnose/causes.md"
 
 
 def test_the_command_lists_and_explains_within_80_columns() -> None:

@@ -110,19 +110,21 @@ def fewer_collections(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-@remedy(("too_many_threads", "too_few_threads"), NUMERICS, risk="low")
+# On a crowded machine, all threads of an operation wait for the one that has no core.
+@remedy(("too_many_threads", "too_few_threads", "crowded_machine"), NUMERICS, risk="low")
 def threads(context: Context, cause: Cause) -> Proposal | None:
     """Compute with the number of threads that was fastest."""
     best = context.run.experiments.best_threads()
     if best is None:
         return None
     count, one = best
+    crowded = ", while other processes used the cores" if cause.id == "crowded_machine" else ""
     return Proposal(
         title=f"compute with {counted(count, 'thread')}",
         change=rethreaded(context, one.gain),
         least=rethreaded(context, max(one.low, 0.0)),
         how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
         settings={"threads": count},
-        basis=_BASIS + "; sums are added in another order",
+        basis=f"{_BASIS}{crowded}; sums are added in another order",
         memory_bytes=0,
     )
