@@ -69,7 +69,7 @@ def test_samples_on_a_canvas_are_to_get_a_smaller_one() -> None:
     cause = found(padding_waste(context))
     assert cause.title == "samples lie on a canvas of 200x200, larger than the largest of their batch"
     assert [one.text for one in cause.evidence] == [
-        "78% of the positions of 0 are padding, as sizes in the batch say",
+        "78% of the positions of batch[0] are padding, as sizes in the batch say",
         "in 6 samples of 2 batches, a sample has 8,833 positions, the largest of a batch 10,000, "
         "and the canvas 40,000 (means)",
     ]

@@ -44,7 +44,7 @@ def padding_waste(context: Context) -> Found | Lacks | None:
     share = context.model.recovered(fewer_positions(context, padding.avoidable))
     if share < NOISE_SHARE:
         return None
-    name = f" of {padding.tensor}" if padding.tensor else ""
+    name = f" of {_in_batch(padding.tensor)}" if padding.tensor else ""
     because = _EVIDENCE.get(padding.evidence, "as the ends of rows say")
     if padding.sides:
         because = because.replace("lengths", "sizes")
@@ -67,6 +67,12 @@ def padding_waste(context: Context) -> Found | Lacks | None:
             ),
         ),
     )
+
+
+def _in_batch(place: str) -> str:
+    """A place in a batch, as code: "input_ids", "batch[0]", "batch[1].mask"."""
+    first, dot, rest = place.partition(".")
+    return f"batch[{first}]{dot}{rest}" if first.isdecimal() else place
 
 
 def _title(padding: Padding) -> str:
