@@ -115,6 +115,25 @@ def test_no_step_in_time_says_what_the_main_thread_did_instead(tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_a_probe_that_failed_before_the_first_step_is_not_waited_for(tmp_path: Path) -> None:
+    source = """
+        import sys, time, torch
+        from _flatout_probe.recorder import report_fault
+        try:
+            raise KeyError("planted")
+        except KeyError:
+            report_fault("batch")
+        net = torch.nn.Linear(2, 1)
+        while True:
+            net(torch.ones(1, 2)).sum().backward()
+            time.sleep(0.01)
+    """
+    done = profile(tmp_path, PYTHON, script(tmp_path, source))
+    refused(done, 2, "no training step could be recorded", "KeyError: 'planted'", "please report it")
+    assert "--first-step-within" not in done.complaint
+
+
+@pytest.mark.slow
 def test_a_loop_that_only_loads_says_how_far_it_came(tmp_path: Path) -> None:
     source = """
         import torch

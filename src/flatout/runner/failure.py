@@ -35,6 +35,8 @@ def explain(outcome: Outcome) -> tuple[str, int]:
         return f"ended before the first training step: {seen}", outcome.ended_with
     if outcome.exit_code == 0:
         return f"the command ended without a training step: {seen}", 2
+    if outcome.waited_s is None and outcome.live.failed:
+        return f"no training step could be recorded: {seen}", 2
     return (
         f"no training step was seen {_waited(outcome)}: {seen}; "
         "give it longer with --first-step-within, or check the command",

@@ -242,6 +242,8 @@ class _Session:
                 return self.signals.stop or reached
             if not live.first_step_ns and time.monotonic() - started_s > self.bounds.first_step_within_s:
                 return "no_steps"
+            if self._blind(live) and any(process.pid in live.failed for process in self._tree()):
+                return "no_steps"
             if ended:
                 ended_s = ended_s or time.monotonic()
                 if not self._training_goes_on(live, child.returncode) and (
@@ -251,6 +253,10 @@ class _Session:
         if child.returncode:
             return "failed"
         return "finished" if live.first_step_ns else "no_steps"
+
+    def _blind(self, live: Live) -> bool:
+        """True if the probe failed, before the first step, in all Python processes that there have been."""
+        return 0 < live.processes == len(live.failed) and not live.first_step_ns and not self.bounds.full
 
     def _reached(self, live: Live) -> str | None:
         if not live.first_step_ns:
@@ -363,7 +369,8 @@ class _Session:
         )
         free_reserve(self.run)
         write_run_json(self.run, self.info)
-        waited_s = self.bounds.first_step_within_s if stop == "no_steps" and exit_code is None else None
+        gave_up = stop == "no_steps" and exit_code is None and not self._blind(self.live)
+        waited_s = self.bounds.first_step_within_s if gave_up else None
         return Outcome(self.run, stop, exit_code, self.live, self.guarded, by_signal, waited_s)
 
     def _left(self) -> list[str]:
