@@ -159,8 +159,8 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     # Of an operator that calls others, what calling and tracing them took is no work of its own.
     work = np.maximum(own - costs.traced - costs.tracing * children, 0.0)
     calls = is_compiled_call(trace)
-    calling = work - np.minimum(work, generated_ns(trace, calls))
-    work = _undisturbed(operators, np.where(calls, work - calling, work))
+    calling = np.where(calls, np.maximum(work - generated_ns(trace, calls), 0.0), 0.0)
+    work = _undisturbed(operators, work - calling)
     inside = (operators.start >= begin) & (operators.end <= finish) & (waits.at(operators.start) < 0)
     leaf = inside & (children == 0)
     if not leaf.any():

@@ -14,8 +14,9 @@ def changeable_file():
 
     A log is only open for writing: lines that are added to it are known to be of the last steps.
     """
+    ours = (*_OURS, os.path.realpath(REC.run))  # the kernel names files without links
     for path in (*_open_files(), *_mapped_files()):
-        if not path.startswith((*_OURS, REC.run)) and not path.endswith(_DELETED):
+        if not path.startswith(ours) and not path.endswith(_DELETED):
             return os.path.basename(path)
     return None
 
