@@ -2,7 +2,7 @@
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 
 class Net(nn.Module):
@@ -22,7 +22,8 @@ def main():
     net = torch.compile(Net(), backend="aot_eager")
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     points = TensorDataset(torch.rand(1000, 256), torch.randint(10, (1000,)))
-    loader = DataLoader(points, batch_size=128, shuffle=True, num_workers=1, persistent_workers=True)
+    # Rows of a whole batch at once: fetching takes no time worth a worker.
+    loader = DataLoader(points, sampler=BatchSampler(RandomSampler(points), 128, drop_last=False), batch_size=None)
     for _ in range(10_000):
         for inputs, labels in loader:
             loss = nn.functional.cross_entropy(net(inputs), labels)
