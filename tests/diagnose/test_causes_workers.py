@@ -5,16 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
+from flatout.diagnose.causes.workers import (
+    needless_workers,
+    no_workers,
+    too_few_workers,
+    too_many_workers,
+    worker_restart,
+)
 from flatout.diagnose.ranking import judge
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.remedies import propose
 from flatout.results import Cause, NotMeasured, Remedy
 from tests.diagnose.views import (
+    BATCHES,
     COMPUTE,
     crowded,
     healthy,
+    idle_worker,
     locked,
     make_ledger,
     make_view,
@@ -50,6 +58,32 @@ def test_workers_overlap_blocked_fetches_even_on_a_single_core() -> None:
 
 def test_fetching_that_takes_no_time_needs_no_workers() -> None:
     assert no_workers(Context.of(without_workers(wait=0.0002, cpu=0.0002))) is None
+
+
+def test_workers_that_hand_over_longer_than_they_fetch_are_needless() -> None:
+    context = Context.of(idle_worker())
+    cause = found(needless_workers(context))
+    # 15 ms a step now, 11 ms when the training process fetches for itself.
+    assert cause.share == pytest.approx(4 / 15, abs=0.02)
+    causes, _ = judge(context)
+    assert causes[0].id == "needless_workers"
+    remedies, plans = propose(context, causes)
+    first = remedies[0]
+    assert (first.id, first.settings) == ("without_workers", {"num_workers": 0})
+    assert first.gain.predicted == pytest.approx(15 / 11, rel=0.03)
+    assert plans[0].gain.predicted == pytest.approx(first.gain.predicted, rel=0.03)
+
+
+def test_workers_that_save_more_than_they_cost_are_needed() -> None:
+    assert needless_workers(Context.of(idle_worker(cpu=0.006, worker_idle_share=0.6))) is None
+    assert needless_workers(Context.of(without_workers())) is None
+
+
+def test_a_slow_hand_over_by_busy_workers_is_no_cost_of_idle_ones() -> None:
+    # A tenth of the hand-overs is quick: the worker that makes the others wait computes nine tenths of the time.
+    taken_s = np.where(np.arange(BATCHES) % 10, 0.005, 0.0002)
+    busy, idle = (idle_worker(worker_idle_share=share, deserialize_s=taken_s) for share in (0.1, 0.9))
+    assert Context.of(busy).model.now.worker_busy_delay_s > 10 * Context.of(idle).model.now.worker_busy_delay_s
 
 
 def test_few_workers_beside_free_cores_are_named() -> None:

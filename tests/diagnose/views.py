@@ -244,6 +244,19 @@ def without_workers(**changes: Any) -> MeasuredRun:
     return make_view(**(given | changes))
 
 
+def idle_worker(**changes: Any) -> MeasuredRun:
+    """A worker that fetches for 1 ms and hands over for 5 ms, beside a step of 10 ms."""
+    given = {"wait": 0.005, "busy": COMPUTE, "cpu": 0.001, "deserialize_s": spread(0.005), "worker_idle_share": 0.9}
+    view = make_view(**(given | changes))
+    window_s = view.ledger.window_s
+    received = Account("batch_wait.ipc", "transferring", 0.005 * BATCHES, 0.005 * BATCHES / window_s)
+    accounts = tuple(
+        replace(account, children=(received,)) if account.id == "batch_wait" else account
+        for account in view.ledger.accounts
+    )
+    return replace(view, ledger=replace(view.ledger, accounts=accounts))
+
+
 def small_operators(overhead_s: float, **changes: Any) -> Operators:
     """Operators of the step of 10 ms, of which this much passes around their kernels."""
     usual = Operators(

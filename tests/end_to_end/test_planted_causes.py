@@ -129,6 +129,7 @@ def taken_cores(cause: dict[str, Any]) -> float:
         ("fetching_in_the_training_process.py", "no_workers"),
         ("one_worker_for_a_slow_service.py", "too_few_workers"),
         ("threads_in_workers.py", "too_many_workers"),
+        ("points_through_workers.py", "needless_workers"),
         ("elaborate_augmentation.py", "cpu_transform"),
         ("short_epochs.py", "worker_restart"),
         ("statistics_in_python.py", "main_process_work"),

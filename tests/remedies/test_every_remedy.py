@@ -32,6 +32,7 @@ from tests.diagnose.views import (
     compiled_again,
     crowded,
     healthy,
+    idle_worker,
     in_pieces,
     locked,
     make_ledger,
@@ -124,6 +125,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "fewer_workers": (crowded, lambda: healthy(num_workers=1)),
     "worker_threads": (crowded, lambda: fetching_in_vain(process={"worker_threads": 8})),
+    "without_workers": (idle_worker, starved),
     "local_copy": (remote, fetching_in_vain),
     "cache_files": (
         lambda: remote(epochs_started=3, cpu_groups={"decode": 1.0}, usage={"available_bytes": 8 << 30}),

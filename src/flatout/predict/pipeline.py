@@ -148,7 +148,7 @@ class Pipeline:
         fetch_cpu_s = self.fetch_cpu_s * change.fetch_cpu_factor + change.fetch_cpu_added_s
         fetch_blocked_s = self.fetch_blocked_s * change.fetch_blocked_factor
         worker_cpu_s = fetch_cpu_s + _helper_cpu_after(self, change)
-        main_runqueue_s = _main_runqueue_after(self, worker_cpu_s)
+        main_runqueue_s = _main_runqueue_after(self, worker_cpu_s if workers else 0.0)
         kept = _kept_of_step(self, main_runqueue_s)
         delay_s = _worker_busy_delay_after(self, workers, worker_cpu_s)
         step_s = max(self.step_s - change.step_removed_s, _LEAST_S) * kept
@@ -239,10 +239,10 @@ def _worker_busy_delay_after(now: Pipeline, workers: int, worker_cpu_s: float) -
 def _wait_after(now: Pipeline, workers: int, fetch_s: float) -> float:
     """Wait for a batch: without workers the wait now - (fetch now - fetch after), 0 once workers fetch.
 
-    With workers the limits give the rate, and the wait stays as measured.
+    With workers the limits give the rate, and the wait stays as measured; once they are gone it is the fetch.
     """
     if now.num_workers > 0:
-        return now.wait_s
+        return now.wait_s if workers else fetch_s
     return 0.0 if workers else max(now.wait_s - (now.fetch_s - fetch_s), 0.0)
 
 

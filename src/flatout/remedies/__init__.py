@@ -65,7 +65,14 @@ from flatout.remedies.unneeded_work import (
     group_by_length,
     trim_padding,
 )
-from flatout.remedies.workers import fewer_workers, num_workers, persistent_workers, start_method, worker_threads
+from flatout.remedies.workers import (
+    fewer_workers,
+    num_workers,
+    persistent_workers,
+    start_method,
+    without_workers,
+    worker_threads,
+)
 from flatout.results import Cause, Gain, Remedy, RemedyBundle
 
 REMEDIES: tuple[RemedySpec, ...] = (
@@ -76,6 +83,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     start_method,
     fewer_workers,
     worker_threads,
+    without_workers,
     local_copy,
     cache_files,
     faster_decode,

@@ -8,6 +8,7 @@ from flatout.predict.context import Context
 from flatout.predict.fetch_changes import computing_threads, storage_share
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import NO_UNEVENNESS, Change
+from flatout.predict.whatif import Wanted
 from flatout.predict.workers import enough_workers
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause
@@ -88,6 +89,23 @@ def worker_threads(context: Context, cause: Cause) -> Proposal | None:
         settings={"worker_threads": 1},
         basis="CPU time of the workers' other threads: how much of it is real work is not known",
         memory_bytes=0,
+    )
+
+
+@remedy(("needless_workers",), IDENTICAL, risk="low")
+def without_workers(context: Context, cause: Cause) -> Proposal | None:
+    """Fetch in the training process."""
+    loader, whatif = context.run.loading, context.whatif
+    if loader is None or whatif is None or loader.settings.num_workers == 0:
+        return None
+    return Proposal(
+        title="fetch batches in the training process: num_workers=0",
+        change=Change(num_workers=0),
+        gain=whatif.gain(Wanted(num_workers=0)),
+        how="DataLoader(..., num_workers=0), without persistent_workers and prefetch_factor",
+        settings={"num_workers": 0},
+        basis="the recorded batches, simulated with these workers and without",
+        memory_bytes=added_bytes(context.run, 0, None),
     )
 
 

@@ -29,12 +29,19 @@ from flatout.diagnose.causes.step_experiments import (
 )
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.causes.unneeded_work import padding_waste, unused_gradients
-from flatout.diagnose.causes.workers import no_workers, too_few_workers, too_many_workers, worker_restart
+from flatout.diagnose.causes.workers import (
+    needless_workers,
+    no_workers,
+    too_few_workers,
+    too_many_workers,
+    worker_restart,
+)
 
 CAUSES: tuple[CauseSpec, ...] = (
     no_workers,
     too_few_workers,
     too_many_workers,
+    needless_workers,
     cpu_decode,
     cpu_transform,
     cpu_tokenise,

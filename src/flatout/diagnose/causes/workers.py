@@ -9,11 +9,12 @@ import numpy as np
 from flatout.diagnose.cause import COMPUTING_CAUSES, NEEDED_WORK, Found, Lacks, cause
 from flatout.diagnose.evidence import split
 from flatout.diagnose.sentences import cores, waiting, what_workers_do
-from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.thresholds import NOISE_SHARE, SATURATED_RUNQUEUE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import SEVERAL_THREADS, computing_threads, storage_share
 from flatout.predict.pipeline import Change
+from flatout.predict.whatif import Wanted
 from flatout.predict.workers import enough_workers
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
@@ -164,6 +165,42 @@ def too_many_workers(context: Context) -> Found | Lacks | None:
                 {"num_workers": loader.settings.num_workers, "threads": threads, "cores": run.cores},
             ),
             parts.evidence(),
+        ),
+    )
+
+
+def _cost_more(context: Context, found: Cause) -> str:
+    wait = percent(context.run.ledger.share("batch_wait.ipc"))
+    return (
+        f"Workers cost more than they save: the training takes {wait} of the time to receive batches, "
+        "and would take less to fetch them itself."
+    )
+
+
+@cause("waiting", needs_loader=True, hides=("shallow_prefetch",), sentence=_cost_more)
+def needless_workers(context: Context) -> Found | Lacks | None:
+    """Receiving batches from workers takes the training process longer than fetching them itself would."""
+    run, loader = context.run, context.loader
+    received = run.ledger.share("batch_wait.ipc")
+    if loader.settings.num_workers == 0 or received < NOISE_SHARE:
+        return None
+    if context.whatif is None:
+        return Lacks("CPU time of the fetching threads was not measured, so what they would take elsewhere is unknown")
+    gain = context.whatif.gain(Wanted(num_workers=0))
+    share = 1.0 - 1.0 / gain.predicted
+    if share < NOISE_SHARE:
+        return None
+    taken_s, fetching_s = mean_s(loader.delivery.deserialize_s), context.model.now.fetch_s
+    return Found(
+        title="receiving batches from workers takes longer than fetching them",
+        share=share,
+        confidence=0.8 if gain.low > 1.0 else 0.5,
+        evidence=(
+            Evidence(
+                f"receiving a batch from a worker takes the training {duration(taken_s)}, "
+                f"fetching one takes the worker {duration(fetching_s)}",
+                {"deserialize_s": taken_s, "fetch_s": fetching_s},
+            ),
         ),
     )
 
