@@ -22,7 +22,7 @@ from flatout.measure.experiments import Experiments
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.results import Cause, NotMeasured
-from tests.diagnose.views import LINE, healthy, starved, tried
+from tests.diagnose.views import LINE, healthy, small_operators, starved, tried
 
 
 def run(view: MeasuredRun | None = None, **given: Any) -> Context:
@@ -46,6 +46,15 @@ def test_anomaly_detection_is_named_with_its_line_and_its_measured_cost() -> Non
 def test_it_leads_before_the_computation_that_it_slows() -> None:
     causes, _ = judge(run(tried={"anomaly_mode": tried(0.6)}))
     assert [cause.id for cause in causes] == ["debug_mode", "compute_bound"]
+
+
+def test_overhead_is_judged_once_the_tracing_that_causes_it_is_gone() -> None:
+    view = replace(run(tried={"trace_function": tried(0.6)}).run, operators=small_operators(0.008))
+    causes, _ = judge(Context.of(view))
+    assert [(cause.id, cause.hidden_by) for cause in causes[:2]] == [
+        ("debug_mode", None),
+        ("overhead_bound", "debug_mode"),
+    ]
 
 
 def test_what_a_fault_takes_is_no_computation_of_the_models_own() -> None:

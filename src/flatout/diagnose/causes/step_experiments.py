@@ -39,6 +39,7 @@ def _is_debugged(context: Context, found: Cause) -> str:
         "main_process_work",
         "recompilation",
         "graph_breaks",
+        "overhead_bound",
         "small_batch",
         "hooks",
         "garbage_collection",
