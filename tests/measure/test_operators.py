@@ -107,6 +107,18 @@ def test_the_overhead_is_the_smaller_difference_of_window_and_trace(tmp_path: Pa
     assert found.overhead_s / found.computed_s < 0.01
 
 
+def test_steps_of_two_kinds_are_measured_together(tmp_path: Path) -> None:
+    """The critic computes much more than the generator, whose step is no undisturbed one of the critic's."""
+    trace = Trace()
+    for count in (200, 200, 10):
+        trace.operators(count, 100.0)
+        trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=105 * 101e-6)
+    assert isinstance(found, Operators)
+    assert found.count == pytest.approx(105) and found.kernels_s == pytest.approx(105 * 100e-6, rel=0.01)
+
+
 def test_the_loop_of_a_recurrent_layer_is_no_overhead_that_can_be_removed(tmp_path: Path) -> None:
     trace = Trace()
     for _ in range(3):

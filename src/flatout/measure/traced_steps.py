@@ -13,8 +13,15 @@ from flatout.record.kernel_trace import KernelTrace, Spans
 STEP, LOADING = "Optimizer.step#", "enumerate(DataLoader)#"
 
 
+# A stretch this much shorter than the mean one is no undisturbed step, but one of another kind.
+_ANOTHER_KIND = 0.5
+
+
 def fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
-    """Begin and end of the shortest stretch from one optimizer step to the next, and the training steps in it."""
+    """Begin and end of the shortest stretch from one optimizer step to the next, and the training steps in it.
+
+    Where steps are of several kinds, as those of a generator and its critic, all traced ones are the stretch.
+    """
     updates = ends(real_updates(training.process, training.events))
     inside = np.count_nonzero((updates > training.window_begin_ns) & (updates <= training.window_end_ns))
     count = training.in_window.stop - training.in_window.start
@@ -25,8 +32,11 @@ def fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, floa
     if len(end) <= each:
         return None
     length = end[each:] - end[:-each]
+    steps = max(count / inside, 1.0)
     place = int(np.argmin(length))
-    return int(end[place]), int(end[place + each]), max(count / inside, 1.0)
+    if length[place] < _ANOTHER_KIND * length.mean():
+        return int(end[0]), int(end[-1]), steps * (len(end) - 1) / each
+    return int(end[place]), int(end[place + each]), steps
 
 
 def named(spans: Spans, prefix: str) -> Spans:
