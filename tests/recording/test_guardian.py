@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,49 @@ def test_the_folder_of_a_process_that_listens_only_while_it_is_ended_is_removed(
             assert guarding.wait() == 0
             assert late.wait() == -9
         assert [path.name for path in Path(temporary).iterdir()] == ["pymp-other"]
+
+
+# Makes its folder, and listens in it some time later, as on a busy machine.
+SLOW = """
+import os, socket, sys, time
+folder = os.path.join(os.environ["TMPDIR"], "pymp-slow")
+listener = socket.socket(socket.AF_UNIX)
+os.mkdir(folder)
+print("made", flush=True)
+time.sleep(0.3)
+listener.bind(os.path.join(folder, "listener"))
+listener.listen()
+while True:
+    time.sleep(60)
+"""
+
+
+def test_a_folder_that_has_just_been_made_is_removed_once_its_process_listens_in_it() -> None:
+    with tempfile.TemporaryDirectory(prefix="g") as temporary:
+        words = [sys.executable, "-I", "-S", guardian.__file__, "run-of-this-test"]
+        environment = {"FLATOUT_RUN": "run-of-this-test", "TMPDIR": temporary}
+        with (
+            subprocess.Popen(words, stdin=subprocess.PIPE) as guarding,
+            subprocess.Popen([sys.executable, "-c", SLOW], env=environment, stdout=subprocess.PIPE, text=True) as slow,
+        ):
+            assert slow.stdout is not None and slow.stdout.readline() == "made\n"
+            assert guarding.stdin is not None
+            guarding.stdin.close()  # as when flatout is killed
+            assert guarding.wait() == 0
+            assert slow.wait() == -15
+        assert list(Path(temporary).iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "age_s", "made"), [("pymp-a", 0, True), ("pymp-a", 60, False), ("mine", 0, False)])
+def test_only_new_and_empty_folders_of_multiprocessing_are_waited_for(
+    tmp_path: Path, name: str, age_s: float, made: bool
+) -> None:
+    (tmp_path / name).mkdir()
+    modified_s = time.time() - age_s
+    os.utime(tmp_path / name, (modified_s, modified_s))
+    assert guardian.being_made({str(tmp_path), str(tmp_path / "missing")}) is made
+    (tmp_path / name / "listener-a").touch()
+    assert not guardian.being_made({str(tmp_path)})
 
 
 def test_a_folder_is_removed_once_its_socket_is_closed_and_spared_while_it_is_open(

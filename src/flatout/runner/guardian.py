@@ -15,6 +15,8 @@ import time
 GRACE_S = 3.0
 KILL_S = 10.0
 PAUSE_S = 0.05
+# A folder of multiprocessing that is empty and this new is one in which its process begins to listen at once.
+NEW_S = 1.0
 # Processes may be starting while the others are ended.
 QUIET_LOOKS = 4
 SHM = "/dev/shm"
@@ -55,12 +57,42 @@ def end(run: str) -> tuple[set[int], set[str]]:
         late = time.monotonic() - begin_s > GRACE_S
         # A stopped process cannot begin to listen between the scan of its sockets and its end.
         send(living - told, signal.SIGSTOP)
+        if time.monotonic() - begin_s < NEW_S and being_made(temporary_folders(living)):
+            send(living, signal.SIGCONT)
+            time.sleep(PAUSE_S)
+            continue
         folders |= listening_folders(sockets_of(living)) if living else set()
         send(living if late else living - told, signal.SIGKILL if late else signal.SIGTERM)
         send(living, signal.SIGCONT)  # a stopped process acts on a signal only when it goes on
         told |= living
         time.sleep(PAUSE_S)
     return seen, folders
+
+
+def temporary_folders(pids: set[int]) -> set[str]:
+    """Folders in which these processes make temporary files."""
+    found = {"/tmp"}
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                variables = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
+        except OSError:
+            continue
+        found.update(os.fsdecode(variables[name]) for name in (b"TMPDIR", b"TEMP", b"TMP") if variables.get(name))
+    return found
+
+
+def being_made(folders: set[str]) -> bool:
+    """True if multiprocessing has just made a folder in one of these, and its process does not listen in it yet."""
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                names = [entry.path for entry in entries if entry.name.startswith("pymp-")]
+            if any(time.time() - os.stat(name).st_mtime < NEW_S and not os.listdir(name) for name in names):
+                return True
+        except OSError:  # removed meanwhile, or somebody else's
+            continue
+    return False
 
 
 def send(pids: set[int], number: int) -> None:
