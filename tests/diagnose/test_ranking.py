@@ -133,7 +133,7 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
         "needless_workers no_workers overhead_bound own_input padding_waste rank_straggler read_amplification "
         "recompilation row_lookup sample_skew sampler shallow_prefetch slow_collate small_batch small_files "
         "storage_bandwidth storage_latency throttled too_few_threads too_few_workers too_many_threads "
-        "too_many_workers unused_gradients validation wide_dtype worker_restart"
+        "too_many_workers unbatched_calls unused_gradients validation wide_dtype worker_restart"
     )
 
 

@@ -23,6 +23,7 @@ from flatout.measure.loader_stats import (
 from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
+from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.results import Account, Ledger, Line, Steps
 
 BATCHES = 200
@@ -304,3 +305,8 @@ def unused(gain: float | None = 0.4, **changes: Any) -> UnusedGradients:
     """A frozen backbone's gradients, 90% of all; leaving them out saves this part of a step, None: it was not tried."""
     one = None if gain is None else tried(gain)
     return replace(UnusedGradients(900, 1000, ("Net.backbone",), one, "the model is compiled"), **changes)
+
+
+def repeated(joined: float | None = 0.2, **changes: Any) -> RepeatedWeight:
+    """A layer that a loop calls 48 times, for a value and for its slope."""
+    return replace(RepeatedWeight("Critic.2.weight", (512, 512), 96, 2, 1.0, joined), **changes)

@@ -185,6 +185,10 @@ def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str
     is_found(tmp_path, cause, name, experiments=True)
 
 
+def test_what_experiments_and_the_kernel_trace_show_together_is_the_first_cause(tmp_path: Path) -> None:
+    is_found(tmp_path, "unbatched_calls", "one_patch_at_a_time.py", experiments=True, trace=True)
+
+
 @pytest.mark.parametrize("name", ["nothing_wrong.py", "bits_that_stay_the_same.py"])
 def test_where_nothing_is_wrong_neither_experiments_nor_trace_find_a_cause(tmp_path: Path, name: str) -> None:
     # The number of threads is right too: torch's own choice.

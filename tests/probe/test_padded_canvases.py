@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from flatout.probe.gradients import UnusedGradients
 from flatout.probe.padding import PaddingSeen
+from flatout.probe.repeated_weights import RepeatedWeights
 
 COUNT, HEIGHT, WIDTH, DEPTH = 4, 48, 40, 16
 
@@ -99,7 +100,7 @@ def test_what_may_be_data_is_no_padding(name: str) -> None:
 
 
 def shapes_of(loss: torch.Tensor) -> Any:
-    graph = UnusedGradients()
+    graph = UnusedGradients(RepeatedWeights())
     end = graph.watch()
     loss.backward()
     end()

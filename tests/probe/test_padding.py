@@ -11,6 +11,7 @@ import torch
 
 from flatout.probe.gradients import UnusedGradients
 from flatout.probe.padding import PaddingSeen
+from flatout.probe.repeated_weights import RepeatedWeights
 
 LENGTH, ROWS, PAD = 32, 8, 0
 
@@ -188,7 +189,7 @@ def packed(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 def shapes_of(loss: torch.Tensor) -> Any:
     """Shapes in the graph of a loss, as the probe sees them."""
-    seen = UnusedGradients()
+    seen = UnusedGradients(RepeatedWeights())
     end = seen.watch()
     loss.backward()
     end()

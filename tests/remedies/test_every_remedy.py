@@ -39,6 +39,7 @@ from tests.diagnose.views import (
     make_view,
     padded,
     remote,
+    repeated,
     saturated,
     small_operators,
     spread,
@@ -265,6 +266,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "frozen_clipped_parameters": (
         lambda: replace(healthy(), unused_gradients=unused(None, clipped=True)),
         lambda: replace(starved(), unused_gradients=unused(None, clipped=True)),
+    ),
+    "one_batch": (
+        lambda: replace(healthy(), repeated_weight=repeated(), operators=SMALL_OPERATORS),
+        lambda: replace(starved(), repeated_weight=repeated(), operators=SMALL_OPERATORS),
     ),
     "cores_of_its_own": (lambda: healthy(usage={"crowding": CROWDING}), starved),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),

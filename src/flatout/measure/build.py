@@ -28,6 +28,7 @@ from flatout.measure.metrics import read_metrics
 from flatout.measure.operators import measure_operators
 from flatout.measure.padding import read_padding
 from flatout.measure.ranks import build_ranks
+from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.training import Training, find_training
 from flatout.measure.usage import summarize
@@ -86,6 +87,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         debug_code=find_debug_code(charged.samples, training.window_begin_ns, training.window_end_ns),
         compiling=measure_compiling(run, training),
         padding=read_padding(training.process),
+        repeated_weight=read_repeated_weight(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),
         last_steps=read_last_steps(training.process),
         iterates_loader=_iterates_loader(training, regions),

@@ -17,6 +17,7 @@ from flatout.measure.metrics import Metrics
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
 from flatout.measure.ranks import Ranks
+from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.results import Account, Ledger, Line
 
@@ -88,6 +89,7 @@ class MeasuredRun:
     compiling: Compiling | str | None = None  # text: why it was not measured; None: nothing was compiled
     last_steps: LastSteps = field(default_factory=LastSteps)  # on kept batches; and the loader alone
     padding: Padding | str | None = None  # in batches after the window; text: why it is not known; None: there is none
+    repeated_weight: RepeatedWeight | None = None  # in steps after the window
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.measure.gradients import UnusedGradients
+from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 
@@ -57,3 +58,25 @@ def without_gradients(context: Context, gradients: UnusedGradients) -> Change:
         return removed(context, gradients.tried.gain if gradients.tried.proven else 0.0)
     backward_s = context.run.seconds("backward") / context.model.batches
     return shorter_step(_OF_WEIGHTS * gradients.part * backward_s)
+
+
+def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Change, Change]:
+    """The change that computes many products with one weight as one; then the least and the most it may give.
+
+    Of forward and backward pass, in the layers called as often (``part``): overhead x (1 - 1 / calls) + kernels x
+    (1 - time of one product of all inputs / time of one after the other). Other operators than products are assumed to
+    gain as these do. The least is half of that; at the most, kernels take a third of that time.
+    """
+    run, operators = context.run, context.run.operators
+    if isinstance(operators, str) or operators.computed_s <= 0:
+        return Change(), Change(), Change()
+    optimizer_s = run.seconds("optimizer") / context.model.batches
+    overhead_s = operators.removable_overhead_s * max(1.0 - optimizer_s / operators.computed_s, 0.0)
+    kernels_s = max(operators.computed_s - operators.overhead_s - optimizer_s, 0.0)
+    joined = 1.0 if weight.joined is None else weight.joined
+
+    def saved(joined: float) -> float:
+        return weight.part * (overhead_s * (1.0 - 1.0 / weight.calls) + kernels_s * (1.0 - joined))
+
+    most_s = saved(joined / 3) if joined < 1.0 else saved(1.0)
+    return shorter_step(saved(joined)), shorter_step(0.5 * saved(joined)), shorter_step(most_s)

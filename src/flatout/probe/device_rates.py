@@ -43,7 +43,7 @@ def measure(profiler):
     ranks = REC.process.get("world_size") or 1
     if ranks > 1 and not on_gpu:
         return {"failed": "%d ranks share the cores" % ranks}
-    timed = _on_gpu if on_gpu else _on_cpu
+    timed = timer(device)
     with torch.autocast(device, enabled=False):
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
         product_flops = {name: _product_flops(getattr(torch, name), device, timed) for name in products}
@@ -86,17 +86,17 @@ def types_used(events):
 
 def _product_flops(dtype, device, timed):
     def product(side):
-        one = _values(side * side, dtype, device).view(side, side)
+        one = values(side * side, dtype, device).view(side, side)
         return lambda: torch.mm(one, one)
 
     return growing(product, FIRST_SIDE, 8192 if device == "cuda" else 2048, timed, lambda side: 2 * side**3)
 
 
 def _convolution_flops(dtype, device, timed):
-    weight = _values(CHANNELS * CHANNELS * KERNEL**2, dtype, device).view(CHANNELS, CHANNELS, KERNEL, KERNEL)
+    weight = values(CHANNELS * CHANNELS * KERNEL**2, dtype, device).view(CHANNELS, CHANNELS, KERNEL, KERNEL)
 
     def convolution(images):
-        pixels = _values(images * CHANNELS * SIDE**2, dtype, device).view(images, CHANNELS, SIDE, SIDE)
+        pixels = values(images * CHANNELS * SIDE**2, dtype, device).view(images, CHANNELS, SIDE, SIDE)
         if REC.process.get("channels_last"):
             pixels = pixels.contiguous(memory_format=torch.channels_last)
         return lambda: torch.conv2d(pixels, weight, padding=KERNEL // 2)
@@ -105,7 +105,12 @@ def _convolution_flops(dtype, device, timed):
     return growing(convolution, FIRST_IMAGES, MOST_IMAGES, timed, lambda images: images * operations)
 
 
-def _values(count, dtype, device):
+def timer(device):
+    """The function that gives the seconds a call takes on this kind of device, "cpu" or "cuda"."""
+    return _on_gpu if device == "cuda" else _on_cpu
+
+
+def values(count, dtype, device):
     """Values of all kinds: a GPU computes faster with constant ones. No random ones: the training draws those."""
     return torch.linspace(-1.0, 1.0, count, dtype=torch.float32, device=device).to(dtype)
 
@@ -146,10 +151,10 @@ def memory_bps(sizes, device, timed):
     for size in sizes:
         if size > left / SPARED:
             break
-        values = torch.ones(size // 4, dtype=torch.float32, device=device)
+        held = torch.ones(size // 4, dtype=torch.float32, device=device)
         passes = max(_AT_A_TIME // size, 1)
-        one, other = values[: size // 8], values[size // 8 :]
-        scaled_s = best_s(_repeated(passes, values.mul_, 1.0), timed, MEMORY_BUDGET_S)
+        one, other = held[: size // 8], held[size // 8 :]
+        scaled_s = best_s(_repeated(passes, held.mul_, 1.0), timed, MEMORY_BUDGET_S)
         copied_s = best_s(_repeated(passes, one.copy_, other), timed, MEMORY_BUDGET_S)
         found.append([size, size * passes * max(2 / scaled_s, 1 / copied_s)])
     return found

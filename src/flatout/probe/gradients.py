@@ -9,16 +9,18 @@ from typing import Any
 
 import torch
 
-from . import live_objects
+from . import backward_graph, live_objects
 from .recorder import REC
 
-MOST_NODES = 200_000  # of a graph that is walked, each about a microsecond
 LEAST_PASSES = 2  # one backward pass may be the first of a step that has another loss
 MOST_NAMES = 8
 
 
 class UnusedGradients:
     """The unused gradients of a training.
+
+    Args:
+        weights: looks at the same graphs.
 
     Attributes:
         parameters: those with such gradients, once ``decided``.
@@ -27,7 +29,8 @@ class UnusedGradients:
         kept_because: why no backward pass can be asked to leave them out; None: one can.
     """
 
-    def __init__(self):
+    def __init__(self, weights):
+        self._weights = weights
         self.parameters: Any = []
         self.decided = False
         self.shapes: Any = None
@@ -72,7 +75,8 @@ class UnusedGradients:
         self._walks += 1
         shapes: Any = set()
         try:
-            for node in _nodes(tensors):
+            nodes = backward_graph.nodes(tensors)
+            for node in nodes:
                 shapes.update(tuple(result.shape) for result in getattr(node, "_input_metadata", ()))  # newer than 2.1
                 if type(node).__name__ != "AccumulateGrad":
                     continue
@@ -84,6 +88,7 @@ class UnusedGradients:
                 elif key not in self._known:
                     self.kept_because = "backward passes compute gradients of other tensors than parameters"
             self.shapes = shapes | (self.shapes or set()) or None
+            self._weights.look(nodes)
         except Exception as error:  # a node of some extension
             self.kept_because = "the graph of a backward pass could not be read (%s)" % type(error).__name__
             self._sums.clear()
@@ -112,7 +117,7 @@ class UnusedGradients:
         return {
             "elements": sum(parameter.numel() for parameter in self.parameters),
             "of": sum(self._sizes.values()),
-            "modules": _names({id(parameter) for parameter in self.parameters}) if self.parameters else [],
+            "modules": names_of({id(parameter) for parameter in self.parameters}) if self.parameters else [],
             "not_tried": self.kept_because,
         }
 
@@ -182,35 +187,14 @@ def _sum(parameter):
         return None
 
 
-def _nodes(tensors):
-    """The nodes of the graph behind ``tensors``.
-
-    Raises:
-        ValueError: the graph is too large.
-    """
-    pending: Any = []
-    for root in [tensors] if isinstance(tensors, torch.Tensor) else list(tensors):
-        pending.append(root.grad_fn if isinstance(root, torch.Tensor) else root.node)
-    seen: Any = {}  # id -> node: it stays the same object while it is held
-    while pending:
-        node = pending.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen[id(node)] = node
-        if len(seen) > MOST_NODES:
-            raise ValueError("%d nodes" % len(seen))
-        yield node
-        pending.extend(following for following, _ in node.next_functions)
-
-
-def _names(unused):
-    """The largest modules all of whose trained parameters are in ``unused``, by class and path."""
+def names_of(ids):
+    """The largest modules all of whose trained parameters have these ids, by class and path."""
     modules = live_objects.modules()
     inner = {id(part) for module in modules for part in (vars(module).get("_modules") or {}).values()}
     names: Any = {}
     for root in modules:
         if id(root) not in inner:
-            _name(root, type(root).__name__, unused, names)
+            _name(root, type(root).__name__, ids, names)
     return list(names)[:MOST_NAMES]
 
 

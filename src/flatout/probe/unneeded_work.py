@@ -1,16 +1,20 @@
-"""Work of a step whose result nothing uses, looked for in the first steps after the window: padding, and gradients."""
+"""Work that a step could do without, looked for in the first steps after the window.
+
+Padding, gradients that nothing uses, and layers called on one piece of a batch at a time.
+"""
 
 from typing import Any
 
 import torch
 
-from .gradients import UnusedGradients
+from .gradients import UnusedGradients, names_of
 from .padding import PaddingSeen
 from .recorder import REC
+from .repeated_weights import RepeatedWeights
 
 
 class UnneededWork:
-    """The padding in batches, and the gradients that no optimizer uses.
+    """The padding in batches, the gradients that no optimizer uses, and the weights that are used one call at a time.
 
     Args:
         compiled: the model is compiled: the graphs of its backward passes are not read.
@@ -19,7 +23,9 @@ class UnneededWork:
     def __init__(self, compiled):
         self._padding = PaddingSeen()
         # In a group of processes, others wait for gradients that are left out.
-        self._gradients: Any = None if compiled or _grouped() else UnusedGradients()
+        self._weights = RepeatedWeights()
+        self._repeated: Any = None  # as the record has it
+        self._gradients: Any = None if compiled or _grouped() else UnusedGradients(self._weights)
         self._first = True  # no block has begun
 
     def watch(self):
@@ -41,6 +47,7 @@ class UnneededWork:
             hooked: the user has hooks on modules or tensors, which may need any gradient.
         """
         self._first = False
+        self._repeated = self._weights.described(names_of)
         if self._gradients is not None:
             self._gradients.stop_watching()
             if hooked and not self._gradients.kept_because:
@@ -61,6 +68,8 @@ class UnneededWork:
         found: Any = {"padding": self._padding.described()}
         if self._gradients is not None and self._gradients.decided:
             found["unused_gradients"] = self._gradients.described()
+        if self._repeated is not None:
+            found["repeated_weight"] = self._repeated
         REC.save_process(**found)
 
 

@@ -22,6 +22,19 @@ PADDING = record(
     }
 )
 UNUSED_GRADIENTS = record({"elements": _COUNT, "of": _COUNT, "modules": items(text, 1 << 16), "not_tried": text})
+REPEATED_WEIGHT = record(
+    {
+        "name": text,
+        "shape": items(_COUNT, 8),
+        "output": items(_COUNT, 8),
+        "uses": whole(1),
+        "chain": whole(1),
+        "part": number(0.0, 1.0),
+        "apart_s": number(0.0),
+        "joined_s": number(0.0),
+    },
+    required=("uses", "chain", "part"),
+)
 REFERENCE = record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text})
 CEILINGS = record(
     {

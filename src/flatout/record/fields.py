@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatout.record.after_window import CEILINGS, LAST_STEPS, PADDING, REFERENCE, UNUSED_GRADIENTS
+from flatout.record.after_window import CEILINGS, LAST_STEPS, PADDING, REFERENCE, REPEATED_WEIGHT, UNUSED_GRADIENTS
 from flatout.record.decoding import Damaged, Decoder, flag, items, number, record, row, scalar, table, text, whole
 
 _MOST_WORKERS = 4096  # of one loader: far above what any machine runs
@@ -78,6 +78,7 @@ PROCESS = record(
         "experiments_skipped": text,
         "padding": PADDING,
         "unused_gradients": UNUSED_GRADIENTS,
+        "repeated_weight": REPEATED_WEIGHT,
         "reference": REFERENCE,
         "ceilings": CEILINGS,
         "last_steps": LAST_STEPS,

@@ -63,6 +63,7 @@ from flatout.remedies.unneeded_work import (
     frozen_clipped_parameters,
     frozen_parameters,
     group_by_length,
+    one_batch,
     trim_padding,
 )
 from flatout.remedies.workers import (
@@ -117,6 +118,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     group_by_length,
     frozen_parameters,
     frozen_clipped_parameters,
+    one_batch,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,

@@ -1,4 +1,4 @@
-"""Computation whose result nothing uses, left out."""
+"""Computation that a step could do without, left out."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.predict.step_changes import fewer_positions, removed, shorter_step, without_gradients
-from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, remedy
+from flatout.predict.step_changes import fewer_positions, joined_calls, removed, shorter_step, without_gradients
+from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import percent
 
@@ -102,4 +102,24 @@ def _frozen(context: Context, gradients: UnusedGradients, warning: str) -> Propo
         else f"half of the backward pass, for {percent(gradients.part)} of the parameters; not measured, "
         f"since {gradients.not_tried}",
         memory_bytes=0,
+    )
+
+
+@remedy(("unbatched_calls",), NUMERICS, risk="medium")
+def one_batch(context: Context, cause: Cause) -> Proposal | None:
+    """Call the layers once, on all inputs."""
+    weight = context.run.repeated_weight
+    if weight is None:
+        return None
+    change, least, most = joined_calls(context, weight)
+    measured = "" if weight.joined is None else ", and the measured time of one product and of many"
+    return Proposal(
+        title=f"call the layers once on {weight.calls:,.0f} inputs, not {weight.calls:,.0f} times",
+        change=change,
+        least=least,
+        most=most,
+        how="torch.stack or torch.cat the inputs, call, and split the result; torch.func.vmap(torch.func.grad(f)) "
+        "for a gradient of each sample. Batch norm then sees all of them at once",
+        basis=f"overhead of the calls in the traced steps{measured}; other operators are assumed to gain as it does",
+        memory_bytes=None,
     )

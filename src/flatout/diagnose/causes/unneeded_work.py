@@ -1,13 +1,14 @@
-"""Causes inside the step: computation whose result nothing uses."""
+"""Causes inside the step: computation that it could do without."""
 
 from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.diagnose.evidence import hottest
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import fewer_positions, without_gradients
+from flatout.predict.step_changes import fewer_positions, joined_calls, without_gradients
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
@@ -142,3 +143,51 @@ def _cost(gradients: UnusedGradients) -> Evidence:
         f"{duration(one.changed_s)} a step, as it is {duration(one.unchanged_s)}"
     )
     return Evidence(text, {"changed_s": one.changed_s, "unchanged_s": one.unchanged_s, "gain": one.gain})
+
+
+def _calls_one_by_one(context: Context, found: Cause) -> str:
+    return f"{found.title[:1].upper()}{found.title[1:]}: one call on all of them would save {percent(found.share)}."
+
+
+@cause(
+    "training",
+    # Many calls of few values are overhead, and what a larger batch would hide.
+    hides=("overhead_bound", "small_batch", "too_many_threads", "too_few_threads", "graph_breaks"),
+    sentence=_calls_one_by_one,
+)
+def unbatched_calls(context: Context) -> Found | Lacks | None:
+    """Layers are called on one sample, patch or time step after the other, though no call needs another's result."""
+    run = context.run
+    weight, operators = run.repeated_weight, run.operators
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if weight is None:
+        return None
+    if isinstance(operators, str):
+        return Lacks(operators)
+    share = context.model.recovered(joined_calls(context, weight)[0])
+    if share < NOISE_SHARE:
+        return None
+    depend = (
+        "none of which depends on another one"
+        if weight.chain == 1
+        else f"of which at most {weight.chain:,} depend on each other"
+    )
+    name = weight.name or "a weight"
+    evidence = [
+        Evidence(
+            f"{name} ({'x'.join(map(str, weight.shape))}) takes part in {weight.uses:,} products of a backward pass's "
+            f"graph, {depend}",
+            {"uses": weight.uses, "chain": weight.chain, "part": weight.part},
+        )
+    ]
+    if weight.joined is not None:
+        text = f"one product of all inputs takes {percent(weight.joined)} of the time of one after the other here"
+        evidence.append(Evidence(text, {"joined": weight.joined}))
+    evidence += hottest(run.lines("forward"), 2)
+    return Found(
+        title=f"layers are called {weight.calls:,.0f} times in turn, on inputs that could be one batch",
+        share=share,
+        confidence=0.8 if weight.joined is not None else 0.6,
+        evidence=tuple(evidence),
+    )

@@ -1,0 +1,42 @@
+"""A repeated weight, as a record has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.measure.repeated_weights import RepeatedWeight, read_repeated_weight
+from flatout.record import load_run
+from tests.record.synthetic import RunBuilder
+
+SEEN = {"name": "Net.head.weight", "shape": [512, 512], "output": [1, 512], "uses": 96, "chain": 2, "part": 0.9}
+
+
+def read(folder: Path, **info: Any) -> RepeatedWeight | None:
+    run = RunBuilder(folder)
+    run.process(**info)
+    return read_repeated_weight(load_run(run.write()).processes[0])
+
+
+def test_calls_that_one_could_replace_and_what_they_would_take(tmp_path: Path) -> None:
+    found = read(tmp_path, repeated_weight={**SEEN, "apart_s": 0.010, "joined_s": 0.002})
+    assert found is not None
+    assert (found.name, found.calls, found.joined) == ("Net.head.weight", 48, pytest.approx(0.2))
+
+
+def test_one_product_that_was_not_faster_gives_nothing(tmp_path: Path) -> None:
+    found = read(tmp_path, repeated_weight={**SEEN, "apart_s": 0.010, "joined_s": 0.011})
+    assert found is not None and found.joined == 1.0
+
+
+@pytest.mark.parametrize("damage", [{"uses": 0}, {"chain": "two"}, {"part": 7}])
+def test_damaged_fields_are_no_finding(tmp_path: Path, damage: dict[str, Any]) -> None:
+    assert read(tmp_path, repeated_weight={**SEEN, **damage}) is None
+
+
+def test_products_that_were_not_timed(tmp_path: Path) -> None:
+    found = read(tmp_path / "a", repeated_weight=SEEN)
+    assert found is not None and found.joined is None
+    assert read(tmp_path / "b") is None
