@@ -53,12 +53,12 @@ test-slow: $(READY)
 	@$(MAKE) --no-print-directory test-serial
 
 test-parallel: $(READY)
-	$(PYTEST) -m "slow and not serial" $(AT_ONCE) $(ARGS) || test $$? -eq 5
+	$(PYTEST) -m "slow and not serial" $(AT_ONCE) --durations=25 $(ARGS) || test $$? -eq 5
 
 # Without coverage.py, which would be measured too.
 test-serial: override COVER =
 test-serial: $(READY)
-	$(PYTEST) -m serial $(ARGS) || test $$? -eq 5
+	$(PYTEST) -m serial --durations=25 $(ARGS) || test $$? -eq 5
 
 test-pythons:
 	@QUICK=$(QUICK) scripts/test-pythons $(ARGS)
