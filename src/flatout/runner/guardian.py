@@ -21,6 +21,7 @@ NEW_S = 1.0
 QUIET_LOOKS = 4
 SHM = "/dev/shm"
 _OWNER = re.compile(r"^(?:torch_|__KMP_REGISTERED_LIB_)(\d+)_")
+_TEMPORARY = (b"TMPDIR", b"TEMP", b"TMP")  # as tempfile looks for them
 _LISTENED = re.compile(r"(/\S*/pymp-[^/\s]+)/")
 
 
@@ -75,10 +76,10 @@ def temporary_folders(pids: set[int]) -> set[str]:
     for pid in pids:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                variables = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
+                variables = [entry.partition(b"=") for entry in file.read().split(b"\0")]
         except OSError:
             continue
-        found.update(os.fsdecode(variables[name]) for name in (b"TMPDIR", b"TEMP", b"TMP") if variables.get(name))
+        found.update(os.fsdecode(value) for name, _, value in variables if name in _TEMPORARY and value)
     return found
 
 
