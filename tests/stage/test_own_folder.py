@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from flatout.cli import main
 from flatout.errors import UsageError
+from flatout.stage import outlook
 from flatout.stage.destination.checking import check
 from flatout.stage.destination.lock import destination_lock
 from flatout.stage.destination.safe_paths import state_folder
@@ -200,9 +202,9 @@ def test_a_dry_run_says_what_is_missing_and_writes_nothing(source: Path, tmp_pat
     stage(FolderSource(source), tmp_path / "dest", Selection())
     (tmp_path / "dest/c0/0.bin").unlink()
     before = sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*"))
-    outlook = look_ahead(FolderSource(source), tmp_path / "dest", Selection())
-    assert outlook is not None
-    assert (outlook.files, outlook.missing_files, outlook.missing_bytes) == (6, 1, 100)
+    found = look_ahead(FolderSource(source), tmp_path / "dest", Selection())
+    assert found is not None
+    assert (found.files, found.missing_files, found.missing_bytes) == (6, 1, 100)
     assert sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*")) == before
     fresh = look_ahead(FolderSource(source), tmp_path / "new", Selection())
     assert fresh is not None and fresh.missing_files == 6
@@ -247,3 +249,15 @@ def test_the_state_of_an_earlier_version_is_read_and_goes_on(source: Path, tmp_p
     (source / "c0/0.bin").unlink()
     summary = stage(FolderSource(source), tmp_path / "dest", Selection(), Options(prune=True))
     assert (summary.kept, summary.pruned) == (5, 1)
+
+
+def test_a_dry_run_that_is_interrupted_says_that_nothing_was_copied(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outlook, "look_ahead", interrupted)
+    assert main(["stage", "--dry-run", str(source), str(tmp_path / "dest")]) == 130
+    assert capsys.readouterr().err == "stopped: nothing was copied\n"
+    assert not (tmp_path / "dest").exists()

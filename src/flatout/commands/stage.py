@@ -100,6 +100,9 @@ def _dry_run(request: StageRequest) -> int:
         )
     except Failure as failure:
         raise StagingFailed(f"{failure}: nothing was copied") from None
+    except KeyboardInterrupt:
+        print("stopped: nothing was copied", file=sys.stderr)
+        raise
     assert outlook is not None, "the listing has no limit"
     if not outlook.files and not outlook.n_refused and not outlook.unlisted:
         raise UsageError(source.nothing_found())
