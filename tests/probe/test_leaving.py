@@ -88,6 +88,13 @@ for change in (
     lambda: os.remove("removed"),
     lambda: sqlite3.connect("database"),
     lambda: socket.create_connection(("127.0.0.1", 9)),
+    lambda: os.fork() or os._exit(1),
+    lambda: os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {}),
+    lambda: os.execv(sys.executable, [sys.executable, "-c", ""]),
+    lambda: os.link("there", "linked"),
+    lambda: os.symlink("/dev/null", "linked"),
+    lambda: os.rmdir("removed"),
+    lambda: os.truncate("cut", 0),
     lambda: os.remove("/nowhere/flatouts-own"),
     lambda: os.listdir("."),
 ):
@@ -141,8 +148,15 @@ def test_exceptions_and_files_are_seen_before_the_script_handles_them(tmp_path: 
         "it removes removed",
         "it opens the database database",
         "it connects to another program",
+        "it starts a process",
+        "it starts a process",
+        "it starts a program",
+        "it makes the link linked",
+        "it makes the link linked",
+        "it removes removed",
+        "it truncates cut",
     ]
-    assert found["held"] == [True] * 7 + [False] * 2
+    assert found["held"] == [True] * 14 + [False] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["allowed"]
     # sys.monitoring has room for several tools, sys.settrace for one.
     new = tuple(map(int, version.split("."))) >= (3, 12)

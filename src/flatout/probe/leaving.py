@@ -22,17 +22,19 @@ _CHANGES = {
     "os.system": "starts a process",
     "os.posix_spawn": "starts a process",
     "os.fork": "starts a process",
+    "os.forkpty": "starts a process",
     "os.exec": "starts a program",
     "os.rename": "renames %s",
     "os.remove": "removes %s",
     "os.mkdir": "makes %s",
     "os.rmdir": "removes %s",
-    "os.link": "links %s",
-    "os.symlink": "links %s",
+    "os.link": "makes the link %s",
+    "os.symlink": "makes the link %s",
     "os.truncate": "truncates %s",
     "sqlite3.connect": "opens the database %s",
     "socket.connect": "connects to another program",
 }
+_MADE = ("os.link", "os.symlink")  # what changes is their second path
 _KINDS = {events.CHECKPOINT: "writes a checkpoint", events.VALIDATION: "validates"}
 
 
@@ -111,8 +113,10 @@ class Leaving:
             what = _CHANGES[event]
             if "%s" not in what:
                 self._left(what)
-            elif not isinstance(args[0], (str, bytes, os.PathLike)) or _is_users(args[0]):
-                self._left(what % _name(args[0]))
+                return
+            path = args[1] if event in _MADE else args[0]
+            if not isinstance(path, (str, bytes, os.PathLike)) or _is_users(path):
+                self._left(what % _name(path))
 
     def _left(self, what):
         if threading.get_ident() == self._thread:
