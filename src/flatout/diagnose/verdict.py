@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from flatout.diagnose.causes import BY_ID, HEALTHY
 from flatout.diagnose.sentences import waiting, workers_do
+from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.thresholds import LEAST_STEPS, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
@@ -91,7 +92,9 @@ def _unexplained(context: Context) -> str:
             )
         parts = max(wait.children, key=lambda part: part.seconds, default=None)
         most = f" (most of it: {parts.label}, {percent(parts.share)})" if parts else ""
-        return f"{waiting(run)}{most}: {workers_do(run)}, and no known cause explains most of it."
+        computing = run.seconds(*COMPUTE_ACCOUNTS) / run.ledger.window_s
+        rest = f" The model's own computation takes {percent(computing)}." if computing >= MATERIAL_SHARE else ""
+        return f"{waiting(run)}{most}: {workers_do(run)}, and no known cause explains most of it.{rest}"
     if not run.ledger.accounts:
         return "No cause was found, and the time of the steps could not be divided."
     largest = max(run.ledger.accounts, key=lambda account: account.seconds)
