@@ -8,8 +8,9 @@ from flatout.measure.functions import STORAGE_GROUPS
 from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
+from flatout.predict.mean_costs import PIPE_BYTES_PER_S
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import PIPE_BYTES_PER_S, RateModel
+from flatout.predict.rate_model import RateModel
 
 # Groups of ``FunctionShares``.
 DECODE_GROUPS = ("decode", "decompress")

@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.mean_costs import mean_pipeline, replayed_step_s
 from flatout.predict.pipeline import Change, Pipeline
 from flatout.results import Gain
 
@@ -33,16 +33,6 @@ _UNSEEN_EFFICIENCY_ERROR = 0.25  # of the formulas' error on the measured supply
 
 # Use by other processes that changes what a run on few cores gets; the recording itself stays far below.
 _NEIGHBOURS_CORES = 0.25
-
-# Receiving two tensors from an idle worker through shared memory: mapping them copies nothing, whatever their size.
-HANDED_OUT_S = 0.3e-3
-# The rate at which one core copies through a pipe and unpickles: arrays and lists that are not tensors.
-PIPE_BYTES_PER_S = 5e8
-
-# Accounts between steps: workers cannot prepare this time ahead.
-BETWEEN_STEPS_ACCOUNTS = ("validation", "checkpoint", "epoch_boundary")
-# Blocked groups in which one worker waits for another.
-LOCK_GROUPS = ("lock",)
 
 
 @dataclass(frozen=True)
@@ -120,10 +110,10 @@ def fit(run: MeasuredRun) -> RateModel | None:
     batches = run.loading.delivery.batches if run.loading else run.ledger.steps.count
     if batches < 1 or run.ledger.window_s <= 0:
         return None
-    means, assumptions = _pipeline(run, batches)
+    means, assumptions = mean_pipeline(run, batches)
     means = replace(
         means,
-        replayed_step_s=_replayed_step_s(run, means)[0],
+        replayed_step_s=replayed_step_s(run, means)[0],
         alone_batches_per_s=run.last_steps.loader_bps if means.num_workers else None,
     )
     resampled = tuple(pipeline.calibrated() for pipeline in _resample(run, means))
@@ -132,149 +122,8 @@ def fit(run: MeasuredRun) -> RateModel | None:
     if others is not None and others >= _NEIGHBOURS_CORES:
         assumptions = (*assumptions, f"other processes go on using {others:.2g} cores")
         undisturbed = replace(means, cores=run.cores, core_share=1.0, runqueue_part=0.0).calibrated()
-    fastest_step_s = _replayed_step_s(run, means)[1]
+    fastest_step_s = replayed_step_s(run, means)[1]
     return RateModel(means.calibrated(), resampled, undisturbed, batches, assumptions, fastest_step_s)
-
-
-def _pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, ...]]:
-    """Mean costs of a batch, with the sentences that say what was assumed."""
-    total_s = run.ledger.window_s / batches
-    between_steps_s = run.seconds(*BETWEEN_STEPS_ACCOUNTS) / batches
-    samples = _samples(run, batches)
-    loader = run.loading
-    if loader is None:
-        alone = Pipeline(num_workers=0, samples=samples, total_s=total_s, wait_s=0.0, between_steps_s=between_steps_s)
-        return alone, ()
-    # The order of a pass is drawn in its first wait, and no worker can do that meanwhile.
-    sampling_s = loader.delivery.sampling_s / batches
-    # The indices of a batch are chosen in the training process: workers cannot take that off it.
-    wait_s = max(run.seconds("batch_wait") / batches - sampling_s - loader.delivery.indices_s / batches, 0.0)
-    between_steps_s += sampling_s
-    workers = loader.settings.num_workers
-    cpu_s, blocked_s, assumed_fetch = _fetch_s(loader)
-    main_cpu_s, assumed_main = _main_cpu_s(run, total_s - wait_s - between_steps_s, cpu_s, total_s)
-    cores, core_share, runqueue_part = _share_of_cores(run, loader)
-    handover_s = min(mean_s(loader.delivery.deserialize_s), wait_s) if workers else 0.0
-    pipeline = Pipeline(
-        num_workers=workers,
-        samples=samples,
-        total_s=total_s,
-        wait_s=wait_s,
-        between_steps_s=between_steps_s,
-        handover_s=handover_s,
-        worker_busy_delay_s=max(handover_s - own_handover_s(loader), 0.0),
-        fetch_cpu_s=cpu_s,
-        fetch_blocked_s=blocked_s,
-        core_share=core_share,
-        runqueue_part=runqueue_part,
-        worker_cpu_s=_worker_cpu_s(loader, cpu_s),
-        main_cpu_s=main_cpu_s,
-        main_runqueue_s=_main_runqueue_s(run, total_s) if workers else 0.0,
-        cores=cores,
-        locked=_is_locked(loader, cpu_s, blocked_s),
-    )
-    assumed_cores = "the usable cores are not known" if cores is None else None
-    return pipeline, tuple(text for text in (assumed_fetch, assumed_main, assumed_cores) if text)
-
-
-def _replayed_step_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float | None]:
-    """A step whose batch is already there, median and fastest block; (0, None): not measured.
-
-    Never longer than the window's: that the machine was busier afterwards shows nothing. The host's own time bounds it
-    too, unless a GPU computes while the host waits.
-    """
-    ceiling = run.last_steps.ceiling
-    if ceiling is None or run.loading is None:
-        return 0.0, None
-    whole_s = max(means.total_s - means.between_steps_s, 0.0)
-    now_s = min(means.step_s + means.handover_s, whole_s) if run.uses_gpu is False else whole_s
-    return min(ceiling.step_s, now_s), min(ceiling.low_s, now_s)
-
-
-def _samples(run: MeasuredRun, batches: int) -> float:
-    """Samples of a batch. Where they could not be counted, every batch counts as one: gains are ratios."""
-    counted = run.loading.delivery.samples if run.loading else run.ledger.steps.samples
-    return (counted or batches) / batches
-
-
-def _fetch_s(loader: LoaderStats) -> tuple[float, float, str | None]:
-    """Seconds of a fetch on a core and blocked; a sentence when they are assumed.
-
-    Without counters, calling the whole fetch CPU time is the assumption that promises least from more workers.
-    """
-    if loader.fetch.cpu_s is None:
-        return mean_s(loader.fetch.wall_s), 0.0, "a fetch is taken to be all CPU time"
-    return mean_s(loader.fetch.cpu_s), mean_s(loader.fetch.blocked_s), None
-
-
-def _worker_cpu_s(loader: LoaderStats, fetch_cpu_s: float) -> float:
-    """CPU seconds of a batch in its worker = max(all threads, fetching thread) + serializing."""
-    process_s = max(mean_s(loader.fetch.process_cpu_s), fetch_cpu_s)
-    return process_s + (mean_s(loader.delivery.serialize_s) if loader.settings.num_workers else 0.0)
-
-
-def _share_of_cores(run: MeasuredRun, loader: LoaderStats) -> tuple[float | None, float, float]:
-    """Cores that other processes leave, a ready fetch's share of one, and run-queue / (on-CPU + run-queue).
-
-    Fewer threads than cores do not wait for each other: then the delay is the neighbours', and makes the share.
-    """
-    cpu_s, runqueue_s = mean_s(loader.fetch.cpu_s), mean_s(loader.fetch.runqueue_s)
-    runqueue_part = runqueue_s / (cpu_s + runqueue_s) if cpu_s + runqueue_s > 0 else 0.0
-    if run.cores is None:
-        return None, 1.0, runqueue_part
-    workers = loader.settings.num_workers
-    cores = min(run.cores, _cores_beside(run, run.cores, 1 + max(workers, 1)))
-    if run.usage.other_cores is not None and workers < cores:
-        return cores, 1.0 - runqueue_part, 0.0
-    return cores, 1.0, runqueue_part
-
-
-def _is_locked(loader: LoaderStats, cpu_s: float, blocked_s: float) -> bool:
-    """True if, with several workers, lock waits exceed half of max(wall, CPU + blocked) of a fetch."""
-    lock_s = blocked_s * sum(loader.functions.blocked_groups.get(group, 0.0) for group in LOCK_GROUPS)
-    fetch_s = max(mean_s(loader.fetch.wall_s), cpu_s + blocked_s)
-    return loader.settings.num_workers > 1 and lock_s > DOMINANT_SHARE * fetch_s
-
-
-def own_handover_s(loader: LoaderStats) -> float:
-    """Seconds that taking over a batch takes when its worker has nothing else to do.
-
-    Idle workers hand out soonest: the median of the shortest hand-overs, as large a part of all as workers are idle.
-    """
-    least_s = HANDED_OUT_S + loader.delivery.pickled_bytes / PIPE_BYTES_PER_S
-    idle, taken_s = loader.workers.idle_share, loader.delivery.deserialize_s
-    return max(least_s, float(np.quantile(taken_s, idle / 2))) if idle and len(taken_s) else least_s
-
-
-def _cores_beside(run: MeasuredRun, cores: float, threads: int) -> float:
-    """Cores that other processes leave to a run of ``threads`` threads: the idle ones, but at least a fair share."""
-    others, online = run.usage.other_cores, run.usage.online_cores
-    if others is None or online is None:
-        return cores
-    return max(online - others, online * threads / (threads + others))
-
-
-def _main_cpu_s(run: MeasuredRun, step_s: float, fetch_cpu_s: float, total_s: float) -> tuple[float, str | None]:
-    """CPU seconds of the training process for a batch, fetching left out; a sentence when it is assumed."""
-    loader = run.loading
-    fetching_s = fetch_cpu_s if loader and loader.settings.num_workers == 0 else 0.0
-    if run.usage.main_cores is not None:
-        return max(run.usage.main_cores * total_s - fetching_s, 0.0), None
-    threads = 1.0
-    if not run.uses_gpu:
-        threads = float(run.process.threads or 1)
-        if run.cores is not None:
-            threads = min(threads, max(run.cores, 1.0))
-    return threads * max(step_s, 0.0), "the training process is taken to keep its threads busy while it computes"
-
-
-def _main_runqueue_s(run: MeasuredRun, total_s: float) -> float:
-    """Seconds of a step in which its thread waits for a core that the workers have; other processes' part left out."""
-    share = run.usage.main_runqueue_share
-    if share is None or not run.cores:
-        return 0.0
-    others = run.usage.other_cores or 0.0
-    return share * total_s * max(1.0 - others / run.cores, 0.0)
 
 
 def _resample(run: MeasuredRun, means: Pipeline) -> list[Pipeline]:

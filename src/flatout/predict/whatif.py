@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.mean_costs import own_handover_s
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import RateModel, own_handover_s
+from flatout.predict.rate_model import RateModel
 from flatout.predict.simulation import Costs, Settings, least_seconds, simulate
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.results import Gain

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import collate_share, fewer_bytes, group_share
 from flatout.predict.host_memory import added_bytes
+from flatout.predict.mean_costs import LOCK_GROUPS
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.predict.whatif import Wanted, WhatIf
 from flatout.predict.workers import enough_prefetch, most_workers
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR

@@ -20,8 +20,8 @@ from flatout.predict.fetch_changes import (
     freeing_s,
     group_share,
 )
+from flatout.predict.mean_costs import LOCK_GROUPS
 from flatout.predict.pipeline import Change
-from flatout.predict.rate_model import LOCK_GROUPS
 from flatout.predict.workers import enough_prefetch
 from flatout.results import Cause, Evidence
 from flatout.units import duration, percent, size
