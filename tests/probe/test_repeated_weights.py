@@ -124,3 +124,12 @@ LOOPS_AS_NEEDED = [
 @pytest.mark.parametrize("make", LOOPS_AS_NEEDED)
 def test_calls_that_need_each_other_or_have_whole_batches_are_not(make: Callable[[], Tensor]) -> None:
     assert found(make()) is None
+
+
+def test_a_weight_whose_products_cannot_be_timed_is_named_without_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> Tensor:
+        raise RuntimeError("no kernel for this kind of weight")
+
+    monkeypatch.setattr(torch, "mm", refused)
+    seen = found(one_sample_at_a_time())
+    assert seen is not None and seen["uses"] == 12 and "joined_s" not in seen

@@ -11,7 +11,7 @@ import torch
 from .device_rates import best_s, timer, values
 
 LEAST_CALLS = 8  # that do not depend on each other
-MOST_FOLLOWED = 3  # loops, and weights in each, whose products are searched for dependence
+MOST_LOOPS, MOST_FOLLOWED = 2, 3  # loops, and weights in each, whose products are searched for dependence
 MOST_TIMED = 64  # products
 MOST_ELEMENTS = 1 << 22  # of their inputs
 BUDGET_S = 0.06
@@ -59,7 +59,10 @@ class RepeatedWeights:
         if self._found is None:
             return None
         found = dict(self._found, name="".join(names_of({id(self._weight)})[:1]))
-        times = _timed(self._weight, found["output"], found["uses"] // found["chain"])
+        try:
+            times = _timed(self._weight, found["output"], found["uses"] // found["chain"])
+        except Exception:  # a kind of tensor with products of its own, or no memory
+            times = None
         if times is not None:
             found["apart_s"], found["joined_s"] = times
         return found
@@ -92,7 +95,7 @@ def _loops(uses):
     for weight, users in sorted(uses, key=lambda found: -found[0].numel()):
         if len(users) >= LEAST_CALLS:
             loops.setdefault(len(users), []).append((weight, users))
-    return sorted(loops.values(), key=lambda loop: -loop[0][0].numel() * len(loop[0][1]))[:MOST_FOLLOWED]
+    return sorted(loops.values(), key=lambda loop: -loop[0][0].numel() * len(loop[0][1]))[:MOST_LOOPS]
 
 
 def _longest_chain(nodes, users):
