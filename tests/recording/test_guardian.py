@@ -95,6 +95,20 @@ def test_only_new_and_empty_folders_of_multiprocessing_are_waited_for(
     assert not guardian.being_made({str(tmp_path)})
 
 
+def test_a_new_folder_of_another_user_does_not_hide_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pymp-1", "pymp-2", "pymp-3"):
+        (tmp_path / name).mkdir()
+    listed = os.listdir
+
+    def refused(path: str) -> list[str]:
+        if not path.endswith("2"):
+            raise PermissionError(path)
+        return listed(path)
+
+    monkeypatch.setattr(guardian.os, "listdir", refused)
+    assert guardian.being_made({str(tmp_path)})
+
+
 def test_a_folder_is_removed_once_its_socket_is_closed_and_spared_while_it_is_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

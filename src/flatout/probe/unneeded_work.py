@@ -22,9 +22,9 @@ class UnneededWork:
 
     def __init__(self, compiled):
         self._padding = PaddingSeen()
-        # In a group of processes, others wait for gradients that are left out.
         self._weights = RepeatedWeights()
         self._repeated: Any = None  # as the record has it
+        # In a group of processes, others wait for gradients that are left out.
         self._gradients: Any = None if compiled or _grouped() else UnusedGradients(self._weights)
         self._first = True  # no block has begun
 

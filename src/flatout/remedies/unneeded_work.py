@@ -120,6 +120,6 @@ def one_batch(context: Context, cause: Cause) -> Proposal | None:
         most=most,
         how="torch.stack or torch.cat the inputs, call, and split the result; torch.func.vmap(torch.func.grad(f)) "
         "for a gradient of each sample. Batch norm then sees all of them at once",
-        basis=f"overhead of the calls in the traced steps{measured}; other operators are assumed to gain as it does",
+        basis=f"overhead of operators in the traced steps{measured}; others are assumed to gain as products do",
         memory_bytes=None,
     )

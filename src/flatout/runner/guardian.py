@@ -58,7 +58,7 @@ def end(run: str) -> tuple[set[int], set[str]]:
         late = time.monotonic() - begin_s > GRACE_S
         # A stopped process cannot begin to listen between the scan of its sockets and its end.
         send(living - told, signal.SIGSTOP)
-        if time.monotonic() - begin_s < NEW_S and being_made(temporary_folders(living)):
+        if living and time.monotonic() - begin_s < NEW_S and being_made(temporary_folders(living)):
             send(living, signal.SIGCONT)
             time.sleep(PAUSE_S)
             continue
@@ -88,12 +88,19 @@ def being_made(folders: set[str]) -> bool:
     for folder in folders:
         try:
             with os.scandir(folder) as entries:
-                names = [entry.path for entry in entries if entry.name.startswith("pymp-")]
-            if any(time.time() - os.stat(name).st_mtime < NEW_S and not os.listdir(name) for name in names):
-                return True
-        except OSError:  # removed meanwhile, or somebody else's
+                paths = [entry.path for entry in entries if entry.name.startswith("pymp-")]
+        except OSError:
             continue
+        if any(map(_is_new_and_empty, paths)):
+            return True
     return False
+
+
+def _is_new_and_empty(path: str) -> bool:
+    try:
+        return time.time() - os.stat(path).st_mtime < NEW_S and not os.listdir(path)
+    except OSError:  # removed meanwhile, or another user's
+        return False
 
 
 def send(pids: set[int], number: int) -> None:
