@@ -146,13 +146,14 @@ def _cost(gradients: UnusedGradients) -> Evidence:
 
 
 def _calls_one_by_one(context: Context, found: Cause) -> str:
-    return f"{found.title[:1].upper()}{found.title[1:]}: one call on all of them would save {percent(found.share)}."
+    title = f"{found.title[:1].upper()}{found.title[1:]}"
+    return f"{title}: one call on all of them would save {percent(found.share)} of the time."
 
 
 @cause(
     "training",
     # Many calls of few values are overhead, and what a larger batch would hide.
-    hides=("overhead_bound", "small_batch", "too_many_threads", "too_few_threads", "graph_breaks"),
+    hides=("overhead_bound", "small_batch", "too_many_threads", "too_few_threads"),
     sentence=_calls_one_by_one,
 )
 def unbatched_calls(context: Context) -> Found | Lacks | None:
