@@ -82,6 +82,12 @@ def test_waits_for_the_lock_are_not_counted_as_overhead_again() -> None:
     assert overhead_bound(Context.of(view)) is None
 
 
+def test_a_step_that_sleeps_has_no_overhead_of_operators() -> None:
+    """As one that waits for another process, or for a device that no trace shows."""
+    asleep = small_operators(0.009, blocked_s=0.0095)
+    assert overhead_bound(Context.of(replace(healthy(cpu=0.008), operators=asleep))) is None
+
+
 def test_without_a_trace_overhead_is_not_measured() -> None:
     answer = overhead_bound(Context.of(healthy()))
     assert isinstance(answer, NotMeasured)

@@ -13,13 +13,23 @@ from flatout.diagnose.verdict import verdict
 from flatout.measure.experiments import Experiments
 from flatout.measure.last_steps import Doubled, LastSteps, Replayed
 from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.ranks import Ranks
 from flatout.predict.context import Context
 from flatout.predict.device_memory import device_memory
 from flatout.predict.pipeline import Change
 from flatout.predict.whatif import Wanted
 from flatout.remedies import propose
 from flatout.results import Cause, NotMeasured
-from tests.diagnose.views import COMPUTE, healthy, locked, saturated, small_operators, starved, without_workers
+from tests.diagnose.views import (
+    COMPUTE,
+    healthy,
+    idle_worker,
+    locked,
+    saturated,
+    small_operators,
+    starved,
+    without_workers,
+)
 
 
 def replayed(step_s: float, idle: bool = True) -> Replayed:
@@ -171,6 +181,17 @@ def test_a_larger_batch_saves_what_was_measured_to_be_fixed() -> None:
 
 def test_a_wait_for_batches_is_no_small_batch() -> None:
     assert small_batch(run(saturated(), replayed=replayed(0.010), doubled=doubled(0.9))) is None
+
+
+def test_the_time_to_hand_a_batch_over_hides_no_small_batch() -> None:
+    cause = found(small_batch(run(idle_worker(), replayed=replayed(0.010), doubled=doubled(0.9))))
+    assert cause.share == pytest.approx(0.6, abs=0.03)  # 9 of 15 ms
+
+
+def test_a_wait_for_other_ranks_is_no_small_batch() -> None:
+    """This rank does not grow with its batch, since it waits for the other one all the same."""
+    view = replace(healthy(cpu=0.001), ranks=Ranks(2, 100, 1, 0, 1.0, 0.6, "computes", 0.55, 0.001))
+    assert small_batch(run(view, replayed=replayed(0.010), doubled=doubled(0.6))) is None
 
 
 def test_the_memory_of_a_larger_batch_follows_the_measured_slope() -> None:

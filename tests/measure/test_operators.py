@@ -69,12 +69,12 @@ def traced(count: int, work_us: float, type: str = "float", name: str = "aten::m
     return trace
 
 
-def measured(folder: Path, trace: Trace | None, step_s: float, **info: Any) -> Operators | str:
+def measured(folder: Path, trace: Trace | None, step_s: float, states: str = "R", **info: Any) -> Operators | str:
     """Of a run whose steps take this long without the trace."""
     run = RunBuilder(folder)
     main = run.process(reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5}, **info)
-    for _ in range(40):
-        main.sample(main.now_s + 0.1 * step_s, "scores = queries @ keys", 21)
+    for step in range(40):
+        main.sample(main.now_s + 0.1 * step_s, "scores = queries @ keys", 21, state=states[step % len(states)])
         main.step(forward_s=0.4 * step_s, backward_s=0.4 * step_s, optimizer_s=0.2 * step_s)
     path = run.write()
     if trace is not None:
@@ -105,6 +105,15 @@ def test_the_overhead_is_the_smaller_difference_of_window_and_trace(tmp_path: Pa
     found = measured(tmp_path, traced(50, 1000.0), step_s=0.150)
     assert isinstance(found, Operators)
     assert found.overhead_s / found.computed_s < 0.01
+
+
+def test_a_step_that_sleeps_calls_no_operator_meanwhile(tmp_path: Path) -> None:
+    """Half of the stack samples met the training thread asleep: operators took no more than the other half."""
+    found = measured(tmp_path, traced(1000, 0.0), step_s=1000 * 1.0e-6, states="RS")
+    assert isinstance(found, Operators)
+    assert found.overhead_s == pytest.approx(0.001, rel=0.02)
+    assert found.blocked_s == pytest.approx(0.0005, rel=0.1)
+    assert found.removable_overhead_s == pytest.approx(0.0005, rel=0.1)
 
 
 def test_steps_of_two_kinds_are_measured_together(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Large(nn.Module):
         self.last = nn.Linear(256, 8)
 
     def forward(self, x):
-        time.sleep(STEP_MS / 1000)
+        time.sleep(STEP_MS / 1000 * len(x) / BATCH)
         return self.last(x)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from flatout.measure.account_ids import ACCOUNT_OF_KIND, CODE, UNACCOUNTED
 from flatout.measure.device_time import charge_device, device_busy
 from flatout.measure.gaps import Gaps
 from flatout.measure.own_input import divide_input
-from flatout.measure.samples import Samples, stack_samples
+from flatout.measure.samples import RUNNING, Samples, stack_samples
 from flatout.measure.timeline import GAP, Flags, Floats, Ints, Pieces, exclusive_pieces
 from flatout.measure.training import Training
 from flatout.measure.validation import validation_regions
@@ -47,6 +48,14 @@ class Charged:
         """Seconds of each code inside [begin, finish)."""
         length = np.minimum(self.pieces.end, finish) - np.maximum(self.pieces.start, begin)
         return np.bincount(self.account, np.maximum(length, 0), minlength=UNACCOUNTED + 1) / 1e9
+
+    def blocked_share(self, accounts: Sequence[str], begin: int, finish: int) -> float:
+        """Share of the time in some accounts in which stack samples met the thread blocked; 0 without such samples."""
+        inside = (self.samples.time_ns >= begin) & (self.samples.time_ns < finish)
+        rows = np.flatnonzero(inside & (self.samples.state > 0) & (self.sample_piece >= 0))
+        rows = rows[np.isin(self.account[self.sample_piece[rows]], [CODE[id] for id in accounts])]
+        weight, blocked = self.samples.weight[rows], self.samples.state[rows] != RUNNING
+        return float(weight[blocked].sum() / weight.sum()) if weight.sum() > 0 else 0.0
 
     def kind(self) -> Ints:
         """Event kind that owns each piece; 0 for gaps."""

@@ -11,10 +11,9 @@ import numpy as np
 from flatout.measure.batch_wait import Activity
 from flatout.measure.clients import client_of
 from flatout.measure.functions import OTHER, WAITING_GROUPS, Work, work_of
-from flatout.measure.samples import Samples, frames_of, weigh_lines
+from flatout.measure.samples import RUNNING, Samples, frames_of, weigh_lines
 from flatout.results import Line
 
-RUNNING = ord("R")
 _BETWEEN_CALLS = (OTHER, "convert")  # what the text of a line says that does little beside its calls
 _Key = TypeVar("_Key")
 

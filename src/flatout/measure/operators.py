@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flatout.measure.account_ids import ACCOUNTS
+from flatout.measure.accounts import Charged
 from flatout.measure.calling_lines import calling_lines
 from flatout.measure.compiled_calls import generated_ns, is_compiled_call, is_graph_call
 from flatout.measure.costly_operators import (
@@ -57,13 +58,17 @@ class Operators:
     in_graph_calls_s: float = 0.0  # the part of the overhead in calls of compiled graphs, forward and backward
     recurrent: float = 0.0  # share of the operators that one of torch's recurrent layers calls by itself
     fusible: Fusible = NOT_FUSIBLE  # what a compiler can save in the model's pointwise operators
+    blocked_s: float = 0.0  # of computed_s, in which the training thread slept or waited; on a GPU not measured
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
 
     @property
     def removable_overhead_s(self) -> float:
-        """The overhead without that of recurrent layers: fewer calls or a compiler do not shorten their loops."""
-        return self.overhead_s * (1.0 - self.recurrent)
+        """The overhead on a core, without that of recurrent layers: fewer calls or a compiler do not shorten those.
+
+        A thread that sleeps, or waits for a lock or a process, calls no operator.
+        """
+        return min(self.overhead_s * (1.0 - self.recurrent), max(self.computed_s - self.blocked_s, 0.0))
 
     def in_kernels_s(self, part_s: float) -> float:
         """Wall time of a part of the time in kernels: what kernels wait for a core shrinks with their work."""
@@ -80,7 +85,7 @@ class Operators:
         return self.wide_products_s * (1.0 - 1.0 / factor) + 0.5 * rest_s
 
 
-def measure_operators(run: Run, training: Training, ledger: Ledger, queued: float, samples: Samples) -> Operators | str:
+def measure_operators(run: Run, training: Training, ledger: Ledger, queued: float, charged: Charged) -> Operators | str:
     """Measure the fastest of the traced steps; or say why it cannot be done.
 
     Args:
@@ -88,7 +93,7 @@ def measure_operators(run: Run, training: Training, ledger: Ledger, queued: floa
         training: its training side.
         ledger: of the window.
         queued: share of the window in which the training thread waited for a core.
-        samples: stack samples of the training thread.
+        charged: the training thread's time, with its stack samples.
     """
     trace = read_trace(run.path / f"trace-{training.process.key}.json.gz")
     if trace is None:
@@ -100,7 +105,8 @@ def measure_operators(run: Run, training: Training, ledger: Ledger, queued: floa
     measured = _reference(trace)
     if operator_ns is None or factor is None or measured is None:
         return f"the reference operators were not timed ({reference.get('failed') or 'the trace ended early'})"
-    window = _Window(ledger, queued, samples, _usable_cores(run))
+    blocked = charged.blocked_share(_COMPUTE, training.window_begin_ns, training.window_end_ns)
+    window = _Window(ledger, queued, blocked, charged.samples, _usable_cores(run))
     return _measured(trace, training, window, _Costs(operator_ns, *measured), float(factor))
 
 
@@ -113,6 +119,7 @@ def _usable_cores(run: Run) -> float | None:
 class _Window:
     ledger: Ledger
     queued: float
+    blocked: float  # share of the time computing
     samples: Samples
     cores: float | None  # that the training may use
 
@@ -212,6 +219,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         float64_factor=factor,
         on_device=has_kernels,
         recurrent=recurrent_share(operators, parent, leaf),
+        blocked_s=0.0 if has_kernels else window.blocked * computed_s,
         fusible=fusible(attribution, rows, of_model, owner, work, steps),
         costliest=costliest(all_operators),
         roofline=measure_roofline(all_operators, ceilings, overhead_s, window.queued),

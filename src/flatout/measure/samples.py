@@ -16,6 +16,7 @@ from flatout.record import Events, Names, of_kinds
 from flatout.results import Line
 
 TOP_LINES = 5
+RUNNING = ord("R")  # the kernel's state letter of a thread on a core, or ready for one
 # Functions by which a part of a pipeline is called, and frameworks that own the training loop.
 _PART = re.compile(r"(^|\.)(__getitem__|__call__|forward|transform)$")
 _FRAMEWORK = re.compile(r"/(pytorch_lightning|lightning|transformers|accelerate|fastai|ignite|composer)/")

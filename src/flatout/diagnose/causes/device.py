@@ -38,8 +38,9 @@ def small_batch(context: Context) -> Found | Lacks | None:
     model = context.fitted
     if model is None:
         return Lacks(NO_STEP)
-    if run.ledger.share("batch_wait") >= MATERIAL_SHARE:
-        return None  # a wait for each sample grows with the batch: nothing to gain before the data arrive
+    # A wait for each sample grows with the batch: nothing to gain before the data arrive. Handing it over does not.
+    if run.ledger.share("batch_wait") - run.ledger.share("batch_wait.ipc") >= MATERIAL_SHARE:
+        return None
     if run.last_steps.doubled is not None:
         return _measured_small_batch(context, run.last_steps.doubled)
     fixed_s = run.seconds(*FIXED_ACCOUNTS) - min(_waited_for_ranks_s(run), run.seconds("collective"))
@@ -72,11 +73,11 @@ def _measured_small_batch(context: Context, doubled: Doubled) -> Found | None:
     """The part of a step that twice the samples did not lengthen, less what other causes name.
 
     The user's own code, hooks and the collector run once a step too; so does the overhead of many operators, which a
-    batch of more than a few samples does not excuse.
+    batch of more than a few samples does not excuse. A wait for other ranks goes with what makes them slow.
     """
     run, model = context.run, context.model
     step_s = run.last_steps.replayed.step_s if run.last_steps.replayed is not None else doubled.single_s
-    others_s = run.seconds(*_HOST_ACCOUNTS) / model.batches
+    others_s = (run.seconds(*_HOST_ACCOUNTS) + _waited_for_ranks_s(run)) / model.batches
     others_s += ((run.experiments.hooks_share or 0.0) + (run.experiments.collector_share or 0.0)) * step_s
     if not isinstance(run.operators, str) and doubled.samples > _FEW_SAMPLES:
         others_s += run.operators.overhead_s

@@ -78,7 +78,7 @@ def overhead_bound(context: Context) -> Found | Lacks | None:
     if isinstance(operators, str):
         return Lacks(operators)
     lock_s = run.lock.share * context.fitted.now.total_s if run.lock and not isinstance(run.lock, str) else 0.0
-    removed_s = max(operators.removable_overhead_s - lock_s, 0.0)
+    removed_s = min(operators.removable_overhead_s, max(operators.overhead_s - lock_s, 0.0))
     share = context.fitted.recovered(shorter_step(removed_s))
     if share < _LARGE_OVERHEAD:
         return None
