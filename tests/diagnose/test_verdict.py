@@ -173,3 +173,10 @@ def test_few_steps_are_no_diagnosis_and_the_time_that_would_do_is_named(count: i
     assert say(view) == f"Only {only} complete: record longer with --seconds 24."
     said = next_command("r1", ("python", "train.py"), judge(Context.of(view))[0], (), view.ledger)
     assert said == "flatout profile --seconds 24 -- python train.py"
+
+
+def test_what_filled_few_steps_is_named() -> None:
+    """Such as a compilation of several seconds in each of them, which leaves no time for more steps."""
+    view = healthy(busy=COMPUTE | {"compile": 0.5})
+    view = replace(view, ledger=replace(view.ledger, steps=replace(view.ledger.steps, count=2)))
+    assert say(view).startswith("Only 2 steps were complete, and compile took 98% of the time: record longer")

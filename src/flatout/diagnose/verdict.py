@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from flatout.diagnose.causes import BY_ID, HEALTHY
 from flatout.diagnose.sentences import waiting, workers_do
 from flatout.measure.account_ids import COMPUTE_ACCOUNTS
-from flatout.measure.thresholds import LEAST_STEPS, MATERIAL_SHARE, NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, LEAST_STEPS, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.results import Cause, Ledger, Remedy
@@ -35,7 +35,7 @@ def verdict(context: Context | None, causes: Sequence[Cause]) -> str:
     if run.ledger.steps.count < LEAST_STEPS:
         steps = run.ledger.steps.count
         only = "one step was" if steps == 1 else f"{steps} steps were"
-        return f"Only {only} complete: record longer with --seconds {_longer_s(run.ledger)}."
+        return f"Only {only} complete{_largest_part(run.ledger)}: record longer with --seconds {_longer_s(run.ledger)}."
     if not causes or (causes[0].id != HEALTHY and causes[0].share < MATERIAL_SHARE):
         return _unexplained(context)
     leading = causes[0]
@@ -43,6 +43,14 @@ def verdict(context: Context | None, causes: Sequence[Cause]) -> str:
     if sentence is not None:
         return sentence(context, leading)
     return f"{leading.title[:1].upper()}{leading.title[1:]}: {percent(leading.share)} of the time."
+
+
+def _largest_part(ledger: Ledger) -> str:
+    """What took most of the time, where it is not the computation that a step is for."""
+    largest = max(ledger.accounts, key=lambda account: account.seconds, default=None)
+    if largest is None or largest.id in COMPUTE_ACCOUNTS or largest.share < DOMINANT_SHARE:
+        return ""
+    return f", and {largest.label} took {percent(largest.share)} of the time"
 
 
 def _longer_s(ledger: Ledger) -> int:
