@@ -74,6 +74,11 @@ def test_workers_that_hand_over_longer_than_they_fetch_are_needless() -> None:
     assert plans[0].gain.predicted == pytest.approx(first.gain.predicted, rel=0.03)
 
 
+def test_workers_that_cost_little_more_than_they_save_are_not_named() -> None:
+    """Of 15 ms a step, the training process would need 13 when it fetches for itself: at the least, 14."""
+    assert needless_workers(Context.of(idle_worker(cpu=0.003, worker_idle_share=0.8))) is None
+
+
 def test_workers_that_save_more_than_they_cost_are_needed() -> None:
     assert needless_workers(Context.of(idle_worker(cpu=0.006, worker_idle_share=0.6))) is None
     assert needless_workers(Context.of(without_workers())) is None

@@ -10,7 +10,7 @@ from flatout.diagnose.cause import COMPUTING_CAUSES, NEEDED_WORK, Found, Lacks, 
 from flatout.diagnose.evidence import split
 from flatout.diagnose.sentences import cores, waiting, what_workers_do
 from flatout.measure.loader_stats import LoaderStats, mean_s
-from flatout.measure.thresholds import NOISE_SHARE, SATURATED_RUNQUEUE
+from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import SEVERAL_THREADS, computing_threads, storage_share
 from flatout.predict.pipeline import Change
@@ -187,14 +187,14 @@ def needless_workers(context: Context) -> Found | Lacks | None:
     if context.whatif is None:
         return Lacks("CPU time of the fetching threads was not measured, so what they would take elsewhere is unknown")
     gain = context.whatif.gain(Wanted(num_workers=0))
-    share = 1.0 - 1.0 / gain.predicted
-    if share < NOISE_SHARE:
+    # A few milliseconds here against a few there, in another process: only what is material at the least counts.
+    if 1.0 - 1.0 / gain.low < MATERIAL_SHARE:
         return None
     taken_s, fetching_s = mean_s(loader.delivery.deserialize_s), context.model.now.fetch_s
     return Found(
         title="receiving batches from workers takes longer than fetching them",
-        share=share,
-        confidence=0.8 if gain.low > 1.0 else 0.5,
+        share=1.0 - 1.0 / gain.predicted,
+        confidence=0.8,
         evidence=(
             Evidence(
                 f"receiving a batch from a worker takes the training {duration(taken_s)}, "
