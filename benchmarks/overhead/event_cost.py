@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from flatout.probe.writer import EventFile
 _EventFile: Any = EventFile  # the probe is written without annotations, for old Pythons
 EVENTS = 50_000
 REPEATS = 7
+LARGE = 64 << 20  # bytes
+COLD_CALLS = 60
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class EventCost:
 
     emit_ns: Spread
     wrapped_ns: Spread | None
+    cold_ns: Spread | None  # of a wrapped call, after work that has filled the caches with its own data
     because: str | None
 
 
@@ -34,9 +38,10 @@ def measure(scratch: Path) -> EventCost:
     emit_ns = Spread.of(_emitting_ns(scratch) for _ in range(REPEATS))
     try:
         wrapped_ns = Spread.of(_wrapped_ns(scratch) for _ in range(REPEATS))
+        cold_ns = Spread.of(_wrapped_ns(scratch, cold=True) for _ in range(REPEATS))
     except ImportError as error:
-        return EventCost(emit_ns, None, f"the wrappers need torch in this interpreter: {error}")
-    return EventCost(emit_ns, wrapped_ns, None)
+        return EventCost(emit_ns, None, None, f"the wrappers need torch in this interpreter: {error}")
+    return EventCost(emit_ns, wrapped_ns, cold_ns, None)
 
 
 def _emitting_ns(scratch: Path) -> float:
@@ -48,7 +53,7 @@ def _emitting_ns(scratch: Path) -> float:
         return (time.perf_counter_ns() - start_ns) / EVENTS
 
 
-def _wrapped_ns(scratch: Path) -> float:
+def _wrapped_ns(scratch: Path, cold: bool = False) -> float:
     from flatout.probe import wrap
     from flatout.probe.recorder import REC
 
@@ -58,6 +63,8 @@ def _wrapped_ns(scratch: Path) -> float:
     with _new_file(scratch) as file:
         REC.on, REC.emit = True, file.emit
         try:
+            if cold:
+                return _calling_cold_ns(_timed_nothing) - _calling_cold_ns(_nothing)
             return (_calling_ns(_timed_nothing) - _calling_ns(_nothing)) / EVENTS
         finally:
             REC.on, REC.emit = before
@@ -85,3 +92,14 @@ def _calling_ns(function: Callable[[], object]) -> int:
     for _ in numbers:
         function()
     return time.perf_counter_ns() - start_ns
+
+
+def _calling_cold_ns(function: Callable[[], object]) -> float:
+    """Median of one call after each pass over more memory than the caches hold."""
+    large, spent_ns = bytearray(LARGE), []
+    for _ in range(COLD_CALLS):
+        large.count(1)
+        start_ns = time.perf_counter_ns()
+        function()
+        spent_ns.append(time.perf_counter_ns() - start_ns)
+    return statistics.median(spent_ns)

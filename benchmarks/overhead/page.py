@@ -198,7 +198,12 @@ def _events(events: EventCost) -> str:
     rows = [row("writing one event", events.emit_ns)]
     if events.wrapped_ns is not None:
         rows.append(row("a wrapped call: two clock readings, the tests before them, the event", events.wrapped_ns))
-    note = "In a loop that does nothing else, so with warm caches; inside a training an event costs more."
+    if events.cold_ns is not None:
+        rows.append(row("the same, each time after a pass over 64 MiB of other data", events.cold_ns))
+    note = (
+        "In a loop that does nothing else, so with warm caches, but for the last row: inside a training, whose data "
+        "push the probe's code and objects out of the caches, an event costs between the two."
+    )
     return _table(["", "median", "lowest to highest"], rows) + "\n\n" + note
 
 

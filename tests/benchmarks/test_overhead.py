@@ -50,7 +50,9 @@ def page(
     all_readings = [reading for tool, steps in measured.items() for reading in readings(parts, cell, tool, steps)]
     costs = [parts.added.cost(all_readings, tool, cell) for tool in measured if tool != "bare"]
     spread = parts.added.Spread.of([900.0, 1000.0, 1100.0])
-    results = parts.page.Results(costs, parts.event_cost.EventCost(spread, spread, None), {"traceml-ai": "no network"})
+    results = parts.page.Results(
+        costs, parts.event_cost.EventCost(spread, spread, spread, None), {"traceml-ai": "no network"}
+    )
     conditions = parts.page.Conditions(
         "2 cores", "a processor", "6.1", "0.1", {"flatout": "1"}, "run.py", "today", 3, 3.0
     )
