@@ -14,7 +14,7 @@ import yaml
 HERE = Path(__file__).parent
 ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
 # Sets of scripts, each a folder with a YAML file of the same name.
-TUNED, UNSEEN = "scripts", "unseen"
+TUNED, UNSEEN, SECOND = "scripts", "unseen", "unseen2"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from flatout.diagnose.explanations import explanations
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "diagnosis"
 MODULES = ("scenarios", "tools", "scoring", "page")
+SETS = ["scripts", "unseen", "unseen2"]
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def parts() -> Iterator[SimpleNamespace]:
             sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("folder", ["scripts", "unseen"])
+@pytest.mark.parametrize("folder", SETS)
 def test_every_constant_and_every_fix_is_found_in_its_script(parts: Any, tmp_path: Path, folder: str) -> None:
     for scenario in parts.scenarios.load(folder):
         texts = set()
@@ -52,13 +53,14 @@ def test_there_are_as_many_scripts_of_each_kind_as_promised(parts: Any) -> None:
 
 
 def test_unseen_scripts_are_as_many_as_promised(parts: Any) -> None:
-    kinds = [scenario.kind for scenario in parts.scenarios.load("unseen")]
-    assert len(kinds) >= 40 and kinds.count("healthy") >= 8
+    for folder, count, healthy in (("unseen", 40, 8), ("unseen2", 25, 4)):
+        kinds = [scenario.kind for scenario in parts.scenarios.load(folder)]
+        assert len(kinds) >= count and kinds.count("healthy") >= healthy
 
 
 def test_the_truth_names_causes_that_exist(parts: Any) -> None:
     known = set(explanations())
-    for scenario in parts.scenarios.load():
+    for scenario in [one for folder in SETS for one in parts.scenarios.load(folder)]:
         named = {scenario.cause, scenario.second, *scenario.also} - {None}
         assert named <= known, scenario.name
     for meanings in parts.tools.MEANS.values():
