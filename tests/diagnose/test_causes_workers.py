@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from flatout.diagnose.causes.workers import (
     worker_restart,
 )
 from flatout.diagnose.ranking import judge
+from flatout.measure.loader_stats import FirstFetch
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.remedies import propose
@@ -163,22 +166,36 @@ def offered(view: MeasuredRun) -> dict[str, Remedy]:
     return {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}
 
 
+RESTARTS: dict[str, Any] = {
+    "persistent_workers": False,
+    "worker_starts_in_window": 16,
+    "epochs_started": 4,
+    "worker_start_s": np.full(16, 0.4),
+    "gaps": {"epoch_boundary": 2.0},
+    "start_method": "spawn",
+}
+
+
 def restarting(**changes: object) -> MeasuredRun:
-    given = {
-        "persistent_workers": False,
-        "worker_starts_in_window": 16,
-        "epochs_started": 4,
-        "worker_start_s": np.full(16, 0.4),
-        "gaps": {"epoch_boundary": 2.0},
-        "start_method": "spawn",
-    }
-    return healthy(**(given | changes))
+    return healthy(**(RESTARTS | changes))
 
 
 def test_workers_started_anew_for_short_epochs_are_named_with_the_time_at_epoch_boundaries() -> None:
     cause = found(worker_restart(Context.of(restarting())))
     assert cause.share == pytest.approx(0.5, abs=0.02)
     assert "spawn" in cause.evidence[1].text
+
+
+def test_what_each_new_worker_reads_at_its_first_fetch_goes_with_its_start() -> None:
+    """Such as a table that the data set opens late; the training waits for that in every epoch."""
+    first = FirstFetch(usual_s=0.05, mean_s=0.45, waited_s=4.0, part=0.5)
+    context = Context.of(starved(**{**RESTARTS, "gaps": {"epoch_boundary": 0.1}, "first_fetch": first}))
+    cause = found(worker_restart(context))
+    assert cause.share == pytest.approx(4.1 / context.run.ledger.window_s, rel=0.05)
+    assert "the first fetch of a new worker takes 450 ms, a usual one 50 ms" in cause.evidence[-1].text
+    kept, late = (offered(run)["persistent_workers"] for run in (starved(**RESTARTS), context.run))
+    assert kept.gain is not None and late.gain is not None
+    assert late.gain.predicted > 1.3 * kept.gain.predicted
 
 
 def test_persistent_workers_are_never_called_restarted() -> None:

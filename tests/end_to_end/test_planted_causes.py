@@ -187,8 +187,13 @@ def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str
     is_found(tmp_path, cause, name, experiments=True)
 
 
-def test_what_experiments_and_the_kernel_trace_show_together_is_the_first_cause(tmp_path: Path) -> None:
-    is_found(tmp_path, "unbatched_calls", "one_patch_at_a_time.py", experiments=True, trace=True)
+@pytest.mark.parametrize(
+    ("name", "cause"), [("one_patch_at_a_time.py", "unbatched_calls"), ("one_scan_a_step.py", "small_batch")]
+)
+def test_what_experiments_and_the_kernel_trace_show_together_is_the_first_cause(
+    tmp_path: Path, name: str, cause: str
+) -> None:
+    is_found(tmp_path, cause, name, experiments=True, trace=True)
 
 
 @pytest.mark.parametrize("name", ["nothing_wrong.py", "bits_that_stay_the_same.py"])

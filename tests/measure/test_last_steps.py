@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flatout.measure.build import build_view
 from flatout.measure.last_steps import LastSteps, read_last_steps
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder, ns
@@ -26,6 +27,37 @@ def blocks(**times_s: list[float]) -> list[list[Any]]:
         found.append(["single", 10, ns(10 * one)])
         found += [["doubled", 10, ns(10 * doubled[place])]] if place < len(doubled) else []
     return found
+
+
+def with_passes(folder: Path, **doubled_input: Any) -> LastSteps:
+    """A training without a DataLoader, of whose steps forward and backward pass take 8 of 10 ms."""
+    run = RunBuilder(folder)
+    main = run.process(doubled_input=doubled_input)
+    for _ in range(40):
+        main.step(forward_s=0.004, backward_s=0.004, optimizer_s=0.002)
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    return view.last_steps
+
+
+def test_what_twice_the_input_does_not_lengthen_is_fixed_and_so_is_the_rest_of_the_step(tmp_path: Path) -> None:
+    found = with_passes(tmp_path, samples=1, single_ns=[ns(0.008)] * 7, doubled_ns=[ns(0.010)] * 5 + [ns(0.012)] * 2)
+    assert found.doubled is not None and found.doubled.passes
+    # A quarter of the passes grows, which are four fifths of the step; at the most half of them.
+    assert (found.doubled.fixed, found.doubled.fixed_low) == pytest.approx((0.8, 0.6), abs=0.02)
+    assert found.doubled.samples == 1 and found.doubled.single_s == pytest.approx(0.010, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "because"),
+    [
+        ({"skipped": "hooks on the model would see its passes"}, "hooks on the model would see its passes"),
+        ({"samples": 4, "single_ns": [1], "doubled_ns": [2]}, "the passes of the model take too long"),
+    ],
+)
+def test_an_input_that_was_not_doubled_says_why(tmp_path: Path, recorded: dict[str, Any], because: str) -> None:
+    found = with_passes(tmp_path, **recorded)
+    assert found.doubled is None and found.not_doubled == because
 
 
 def test_the_ceiling_is_the_median_of_the_blocks_with_their_range(tmp_path: Path) -> None:

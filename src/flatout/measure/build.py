@@ -18,7 +18,7 @@ from flatout.measure.compiling import measure_compiling
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.experiments import read_experiments
 from flatout.measure.gradients import read_unused_gradients
-from flatout.measure.last_steps import read_last_steps
+from flatout.measure.last_steps import read_last_steps, with_doubled_input
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
@@ -89,7 +89,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         padding=read_padding(training.process),
         repeated_weight=read_repeated_weight(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),
-        last_steps=read_last_steps(training.process),
+        last_steps=with_doubled_input(read_last_steps(training.process), training.process, ledger),
         iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from flatout.measure.account_ids import ACCOUNTS
 from flatout.probe.contract import DOUBLED, LOADER, REPLAYED, SINGLE
 from flatout.record import ProcessRecord
+from flatout.results import Ledger
 
 _LEAST_BLOCKS = 3
+_ROUNDS = 7
+_BETWEEN_STEPS = ("batch_wait", "epoch_boundary", "validation", "checkpoint", "compile")
+_PASSES = ("forward", "loss", "backward")
 # Of three to five blocks: their range covers the median of the population at 75 to 94%.
 
 
@@ -47,6 +52,7 @@ class Doubled:
         fixed_low: of the block with least.
         fixed_high: of the block with most.
         bytes_per_sample: of the GPU's memory; None: there is none, or it was not measured.
+        passes: only forward and backward pass ran with twice the samples, apart from the steps.
     """
 
     samples: float
@@ -56,6 +62,7 @@ class Doubled:
     fixed_low: float
     fixed_high: float
     bytes_per_sample: float | None = None
+    passes: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,4 +150,34 @@ def _doubled(
         fixed_low=low,
         fixed_high=high,
         bytes_per_sample=slope if slope is not None and slope > 0 else None,
+    )
+
+
+def with_doubled_input(found: LastSteps, process: ProcessRecord, ledger: Ledger) -> LastSteps:
+    """Add the step whose passes were doubled alone, where no whole step was: all but the passes costs the same."""
+    info: Mapping[str, Any] = process.info.get("doubled_input") or {}
+    pairs = list(zip(info.get("single_ns") or (), info.get("doubled_ns") or (), strict=False))
+    if found.doubled is not None or not info:
+        return found
+    if len(pairs) < _LEAST_BLOCKS or not info.get("samples") or not ledger.steps.count:
+        because = info.get("skipped") or "the passes of the model take too long"
+        return replace(found, skipped={**found.skipped, DOUBLED: str(because)})
+    share = {account.id: account.share for account in ledger.accounts}
+    own = sum(share.get(id, 0.0) for id in ACCOUNTS if id not in _BETWEEN_STEPS)
+    part = min(sum(share.get(id, 0.0) for id in _PASSES) / own, 1.0) if own > 0 else 0.0
+    growing = sorted(part * min(max(twice / single - 1.0, 0.0), 1.0) for single, twice in pairs)
+    edge = int(len(growing) >= _ROUNDS)  # the second of 7 and the last but one hold the median at 87%
+    step_s = own * ledger.window_s / ledger.steps.count
+    fixed = 1.0 - median(growing)
+    return replace(
+        found,
+        doubled=Doubled(
+            samples=float(info["samples"]),
+            single_s=step_s,
+            doubled_s=(2.0 - fixed) * step_s,
+            fixed=fixed,
+            fixed_low=1.0 - growing[-1 - edge],
+            fixed_high=1.0 - growing[edge],
+            passes=True,
+        ),
     )

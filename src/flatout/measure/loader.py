@@ -11,6 +11,7 @@ from flatout.measure.loader_processes import LoaderProcesses, loader_processes
 from flatout.measure.loader_stats import (
     Delivery,
     FetchTimes,
+    FirstFetch,
     FunctionShares,
     LoaderSettings,
     LoaderStats,
@@ -21,7 +22,7 @@ from flatout.measure.queue_state import head_of_line_s, mean_ready
 from flatout.measure.samples import top_lines
 from flatout.measure.sampling import indices_s, order_s
 from flatout.measure.storage import bytes_per_sample, data_folder, files_per_sample, peers_of, storage_is_counted
-from flatout.measure.timeline import Floats, Ints
+from flatout.measure.timeline import Accrual, Floats, Ints, union
 from flatout.measure.training import Training
 from flatout.measure.transform_costs import transform_costs
 from flatout.measure.worker_records import Fetches, divide_time, loader_settings, worker_count
@@ -125,6 +126,29 @@ def _worker_lives(side: LoaderProcesses) -> WorkerLives:
         idle_share=_idle_share(side),
         start_s=np.asarray(starts / 1e9, np.float64),
         starts_in_window=len(side.spans(kinds.WORKER_START)),
+        first_fetch=_first_fetch(side),
+    )
+
+
+def _first_fetch(side: LoaderProcesses) -> FirstFetch:
+    begin, finish = side.training.window_begin_ns, side.training.window_end_ns
+    wall_s = np.concatenate([table.wall_s for table in side.fetches(begin, finish)] or [np.zeros(0)])
+    first = [made for made in (activity.fetches for activity in side.activities) if len(made)]
+    first = [made for made in first if begin < made.start_ns[0] and made.end_ns[0] <= finish]
+    if not first or not wall_s.sum():
+        return FirstFetch()
+    usual_s = float(np.median(wall_s))
+    start = np.array([made.start_ns[0] for made in first]) + round(1e9 * usual_s)
+    late = union(start, np.maximum(start, [made.end_ns[0] for made in first]))
+    waits = side.training.kind(kinds.BATCH_WAIT)
+    waits = waits[waits["arg"] == side.loader]
+    waited_ns = Accrual(union(waits["start"], ends(waits))).between(late.start, late.end).sum()
+    first_s = np.array([made.wall_s[0] for made in first])
+    return FirstFetch(
+        usual_s=usual_s,
+        mean_s=float(first_s.mean()),
+        waited_s=float(waited_ns) / 1e9,
+        part=float(np.maximum(first_s - usual_s, 0.0).sum() / wall_s.sum()),
     )
 
 

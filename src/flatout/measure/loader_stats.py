@@ -80,12 +80,23 @@ class Delivery:
 
 
 @dataclass(frozen=True)
+class FirstFetch:
+    """The first fetch of each worker that was started in the window: it may open and read what later ones have."""
+
+    usual_s: float = 0.0  # median of all fetches
+    mean_s: float = 0.0  # of the first ones
+    waited_s: float = 0.0  # of the window, in which the training waited for them, a usual fetch left out
+    part: float = 0.0  # of the time of all fetches, that they take beyond a usual one
+
+
+@dataclass(frozen=True)
 class WorkerLives:
     """The worker processes."""
 
     idle_share: float | None  # of their time in the window: waiting for indices
     start_s: Seconds  # process creation to ready, one entry a worker started in the run
     starts_in_window: int
+    first_fetch: FirstFetch = FirstFetch()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The intervals of validation if no framework reported them: from its loader, or from eval() to train()."""
+"""The intervals of validation if no framework reported them: its loader's, or its forward passes'."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.record import Events, ends
 
-EVAL, TRAIN = 0, 1  # arg of MODE
+EVAL, TRAIN = 0, 1  # arg of MODE, which older records have
+OFTEN = 0.25  # of the steps
 
 
 def validation_regions(training: Training) -> Pieces:
@@ -17,11 +18,8 @@ def validation_regions(training: Training) -> Pieces:
     events = training.events
     resumes = np.sort(events["start"][_training_events(training)]).astype(np.int64)
     by_loader = _by_loader(training, resumes)
-    by_mode = _by_mode(events)
-    return union(
-        np.concatenate([by_loader[0], by_mode[0]]),
-        np.concatenate([by_loader[1], by_mode[1]]),
-    )
+    found = (by_loader, _by_mode(events), _by_forward(events, resumes))
+    return union(np.concatenate([begin for begin, _ in found]), np.concatenate([finish for _, finish in found]))
 
 
 def _training_events(training: Training) -> Flags:
@@ -55,6 +53,25 @@ def _by_loader(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
         tail = finish >= training.finish_ns
         finish = np.where(tail, np.maximum(last_seen, ends(events).max()), finish)
     return begin, np.asarray(finish, np.int64)
+
+
+def _by_forward(events: Events, resumes: Ints) -> tuple[Ints, Ints]:
+    """From a forward pass in evaluation mode, without gradients, to the next event of training.
+
+    A model that makes such passes in many of the steps, as a teacher does, takes part in them.
+    """
+    back = np.sort(events["start"][events["kind"] == kinds.BACKWARD])
+    passes = events[(events["kind"] == kinds.FORWARD) & (events["a"] == 0) & (events["b"] == 0)]
+    step = np.searchsorted(back, passes["start"])
+    for name in np.unique(passes["arg"]):
+        mine = passes["arg"] == name
+        if len(np.unique(step[mine])) > OFTEN * len(back):
+            passes, step = passes[~mine], step[~mine]
+    turn = np.searchsorted(resumes, passes["start"], "right")
+    within = turn < len(resumes)  # what follows the last event of training is no part of it
+    begin, turn = passes["start"][within].astype(np.int64), turn[within]
+    first = np.flatnonzero(np.concatenate(([True], np.diff(turn) > 0))) if len(turn) else np.empty(0, int)
+    return begin[first], resumes[turn[first]]
 
 
 def _by_mode(events: Events) -> tuple[Ints, Ints]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.units import duration, percent
+from flatout.units import counted, duration, percent
 
 _AFTER = "measured after the window"
 
@@ -33,6 +33,13 @@ def fixed_part(context: Context) -> str | None:
     doubled = context.run.last_steps.doubled
     if doubled is None:
         return None
+    if doubled.passes:
+        samples = counted(round(doubled.samples), "sample")
+        return (
+            f"{_AFTER}: forward and backward pass of {samples}, and of twice as many: "
+            f"{percent(doubled.fixed)} of a step ({percent(doubled.fixed_low)} to {percent(doubled.fixed_high)}) "
+            "does not grow with the batch"
+        )
     return (
         f"{_AFTER}: a step takes {duration(doubled.single_s)} with {doubled.samples:.3g} samples "
         f"and {duration(doubled.doubled_s)} with twice as many: {percent(doubled.fixed)} of it "

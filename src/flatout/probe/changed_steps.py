@@ -7,11 +7,12 @@ The first step of a block does not count, unless steps are long: threads start i
 
 from typing import Any
 
-import torch
 from torch import is_grad_enabled
 
 from . import debugging, events, step_timers
 from .contract import HOOKS
+from .device_rates import finish_kernels
+from .doubled_input import DoubledInput
 from .recorder import REC, now
 from .step_changes import StepChanges
 from .step_timers import STATE
@@ -61,6 +62,10 @@ class ChangedSteps:
         self.restorers = [self.collector.install()]
         self.work = UnneededWork(self.compiled)
         self.restorers.append(self.work.watch())
+        # Of batches that a DataLoader gives, whole steps are doubled later.
+        self.inputs = None if self.by_batches or self.compiled else DoubledInput()
+        if self.inputs is not None:
+            self.restorers.append(self.inputs.watch())
         self.changes = StepChanges(self.compiled, self.hooks, self.work)
         if not self.compiled:
             self.restorers.append(debugging.count_distributions())
@@ -199,6 +204,9 @@ class ChangedSteps:
         """Plan the blocks; returns the reason if there can be none."""
         if not self.compiled:
             self.restorers.pop()()  # distributions are counted
+        if self.inputs is not None:
+            self.inputs.unwatch()
+            REC.save_process(doubled_input=self.inputs.measured())
         self.work.decide(hooked=bool(self.hooks.spent))
         debugging.note()
         own_ns = self.own_ns / self.counted
@@ -224,9 +232,3 @@ class ChangedSteps:
                 return long
             changes.pop()
             REC.save_process(experiments_skipped=long)
-
-
-def finish_kernels():
-    """Between blocks: each gets the kernels of its own steps."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()

@@ -181,3 +181,9 @@ def _on_gpu(call):  # untested: needs a GPU
     end.record()
     end.synchronize()
     return max(begin.elapsed_time(end), 1e-6) / 1e3
+
+
+def finish_kernels():
+    """Wait for the GPU, so that what is timed next has kernels of its own only."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -23,8 +23,8 @@ from . import events, loader_alone, memory_room
 from .batches import samples_in
 from .block_plan import BLOCK_NS, plan
 from .changeable_files import changeable_file
-from .changed_steps import finish_kernels
 from .contract import DOUBLED, LOADER, REPLAYED, SINGLE
+from .device_rates import finish_kernels
 from .kept_batches import NotDoubled, bytes_of, copied, doubled_batch
 from .leaving import Leaving
 from .recorder import REC, now, quietly

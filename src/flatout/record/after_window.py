@@ -35,6 +35,9 @@ REPEATED_WEIGHT = record(
     },
     required=("uses", "chain", "part"),
 )
+DOUBLED_INPUT = record(
+    {"samples": whole(1), "single_ns": items(whole(1), 64), "doubled_ns": items(whole(1), 64), "skipped": text}
+)
 REFERENCE = record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text})
 CEILINGS = record(
     {

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatout.record.after_window import CEILINGS, LAST_STEPS, PADDING, REFERENCE, REPEATED_WEIGHT, UNUSED_GRADIENTS
+from flatout.record.after_window import (
+    CEILINGS,
+    DOUBLED_INPUT,
+    LAST_STEPS,
+    PADDING,
+    REFERENCE,
+    REPEATED_WEIGHT,
+    UNUSED_GRADIENTS,
+)
 from flatout.record.decoding import Damaged, Decoder, flag, items, number, record, row, scalar, table, text, whole
 
 _MOST_WORKERS = 4096  # of one loader: far above what any machine runs
@@ -79,6 +87,7 @@ PROCESS = record(
         "padding": PADDING,
         "unused_gradients": UNUSED_GRADIENTS,
         "repeated_weight": REPEATED_WEIGHT,
+        "doubled_input": DOUBLED_INPUT,
         "reference": REFERENCE,
         "ceilings": CEILINGS,
         "last_steps": LAST_STEPS,

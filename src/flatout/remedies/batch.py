@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flatout import units
+from flatout.measure.last_steps import Doubled
 from flatout.predict.context import Context
 from flatout.predict.device_memory import DeviceMemory, device_memory
 from flatout.predict.measured import fixed_part
@@ -18,6 +19,9 @@ _FACTORS = (2.0, 1.5, 1.25)
 def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
     """Share the fixed cost of a step among more samples."""
     loader = context.run.loading
+    doubled = context.run.last_steps.doubled
+    if loader is None and doubled is not None:
+        return _by_hand(context, cause, doubled)
     if loader is None or loader.settings.batch_size is None:
         return None
     size = loader.settings.batch_size
@@ -28,7 +32,6 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
         return None
     # Demand b / (a b + c): a larger batch shares the fixed cost c among more samples.
     fixed_s, surely = cause.share * context.model.now.total_s, 0.0
-    doubled = context.run.last_steps.doubled
     if doubled is not None and doubled.fixed > 0:
         fixed_s = min(fixed_s, doubled.fixed * context.model.now.step_s)
         surely = doubled.fixed_low / doubled.fixed
@@ -53,6 +56,21 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
         recipe=f"training.batch_size={bigger}",
         basis=f"{fixed_part(context) or 'measured cost that does not grow with the batch'}; {_told(memory, bigger)}",
         memory_bytes=depth_bytes,
+    )
+
+
+def _by_hand(context: Context, cause: Cause, doubled: Doubled) -> Proposal:
+    """Twice the samples in a training that makes its batches without a DataLoader."""
+    size = round(doubled.samples)
+    saved_s = 0.5 * cause.share * context.model.now.total_s
+    surely = doubled.fixed_low / doubled.fixed if doubled.fixed > 0 else 0.0
+    return Proposal(
+        title=f"raise the batch size from {size} to {2 * size}",
+        change=shorter_step(saved_s),
+        least=shorter_step(surely * saved_s),
+        how="take more samples where the training makes its batches; adapt the learning rate",
+        basis=str(fixed_part(context)),
+        memory_bytes=None,
     )
 
 

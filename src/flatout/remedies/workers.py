@@ -120,13 +120,16 @@ def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
     # The first batch of an epoch is still fetched while the training waits for it.
     first_s = float(loader.fetch.wall_s.mean()) if len(loader.fetch.wall_s) else 0.0
     left_s = min(first_s * loader.delivery.epochs_started / context.model.batches, in_gap_s / 2)
+    repeated = 1.0 - loader.workers.first_fetch.part  # what each new worker reads anew, the kept ones have
     # A loader that is rebuilt has no workers to keep: the line that builds it has to be moved, by the user.
     once = loader.settings.rebuilt
     return Proposal(
         title="build the DataLoader once, with persistent_workers=True" if once else "set persistent_workers=True",
-        change=Change(between_steps_removed_s=in_gap_s - left_s),
+        change=Change(
+            between_steps_removed_s=in_gap_s - left_s, fetch_cpu_factor=repeated, fetch_blocked_factor=repeated
+        ),
         least=Change(between_steps_removed_s=0.5 * in_gap_s),
-        most=Change(between_steps_removed_s=in_gap_s),
+        most=Change(between_steps_removed_s=in_gap_s, fetch_cpu_factor=repeated, fetch_blocked_factor=repeated),
         how="loader = DataLoader(..., persistent_workers=True) before the loop over epochs, not in it"
         if once
         else "DataLoader(..., persistent_workers=True)",

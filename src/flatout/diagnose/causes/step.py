@@ -26,7 +26,13 @@ def _waits_for_lock(context: Context, found: Cause) -> str:
     )
 
 
-@cause("training", sentence=_waits_for_lock)
+@cause(
+    "training",
+    # A thread that computes takes a core, too, which several threads of one operator then wait for; and steps that
+    # mostly wait take as long with twice the batch.
+    hides=("too_many_threads", "small_batch"),
+    sentence=_waits_for_lock,
+)
 def interpreter_lock(context: Context) -> Found | Lacks | None:
     """Another Python thread of the training process holds the interpreter lock, and the training thread waits."""
     run, lock = context.run, context.run.lock

@@ -221,6 +221,8 @@ def worker_restart(context: Context) -> Found | Lacks | None:
         return None
     # What draws the order of an epoch stays without a restart: that is epoch_start's.
     seconds = run.seconds("epoch_boundary", "batch_wait.worker_startup") - run.seconds("epoch_boundary.start")
+    first = loader.workers.first_fetch
+    seconds += first.waited_s
     if seconds <= 0:
         return Lacks("workers were restarted, but the time between epochs was not measured")
     share = min(seconds / run.ledger.window_s, 1.0)
@@ -237,6 +239,12 @@ def worker_restart(context: Context) -> Found | Lacks | None:
         start_s = float(np.median(loader.workers.start_s))
         method = f" ({loader.settings.start_method})" if loader.settings.start_method else ""
         evidence.append(Evidence(f"a worker takes {duration(start_s)} to start{method}", {"worker_start_s": start_s}))
+    if first.waited_s >= NOISE_SHARE * run.ledger.window_s:
+        text = (
+            f"the first fetch of a new worker takes {duration(first.mean_s)}, a usual one {duration(first.usual_s)}: "
+            f"waiting for these took {duration(first.waited_s)}"
+        )
+        evidence.append(Evidence(text, {"first_fetch_s": first.mean_s, "first_fetch_waited_s": first.waited_s}))
     if loader.settings.rebuilt:
         text = "the DataLoader itself is built anew: persistent_workers=True alone would keep nothing"
         evidence.append(Evidence(text, {"rebuilt": 1}))

@@ -1,0 +1,42 @@
+"""Validation that no framework and no loader shows, in hand-made records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flatout.measure.build import build_view
+from flatout.probe import events as kinds
+from flatout.record import load_run
+from tests.record.synthetic import ProcessBuilder, RunBuilder
+
+
+def evaluate(main: ProcessBuilder, name: str, count: int = 1, seconds: float = 0.1) -> None:
+    """Forward passes in evaluation mode, without gradients, and other code after each."""
+    for _ in range(count):
+        main.spend(kinds.FORWARD, seconds, main.text(name), 0, 0)
+        main.pause(0.01)
+
+
+def validated(folder: Path, every: int, name: str = "Net") -> float:
+    """Share of validation in 40 steps of 1 s, of which each so-and-so-many-th is followed by 10 passes of 0.11 s."""
+    run = RunBuilder(folder)
+    main = run.process()
+    for step in range(1, 41):
+        main.step(forward_s=0.4, backward_s=0.4, optimizer_s=0.2)
+        if step % every == 0:
+            evaluate(main, name, 10)
+    main.step(forward_s=0.4, backward_s=0.4, optimizer_s=0.2)
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    return view.ledger.share("validation")
+
+
+def test_passes_in_evaluation_mode_after_some_steps_are_validation(tmp_path: Path) -> None:
+    assert validated(tmp_path, every=10) == pytest.approx(4.4 / 45, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["Net", "Teacher"])
+def test_a_model_in_evaluation_mode_in_every_step_takes_part_in_it(tmp_path: Path, name: str) -> None:
+    assert validated(tmp_path, every=1, name=name) == 0

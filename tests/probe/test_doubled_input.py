@@ -1,0 +1,100 @@
+"""Passes of a model on an input, and on the input joined to itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import Tensor, nn  # noqa: E402
+
+from flatout.probe.doubled_input import ROUNDS, DoubledInput  # noqa: E402
+
+
+def measured(net: nn.Module, *inputs: Any) -> tuple[dict[str, Any], DoubledInput]:
+    """What is recorded of a step of this network."""
+    found: Any = DoubledInput()
+    found.watch()
+    try:
+        net(*inputs).sum().backward()
+    finally:
+        found.unwatch()
+    return found.measured(), found
+
+
+class Counting(nn.Module):
+    """Notes the samples of each of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+        self.seen: list[int] = []
+
+    def forward(self, inputs: Tensor, scale: float = 1.0) -> Tensor:
+        self.seen.append(len(inputs))
+        out: Tensor = self.layers(inputs) * scale
+        return out
+
+
+def test_each_round_has_the_input_and_twice_the_input() -> None:
+    net = Counting()
+    found, _ = measured(net, torch.randn(5, 6), 2.0)
+    assert found["samples"] == 5
+    assert len(found["single_ns"]) == len(found["doubled_ns"]) == ROUNDS
+    assert net.seen == [5, *[5, 10] * (ROUNDS + 1)]
+
+
+def test_gradients_buffers_and_random_numbers_are_as_before() -> None:
+    net = Counting()
+    net(torch.randn(5, 6)).sum().backward()
+    gradients = [parameter.grad.clone() for parameter in net.parameters()]
+    seen: Any = DoubledInput()
+    seen.watch()
+    net(torch.randn(5, 6))
+    seen.unwatch()
+    buffers, state = [buffer.clone() for buffer in net.buffers()], torch.get_rng_state()
+    assert "samples" in seen.measured()
+    assert all(torch.equal(one.grad, before) for one, before in zip(net.parameters(), gradients, strict=True))
+    assert all(torch.equal(one, before) for one, before in zip(net.buffers(), buffers, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_loss_and_a_model_in_evaluation_are_no_models_of_the_training() -> None:
+    found: Any = DoubledInput()
+    found.watch()
+    outputs = Counting().eval()(torch.randn(5, 6))
+    nn.MSELoss()(outputs, torch.zeros_like(outputs)).backward()
+    found.unwatch()
+    assert found.measured() == {"skipped": "no model was called with gradients"}
+
+
+def test_hooks_of_the_user_see_no_pass_of_the_probe() -> None:
+    net = Counting()
+    calls: list[int] = []
+    net.layers[0].register_forward_hook(lambda *_: calls.append(1))
+    found, _ = measured(net, torch.randn(5, 6))
+    assert found == {"skipped": "hooks on the model would see its passes"} and calls == [1]
+
+
+class Fixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.weight
+
+
+def test_a_model_for_one_size_only_raises_nothing_in_the_training() -> None:
+    found, _ = measured(Fixed(), torch.randn(4, 6))
+    assert found["skipped"].startswith("it raised RuntimeError")
+
+
+def test_an_input_of_an_unknown_kind_is_not_doubled() -> None:
+    class Reads(Fixed):
+        def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+            return super().forward(inputs["pixels"])
+
+    found, _ = measured(Reads(), {"pixels": torch.randn(4, 6)})
+    assert found == {"skipped": "the model's first argument is no tensor with samples"}
