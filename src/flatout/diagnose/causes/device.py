@@ -81,7 +81,10 @@ def _measured_small_batch(context: Context, doubled: Doubled) -> Found | None:
     others_s += ((run.experiments.hooks_share or 0.0) + (run.experiments.collector_share or 0.0)) * step_s
     if not isinstance(run.operators, str) and doubled.samples > _FEW_SAMPLES:
         others_s += run.operators.overhead_s
-    parts_s = (min(part * step_s, model.now.step_s) for part in (doubled.fixed_low, doubled.fixed))
+    # Passes apart from the steps: kernels that use a device better with twice the samples look fixed, too.
+    certain = doubled.passes and doubled.samples > _FEW_SAMPLES
+    parts = (doubled.fixed_low, doubled.fixed_low if certain else doubled.fixed)
+    parts_s = (min(part * step_s, model.now.step_s) for part in parts)
     low_s, fixed_s = (max(part_s - others_s, 0.0) for part_s in parts_s)
     fixed = fixed_s / model.now.total_s
     share = model.recovered(shorter_step(fixed_s))
