@@ -9,6 +9,7 @@ import pytest
 
 from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge
+from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.fusion import Fusible
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.measured_run import MeasuredRun
@@ -238,6 +239,14 @@ def test_the_fused_form_is_that_of_the_scripts_optimizer(kind: str, how: str | N
     assert found == ([how] if how else [])
     evidence = next(one for one in causes if one.id == "small_batch").evidence[0].text
     assert evidence.startswith("the optimizer: ") and "exchange" not in evidence
+
+
+def test_an_optimizer_that_is_fused_already_gets_no_fused_form() -> None:
+    view = healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}, process={"optimizer": "Adam"})
+    update = CostlyOperator("aten::_fused_adam_", "", "float32", "", 1.0, 0.007, None)
+    for name, expected in ((update.name, False), ("aten::_foreach_add_", True)):
+        operators = small_operators(0.001, costliest=(replace(update, name=name),))
+        assert ("fused_optimizer" in offered(replace(view, operators=operators))) is expected
 
 
 def test_compiling_is_predicted_from_what_the_traced_operators_pass_on() -> None:

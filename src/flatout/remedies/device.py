@@ -153,7 +153,7 @@ def fused_optimizer(context: Context, cause: Cause) -> Proposal | None:
     kind, operators = context.run.process.optimizer, context.run.operators
     if kind is not None and kind not in _FUSED:
         return None
-    if not isinstance(operators, str) and any(one.name.startswith("_fused_") for one in operators.costliest):
+    if not isinstance(operators, str) and any(one.short_name.startswith("_fused_") for one in operators.costliest):
         return None
     return Proposal(
         title="use the optimizer's fused form",
