@@ -22,6 +22,7 @@ from flatout.remedies import propose
 from flatout.results import Cause, NotMeasured
 from tests.diagnose.views import (
     COMPUTE,
+    LINE,
     healthy,
     idle_worker,
     locked,
@@ -148,6 +149,14 @@ def test_of_passes_apart_from_the_steps_only_what_is_certain_counts_for_many_sam
     assert found(small_batch(run(healthy(cpu=0.001), doubled=few))).share == pytest.approx(0.6, abs=0.03)
     unsure = replace(apart, fixed_low=0.2)
     assert small_batch(run(healthy(cpu=0.001), doubled=unsure)) is None
+
+
+def test_an_optimizer_that_takes_most_of_the_fixed_cost_is_named_with_its_line() -> None:
+    by_hand = healthy(cpu=0.001, busy=COMPUTE | {"optimizer": 0.008}, lines={"optimizer": LINE})
+    context = run(by_hand, doubled=doubled(0.8, 0.017, fixed_low=0.7, samples=8.0, passes=True))
+    causes, _ = judge(context)
+    assert causes[0].id == "small_batch"
+    assert verdict(context, causes).endswith("of the time, the optimizer's step alone 46% (train.py:12).")
 
 
 def test_the_measurement_overrules_the_guess_from_one_size() -> None:

@@ -28,7 +28,12 @@ _FEW_SAMPLES = 8
 
 
 def _pays_fixed_costs(context: Context, found: Cause) -> str:
-    return f"Work that costs the same for a larger batch takes {percent(found.share)} of the time."
+    run = context.run
+    optimizer = run.ledger.share("optimizer")
+    alone = ""
+    if optimizer >= _FIXED_SHARE:
+        alone = f", the optimizer's step alone {percent(optimizer)}{where(run, 'optimizer')}"
+    return f"Work that costs the same for a larger batch takes {percent(found.share)} of the time{alone}."
 
 
 @cause("training", sentence=_pays_fixed_costs)
@@ -239,4 +244,6 @@ def _fixed_work(run: MeasuredRun, overhead: float) -> str:
 
 def _batch(run: MeasuredRun) -> str:
     size = run.loading.settings.batch_size if run.loading else None
+    if size is None and run.last_steps.doubled is not None:
+        size = round(run.last_steps.doubled.samples)
     return "the batch size is not known" if size is None else f"batch size {size}"
