@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from flatout.runner.leftovers import multiprocessing_folders, remove
+from flatout.machine.tree import descendants, end_tree
+from flatout.runner.leftovers import multiprocessing_folders, remove, stop_and_find
 
 LISTEN = """
 import socket, sys, time
@@ -45,3 +48,38 @@ def test_only_multiprocessings_own_folders_of_living_descendants_are_found(
     remove(folders)
     assert (tmp_path / name).exists() is not found
     assert bystander.exists()
+
+
+STARTS_LISTENERS = """
+import multiprocessing, os, socket, sys, tempfile, time
+
+def listen():
+    folder = tempfile.mkdtemp(prefix="pymp-")
+    time.sleep(0.02)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(folder + "/listener-a")
+    server.listen()
+    time.sleep(600)
+
+context = multiprocessing.get_context("fork")
+while True:
+    context.Process(target=listen).start()
+    print("on", flush=True)
+    time.sleep(0.01)
+"""
+
+
+def test_processes_that_start_while_the_tree_is_ended_leave_no_folder() -> None:
+    with tempfile.TemporaryDirectory(prefix="g") as temporary:
+        environment = {**os.environ, "TMPDIR": temporary}
+        command = [sys.executable, "-c", STARTS_LISTENERS]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as parent:
+            assert parent.stdout is not None
+            for _ in range(5):
+                parent.stdout.readline()
+            folders = stop_and_find(lambda: descendants(os.getpid()), parent.pid)
+            left = list(Path(temporary).iterdir())
+            assert end_tree(parent.pid) == []
+        remove(folders)
+        assert len(left) >= 5
+        assert list(Path(temporary).iterdir()) == []

@@ -59,7 +59,7 @@ def end(run: str) -> tuple[set[int], set[str]]:
         # A stopped process cannot begin to listen between the scan of its sockets and its end.
         send(living - told, signal.SIGSTOP)
         if living and time.monotonic() - begin_s < NEW_S and being_made(temporary_folders(living)):
-            send(living, signal.SIGCONT)
+            send(without_children(living), signal.SIGCONT)
             time.sleep(PAUSE_S)
             continue
         folders |= listening_folders(sockets_of(living)) if living else set()
@@ -68,6 +68,18 @@ def end(run: str) -> tuple[set[int], set[str]]:
         told |= living
         time.sleep(PAUSE_S)
     return seen, folders
+
+
+def without_children(pids: set[int]) -> set[int]:
+    """Those that have started no other one of these: they start none while they go on."""
+    parents = set()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                parents.add(int(file.read().rpartition(b")")[2].split()[1]))
+        except (OSError, IndexError):
+            continue
+    return pids - parents
 
 
 def temporary_folders(pids: set[int]) -> set[str]:

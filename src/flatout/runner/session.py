@@ -27,7 +27,7 @@ from flatout.runner.bounds import Bounds
 from flatout.runner.command import check_command, inherited_descriptors, probed_environment
 from flatout.runner.folder import exclusive, free_reserve, new_run, trim, write_run_json
 from flatout.runner.guardian import Guardian
-from flatout.runner.leftovers import multiprocessing_folders, remove, wait_for_listeners
+from flatout.runner.leftovers import remove, stop_and_find
 from flatout.runner.live import Live, LiveReader
 from flatout.runner.progress import Progress
 from flatout.runner.signals import EndingSignals
@@ -322,11 +322,7 @@ class _Session:
         if stop == "interrupted":
             # The terminal sent Ctrl-C to the command too: let it shut down.
             _wait(child, GRACE_S)
-        # Workers may be starting right now: repeat until the same ones are found twice.
-        wait_for_listeners(child.pid)
-        folders = multiprocessing_folders()
-        while (found := multiprocessing_folders() | folders) != folders:
-            folders = found
+        folders = stop_and_find(self._tree, child.pid)
         tree = self._tree()
         if tree and stop not in ("finished", "failed"):
             self.progress.say("ending the training; what it prints about that is no fault of its own")
