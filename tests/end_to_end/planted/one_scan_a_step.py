@@ -5,12 +5,9 @@ from torch import nn
 
 
 def main():
-    net = nn.Sequential()
-    for place in range(12):
-        net.append(nn.Conv2d(8 if place else 1, 8, 3, padding=1))
-        net.append(nn.BatchNorm2d(8))
-        net.append(nn.ReLU())
-    net.append(nn.Conv2d(8, 2, 1))
+    # Dense layers: on every processor a step mostly reads and writes weights, whatever the number of scans.
+    net = nn.Sequential(nn.Flatten(), nn.Linear(576, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU())
+    net.append(nn.Linear(2048, 2 * 576)).append(nn.Unflatten(1, (2, 24, 24)))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
     scans, masks = torch.rand(512, 1, 24, 24), torch.randint(2, (512, 24, 24))
     for _ in range(10_000):
