@@ -292,3 +292,13 @@ def test_an_assumption_of_all_predictions_is_said_once() -> None:
     ]
     text = " ".join(" ".join(lines_of(dataclasses.replace(made, remedies=tuple(crowded)))).split())
     assert text.count("other processes go on using 1.8 cores") == 1
+
+
+@pytest.mark.parametrize(("count", "shown"), [(4, 4), (5, 5), (6, 4), (9, 4)])
+def test_of_a_steps_operators_the_costliest_are_shown_and_the_rest_counted(count: int, shown: int) -> None:
+    operators = [Evidence(f"conv{number}: 10%", {"operator": "conv", "share": 0.1}) for number in range(count)]
+    evidence = (Evidence("before", {}), *operators, Evidence("after", {}))
+    lines = lines_of(dataclasses.replace(diagnoses.healthy(), causes=(Cause("x", "X", 0.9, 0.9, evidence),)))
+    bullets = [line.strip(" -•") for line in lines if re.match(r" +[-•] (conv|before|after|\d more)", line)]
+    rest = [f"{count - 4} more operators: {10 * (count - 4)}% of the time in kernels (in --json)"] if count > 5 else []
+    assert bullets == ["before", *(f"conv{number}: 10%" for number in range(shown)), *rest, "after"]

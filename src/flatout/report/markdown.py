@@ -85,7 +85,7 @@ def _causes(diagnosis: Diagnosis) -> list[str]:
         head = f"### {rank}. {_text(cause.title)}: {percent(cause.share)} of the training window"
         blocks += [head, f"{_code(cause.id)}, {outline.confidence_in_words(cause)}"]
         if cause.evidence:
-            blocks.append(_bullets(_text(evidence.text) for evidence in cause.evidence))
+            blocks.append(_bullets(map(_text, outline.evidence_texts(cause))))
     for hider, causes in hidden.items():
         blocks.append(outline.HIDDEN.format(cause=_code(hider)))
         blocks.append(_bullets(f"{_text(one.title)} ({_code(one.id)}): {percent(one.share)}" for one in causes))

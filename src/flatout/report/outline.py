@@ -14,6 +14,8 @@ from flatout.units import duration, interval, percent, rate, size
 SMALL_SHARE = 0.005
 # Hot lines shown for one account.
 LINES_SHOWN = 3
+# Costliest operators of a step that are shown; --json has ten.
+SHOWN_OPERATORS = 4
 # With more epochs than this, the middle ones are merged.
 EPOCHS_SHOWN = 8
 # A remedy whose whole interval stays below this factor is listed as one that does not pay now.
@@ -225,6 +227,20 @@ def open_and_hidden(diagnosis: Diagnosis) -> tuple[list[Cause], dict[str, list[C
         else:
             hidden.setdefault(cause.hidden_by, []).append(cause)
     return shown, hidden
+
+
+def evidence_texts(cause: Cause) -> list[str]:
+    """The evidence for a reader: of a step's operators only the costliest ones."""
+    operators = [one for one in cause.evidence if "operator" in one.values]
+    rest = operators[SHOWN_OPERATORS:] if len(operators) > SHOWN_OPERATORS + 1 else []
+    texts = []
+    for one in cause.evidence:
+        if rest and one is rest[0]:
+            share = sum(float(other.values["share"]) for other in rest)
+            texts.append(f"{len(rest)} more operators: {percent(share)} of the time in kernels (in --json)")
+        if one not in rest:
+            texts.append(one.text)
+    return texts
 
 
 def paying_and_not(diagnosis: Diagnosis) -> tuple[list[Remedy], list[Remedy]]:

@@ -156,8 +156,8 @@ def _causes(page: Page, diagnosis: Diagnosis) -> None:
         page.paragraph(cause.title, mark=mark, style="bold", aside=percent(cause.share))
         indent = MARGIN + len(mark)
         page.paragraph(f"{cause.id}, {outline.confidence_in_words(cause)}", indent=indent, style=DIM)
-        for evidence in cause.evidence:
-            page.paragraph(evidence.text, indent=indent, mark="- ")
+        for text in outline.evidence_texts(cause):
+            page.paragraph(text, indent=indent, mark="- ")
     for hider, causes in hidden.items():
         page.blank()
         page.paragraph(outline.HIDDEN.format(cause=hider))
