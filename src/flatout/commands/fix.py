@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -79,11 +80,10 @@ def fix(
     from flatout.report.fix import lines, to_dict
     from flatout.runner import Bounds
     from flatout.runner.command import check_command
+    from flatout.trials import journal as journals
     from flatout.trials.export import write_kept, write_plans
     from flatout.trials.fixing import Fixing, Options, clean
     from flatout.trials.isolation import find_isolation
-    from flatout.trials.journal import begin, remove_unmeasured
-    from flatout.trials.journal import resume as go_on
     from flatout.trials.locations import find_locations
     from flatout.trials.progress import ProgressLog
     from flatout.trials.trial_run import TrialSetup
@@ -93,26 +93,29 @@ def fix(
     options = Options(
         allowed=_allowed(allow or []),
         budget_s=_budget(budget),
-        seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
+        seconds=_time(parse_seconds, "--seconds", seconds),
         staged=_staged(staged),
         stage_to=stage_to,
-        first_step_within_s=parse_duration(first_step_within, option="--first-step-within")
-        if first_step_within is not None
-        else None,
+        first_step_within_s=_time(parse_duration, "--first-step-within", first_step_within),
     )
     found = find_locations(words, config, locations or [])
-    journal = go_on(fixes_dir, words) if resume else begin(fixes_dir, words)
+    journal = (journals.resume if resume else journals.begin)(fixes_dir, words)
     try:
         isolation = find_isolation(journal.folder)
         setup = TrialSetup(words, journal.folder, journal.folder / "runs", Bounds(), isolation, locations=found)
         fixed = Fixing(setup, options, journal, ProgressLog(quiet)).run()
-        keep, plans = write_kept(fixed, found, journal.folder), write_plans(fixed, found, journal.folder)
+        files = write_kept(fixed, found, journal.folder), write_plans(fixed, found, journal.folder)
     finally:
         clean(journal.folder)
-        remove_unmeasured(journal)
-    typer.echo(json.dumps(to_dict(fixed, keep, plans), indent=2) if as_json else "\n".join(lines(fixed, keep, plans)))
+        journals.remove_unmeasured(journal)
+    typer.echo(json.dumps(to_dict(fixed, *files), indent=2) if as_json else "\n".join(lines(fixed, *files)))
     if fixed.interrupted:
         raise typer.Exit(fixed.interrupted.exit_code)
+
+
+def _time(parse: Callable[..., float], option: str, text: str | None) -> float | None:
+    """What ``parse`` makes of an option's text, in seconds; None where the option was not given."""
+    return None if text is None else parse(text, option=option)
 
 
 def _budget(text: str) -> float:

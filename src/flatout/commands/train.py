@@ -18,7 +18,7 @@ from flatout.commands.options import AsJson, Data, Quiet, RecipeName, RecipeSett
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
-    from flatout.recipes.interfaces import Fit, ImageData
+    from flatout.recipes.interfaces import Fit
     from flatout.recipes.schema import Recipe
 
 RUNS = Path(".flatout/trainings")
@@ -94,15 +94,8 @@ def train(
         "--quiet": quiet,
     }
     folder = output or _new_folder(Path(recipe).stem, resume)
-    from flatout.recipes.refused import left_as_it_was
-
     try:
-        with left_as_it_was(folder) if _first() else nullcontext():
-            resolved = _resolved(recipe, given, settings or (), folder, resume, allow_changes or ())
-            from flatout.recipes.datasets import open_data
-
-            images = open_data(resolved)
-            fit = _trained(recipe, resolved, images, folder, resume, allow_changes or (), record, quiet)
+        fit = _trained(recipe, given, settings or (), folder, resume, allow_changes or (), record, quiet)
     except KeyboardInterrupt:
         if _first():  # not wrapped, so that it can be pasted
             print(f"stopped; continue with:\n{one_line(resume_command(recipe, folder, given))}", file=sys.stderr)
@@ -152,15 +145,16 @@ def _resolved(
 
 def _trained(
     recipe: str,
-    resolved: Recipe,
-    images: ImageData,
+    given: Mapping[str, object],
+    settings: Sequence[str],
     folder: Path,
     resume: bool,
     allow_changes: Sequence[str],
     record: bool,
     quiet: bool,
 ) -> Fit:
-    from flatout.recipes.training import train_recipe
+    """Train; a folder that was made for a training that is refused is removed again."""
+    from flatout.recipes.refused import left_as_it_was
 
     def report(line: str) -> None:
         if _first():
@@ -168,18 +162,25 @@ def _trained(
             print(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False), file=sys.stderr)
 
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
-    with _recording(record and alone, Path(recipe).stem) as start_recording:
-        return train_recipe(
-            resolved,
-            images,
-            folder,
-            resume=resume,
-            allowed=frozenset(allow_changes),
-            report=report,
-            show_progress=not quiet,
-            before_training=start_recording,
-            began=_process_start(),
-        )
+    with left_as_it_was(folder) if _first() else nullcontext():
+        resolved = _resolved(recipe, given, settings, folder, resume, allow_changes)
+        # These import torch, which takes seconds: a mistake in the recipe is told before.
+        from flatout.recipes.datasets import open_data
+        from flatout.recipes.training import train_recipe
+
+        images = open_data(resolved)
+        with _recording(record and alone, Path(recipe).stem) as start_recording:
+            return train_recipe(
+                resolved,
+                images,
+                folder,
+                resume=resume,
+                allowed=frozenset(allow_changes),
+                report=report,
+                show_progress=not quiet,
+                before_training=start_recording,
+                began=_process_start(),
+            )
 
 
 def _first() -> bool:
