@@ -28,6 +28,7 @@ Allow = Annotated[
         show_default=False,
     ),
 ]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time for everything, such as 1h30m.")]
 Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="The command's YAML, JSON or TOML file: settings are changed in it."),
@@ -52,9 +53,7 @@ StageTo = Annotated[
 
 def fix(
     command: Command = None,
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="Time for everything, such as 1h30m.")
-    ] = "10m",
+    budget: Budget = "10m",
     allow: Allow = None,
     seconds: Annotated[str | None, seconds_option("80 steps, 3s to 30s")] = None,
     first_step_within: Annotated[str | None, FIRST_STEP_WITHIN] = None,
