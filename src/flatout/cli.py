@@ -31,6 +31,7 @@ from flatout.commands.report import report
 from flatout.commands.runs import runs
 from flatout.commands.stage import stage
 from flatout.commands.storage import storage
+from flatout.commands.trace import trace
 from flatout.commands.train import train
 from flatout.errors import FlatoutError, Interrupted, UsageError
 from flatout.standard_streams import STANDARD_OUTPUT, drop_output, name_standard_output, open_closed_streams
@@ -117,6 +118,7 @@ app.command("compare", rich_help_panel=MEASURE)(compare)
 app.command("report", rich_help_panel=READ)(report)
 app.command("explain", rich_help_panel=READ)(explain)
 app.command("runs", rich_help_panel=READ)(runs)
+app.command("trace", rich_help_panel=READ)(trace)
 app.command("stage", rich_help_panel=DATA)(stage)
 app.command("mount", rich_help_panel=DATA)(mount)
 app.command("unmount", rich_help_panel=DATA)(unmount)

@@ -102,19 +102,31 @@ class Activity:
         table = self.fetches
         if not len(table):
             return np.full(len(batch), -1, np.int64)
-        # Fetches and queries sorted together: the answer to a query is the last fetch before it.
-        count = len(table)
-        key = np.concatenate([table.batch, batch])
-        time = np.concatenate([table.end_ns, until])
-        asks = np.concatenate([np.zeros(count, np.int64), np.ones(len(batch), np.int64)])
-        order = np.lexsort((asks, time, key))
-        latest = np.maximum.accumulate(np.where(asks[order] == 0, np.arange(len(order)), -1))
-        answer = np.empty(len(order), np.int64)
-        answer[order] = np.where(latest >= 0, order[latest], -1)
-        answer = answer[count:]
-        found = answer >= 0
-        found[found] = (table.batch[answer[found]] == batch[found]) & (table.start_ns[answer[found]] >= since[found])
-        return np.where(found, table.end_ns[answer], -1)
+        row = latest_before(table.batch, table.end_ns, batch, until)
+        found = row >= 0
+        found[found] = table.start_ns[row[found]] >= since[found]
+        return np.where(found, table.end_ns[row], -1)
+
+
+def latest_before(batch: Ints, time: Ints, wanted: Ints, until: Ints) -> Ints:
+    """Row of the latest event of each wanted batch that is not after ``until``; -1 if there is none.
+
+    Args:
+        batch: of each event.
+        time: of each event, ns.
+        wanted: batches that are asked for.
+        until: for each of them, ns.
+    """
+    # Events and questions sorted together: the answer is the last event before the question.
+    count = len(batch)
+    key, moment = np.concatenate([batch, wanted]), np.concatenate([time, until])
+    asks = np.arange(len(key)) >= count
+    order = np.lexsort((asks, moment, key))
+    latest = np.maximum.accumulate(np.where(asks[order], -1, np.arange(len(order))))
+    answer = np.empty(len(order), np.int64)
+    answer[order] = np.where(latest >= 0, order[latest], -1)
+    answer = answer[count:]
+    return np.where((answer >= 0) & (key[answer] == wanted), answer, -1)
 
 
 def divide_waits(
