@@ -33,7 +33,7 @@ def trace(
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help="Ids or folders of runs, such as one a machine. Without it: the run that started last.",
             show_default=False,
         ),
@@ -53,9 +53,9 @@ def trace(
     """Write a saved run for Perfetto and other trace viewers.
 
     Every step, worker and batch lies on one time axis. In ui.perfetto.dev, which keeps the file in your browser, a
-    step of the training thread opens into its phases, and an arrow leads from the fetch of a batch to the wait that it ended. Where the run has a kernel trace of torch's
-    profiler, both go into one .zip, which opens as one trace. --format speedscope writes the sampled stacks, --format
-    chrome the JSON that other viewers read.
+    step of the training thread opens into its phases, and an arrow leads from the fetch of a batch to the wait that it
+    ended. Where the run has a kernel trace of torch's profiler, both go into one .zip, which opens as one trace.
+    --format speedscope writes the sampled stacks, --format chrome the JSON that other viewers read.
 
     Example: flatout trace latest --steps 100:120 -o steps.pftrace
     """
