@@ -49,6 +49,13 @@ def gpu(request: pytest.FixtureRequest) -> None:
         pytest.skip("no CUDA device: torch.cuda.is_available() is false")
 
 
+@pytest.fixture
+def without_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test whose processes coverage.py would change: it traces them, and stands in for ``os._exit``."""
+    for name in [name for name in os.environ if name.startswith("COVERAGE_PROCESS")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.fixture(autouse=True)
 def tidy() -> Iterator[None]:
     """Fail a test that leaves child processes behind, and end them so that later tests are not disturbed."""

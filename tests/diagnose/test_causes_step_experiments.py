@@ -94,7 +94,9 @@ def test_assertions_are_named_by_the_samples_in_them() -> None:
 
 
 def test_hooks_are_named_with_their_function() -> None:
-    cause = found(hooks(run(hooks=(LINE,), hooks_share=0.4, steps=56)))
+    context = run(hooks=(LINE,), hooks_share=0.4, steps=56)
+    cause = found(hooks(context))
+    assert verdict(context, (cause,)).startswith("Hooks on the model take 40% of the time (train.py:12 load).")
     assert cause.share == pytest.approx(0.4, abs=0.02)
     assert "train.py:12 load" in cause.evidence[1].text
 
@@ -117,7 +119,10 @@ def test_without_steps_after_the_window_hooks_are_not_judged() -> None:
 
 
 def test_garbage_collection_is_named_where_it_takes_time() -> None:
-    assert found(garbage_collection(run(collector_share=0.5, collections=1.0, steps=56))).share > 0.45
+    context = run(collector_share=0.5, collections=1.0, steps=56)
+    cause = found(garbage_collection(context))
+    assert cause.share > 0.45
+    assert verdict(context, (cause,)).startswith("Python's garbage collector takes ")
     assert garbage_collection(run(collector_share=0.01, collections=0.1, steps=56)) is None
 
 

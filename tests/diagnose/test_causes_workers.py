@@ -15,6 +15,7 @@ from flatout.diagnose.causes.workers import (
     worker_restart,
 )
 from flatout.diagnose.ranking import judge
+from flatout.diagnose.verdict import verdict
 from flatout.measure.loader_stats import FirstFetch
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
@@ -70,6 +71,7 @@ def test_workers_that_hand_over_longer_than_they_fetch_are_needless() -> None:
     assert cause.share == pytest.approx(4 / 15, abs=0.02)
     causes, _ = judge(context)
     assert causes[0].id == "needless_workers"
+    assert verdict(context, causes).startswith("Workers cost more than they save: the training takes ")
     remedies, plans = propose(context, causes)
     first = remedies[0]
     assert (first.id, first.settings) == ("without_workers", {"num_workers": 0})

@@ -56,6 +56,7 @@ def test_phases_get_the_devices_time_of_their_kernels(tmp_path: Path) -> None:
     assert process.info["not_patched"] == {}
 
 
+@pytest.mark.usefixtures("without_coverage")
 @pytest.mark.slow
 def test_the_last_steps_wait_for_their_kernels_and_note_their_memory(tmp_path: Path) -> None:
     # 20 ms of kernels a step, which the host does not wait for.

@@ -74,6 +74,7 @@ def test_hooks_and_collections_are_timed(tmp_path: Path) -> None:
     assert found.collections == pytest.approx(1.0, abs=0.5)
 
 
+@pytest.mark.usefixtures("without_coverage")
 def test_where_nothing_is_on_only_threads_are_tried(tmp_path: Path) -> None:
     _, process = trained(tmp_path, "loader", "20")
     assert all(name == "" or name.startswith("threads=") for name in tried(process))

@@ -34,6 +34,7 @@ def test_output_warnings_tracebacks_pickles_and_graphs_are_those_of_the_bare_scr
     assert counts["FORWARD"] > 20
 
 
+@pytest.mark.usefixtures("without_coverage")
 @pytest.mark.slow
 def test_functions_of_c_that_are_stood_in_for_pickle_as_themselves(tmp_path: Path) -> None:
     source = """

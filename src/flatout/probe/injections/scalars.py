@@ -80,10 +80,16 @@ class LazyScalar(numbers.Real):
         return float(self) == other
 
     def __lt__(self, other):
-        return float(self) < other
+        return float(self) < _plain(other)
 
     def __le__(self, other):
-        return float(self) <= other
+        return float(self) <= _plain(other)
+
+    def __gt__(self, other):
+        return float(self) > _plain(other)
+
+    def __ge__(self, other):
+        return float(self) >= _plain(other)
 
     def __pos__(self):
         return self
@@ -112,6 +118,9 @@ class LazyScalar(numbers.Real):
     def __round__(self, digits=None):
         return round(float(self), digits)
 
+    def __int__(self):
+        return int(float(self))
+
     def __trunc__(self):
         return math.trunc(float(self))
 
@@ -123,3 +132,7 @@ class LazyScalar(numbers.Real):
 
     def __reduce__(self):
         return float, (float(self),)
+
+
+def _plain(other):
+    return float(other) if isinstance(other, LazyScalar) else other

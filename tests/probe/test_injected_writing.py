@@ -1,0 +1,60 @@
+"""Checkpoints and metrics less often."""
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from flatout.probe.injections import optimizer, writing
+from tests.probe.test_injected_loader import Injected
+
+
+def test_every_third_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "save", torch.save)
+    injected = Injected(checkpoint_every=3)
+    writing.install(injected, None)
+    for step in range(7):
+        torch.save({"step": step}, tmp_path / f"{step}.pt")
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "3", "6"]
+    assert injected.applied == ["checkpoint_every"] * 7
+
+
+def test_every_second_metric_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Any] = []
+
+    class Writer:
+        def add_scalar(self, *values: Any) -> None:
+            written.append(values)
+
+        def flush(self) -> None:
+            written.append("flush")
+
+    module = types.ModuleType("board")
+    module.Writer = Writer  # type: ignore[attr-defined]
+    targets = (("Writer.add_scalar",), ("Writer.flush",), ("Gone.add_scalar",))
+    monkeypatch.setattr(writing, "METRIC_WRITERS", {"board": targets})
+    waiting: dict[str, Any] = {}
+    writing.install(Injected(log_every=2), waiting.__setitem__)
+    waiting["board"](module)
+    board = Writer()
+    for step in range(4):
+        board.add_scalar("loss", step)
+        board.flush()
+    assert [each for each in written if each != "flush"] == [("loss", 0), ("loss", 2)]
+    assert written.count("flush") == 4
+    assert "board" not in sys.modules
+
+
+def test_a_fused_momentum_begins_at_zero() -> None:
+    weight, other = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(2))
+    descent = torch.optim.SGD([weight, other], lr=0.1, momentum=0.9)
+    weight.grad = torch.ones(3)
+    optimizer._begin_momentum(descent, (), {})
+    assert descent.state[weight]["momentum_buffer"].tolist() == [0.0, 0.0, 0.0]
+    assert other not in descent.state or "momentum_buffer" not in descent.state[other]
+    descent.state[weight]["momentum_buffer"].fill_(2.0)
+    optimizer._begin_momentum(descent, (), {})
+    assert descent.state[weight]["momentum_buffer"].tolist() == [2.0, 2.0, 2.0]
