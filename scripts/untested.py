@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Name the functions that no test enters, from coverage.py's JSON; each needs a reason beside it in the source.
 
-The reason is a comment on the line of the `def` or on the one above it: `# untested: needs a GPU`. A reason beside a
-function that a test enters is a fault too.
+The reason is a comment on the line of the `def` or on the one above it: `# untested: needs a GPU`. Beside a `class` it
+holds for the functions in it, and on a line of its own before the first import for those of the file. A reason without
+a function that no test enters is a fault too.
 
 Usage: scripts/untested.py FILE.json
 """
 
+import ast
 import json
 import re
 import sys
@@ -16,28 +18,58 @@ from pathlib import Path
 REASON = re.compile(r"# untested: (\S.*)")
 
 
-def functions(report: dict) -> Iterator[tuple[str, str | None, bool]]:
-    """Place and name of each function that has statements, the reason beside it, and whether a test enters it."""
+def reasons(source: str) -> dict[str, str]:
+    """The reason beside each function and class, by its dotted name; that of the file has an empty one."""
+    lines = ["", *source.splitlines()]
+    tree = ast.parse(source)
+    head = lines[: next((node.lineno for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)), 1)]
+    found = {}
+    for reason in filter(None, map(REASON.match, head)):
+        found[""] = reason[1]
+    inside: list[tuple[str, ast.AST]] = [("", tree)]
+    while inside:
+        outer, node = inside.pop()
+        for child in ast.iter_child_nodes(node):
+            name = outer
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{outer}.{child.name}".lstrip(".")
+                reason = REASON.search(lines[child.lineno]) or REASON.match(lines[child.lineno - 1].strip())
+                if reason:
+                    found[name] = reason[1]
+            inside.append((name, child))
+    return found
+
+
+def functions(report: dict) -> Iterator[tuple[str, str, str | None, bool]]:
+    """Each function that has statements: place and name, where its reason stands, the reason, whether it is entered."""
     for file, found in sorted(report["files"].items()):
-        lines = ["", *Path(file).read_text("utf-8").splitlines()]
+        known = reasons(Path(file).read_text("utf-8"))
         for name, function in sorted(found["functions"].items()):
-            line, summary = function["start_line"], function["summary"]
-            if name and summary["num_statements"]:
-                reason = REASON.search(lines[line]) or REASON.match(lines[line - 1].strip())
-                yield f"{file}:{line} {name}", reason and reason[1], bool(summary["covered_lines"])
+            if name and function["summary"]["num_statements"]:
+                parts = name.split(".")
+                outer = [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
+                holder = next((each for each in outer if each in known), None)
+                reason = None if holder is None else known[holder]
+                entered = bool(function["summary"]["covered_lines"])
+                yield f"{file}:{function['start_line']} {name}", f"{file} {holder}", reason, entered
 
 
 def main(path: str) -> int:
     """Print the lists; the exit code is 1 where a reason is missing or stale."""
     report = json.loads(Path(path).read_text("utf-8"))
-    excused, missing, stale = [], [], []
-    for place, reason, entered in functions(report):
-        if reason:
-            (stale if entered else excused).append(f"{place}: {reason}")
+    excused, missing = [], []
+    entered_ones: dict[str, str] = {}
+    for place, holder, reason, entered in functions(report):
+        if reason and entered:
+            entered_ones.setdefault(holder, f"{place}: {reason}")
+        elif reason:
+            excused.append((holder, f"{place}: {reason}"))
         elif not entered:
             missing.append(place)
+    needed = {holder for holder, _ in excused}
+    stale = [place for holder, place in entered_ones.items() if holder not in needed]
     for title, places in (
-        ("untested, with a reason", excused),
+        ("untested, with a reason", [place for _, place in excused]),
         ("untested: test it, delete it, or give the reason (`# untested: needs a GPU`)", missing),
         ("tested: delete the comment `# untested`", stale),
     ):

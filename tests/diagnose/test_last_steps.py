@@ -159,6 +159,16 @@ def test_an_optimizer_that_takes_most_of_the_fixed_cost_is_named_with_its_line()
     assert verdict(context, causes).endswith("of the time, the optimizer's step alone 46% (train.py:12).")
 
 
+def test_where_there_is_no_loader_the_proposal_says_where_to_take_more_samples() -> None:
+    own = replace(healthy(cpu=0.001), loading=None)
+    context = run(own, doubled=doubled(0.6, fixed_low=0.5, samples=8.0, passes=True))
+    causes, _ = judge(context)
+    assert causes[0].id == "small_batch"
+    (remedy,) = (one for one in propose(context, causes)[0] if one.id == "bigger_batch")
+    assert remedy.title == "raise the batch size from 8 to 16" and remedy.settings == {}
+    assert remedy.gain.predicted > 1.3
+
+
 def test_the_measurement_overrules_the_guess_from_one_size() -> None:
     busy = {"forward": 0.001, "backward": 0.002, "optimizer": 0.006}
     view = healthy(cpu=0.008, busy=busy)

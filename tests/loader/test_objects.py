@@ -49,6 +49,7 @@ def test_a_store_gives_the_batches_of_the_folder(root: Path, address: str) -> No
 
     near, far = ImageFolderSource(root / "train"), ObjectSource(f"{address}/train")
     assert far.samples == near.samples and far.classes == near.classes
+    assert far.locate(0) == f"{address}/train/{far.samples[0].key}"
     ours, theirs = batches(far), batches(near)
     assert len(ours) == 4 and all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
     with pytest.raises(UsageError, match="processes cannot be used here"):

@@ -61,6 +61,7 @@ def test_a_table_names_images_with_or_without_extension(root: Path, tmp_path: Pa
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     table = TableSource(images, tmp_path / "labels.csv", "id", "breed")
     assert contents(table) == contents(ImageFolderSource(root / "train"))
+    assert Path(table.locate(0)).read_bytes() == table.read(0)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from flatout.errors import UsageError
 from flatout.report.json_report import diagnosis_from_json, diagnosis_to_json, read_report, render_json
 from flatout.report.terminal import render
-from flatout.results import Diagnosis, Evidence
+from flatout.results import Diagnosis, Evidence, Gain, RemedyBundle
 from tests.report import diagnoses
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/report.schema.json").read_text("utf-8"))
@@ -75,6 +75,14 @@ def test_the_schema_refuses_unknown_classes_missing_parts_and_extra_fields() -> 
 def test_a_diagnosis_comes_back_equal(name: str) -> None:
     diagnosis = diagnoses.ALL[name]()
     assert diagnosis_from_json(json.loads(render_json(diagnosis))) == diagnosis
+
+
+def test_plans_come_back_equal() -> None:
+    plan = RemedyBundle("moderate", {"num_workers": 4}, ("use 4 workers",), Gain(2.0, 1.5, 2.5), 1 << 30, "low")
+    planned = dataclasses.replace(diagnoses.starved(), plans=(plan, dataclasses.replace(plan, memory_bytes=None)))
+    data = diagnosis_to_json(planned)
+    check(data)
+    assert diagnosis_from_json(data).plans == planned.plans
 
 
 def test_a_number_that_is_not_finite_is_null_and_comes_back_as_nan() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,10 +60,11 @@ def test_the_moving_line_says_what_is_done_how_fast_and_how_long_it_takes() -> N
 
 
 def test_a_clusters_summary_has_a_line_a_host() -> None:
-    hosts = tuple(
-        {"host": f"{number}: 10.0.0.{number}", "total_files": 50, "total_bytes": 5 << 20} for number in (1, 2)
-    )
-    summary = ClusterSummary("s3://b", "shard", hosts, (), 100, 10 << 20, 0, 0, 0, 4.0)
+    counted = {"total_files": 50, "total_bytes": 5 << 20, "copied": 30, "taken": 20, "changed": 2, "n_dropped": 1}
+    hosts = tuple({"host": f"{number}: 10.0.0.1", **counted} for number in (1, 2))
+    counts: dict[str, Any] = dict.fromkeys((field.name for field in fields(ClusterSummary)), 0)
+    counts |= {"source": "s3://b", "replicate": "shard", "hosts": hosts, "lost": (), "duration_s": 4.0}
+    summary = ClusterSummary(**{**counts, "listed": 100, "listed_bytes": 10 << 20})
     text = cluster_lines(summary).splitlines()
     assert text[0].startswith("staged 100 files, 10") and "each of 2 hosts has its share of them" in " ".join(text)
-    assert sum("50 files" in line for line in text) == 2
+    assert sum("50 files, 5.0 MiB; 30 from the source, 20 from other hosts; 2 scaled" in line for line in text) == 2

@@ -61,3 +61,21 @@ def test_a_reason_that_is_missing_or_stale_is_named_and_fails(
     code, out = told(tmp_path, source, entered)
     assert code == 1
     assert word in out
+
+
+OF_A_CLASS = SOURCE.replace("class Device:", "class Device:  # untested: needs a GPU").replace(
+    "    # untested: needs a GPU\n", "\n"
+)
+
+
+def test_a_reason_beside_a_class_or_at_the_head_of_a_file_holds_for_what_is_in_it(tmp_path: Path) -> None:
+    code, out = told(tmp_path, OF_A_CLASS, {"entered"})
+    assert code == 0 and "Device.allocate: needs a GPU" in out
+    head = "# untested: ends with its process\nimport os\n" + OF_A_CLASS.replace("# untested: needs two hosts", "")
+    code, out = told(tmp_path, head, {"entered"})
+    assert code == 0 and "forgotten: ends with its process" in out
+
+
+def test_a_reason_for_a_class_is_stale_once_all_in_it_are_entered(tmp_path: Path) -> None:
+    code, out = told(tmp_path, OF_A_CLASS, {"entered", "Device.allocate"})
+    assert code == 1 and "Device.allocate: needs a GPU" in out

@@ -21,6 +21,7 @@ _STAND_IN = io.BytesIO()
 Image.new("RGB", (8, 8)).save(_STAND_IN, "JPEG")
 
 
+# untested: needs a GPU and DALI
 class DaliPool:
     """Makes the batches of a plan.
 

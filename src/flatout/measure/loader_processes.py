@@ -99,6 +99,7 @@ class LoaderProcesses:
         """True if files other than programs' were seen open, or a remote host was connected to."""
         return data_folder(self.run, self.processes) is not None or bool(peers_of(self.processes))
 
+    # untested: only in records of cold storage, which serial tests make
     def reading_s(self, begin_ns: int, finish_ns: int) -> float | None:
         """Seconds that a sample waits in reads, of those fetched inside [begin_ns, finish_ns); None: not measured."""
         fetches = self.fetches(begin_ns, finish_ns)

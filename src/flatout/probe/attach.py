@@ -71,6 +71,7 @@ def _import_timed(name, start_ns, end_ns):
 
 
 @quietly
+# untested: only where a library's internals are not those that the probe knows
 def _not_patched(name, error):
     missing = REC.process.setdefault("not_patched", {})
     missing[name] = "%s: %s" % (type(error).__name__, error)
@@ -144,6 +145,7 @@ def _write_before_exit():
     original = os._exit
 
     @unseen(original)
+    # untested: runs under the name of another file, which coverage.py does not know
     def _exit(status):
         REC.flush_quietly()
         original(status)

@@ -3,6 +3,8 @@
 Only loops that compute gradients are changed. Nothing here is active in a recording of any other command.
 """
 
+# untested: only in trainings that flatout ends, which save no coverage
+
 import collections
 import itertools
 import os

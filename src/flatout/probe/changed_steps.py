@@ -112,6 +112,7 @@ class ChangedSteps:
             limit = "no step was recognised within %.2g s" % (self.limit_ns / 1e9)
             self._ended(None if self.blocks is not None else limit)
 
+    # untested: only after a fault of the probe in the last steps
     def failed(self, because):
         """The probe failed."""
         self._ended(because)

@@ -116,6 +116,7 @@ def _end_changed(because=None):
     _publish(events.EXPERIMENTED)
 
 
+# untested: only in trainings that flatout ends, which save no coverage
 def _end_last(because=None):
     """The last steps are over; ``because`` says why there were none."""
     _state.running, _state.over = None, False

@@ -8,6 +8,8 @@ step - it raises an exception, opens a file to write, validates, ends its pass -
 stays in the probe until flatout ends the process, which it does as soon as it is told.
 """
 
+# untested: only in trainings that flatout ends, which save no coverage
+
 import os
 import signal
 import sys

@@ -4,6 +4,8 @@ Exceptions are seen where they enter a frame that waits for the next batch, befo
 ``sys.monitoring``, or with Python 3.11 and older by a trace function.
 """
 
+# untested: only in trainings that flatout ends, which save no coverage
+
 import os
 import sys
 import threading

@@ -1,5 +1,7 @@
 """Memory that is left for copies of batches, and for a step of a larger one."""
 
+# untested: only in trainings that flatout ends, which save no coverage
+
 import json
 import os
 

@@ -34,6 +34,7 @@ class Canvas(NamedTuple):
     elements: int
 
     @property
+    # untested: only for batches of canvases that agree in all else
     def value(self):
         """None: tokens are no evidence here."""
         return None

@@ -146,6 +146,7 @@ class Recorder:
         self.save_process(end_ns=now(), exit=exit_)
 
 
+# untested: stands where nothing is to be done
 def _discard(*args, **kwargs):
     return None
 

@@ -48,10 +48,12 @@ class Finished:
     def resumed(self, records: Sequence[EpochRecord]) -> str | None:
         return "the fold is finished"
 
+    # untested: part of the interface, not called
     def after_step(self, epoch: int, step: int) -> str | None:
         """Not called."""
         return "the fold is finished"
 
+    # untested: part of the interface, not called
     def after_epoch(self, record: EpochRecord) -> str | None:
         """Not called."""
         return "the fold is finished"

@@ -5,6 +5,8 @@ and there is nothing to do. Otherwise every process that carries ``FLATOUT_RUN=R
 SIGTERM first, and what such processes leave in /dev/shm is removed, as is the space that the record had reserved.
 """
 
+# untested: runs as python -I -S, and so without coverage.py
+
 import os
 import re
 import shutil

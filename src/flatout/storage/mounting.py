@@ -198,6 +198,7 @@ def _run(tool: Tool, bucket: Bucket, folder: Path, variables: dict[str, str]) ->
     return None
 
 
+# untested: needs FUSE
 def _compare(source: S3Source, first: ObjectInfo | None, folder: Path) -> float | None:
     """Read the beginning of an object both ways; returns the mount's time.
 
@@ -246,6 +247,7 @@ def unmount(folder: Path) -> str:
     raise CommandError(f"{folder}: not unmounted: {said}{users}", 1)
 
 
+# untested: needs FUSE
 def _users(folder: Path) -> str:
     """The processes that use it and that this user may see."""
     import psutil

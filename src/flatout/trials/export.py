@@ -45,6 +45,7 @@ class Export:
         config = folder.absolute() / locations.config.path.name
         return cls(command, str(config), _diff(locations.config.text, config.read_text(), str(locations.config.path)))
 
+    # untested: only by serial tests, which run without coverage.py
     def to_dict(self) -> dict[str, Any]:
         """For ``--json``."""
         return asdict(self)

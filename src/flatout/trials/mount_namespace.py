@@ -7,6 +7,8 @@ In a user namespace the command keeps its user id, and needs no privileges. Exit
 error means that the kernel refused; the command was not started then.
 """
 
+# untested: runs as python -I -S, and so without coverage.py
+
 import ctypes
 import os
 import shutil

@@ -178,6 +178,7 @@ def _free_port() -> int:
         return port
 
 
+# untested: only by serial tests, which run without coverage.py
 def _speed(run: Run) -> tuple[Speed | None, str]:
     try:
         return speed_of(run, settle=True), ""
@@ -185,11 +186,13 @@ def _speed(run: Run) -> tuple[Speed | None, str]:
         return None, str(error)
 
 
+# untested: only by serial tests, which run without coverage.py
 def _exceptions(run: Run) -> tuple[str, ...]:
     found = [(process.info.get("exit") or {}).get("exception") for process in run.processes]
     return tuple(str(text) for text in found if text)
 
 
+# untested: only by serial tests, which run without coverage.py
 def _injected(run: Run) -> tuple[dict[str, Any], dict[str, str]]:
     """Settings that took effect in some process, and setting -> reason of those refused in some process."""
     applied: dict[str, Any] = {}
@@ -200,6 +203,7 @@ def _injected(run: Run) -> tuple[dict[str, Any], dict[str, str]]:
     return applied, refused
 
 
+# untested: only by serial tests, which run without coverage.py
 def _loader(run: Run) -> dict[str, Any]:
     """The recorded settings of the training's DataLoader."""
     training = find_training(run)

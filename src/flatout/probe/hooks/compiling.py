@@ -169,6 +169,7 @@ def _note_breaks(again):
         _note_break(_user_place(one.user_stack), one.reason, again)
 
 
+# untested: only for functions that torch.compile refuses as a whole
 def _note_failure(code, error):
     """A function that torch could not compile at all runs as it is: one more break."""
     if type(error).__name__ == "Unsupported" or "graph break" in str(error):

@@ -77,6 +77,7 @@ def _found_late(iterator):
     iterator.__dict__[_STATE][2] = getattr(iterator, "_num_yielded", 0)
 
 
+# untested: stands where nothing is to be done
 def _nothing():
     return None
 

@@ -25,6 +25,7 @@ def _recorded_loop(original):
         order = []
 
     @unseen(original)
+    # untested: runs under the name of another file, which coverage.py does not know
     def _worker_loop(*args, **kwargs):
         args = _prepare(list(args), kwargs, order)
         try:

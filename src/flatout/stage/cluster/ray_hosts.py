@@ -59,6 +59,7 @@ class Call:
                 raise self._source_lost() from error
             raise StagingFailed(f"host {self.host}: {_cause(error)}: what is complete is kept") from None
 
+    # untested: only when a host is lost between two calls
     def _source_lost(self) -> HostLost:
         """The host that holds the result: that of the argument's call if there is one."""
         name = self._argument.host if self._argument is not None else self.host
