@@ -13,7 +13,7 @@ BASE_NS = 1_789_000_000_000_000_000
 
 
 def kernel_trace(run: Path, content: object) -> None:
-    (run / "trace-100.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
+    (run / "trace-100-1.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
 
 
 def test_a_run_becomes_one_file_and_the_command_says_how_to_open_it(
@@ -35,7 +35,7 @@ def test_with_a_kernel_trace_both_go_into_one_archive(
     kernel_trace(run, {"traceEvents": [], "baseTimeNanoseconds": BASE_NS})
     assert main(["trace", str(run)]) == 0
     with zipfile.ZipFile(tmp_path / "synthetic.zip") as archive:
-        assert set(archive.namelist()) == {"flatout.pftrace", "kernels-0-trace-100.json.gz", "perfetto_manifest"}
+        assert set(archive.namelist()) == {"flatout.pftrace", "kernels-0-trace-100-1.json.gz", "perfetto_manifest"}
         manifest = json.loads(archive.read("perfetto_manifest"))
     assert manifest["version"] == 1 and manifest["attributes"]["wall_clock_of_0_ns"] == BASE_NS
     assert "1 kernel trace" in capsys.readouterr().out
@@ -50,6 +50,22 @@ def test_a_kernel_trace_that_cannot_be_read_is_left_out_and_named(
     assert main(["trace", str(run)]) == 0
     assert "trace-100.json.gz cannot be read" in capsys.readouterr().out
     assert (tmp_path / "synthetic.pftrace").exists()
+
+
+def test_kernel_traces_are_those_of_the_chosen_ranks(tmp_path: Path) -> None:
+    run = rich_run(tmp_path)
+    for pid in (100, 101):
+        content = json.dumps({"traceEvents": [], "baseTimeNanoseconds": BASE_NS}).encode()
+        (run / f"trace-{pid}-1.json.gz").write_bytes(gzip.compress(content))
+    assert main(["trace", str(run), "--ranks", "1", "-o", str(tmp_path / "t.zip")]) == 0
+    with zipfile.ZipFile(tmp_path / "t.zip") as archive:
+        assert [name for name in archive.namelist() if name.startswith("kernels")] == ["kernels-0-trace-101-1.json.gz"]
+
+
+def test_a_run_that_is_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(trained(tmp_path))
+    assert main(["trace", run, run, "-o", str(tmp_path / "t.pftrace")]) == 2
+    assert "is given twice" in capsys.readouterr().err
 
 
 def test_chrome_and_speedscope_files_are_json_with_every_slice_and_sample(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,14 +17,18 @@ from flatout.export.timeline import Timeline
 from flatout.record import Run
 
 _BASE = re.compile(rb'"baseTimeNanoseconds":\s*(\d{1,19})')
+_OF_PROCESS = re.compile(r"trace-(\d{1,9})\b")
 _MOST_BYTES = 1 << 30  # of a kernel trace, unpacked
 _TAIL = 1 << 16
 
 
-def kernel_traces(run: Run) -> tuple[list[Path], list[str]]:
-    """The readable kernel traces of a run, and why others are left out."""
+def kernel_traces(run: Run, pids: Collection[int]) -> tuple[list[Path], list[str]]:
+    """The readable kernel traces of some processes of a run, and why others are left out."""
     found, left_out = [], []
     for path in sorted(run.path.glob("trace-*.json.gz")):
+        of = _OF_PROCESS.match(path.name)
+        if of is not None and int(of[1]) not in pids:
+            continue
         try:
             base_time_ns(path)
         except (OSError, EOFError, ValueError, zlib.error) as error:

@@ -76,6 +76,9 @@ def write_trace(runs: Sequence[Run], request: Request, output: Path | None, *, f
     Raises:
         UsageError: it would be empty or too large, or the file exists or cannot be written.
     """
+    twice = [run.path for place, run in enumerate(runs) if run.path in [other.path for other in runs[:place]]]
+    if twice:
+        raise UsageError(f"{twice[0]} is given twice; name each run once")
     if request.format == "speedscope":
         return _write_stacks(runs, request, output, force)
     timelines = [run_timeline(run, causes_by_kind(diagnose(run)), request.steps, request.ranks) for run in runs]
@@ -91,7 +94,10 @@ def write_trace(runs: Sequence[Run], request: Request, output: Path | None, *, f
         )
     kernels: list[Path] = []
     if request.format == "perfetto" and (output is None or output.suffix == ".zip"):
-        found = [kernel_traces(run) for run in runs]
+        found = [
+            kernel_traces(run, {process.pid for process in timeline.processes})
+            for run, timeline in zip(runs, timelines, strict=True)
+        ]
         kernels = [path for paths, _ in found for path in paths]
         notes += [reason for _, reasons in found for reason in reasons]
     suffix = {"chrome": ".json", "perfetto": ".zip" if kernels else ".pftrace"}[request.format]

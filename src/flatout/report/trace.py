@@ -15,12 +15,12 @@ _OPEN = {
 
 
 def lines(written: Written) -> list[str]:
-    """The file with what is in it, what is missing, and where it can be opened; at most 80 columns wide."""
+    """The file with what is in it, where it can be opened, and the problems of the record; at most 80 columns wide."""
     what = "stack sample" if written.format == "speedscope" else "slice"
     content = counted(written.slices, what)
     if written.kernels:
         content += f", {counted(written.kernels, 'kernel trace')} of torch's profiler"
     found = [f"{written.path}", f"  {size(written.bytes)}: {content}", f"  {_OPEN[written.format]}"]
     for note in written.notes:
-        found += textwrap.wrap(note, 80, initial_indent="  not in it: ", subsequent_indent="    ")
+        found += textwrap.wrap(note, 80, initial_indent="  note: ", subsequent_indent="    ")
     return found
