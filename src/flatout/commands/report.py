@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatout.commands.options import RUNS_DIR, AsJson, Force, Markdown, Output, RunsDir
+from flatout.commands.options import RUNS_DIR, AsHtml, AsJson, Force, Markdown, Output, RunsDir
 
 if TYPE_CHECKING:
+    from flatout.record import Run
     from flatout.results import Diagnosis
 
 
@@ -24,6 +25,7 @@ def report(
     ] = None,
     markdown: Markdown = False,
     as_json: AsJson = False,
+    as_html: AsHtml = False,
     output: Output = None,
     force: Force = False,
     runs_dir: RunsDir = RUNS_DIR,
@@ -31,24 +33,32 @@ def report(
     """Show a saved run's report again.
 
     The diagnosis is made again from the run's folder, which may come from another machine. The schema of --json is
-    docs/schema/report.schema.json.
+    docs/schema/report.schema.json. --html shows the same, and what each process did over time, in one file for a
+    browser.
 
     Example: flatout report latest --markdown --output report.md
     """
-    from flatout.report.writing import check_output, choose_form, write_report
+    from flatout.report.writing import Form, check_output, choose_form, write_report
 
-    form = choose_form(markdown=markdown, as_json=as_json)
+    form = choose_form(markdown=markdown, as_json=as_json, as_html=as_html)
     check_output(output, force=force)
-    write_report(_diagnosis(run, runs_dir), form, output, force=force)
+    diagnosis, record = _diagnosis(run, runs_dir)
+    if form is Form.HTML:
+        from flatout.report.html.writing import write_run
+
+        typer.echo(write_run(diagnosis, record, output, force=force))
+        return
+    write_report(diagnosis, form, output, force=force)
 
 
-def _diagnosis(run: str | None, runs_dir: Path) -> Diagnosis:
-    """Read a saved report, or diagnose a run's folder."""
+def _diagnosis(run: str | None, runs_dir: Path) -> tuple[Diagnosis, Run | None]:
+    """Read a saved report, which has no record; or diagnose a run's folder."""
     if run is not None and run.endswith(".json") and Path(run).is_file():
         from flatout.report.json_report import read_report
 
-        return read_report(Path(run))
+        return read_report(Path(run)), None
     from flatout.diagnosis import diagnose
     from flatout.record import find_run, load_run
 
-    return diagnose(load_run(find_run(run, runs_dir)))
+    record = load_run(find_run(run, runs_dir))
+    return diagnose(record), record

@@ -17,17 +17,21 @@ class Form(StrEnum):
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
     JSON = "json"
+    HTML = "html"
 
 
-def choose_form(*, markdown: bool, as_json: bool) -> Form:
-    """Resolve the two flags.
+def choose_form(*, markdown: bool, as_json: bool, as_html: bool = False) -> Form:
+    """Resolve the flags.
 
     Raises:
-        UsageError: Both are given.
+        UsageError: More than one is given.
     """
-    if markdown and as_json:
-        raise UsageError("--markdown and --json are both given; a report has one form: give one of them")
-    return Form.MARKDOWN if markdown else Form.JSON if as_json else Form.TERMINAL
+    given = [form for form, wanted in ((Form.MARKDOWN, markdown), (Form.JSON, as_json), (Form.HTML, as_html)) if wanted]
+    if len(given) > 1:
+        options = " and ".join(f"--{form}" for form in given)
+        both = "both" if len(given) == 2 else "all"
+        raise UsageError(f"{options} are {both} given; a report has one form: give one of them")
+    return given[0] if given else Form.TERMINAL
 
 
 def check_output(output: Path | None, *, force: bool) -> None:
@@ -66,6 +70,15 @@ def write_report(diagnosis: Diagnosis, form: Form, output: Path | None = None, *
         sys.stdout.buffer.write(encoded)
         sys.stdout.buffer.flush()
         return
+    write_file(output, encoded, force=force)
+
+
+def write_file(output: Path, encoded: bytes, *, force: bool) -> None:
+    """Write a file, over another one only with ``force``.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
     try:
         with output.open("wb" if force else "xb") as file:
             file.write(encoded)

@@ -1,0 +1,64 @@
+"use strict";
+// The accounts of a ledger, each as wide as its share, with what it consists of below. A click shows one alone.
+function icicle(accounts, whole) {
+  const root = {label: "training window", seconds: whole, children: accounts};
+  const box = el("div", {class: "icicle"});
+  const path = el("p", {class: "soft"});
+  let shown = [root];
+  const depth = (node) => 1 + Math.max(0, ...(node.children || []).map(depth));
+  const title = (node, of) => `${node.label}: ${seconds(node.seconds)}, ${percent(node.seconds / of)} of the window`;
+
+  function place(node, left, width, level, hue) {
+    const share = node.seconds / whole;
+    const made = el("button", {
+      type: "button", title: title(node, whole), "aria-label": title(node, whole), "data-id": node.id || "",
+      "aria-disabled": !(node.children || []).length && node !== shown.at(-1) ? "true" : null,
+      style: {left: left + "%", width: width + "%", top: level * 35 + "px", background: `var(${hue})`, opacity: level > 1 ? 0.86 : 1},
+      onclick: () => { if ((node.children || []).length) zoom(node); },
+    }, width > 4 ? `${node.label} ${percent(share)}` : "");
+    box.append(made);
+    let at = left;
+    for (const [index, child] of (node.children || []).entries()) {
+      const part = node.seconds > 0 ? width * child.seconds / node.seconds : 0;
+      if (part > 0.15) place(child, at, part, level + 1, level ? hue : node === root ? COLOURS[index % COLOURS.length] : hue);
+      at += part;
+    }
+  }
+
+  function zoom(node) {
+    const known = shown.indexOf(node);
+    shown = known >= 0 ? shown.slice(0, known + 1) : [...shown, node];
+    render();
+    box.querySelector("button").focus(); // the one that was pressed is gone, and Escape has to arrive here
+  }
+  function back() {
+    shown = shown.slice(0, -1);
+    render();
+    box.querySelector("button").focus();
+  }
+
+  function render() {
+    const top = shown.at(-1);
+    box.replaceChildren();
+    box.style.height = depth(top) * 35 + "px";
+    const hue = top === root ? "--c0" : COLOURS[Math.max(0, accounts.indexOf(shown[1])) % COLOURS.length];
+    place(top, 0, 100, 0, hue);
+    path.replaceChildren(...(shown.length > 1
+      ? [el("button", {type: "button", onclick: back}, "Back"), ` ${shown.map((node) => node.label).join(" › ")}`]
+      : ["Width is time. Click a part, or press Enter on it, to see it alone; Escape goes back."]));
+  }
+
+  box.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && shown.length > 1) back();
+  });
+  render();
+  return el("figure", {}, box, path);
+}
+
+function accountRows(accounts, level) {
+  return accounts.flatMap((one) => [
+    [el("span", {style: {paddingLeft: level * 16 + "px"}}, one.label), percent(one.share), seconds(one.seconds),
+      (one.lines || []).slice(0, 3).map((line) => el("div", {class: "mono"}, `${line.file.split("/").pop()}:${line.line} ${line.source.trim()}`))],
+    ...accountRows(one.children || [], level + 1),
+  ]);
+}

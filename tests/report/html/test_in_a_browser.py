@@ -1,0 +1,100 @@
+"""The HTML page of a run, as a browser shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flatout.cli import main
+from tests.record.rich import rich_run
+from tests.report.html.browser import browser, opened
+from tests.report.html.test_html_page import HOSTILE
+
+pytestmark = pytest.mark.slow
+
+
+def made(folder: Path, mark: str = "") -> tuple[Path, dict[str, object]]:
+    """A page, and the report that it shows."""
+    run, out, saved = rich_run(folder, mark=mark), folder / "page.html", folder / "report.json"
+    assert main(["report", str(run), "--html", "-o", str(out)]) == 0
+    assert main(["report", str(run), "--json", "-o", str(saved)]) == 0
+    return out, json.loads(saved.read_text())
+
+
+def test_the_page_shows_the_numbers_of_the_report_and_asks_for_nothing(tmp_path: Path) -> None:
+    path, report = made(tmp_path)
+    with opened(path) as page:
+        assert page.locator("h1").inner_text() == report["verdict"]
+        causes = report["causes"]
+        assert isinstance(causes, list) and causes
+        shown = page.locator("article[data-cause]")
+        assert [each.get_attribute("data-cause") for each in shown.all()] == [cause["id"] for cause in causes]
+        first = page.locator("article h3").first.inner_text()
+        assert first.startswith(causes[0]["title"]) and f"{round(100 * causes[0]['share'])}%" in first
+        link = page.locator("a[download]").get_attribute("href")
+        assert (
+            page.evaluate("href => JSON.parse(decodeURIComponent(href.split(',').slice(1).join(',')))", link) == report
+        )
+
+
+def test_a_click_shows_one_account_alone_and_escape_goes_back(tmp_path: Path) -> None:
+    path, _ = made(tmp_path)
+    with opened(path) as page:
+        parts = page.locator(".icicle button")
+        before = parts.count()
+        account = page.locator(".icicle button[data-id=batch_wait]")
+        narrow = account.bounding_box()["width"]
+        account.click()
+        assert page.locator(".icicle button[data-id=batch_wait]").bounding_box()["width"] > 1.2 * narrow
+        page.keyboard.press("Escape")
+        assert parts.count() == before
+        page.locator(".icicle button[data-id=batch_wait]").focus()
+        page.keyboard.press("Enter")
+        assert parts.count() != before or page.get_by_role("button", name="Back").is_visible()
+        page.get_by_role("button", name="Back").click()
+        assert parts.count() == before
+
+
+def test_charts_zoom_by_button_and_key_and_scrolling_stays_the_pages(tmp_path: Path) -> None:
+    path, _ = made(tmp_path)
+    with opened(path) as page:
+        canvas = page.locator("canvas").first
+
+        def drawn() -> str:
+            return str(page.evaluate("document.querySelector('canvas').toDataURL()"))
+
+        whole = drawn()
+        page.get_by_role("button", name="Zoom in").click()
+        page.wait_for_function("before => document.querySelector('canvas').toDataURL() !== before", arg=whole)
+        canvas.focus()
+        page.keyboard.press("0")
+        page.wait_for_function("before => document.querySelector('canvas').toDataURL() === before", arg=whole)
+        canvas.scroll_into_view_if_needed()
+        canvas.hover()
+        at = page.evaluate("window.scrollY")
+        page.mouse.wheel(0, 200)
+        page.wait_for_function("at => window.scrollY !== at", arg=at)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (400, "dark"), (1200, "dark")])
+def test_the_page_fits_a_narrow_screen_and_the_dark(tmp_path: Path, width: int, scheme: str) -> None:
+    path, _ = made(tmp_path)
+    with opened(path, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
+    path, _ = made(tmp_path, HOSTILE)
+    with opened(path) as page:
+        assert "</script><script>alert(1)" in page.locator("main").inner_text()
+        assert "\u202e" not in page.locator("main").inner_text()
+
+
+def test_a_page_without_javascript_shows_the_report_as_text(tmp_path: Path) -> None:
+    path, _ = made(tmp_path)
+    with browser() as chromium:
+        page = chromium.new_context(java_script_enabled=False).new_page()
+        page.goto(path.as_uri())
+        assert "Where the time went" in page.locator("pre").inner_text()
