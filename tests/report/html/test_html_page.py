@@ -132,3 +132,30 @@ def test_a_diagnosis_without_a_ledger_has_a_page_too(tmp_path: Path) -> None:
     run = load_run(trained(tmp_path))
     report = diagnosis_to_json(replace(diagnose(run), ledger=None))
     assert "plain text" in page("t", "run.js", run_data(run, report), "plain text")
+
+
+def test_a_comparison_has_both_ledgers_in_seconds_for_as_many_samples(tmp_path: Path) -> None:
+    a, b = (str(rich_run(tmp_path / name, id=name)) for name in "ab")
+    out = tmp_path / "page.html"
+    assert main(["compare", a, b, "--html", "-o", str(out)]) == 0
+    found = data_in(out)
+    side = found["sides"]["a"]
+    assert side["whole_s"] == pytest.approx(found["amount"] / found["result"]["a"]["rate"])
+    assert sum(account["seconds"] for account in side["accounts"]) == pytest.approx(side["whole_s"], rel=1e-6)
+    for name in "ab":
+        assert sum(found["steps"][name]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--html", "--json"], "--json and --html are both given"),
+        (["-o", "x.html"], "only --html writes a file"),
+        (["--html", "-o", "nowhere/x.html"], "there is no folder nowhere"),
+    ],
+)
+def test_options_of_a_comparison_that_do_not_go_together_are_refused_first(
+    capsys: pytest.CaptureFixture[str], options: list[str], says: str
+) -> None:
+    assert main(["compare", "no-run", "neither", *options]) == 2
+    assert says in capsys.readouterr().err

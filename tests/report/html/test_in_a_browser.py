@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -34,9 +35,7 @@ def test_the_page_shows_the_numbers_of_the_report_and_asks_for_nothing(tmp_path:
         first = page.locator("article h3").first.inner_text()
         assert first.startswith(causes[0]["title"]) and f"{round(100 * causes[0]['share'])}%" in first
         link = page.locator("a[download]").get_attribute("href")
-        assert (
-            page.evaluate("href => JSON.parse(decodeURIComponent(href.split(',').slice(1).join(',')))", link) == report
-        )
+        assert json.loads(unquote(link.partition(",")[2])) == report
 
 
 def test_a_click_shows_one_account_alone_and_escape_goes_back(tmp_path: Path) -> None:
@@ -98,3 +97,16 @@ def test_a_page_without_javascript_shows_the_report_as_text(tmp_path: Path) -> N
         page = chromium.new_context(java_script_enabled=False).new_page()
         page.goto(path.as_uri())
         assert "Where the time went" in page.locator("pre").inner_text()
+
+
+def test_a_comparison_shows_the_factor_and_the_difference_of_each_account(tmp_path: Path) -> None:
+    a, b = (str(rich_run(tmp_path / name, id=name)) for name in "ab")
+    out, saved = tmp_path / "page.html", tmp_path / "comparison.json"
+    assert main(["compare", a, b, "--html", "-o", str(out)]) == 0
+    with opened(out) as page:
+        assert page.locator("h1").inner_text().startswith("Indistinguishable at 90%: B runs at 1.00x of A")
+        link = page.locator("a[download]").get_attribute("href")
+        saved.write_text(unquote(link.partition(",")[2]))
+        widths = [each.bounding_box()["width"] for each in page.locator(".icicle").all()]
+        assert len(widths) == 2 and widths[0] == pytest.approx(widths[1], rel=0.01)
+    assert json.loads(saved.read_text())["ratio"]["factor"] == pytest.approx(1.0)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from flatout.compare.comparison import Comparison
 from flatout.errors import UsageError
 from flatout.record import Run
+from flatout.report.comparison import lines
+from flatout.report.html.comparison_data import comparison_data
 from flatout.report.html.page import page
 from flatout.report.html.run_data import run_data
 from flatout.report.json_report import diagnosis_to_json
@@ -42,6 +45,16 @@ def write_run(diagnosis: Diagnosis, run: Run | None, output: Path | None, *, for
     return _write(
         f"flatout: {diagnosis.run_id}", "run.js", data, render(diagnosis).plain, output, diagnosis.run_id, force
     )
+
+
+def write_comparison(comparison: Comparison, output: Path | None, *, force: bool) -> str:
+    """Write the page of a comparison; arguments as of :func:`write_run`.
+
+    Raises:
+        UsageError: the file exists or cannot be written.
+    """
+    data, text = comparison_data(comparison), "\n".join(lines(comparison))
+    return _write("flatout: comparison", "compare.js", data, text, output, "comparison", force)
 
 
 def _write(

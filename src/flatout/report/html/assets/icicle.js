@@ -1,4 +1,11 @@
 "use strict";
+// An account has the same colour in every chart and page.
+const OF_ACCOUNT = {batch_wait: "--c1", forward: "--c2", backward: "--c3", optimizer: "--c4", validation: "--c6", checkpoint: "--c5", logging: "--c7", unaccounted: "--c8"};
+function accountColour(id) {
+  const sum = [...(id || "")].reduce((found, letter) => found + letter.charCodeAt(0), 0);
+  return OF_ACCOUNT[id] || ["--c5", "--c6", "--c7"][sum % 3];
+}
+
 // The accounts of a ledger, each as wide as its share, with what it consists of below. A click shows one alone.
 function icicle(accounts, whole) {
   const root = {label: "training window", seconds: whole, children: accounts};
@@ -18,9 +25,9 @@ function icicle(accounts, whole) {
     }, width > 4 ? `${node.label} ${percent(share)}` : "");
     box.append(made);
     let at = left;
-    for (const [index, child] of (node.children || []).entries()) {
+    for (const child of node.children || []) {
       const part = node.seconds > 0 ? width * child.seconds / node.seconds : 0;
-      if (part > 0.15) place(child, at, part, level + 1, level ? hue : node === root ? COLOURS[index % COLOURS.length] : hue);
+      if (part > 0.15) place(child, at, part, level + 1, node === root ? accountColour(child.id) : hue);
       at += part;
     }
   }
@@ -41,7 +48,7 @@ function icicle(accounts, whole) {
     const top = shown.at(-1);
     box.replaceChildren();
     box.style.height = depth(top) * 35 + "px";
-    const hue = top === root ? "--c0" : COLOURS[Math.max(0, accounts.indexOf(shown[1])) % COLOURS.length];
+    const hue = top === root ? "--c0" : accountColour(shown[1].id);
     place(top, 0, 100, 0, hue);
     path.replaceChildren(...(shown.length > 1
       ? [el("button", {type: "button", onclick: back}, "Back"), ` ${shown.map((node) => node.label).join(" › ")}`]
