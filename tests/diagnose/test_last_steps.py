@@ -231,3 +231,13 @@ def test_the_memory_of_a_larger_batch_follows_the_measured_slope() -> None:
     low, high = measured.at(64)
     assert low == pytest.approx(10 << 30, rel=0.001) and high == pytest.approx(10.4 * (1 << 30), rel=0.01)
     assert high - low < guessed.at(64)[1] - guessed.at(64)[0]
+
+
+def test_waiting_for_a_late_rank_is_no_fault_of_the_batch() -> None:
+    """A step that waits for another rank costs the same with a batch of twice the size."""
+    ranks = Ranks(2, 100, 1, 0, 1.0, 0.27, "computes", 0.02, 0.001)
+    view = replace(healthy(cpu=0.001), ranks=ranks)
+    causes, _ = judge(run(view, doubled=doubled(0.95)))
+    assert [cause.id for cause in causes][:2] == ["rank_straggler", "small_batch"]
+    alone, _ = judge(run(replace(view, ranks=replace(ranks, waited_share=0.1)), doubled=doubled(0.95)))
+    assert alone[0].id == "small_batch"

@@ -9,7 +9,8 @@ from flatout.results import Evidence
 from flatout.units import duration, percent
 
 
-@cause("training")
+# Waiting for a late rank costs the same for a larger batch, and computes nothing: it looks like these two.
+@cause("training", hides=("small_batch", "overhead_bound"), hides_from=0.2)
 def rank_straggler(context: Context) -> Found | Lacks | None:
     """One rank comes last to the exchange of gradients in most steps, and all others wait for it."""
     run = context.run
