@@ -91,8 +91,8 @@ def fix(
 
     words = check_command(command, "flatout fix")
     options = Options(
-        allowed=_allowed(allow or []),
-        budget_s=_budget(budget),
+        allowed=read_allowed(allow or []),
+        budget_s=read_budget(budget),
         seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
         staged=_staged(staged),
         stage_to=stage_to,
@@ -115,7 +115,7 @@ def fix(
         raise typer.Exit(fixed.interrupted.exit_code)
 
 
-def _budget(text: str) -> float:
+def read_budget(text: str) -> float:
     """Read --budget, in seconds.
 
     Raises:
@@ -149,7 +149,7 @@ def _staged(text: str | None) -> str | None:
     return f"{Path(real).absolute()}={Path(copy).absolute()}"
 
 
-def _allowed(names: list[str]) -> frozenset[str]:
+def read_allowed(names: list[str]) -> frozenset[str]:
     """The semantic classes that may be kept.
 
     Raises:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from flatout.probe.settings import SETTINGS
 from flatout.record import Run, load_run
 from flatout.runner import Bounds, Outcome, record
 from flatout.runner.failure import explain
+from flatout.trials.file_changes import FileChanges
 from flatout.trials.guards import Guard
 from flatout.trials.isolation import NAMESPACE, Isolation, scratch_folder, wrapped
 from flatout.trials.locations import SettingLocations
@@ -53,6 +54,8 @@ class TrialSetup:
         isolation: of the machine.
         steps: approximate number of a run; a run that warms up first must reach it.
         locations: of the user's settings; those without a location are injected.
+        environment: variables of the command besides the present ones.
+        changes: files that are changed in the private view of a run.
     """
 
     command: tuple[str, ...]
@@ -62,6 +65,8 @@ class TrialSetup:
     isolation: Isolation
     steps: int = 80
     locations: SettingLocations | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    changes: FileChanges = field(default_factory=FileChanges)
 
     def subfolder(self, name: str) -> Path:
         """The absolute path of a folder below ``folder``, which is made if it is missing."""
@@ -127,8 +132,11 @@ def _recorded(
     with scratch_folder(setup.folder) as scratch, (setup.folder / LOG).open("ab") as log:
         if setup.isolation.kind == NAMESPACE:
             setup.runs_dir.mkdir(parents=True, exist_ok=True)
+            if setup.changes.files:
+                words = setup.changes.installing(words, setup.subfolder("changes") / "list.json")
             words = wrapped(words, scratch, (setup.runs_dir.absolute(), setup.subfolder("cache")))
         else:
+            assert not setup.changes.files, "without a private view, a change would be one of the user's files"
             environment[REDIRECT_VARIABLE] = str(scratch)
         guard = Guard(scratch)
         try:
@@ -168,6 +176,7 @@ def _environment(setup: TrialSetup, injected: Mapping[str, Any]) -> dict[str, st
         # Shared by all trials: only the first one compiles.
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR")
         or str(setup.subfolder("cache") / "inductor"),
+        **setup.environment,
     }
 
 
