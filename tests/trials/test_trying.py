@@ -137,7 +137,7 @@ def test_more_samples_in_a_step_are_another_training_unless_allowed(tmp_path: Pa
 
 
 def test_a_budget_for_one_pair_confirms_nothing(tmp_path: Path) -> None:
-    found = tried(tmp_path, Machine({"x": 2.0}), "x", budget_s=50.0)
+    found = tried(tmp_path, Machine({"x": 2.0}), "x", budget_s=35.0)
     assert found.best.outcome == "unconfirmed" and "budget" in found.ended and not found.proved
 
 
