@@ -143,7 +143,7 @@ def test_a_budget_for_one_pair_confirms_nothing(tmp_path: Path) -> None:
 
 def test_a_budget_for_less_than_a_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too small for one run of each") as refused:
-        tried(tmp_path, Machine({}), "x", budget_s=20.0)
+        tried(tmp_path, Machine({}), "x", budget_s=15.0)
     assert "give at least" in str(refused.value)
 
 

@@ -59,14 +59,18 @@ def try_change(
     ] = TRY_DIR,
     quiet: Quiet = False,
 ) -> None:
-    """Try a change of yours: is it faster, and does it train the same?
+    """Judge a change: is it faster, and does it train the same?
 
     The change is made in a private view of the disks, your files stay as they are. It is measured in pairs with the
     unchanged command, and the losses are compared. Each of --patch, --set, --env, --config-key and --command is a
     candidate of its own; several share the runs without them, and the slower half is left out after each round.
     Exit code 0: proved faster, and it trains the same. 1: it is not. 2: the change cannot be tried.
 
-    Example: git diff | flatout try --patch - -- python train.py
+    Example: flatout try --patch change.diff -- python train.py
+
+    The edit in the working tree: git diff | flatout try --patch - -- python train.py
+
+    The best of three: flatout try --set num_workers=2 --set num_workers=4 --env OMP_NUM_THREADS=1 -- python train.py
     """
     from flatout.commands.fix import read_allowed, read_budget
     from flatout.runner.command import check_command
