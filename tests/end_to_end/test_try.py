@@ -95,9 +95,11 @@ def test_an_edit_in_the_working_tree_is_judged_against_the_files_without_it(tmp_
 
 
 def test_a_config_key_a_command_and_a_variable_reach_the_training(tmp_path: Path) -> None:
-    path = script(tmp_path, ONE_WORKER.replace(
-        "class Waiting", "import json, os, sys\n    PAUSE_S = json.load(open(sys.argv[1]))['data']['pause_s']\n"
-        "    PAUSE_S *= float(os.environ.get('SHARE', 1))\n\n    class Waiting").replace("0.01", "PAUSE_S"))  # fmt: skip
+    pause = """import json, os, sys
+    PAUSE_S = json.load(open(sys.argv[1]))["data"]["pause_s"] * float(os.environ.get("SHARE", 1))
+
+    class Waiting"""
+    path = script(tmp_path, ONE_WORKER.replace("class Waiting", pause).replace("0.01", "PAUSE_S"))
     for name, pause_s in (("a.json", 0.01), ("b.json", 0.002)):
         (tmp_path / name).write_text(json.dumps({"data": {"pause_s": pause_s}}))
     command = [sys.executable, str(path), "a.json"]
