@@ -19,7 +19,6 @@ from flatout.trials.try_result import (
     SLOWER,
     UNCONFIRMED,
     UNMEASURED,
-    UNREAD,
     Judged,
     Memory,
     TryResult,
@@ -35,12 +34,11 @@ _WORDS = {
     NO_GAIN: "no gain",
     SLOWER: "slower",
     DIVERGED: "breaks the training",
-    UNREAD: "is not read",
     UNMEASURED: "not measured",
     "oom": "out of memory",
     "guarded": "ended by a guard",
     "failed": "breaks the training",
-    "refused": "could not be set",
+    "refused": "has no effect",
     "too_short": "too few steps",
 }
 

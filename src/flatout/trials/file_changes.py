@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.trials import install_files
+from flatout.trials.install_files import READ_BEFORE_S
 from flatout.trials.mount_namespace import SHARED
 
 
@@ -44,9 +45,41 @@ class FileChanges:
         list_file.write_text(json.dumps(entries))
         return [sys.executable, "-I", install_files.__file__, str(list_file), "--", *command]
 
+    def unread(self, scratch: Path) -> tuple[str, ...]:
+        """The changed files, if a run has read none of them, as far as the disk of the scratch folder tells.
+
+        Args:
+            scratch: folder of a run that has ended.
+        """
+        written = [path for path, copy in self.files.items() if copy is not None]
+        if len(written) < len(self.files):
+            return ()  # whether a file was missed cannot be seen
+        found = [_in_scratch(scratch, path) for path in written]
+        return tuple(map(str, written)) if found and all(one is not None and _never_read(one) for one in found) else ()
+
     def names(self, here: Path) -> list[str]:
         """The changed files, relative to a folder where they are below it."""
         return sorted(str(path.relative_to(here) if path.is_relative_to(here) else path) for path in self.files)
+
+
+def _in_scratch(scratch: Path, path: Path) -> Path | None:
+    """Where a file that was changed in the view is on the disk: below an overlay, or in a folder that was rebuilt."""
+    parts = path.parts[1:]
+    roots = [*scratch.glob("*/upper"), scratch / "root"]
+    places = (root.joinpath(*parts[begin:]) for root in roots for begin in range(len(parts)))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _never_read(path: Path) -> bool:
+    """True if the time of access is still the one that was set, and reading the file changes it."""
+    try:
+        if path.stat().st_atime > READ_BEFORE_S:
+            return False
+        with path.open("rb") as file:
+            file.read(1)
+        return path.stat().st_atime > READ_BEFORE_S  # else the disk keeps no such times
+    except OSError:
+        return False
 
 
 def real_path(path: Path) -> Path:

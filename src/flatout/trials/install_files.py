@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 REFUSED = 125
+READ_BEFORE_S = 1.0  # the time of access of a file that was put in place and not read since is before this
 _AHEAD_S = 2  # no compiled file can hold this time of change, so that none of another version is taken for this one's
 
 

@@ -92,7 +92,7 @@ def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 
     names = setup.locations.located(settings) if setup.locations is not None else set()
     located = {name: value for name, value in settings.items() if name in names}
     injected = {name: value for name, value in settings.items() if name not in names}
-    outcome = _recorded(setup, settings, injected, deadline_s)
+    outcome, unread = _recorded(setup, settings, injected, deadline_s)
     wall_s = time.monotonic() - begin_s
     if outcome.signal:
         shutil.rmtree(outcome.run, ignore_errors=True)
@@ -111,6 +111,7 @@ def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 
         exceptions=_exceptions(run),
         injected=injected,
         located=located,
+        unread=unread,
         applied=applied,
         refused=refused,
         loader=_loader(run) if located and trained else {},
@@ -124,7 +125,8 @@ def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 
 
 def _recorded(
     setup: TrialSetup, settings: Mapping[str, Any], injected: Mapping[str, Any], deadline_s: float
-) -> Outcome:
+) -> tuple[Outcome, tuple[str, ...]]:
+    """The recording, and the changed files if none of them was read."""
     words = list(setup.command)
     if setup.locations is not None:
         words = setup.locations.command_with(settings, setup.subfolder("configs"))
@@ -140,7 +142,7 @@ def _recorded(
             environment[REDIRECT_VARIABLE] = str(scratch)
         guard = Guard(scratch)
         try:
-            return record(
+            outcome = record(
                 words,
                 setup.runs_dir,
                 _bounds(setup, settings),
@@ -151,6 +153,7 @@ def _recorded(
                 guard=lambda: "the budget is used up" if time.monotonic() >= deadline_s else guard.look(),
                 shown=setup.command,
             )
+            return outcome, setup.changes.unread(scratch)
         finally:
             guard.close()
 

@@ -15,10 +15,9 @@ UNCONFIRMED = "unconfirmed"  # one pair only: a faster candidate, or the budget,
 NO_GAIN = "no_gain"
 SLOWER = "slower"
 DIVERGED = "diverged"  # the loss is NaN or infinite
-UNREAD = "unread"  # the command reads none of the changed files
 UNMEASURED = "unmeasured"  # no time, or the run without it failed
 # Best first; outcomes of runs that do not count (oom, guarded, failed, refused, too_short) come last.
-ORDER = (PROVED, UNCONFIRMED, NO_GAIN, SLOWER, DIFFERS, DIVERGED, UNREAD, UNMEASURED)
+ORDER = (PROVED, UNCONFIRMED, NO_GAIN, SLOWER, DIFFERS, DIVERGED, UNMEASURED)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from flatout.trials.budget import NEEDED_STEPS, STEPS, Budget, OutOfTime, as_opt
 from flatout.trials.candidates import Candidate
 from flatout.trials.decide import decided
 from flatout.trials.fixing import Runner
-from flatout.trials.outcome import FAILED, GUARDED, OK, TOO_SHORT, TrialRun
+from flatout.trials.outcome import FAILED, GUARDED, OK, REFUSED, TOO_SHORT, TrialRun
 from flatout.trials.pairs import HOPELESS, MOST_PAIRS, Pairs
 from flatout.trials.progress import ProgressLog
 from flatout.trials.trial_run import LOG, TrialSetup, run_once
@@ -141,6 +141,9 @@ class Trying:
             bounds = replace(bounds, steps=NEEDED_STEPS, seconds=max(self.budget.left_s / 4, LOOK_S))
             self.log.say("a step takes long: looking again")
             look = self._made(replace(self.setup, bounds=bounds), None)
+        if look.outcome == REFUSED and self.setup.changes.files:
+            self.entries[0].pairs.failed = look  # the change that was taken out for this run makes no difference
+            return
         if look.outcome != OK or look.speed is None:
             printed = last_lines(self.setup.folder / LOG, 0)
             said = f"; it printed: {printed[-1]}" if printed else ""
@@ -176,7 +179,7 @@ class Trying:
 
     def _rounds(self) -> None:
         """A run without and a run with each candidate; after each round the slower half is left out."""
-        left, number = list(self.entries), 0
+        left, number = [entry for entry in self.entries if entry.pairs.failed is None], 0
         while left and number < MOST_PAIRS:
             if number and not self.budget.room(1 + len(left)):
                 self._stop(left, "the budget had no room for another pair")

@@ -35,7 +35,7 @@ _READ_BYTES = 64 << 10
 _VERBS = {
     OUT_OF_MEMORY: "runs out of memory",
     GUARDED: "was ended by a guard",
-    REFUSED: "could not be set",
+    REFUSED: "has no effect",
     FAILED: "breaks the training",
     TOO_SHORT: "trains too few steps to compare",
 }
