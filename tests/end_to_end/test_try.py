@@ -47,7 +47,7 @@ def test_the_correction_of_the_demo_is_proved(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(before)
     (tmp_path / "change.diff").write_bytes(patch("train.py", before, after))
     command = [sys.executable, "train.py", "--data", "data", "--out", "out"]
-    options = ("--patch", "change.diff", "--steps", "40", "--budget", "20m", "--allow", "data")
+    options = ("--patch", "change.diff", "--steps", "24", "--budget", "20m", "--allow", "data")
     code, found, err = tries(tmp_path, *options, command=command)
     assert code == 0 and found["proved"], (found, err)
     best = found["candidates"][0]

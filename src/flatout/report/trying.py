@@ -132,7 +132,9 @@ def _printed(one: Judged) -> list[str]:
 def _notes(tried: TryResult) -> str:
     log = f" The whole output of the runs: {tried.log}." if tried.log else ""
     out = " The files have the change already: A ran with it taken out." if tried.taken_out else ""
-    return f"{tried.ended}{out}{log} {tried.isolation} It took {duration(tried.seconds)}.".strip()
+    pairs = tried.best.ratio.pairs if tried.best.ratio else 0
+    shown = f" The factor is of {pairs} pairs; the columns show the middle run of each side." if pairs > 1 else ""
+    return f"{tried.ended}{out}{log}{shown} {tried.isolation} It took {duration(tried.seconds)}.".strip()
 
 
 def _wrapped(text: str, indent: int = 0) -> list[str]:

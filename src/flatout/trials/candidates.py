@@ -180,7 +180,7 @@ def _config_key(text: str, words: Sequence[str], folder: Path, before: FileChang
         raise UsageError(f"--config-key {text!r}: no such key in {', '.join(map(str, files))}; {hint}")
     ((path, name),) = found.items()
     present, wanted = configs[path].values[name], _value(value)
-    if present == wanted and type(present) is type(wanted):
+    if present == wanted and isinstance(present, bool) == isinstance(wanted, bool):
         raise UsageError(f"--config-key {text!r}: {name} is {value} already in {path}: give another value")
     return write_copy(folder, path, configs[path].edited({name: wanted}))
 

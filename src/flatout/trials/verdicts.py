@@ -30,6 +30,8 @@ from flatout.trials.try_result import (
 )
 
 _SAME_BATCH = 0.01  # share by which the samples of a step may differ
+# Where the samples are not known, so many losses within this share of one another show that the batches are the same.
+_FIRST_LOSSES, _SAME_LOSS = 5, 0.003
 _LAST_LINES = 8
 _READ_BYTES = 64 << 10
 _VERBS = {
@@ -64,7 +66,7 @@ def judge(title: str, files: tuple[str, ...], pairs: Pairs, semantic_class: str,
         return Judged(title, UNMEASURED, stopped or "no pair of runs was completed", files)
     speeds = [[run.speed for run in runs if run.speed is not None] for runs in (pairs.a, pairs.b)]
     losses = pairs.check(semantic_class)
-    other = "" if semantic_class == OPTIMISATION else _other_work(*speeds)
+    other = "" if semantic_class == OPTIMISATION else _other_work(pairs, *speeds)
     same = losses.passed and not other
     outcome, why = _outcome(ratio, losses, other, diverges(pairs))
     return Judged(
@@ -101,10 +103,15 @@ def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tup
     return PROVED, "faster, and it trains the same"
 
 
-def _other_work(a: Sequence[Speed], b: Sequence[Speed]) -> str:
-    """Why the steps of A and B are not the same amount of work; empty if they are, or if that is not known."""
-    batches = [statistics.median(speed.batch for speed in side if speed.batch) for side in (a, b) if side[0].batch]
-    if len(batches) == 2 and abs(batches[1] / batches[0] - 1) > _SAME_BATCH:
+def _other_work(pairs: Pairs, a: Sequence[Speed], b: Sequence[Speed]) -> str:
+    """Why the steps of A and B may not be the same amount of work; empty if they are."""
+    if not a[0].batch or not b[0].batch:
+        first = [run.losses[:_FIRST_LOSSES] for run in (pairs.a[0], pairs.b[0])]
+        if all(math.isclose(*two, rel_tol=_SAME_LOSS) for two in zip(*first, strict=False)):
+            return ""
+        return "the samples of a step are not known (no DataLoader was seen), and the first losses are others"
+    batches = [statistics.median(speed.batch for speed in side if speed.batch) for side in (a, b)]
+    if abs(batches[1] / batches[0] - 1) > _SAME_BATCH:
         return f"a step has {batches[1]:.4g} samples instead of {batches[0]:.4g}"
     return ""
 
