@@ -86,7 +86,9 @@ def left_by(victim: Victim) -> list[str]:
     files = {path.name for path in victim.folder.iterdir()} - {".flatout", "train.py"}
     files |= {str(path) for path in victim.folder.glob(".flatout/try/*")}  # unlike a record, it is of no use to anybody
     temporary = [path.name for path in victim.temporary.iterdir() if not path.name.startswith(TORCHS_OWN)]
-    pids = {path.name.split("-")[0] for path in victim.folder.glob(".flatout/**/processes/*.json")}
+    # A walk, since folders go away meanwhile.
+    walked = [names for folder, _, names in os.walk(victim.folder / ".flatout") if folder.endswith("/processes")]
+    pids = {name.split("-")[0] for names in walked for name in names if name.endswith(".json")}
     shm = [name for name in os.listdir("/dev/shm") if name.startswith("torch_") and name.split("_")[1] in pids]
     return [*marked(victim.mark), *sorted(files), *temporary, *(set(shm) - victim.shm)]
 

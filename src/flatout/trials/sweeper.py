@@ -19,7 +19,7 @@ from flatout.trials.isolation import remove
 LOCK, OUTPUT = ".lock", "output.log"
 _MADE = ("cache", "changes", "configs", "runs", "scratch-*", OUTPUT, LOCK)
 # The guardian ends the last process within 13 s, and a process that ends may still write.
-_LATEST_S = 30.0
+_LATEST_S = 120.0
 _QUIET_LOOKS = 10
 _PAUSE_S = 0.3
 
