@@ -26,10 +26,11 @@ from flatout.trials.try_result import (
 from flatout.units import counted, duration, factor, size
 
 WIDTH = 80
+_TITLE = 50  # columns of a candidate's title within a sentence
 SCHEMA = 1
 _WORDS = {
     PROVED: "proved",
-    DIFFERS: "faster, but trains otherwise",
+    DIFFERS: "other training",
     UNCONFIRMED: "not confirmed",
     NO_GAIN: "no gain",
     SLOWER: "slower",
@@ -51,14 +52,13 @@ def lines(tried: TryResult) -> list[str]:
         text += [*_ranking(tried), ""]
     text += _detail(tried, best)
     for one in tried.candidates[1:]:
-        if one.ratio is None:
-            text += [*_wrapped(f"{one.title} {one.why}"), *_printed(one), ""]
+        text += [*_wrapped(verdict(one, several=True)), *_printed(one), ""]
     return [one_line(line) for line in (*text, *_wrapped(_notes(tried)))]
 
 
 def verdict(one: Judged, several: bool = False) -> str:
     """One sentence on one candidate."""
-    head = f"{one.title}: " if several else ""
+    head = f"{shorten_middle(one.title, _TITLE, '...')}: " if several else ""
     ratio = one.ratio
     if ratio is None:
         return f"{head}Not proved: {'' if one.outcome == UNMEASURED else 'it '}{one.why}."
@@ -78,12 +78,12 @@ def verdict(one: Judged, several: bool = False) -> str:
 
 
 def _ranking(tried: TryResult) -> list[str]:
-    text = [f"  {'':3}{'speed':>7}  {'90% interval':14}  {'verdict':28}candidate"]
+    text = [f"  {'':3}{'speed':>7}  {'90% interval':14}  {'verdict':20}candidate"]
     for place, one in enumerate(tried.candidates, 1):
         ratio = one.ratio
         speed = factor(ratio.factor) if ratio else "-"
         span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}" if ratio else ""
-        head = f"  {place:<3}{speed:>7}  {span:14}  {_WORDS.get(one.outcome, one.outcome):28}"
+        head = f"  {place:<3}{speed:>7}  {span:14}  {_WORDS.get(one.outcome, one.outcome):20}"
         text.append(head + shorten_middle(one_line(one.title), WIDTH - len(head), "..."))
     return text
 

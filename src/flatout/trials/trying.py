@@ -29,6 +29,7 @@ LOOK_S = 10.0  # of the first run at most; it fills the caches of the disks, and
 # A candidate's first step may take this many times as long as the unchanged training's, and this long at least.
 _LATER_FIRST_STEP = 5.0
 _FIRST_STEP_S = 60.0
+_LONGEST = 50  # characters of a title in a line of progress
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,12 @@ class _Entry:
     pairs: Pairs = field(default_factory=Pairs)
     printed: tuple[str, ...] = ()
     stopped: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its title, short enough for a line of progress."""
+        title = self.candidate.title
+        return title if len(title) <= _LONGEST else f"{title[: _LONGEST - 3]}..."
 
     @property
     def factor(self) -> float:
@@ -199,7 +206,7 @@ class Trying:
         order: list[_Entry | None] = [None, *left]
         made: dict[int, TrialRun] = {}
         for entry in order if number % 2 == 0 else reversed(order):
-            self.log.say(f"pair {number + 1}: {entry.candidate.title if entry else 'unchanged'}")
+            self.log.say(f"pair {number + 1}: {entry.name if entry else 'unchanged'}")
             run = self._made(entry.setup if entry else self.setup, entry)
             if entry is None and run.outcome != OK:
                 self._without_failed(left, run)
@@ -208,7 +215,7 @@ class Trying:
                 made[id(entry)] = run
             elif entry is not None:
                 entry.pairs.failed = run
-                self.log.say(f"{entry.candidate.title}: {run.detail}")
+                self.log.say(f"{entry.name}: {run.detail}")
                 if len(left) == 1:  # no run without it is needed any more
                     return True
         without = made[id(None)]
@@ -234,7 +241,7 @@ class Trying:
             return
         entry.pairs.a.append(without)
         entry.pairs.b.append(with_it)
-        self.log.say(f"{entry.candidate.title}: {factor(entry.factor)} after {counted(len(entry.pairs.a), 'pair')}")
+        self.log.say(f"{entry.name}: {factor(entry.factor)} after {counted(len(entry.pairs.a), 'pair')}")
 
     def _open(self, entry: _Entry) -> bool:
         """True if another pair could change the verdict."""
@@ -247,7 +254,7 @@ class Trying:
         """The faster half (successive halving: Jamieson and Talwalkar 2016)."""
         ordered = sorted(left, key=lambda entry: -entry.factor)
         kept = ordered[: math.ceil(len(ordered) / 2)]
-        self._stop(ordered[len(kept) :], f"{kept[0].candidate.title} was faster" if kept else "")
+        self._stop(ordered[len(kept) :], f"{kept[0].name} was faster" if kept else "")
         return kept
 
     @staticmethod

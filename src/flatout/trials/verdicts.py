@@ -125,13 +125,14 @@ def _memory(runs: Sequence[TrialRun]) -> Memory:
 
 def peak_memory(run: Run) -> Memory:
     """The most memory at a time: proportional shares of all processes, and what is used of all GPUs."""
-    shares: dict[int, int] = {}
+    shares: dict[int, int | None] = {}
     host, device = 0, 0
     for sample in run.system():
         present = {entry["pid"]: entry.get("pss") for entry in sample.get("processes") or ()}
-        # Not each process is read in each sample: the latest value counts.
-        shares = {pid: share if share is not None else shares.get(pid, 0) for pid, share in present.items()}
-        host = max(host, sum(shares.values()))
+        # Not each process is read in each sample: the latest value counts, and nothing before all have one.
+        shares = {pid: share if share is not None else shares.get(pid) for pid, share in present.items()}
+        if None not in shares.values():
+            host = max(host, sum(share or 0 for share in shares.values()))
         device = max(device, sum(gpu.get("memory_used") or 0 for gpu in sample.get("gpus") or ()))
     return Memory(host or None, device or None)
 
