@@ -33,6 +33,7 @@ from flatout.commands.stage import stage
 from flatout.commands.storage import storage
 from flatout.commands.trace import trace
 from flatout.commands.train import train
+from flatout.commands.try_change import try_change
 from flatout.errors import FlatoutError, Interrupted, UsageError
 from flatout.standard_streams import STANDARD_OUTPUT, drop_output, name_standard_output, open_closed_streams
 from flatout.terminal_text import one_line
@@ -112,6 +113,7 @@ app.command("profile", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)
 app.command("ceilings", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(ceilings)
 app.command("memory", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(memory)
 app.command("fix", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(fix)
+app.command("try", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(try_change)
 app.command("apply", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(apply)
 app.command("calibration", rich_help_panel=IMPROVE)(calibration)
 app.command("compare", rich_help_panel=MEASURE)(compare)

@@ -14,9 +14,9 @@
     └── UnreadableImage       1    an image that cannot be decoded
     Interrupted               128 + the signal: Ctrl-C, SIGTERM or SIGHUP; no FlatoutError, so that nobody swallows it
 
-The command line also exits with 0 (done), 1 (the reader of its output went away, or `compare --fail-if-slower` found a
-slower B), 70 (a fault of flatout's own: EX_SOFTWARE of sysexits.h), 130 (Ctrl-C), 143 (SIGTERM)
-and 129 (SIGHUP: the terminal was closed).
+The command line also exits with 0 (done), 1 (the reader of its output went away, `compare --fail-if-slower` found a
+slower B, or `try` proved no candidate), 70 (a fault of flatout's own: EX_SOFTWARE of sysexits.h), 130 (Ctrl-C), 143
+(SIGTERM) and 129 (SIGHUP: the terminal was closed).
 
 Each message is one line: what is wrong, the value seen, what is allowed, the fix. The command line
 prints it without a traceback and exits with ``exit_code``. Any other exception is a bug in flatout.

@@ -84,8 +84,11 @@ def start(folder: Path, source: str, words: Sequence[str]) -> Victim:
 def left_by(victim: Victim) -> list[str]:
     """What is still there of a flatout that was killed."""
     files = {path.name for path in victim.folder.iterdir()} - {".flatout", "train.py"}
+    files |= {str(path) for path in victim.folder.glob(".flatout/try/*")}  # unlike a record, it is of no use to anybody
     temporary = [path.name for path in victim.temporary.iterdir() if not path.name.startswith(TORCHS_OWN)]
-    pids = {path.name.split("-")[0] for path in victim.folder.glob(".flatout/**/processes/*.json")}
+    # A walk, since folders go away meanwhile.
+    walked = [names for folder, _, names in os.walk(victim.folder / ".flatout") if folder.endswith("/processes")]
+    pids = {name.split("-")[0] for names in walked for name in names if name.endswith(".json")}
     shm = [name for name in os.listdir("/dev/shm") if name.startswith("torch_") and name.split("_")[1] in pids]
     return [*marked(victim.mark), *sorted(files), *temporary, *(set(shm) - victim.shm)]
 
@@ -119,6 +122,7 @@ def live_and_die(folder: Path, phase: Phase, moment_s: float, source: str, words
 
 def kill_in(phases: Sequence[Phase], tmp_path: Path, source: str, *words: str) -> list[Path]:
     """Kill in each of the phases, AT_ONCE at the same time; gives back the folders in which they ran."""
+    tmp_path.mkdir(exist_ok=True)
     draw = random.Random(1)
     lives = [phase for phase in phases for _ in range(phase.kills)]
     draw.shuffle(lives)
@@ -170,3 +174,16 @@ def test_a_fix_that_is_killed_leaves_nothing_and_a_journal_that_is_read(tmp_path
         assert len(lines) == len((journal.folder / "journal.jsonl").read_text().splitlines())
         looked += "look" in [line["kind"] for line in lines]
     assert looked >= phases[1].kills
+
+
+def test_a_try_that_is_killed_leaves_nothing_but_the_files_as_they_were(tmp_path: Path) -> None:
+    change = tmp_path / "change.diff"
+    change.write_text(
+        "--- a/train.py\n+++ b/train.py\n@@ -10,2 +10,2 @@\n     def __getitem__(self, index):\n"
+        "-        time.sleep(0.01)\n+        time.sleep(0.005)\n"
+    )
+    phases = [Phase("", 15.0, 0.5), Phase("pair 1", 25.0, 0.5)]
+    words = ("try", "--patch", str(change), "--seconds", "1", "--budget", "30m")
+    folders = kill_in(phases, tmp_path / "kills", ONE_WORKER, *words)
+    for folder in folders:
+        assert "time.sleep(0.01)" in (folder / "train.py").read_text()

@@ -90,8 +90,8 @@ def fix(
 
     words = check_command(command, "flatout fix")
     options = Options(
-        allowed=_allowed(allow or []),
-        budget_s=_budget(budget),
+        allowed=read_allowed(allow or []),
+        budget_s=read_budget(budget),
         seconds=_time(parse_seconds, "--seconds", seconds),
         staged=_staged(staged),
         stage_to=stage_to,
@@ -117,7 +117,7 @@ def _time(parse: Callable[..., float], option: str, text: str | None) -> float |
     return None if text is None else parse(text, option=option)
 
 
-def _budget(text: str) -> float:
+def read_budget(text: str) -> float:
     """Read --budget, in seconds.
 
     Raises:
@@ -151,7 +151,7 @@ def _staged(text: str | None) -> str | None:
     return f"{Path(real).absolute()}={Path(copy).absolute()}"
 
 
-def _allowed(names: list[str]) -> frozenset[str]:
+def read_allowed(names: list[str]) -> frozenset[str]:
     """The semantic classes that may be kept.
 
     Raises:

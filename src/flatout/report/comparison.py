@@ -20,12 +20,16 @@ WIDTH = 80
 def lines(comparison: Comparison) -> list[str]:
     """For a terminal."""
     a, b = middle(comparison.a), middle(comparison.b)
-    head = [
-        verdict(comparison),
-        "",
-        f"  A  {_command(a)}",
-        f"  B  {_command(b)}",
-        "",
+    head = [verdict(comparison), "", f"  A  {_command(a)}", f"  B  {_command(b)}", ""]
+    measured, differences = figures(comparison)
+    noted = [line for note in notes(comparison) for line in wrap(note, WIDTH)]
+    return [*head, *measured, *differences, "", *noted]
+
+
+def figures(comparison: Comparison) -> tuple[list[str], list[str]]:
+    """A table of A and B, and one of the accounts in which they differ, empty if they do not."""
+    a, b = middle(comparison.a), middle(comparison.b)
+    measured = [
         f"  {'':34}{'A':>12}{'B':>12}",
         f"  {a.unit:34}{a.rate:12,.1f}{b.rate:12,.1f}   {factor(comparison.ratio.factor)}",
         f"  {'median step':34}{duration(a.ledger.steps.median_s):>12}{duration(b.ledger.steps.median_s):>12}",
@@ -37,8 +41,7 @@ def lines(comparison: Comparison) -> list[str]:
         for account, a_s, b_s in comparison.accounts()
     ]
     per = a.unit.partition("/")[0]
-    differences = ["", f"Where the difference is: seconds for {AMOUNT:,} {per}", "", *rows] if rows else []
-    return [*head, *differences, "", *(line for note in notes(comparison) for line in wrap(note, WIDTH))]
+    return measured, ["", f"Where the difference is: seconds for {AMOUNT:,} {per}", "", *rows] if rows else []
 
 
 def verdict(comparison: Comparison) -> str:

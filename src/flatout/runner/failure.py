@@ -10,7 +10,7 @@ from flatout.record.fields import PROCESS
 from flatout.record.json_files import read_json
 from flatout.runner.live import what_was_seen
 from flatout.runner.session import Outcome
-from flatout.units import duration
+from flatout.units import counted, duration
 
 # An exception as a traceback names it: "ValueError: …", "my.package.Error".
 _NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:$|$)")
@@ -26,7 +26,9 @@ def explain(outcome: Outcome) -> tuple[str, int]:
             python = exception["executable"]
             return f"no torch in {python}: install it there, or put the interpreter that has it after `--`", code
         ended = f"signal {code - 128}" if code > 128 else f"exit code {code}"
-        message = f"the command failed ({ended}) before its first training step"
+        steps = counted(outcome.live.steps, "training step")
+        when = f"after {steps}" if outcome.live.first_step_ns else "before its first training step"
+        message = f"the command failed ({ended}) {when}"
         if exception:
             return f"{message}: {exception['exception']}{_place(exception)}", code
         return f"{message}; its own messages are above", code

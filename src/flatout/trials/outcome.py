@@ -31,6 +31,7 @@ class Execution:
         exceptions: those that ended its processes, one line each.
         injected: settings that were to be injected.
         located: settings that were changed in the user's config or options.
+        unread: the changed files, if none of them was read.
         applied: injected settings that took effect.
         refused: setting -> why it did not take effect.
         loader: settings of the DataLoader, as recorded.
@@ -50,6 +51,7 @@ class Execution:
     exceptions: tuple[str, ...] = ()
     injected: Mapping[str, Any] = field(default_factory=dict)
     located: Mapping[str, Any] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
     applied: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     loader: Mapping[str, Any] = field(default_factory=dict)
@@ -110,6 +112,8 @@ def _not_in_effect(execution: Execution) -> str:
     if missing:
         default = "nothing in this training takes it"
         return "; ".join(f"{name}: {execution.refused.get(name, default)}" for name in missing)
+    if execution.unread:
+        return f"the command reads none of the changed files: {', '.join(execution.unread)}"
     for name, value in execution.located.items():
         present = execution.loader.get(name, value)
         if present != value:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from flatout.probe.settings import SETTINGS
 from flatout.record import Run, load_run
 from flatout.runner import Bounds, Outcome, record
 from flatout.runner.failure import explain
+from flatout.trials.file_changes import FileChanges
 from flatout.trials.guards import Guard
 from flatout.trials.isolation import NAMESPACE, Isolation, scratch_folder, wrapped
 from flatout.trials.locations import SettingLocations
@@ -53,6 +54,8 @@ class TrialSetup:
         isolation: of the machine.
         steps: approximate number of a run; a run that warms up first must reach it.
         locations: of the user's settings; those without a location are injected.
+        environment: variables of the command besides the present ones.
+        changes: files that are changed in the private view of a run.
     """
 
     command: tuple[str, ...]
@@ -62,6 +65,8 @@ class TrialSetup:
     isolation: Isolation
     steps: int = 80
     locations: SettingLocations | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    changes: FileChanges = field(default_factory=FileChanges)
 
     def subfolder(self, name: str) -> Path:
         """The absolute path of a folder below ``folder``, which is made if it is missing."""
@@ -87,7 +92,7 @@ def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 
     names = setup.locations.located(settings) if setup.locations is not None else set()
     located = {name: value for name, value in settings.items() if name in names}
     injected = {name: value for name, value in settings.items() if name not in names}
-    outcome = _recorded(setup, settings, injected, deadline_s)
+    outcome, unread = _recorded(setup, settings, injected, deadline_s)
     wall_s = time.monotonic() - begin_s
     if outcome.signal:
         shutil.rmtree(outcome.run, ignore_errors=True)
@@ -106,6 +111,7 @@ def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 
         exceptions=_exceptions(run),
         injected=injected,
         located=located,
+        unread=unread,
         applied=applied,
         refused=refused,
         loader=_loader(run) if located and trained else {},
@@ -119,7 +125,8 @@ def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 
 
 def _recorded(
     setup: TrialSetup, settings: Mapping[str, Any], injected: Mapping[str, Any], deadline_s: float
-) -> Outcome:
+) -> tuple[Outcome, tuple[str, ...]]:
+    """The recording, and the changed files if none of them was read."""
     words = list(setup.command)
     if setup.locations is not None:
         words = setup.locations.command_with(settings, setup.subfolder("configs"))
@@ -127,12 +134,15 @@ def _recorded(
     with scratch_folder(setup.folder) as scratch, (setup.folder / LOG).open("ab") as log:
         if setup.isolation.kind == NAMESPACE:
             setup.runs_dir.mkdir(parents=True, exist_ok=True)
+            if setup.changes.files:
+                words = setup.changes.installing(words, setup.subfolder("changes") / "list.json")
             words = wrapped(words, scratch, (setup.runs_dir.absolute(), setup.subfolder("cache")))
         else:
+            assert not setup.changes.files, "without a private view, a change would be one of the user's files"
             environment[REDIRECT_VARIABLE] = str(scratch)
         guard = Guard(scratch)
         try:
-            return record(
+            outcome = record(
                 words,
                 setup.runs_dir,
                 _bounds(setup, settings),
@@ -143,6 +153,7 @@ def _recorded(
                 guard=lambda: "the budget is used up" if time.monotonic() >= deadline_s else guard.look(),
                 shown=setup.command,
             )
+            return outcome, setup.changes.unread(scratch)
         finally:
             guard.close()
 
@@ -168,6 +179,7 @@ def _environment(setup: TrialSetup, injected: Mapping[str, Any]) -> dict[str, st
         # Shared by all trials: only the first one compiles.
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR")
         or str(setup.subfolder("cache") / "inductor"),
+        **setup.environment,
     }
 
 

@@ -1,0 +1,79 @@
+"""Removes what a try has made, also if flatout itself was killed: ``python -m flatout.trials.sweeper FOLDER``.
+
+It waits until standard input closes. After a byte on it, the try ended in order and there is nothing to do. The
+processes of the training are ended by the guardian of their recording (``flatout.runner.guardian``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Container
+from pathlib import Path
+
+from flatout.trials.isolation import remove
+
+LOCK, OUTPUT = ".lock", "output.log"
+_MADE = ("cache", "changes", "configs", "runs", "scratch-*", OUTPUT, LOCK)
+# The guardian ends the last process within 13 s, and a process that ends may still write.
+_LATEST_S = 120.0
+_QUIET_LOOKS = 10
+_PAUSE_S = 0.3
+
+
+def clean(folder: Path, *, keep: Container[str] = ()) -> bool:
+    """Remove what tries make in a folder, and the folder if nothing else is in it; True if there was anything.
+
+    Args:
+        folder: of tries; it need not exist.
+        keep: names to leave there.
+    """
+    found = [path for name in _MADE for path in folder.glob(name) if name not in keep]
+    for path in found:
+        if path.is_dir():
+            remove(path)
+        else:
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it holds other files
+        folder.rmdir()
+    return bool(found)
+
+
+class Sweeper:
+    """The process that sweeps, as the one that tries sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        words = [sys.executable, "-m", "flatout.trials.sweeper", str(folder.absolute())]
+        try:
+            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+            self._process.wait()
+        except OSError:
+            self._process = None
+
+    def release(self) -> None:
+        """The try has ended in order: the sweeper ends too."""
+        if self._process is not None:
+            with contextlib.suppress(OSError):  # it was killed
+                self._process.communicate(b"x")
+
+
+def main(folder: Path) -> None:
+    """Wait for the end of the try, and sweep until nothing writes any more."""
+    # No child of flatout: it ends all its children with each recording.
+    if os.fork():
+        os._exit(0)
+    if os.read(0, 1):
+        return
+    begin_s, quiet = time.monotonic(), 0
+    while quiet < _QUIET_LOOKS and time.monotonic() - begin_s < _LATEST_S:
+        quiet = 0 if clean(folder) else quiet + 1
+        time.sleep(_PAUSE_S)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,151 @@
+"""The verdict on a candidate, from its pairs of runs: faster or slower, and the same training or not."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from flatout.compare.comparison import Comparison
+from flatout.compare.ratio import Ratio
+from flatout.compare.speed import Speed
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.record import Run
+from flatout.remedies.proposal import OPTIMISATION
+from flatout.terminal_text import one_line
+from flatout.trials.losses import LossCheck
+from flatout.trials.outcome import FAILED, GUARDED, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
+from flatout.trials.pairs import Pairs, gains
+from flatout.trials.try_result import (
+    DIFFERS,
+    DIVERGED,
+    NO_GAIN,
+    PROVED,
+    SLOWER,
+    UNCONFIRMED,
+    UNMEASURED,
+    Judged,
+    Memory,
+)
+
+_SAME_BATCH = 0.01  # share by which the samples of a step may differ
+# Where the samples are not known, so many losses within this share of one another show that the batches are the same.
+_FIRST_LOSSES, _SAME_LOSS = 5, 0.003
+_LAST_LINES = 8
+_READ_BYTES = 64 << 10
+_VERBS = {
+    OUT_OF_MEMORY: "runs out of memory",
+    GUARDED: "was ended by a guard",
+    REFUSED: "has no effect",
+    FAILED: "breaks the training",
+    TOO_SHORT: "trains too few steps to compare",
+}
+
+
+def diverges(pairs: Pairs) -> bool:
+    """True if a loss with the change is NaN or infinite where none was without it."""
+    finite = all(math.isfinite(loss) for run in pairs.a for loss in run.losses)
+    return finite and any(not math.isfinite(loss) for run in pairs.b for loss in run.losses)
+
+
+def judge(title: str, files: tuple[str, ...], pairs: Pairs, semantic_class: str, stopped: str = "") -> Judged:
+    """The verdict.
+
+    Args:
+        title: of the candidate.
+        files: that it changes.
+        pairs: its runs.
+        semantic_class: what it may change in the training.
+        stopped: why it got no further pair.
+    """
+    if pairs.failed is not None:
+        return _failed(title, files, pairs.failed, pairs.failed_without)
+    ratio = pairs.ratio()
+    if ratio is None:
+        return Judged(title, UNMEASURED, stopped or "no pair of runs was completed", files)
+    speeds = [[run.speed for run in runs if run.speed is not None] for runs in (pairs.a, pairs.b)]
+    losses = pairs.check(semantic_class)
+    other = "" if semantic_class == OPTIMISATION else _other_work(pairs, *speeds)
+    same = losses.passed and not other
+    outcome, why = _outcome(ratio, losses, other, diverges(pairs))
+    return Judged(
+        title=title,
+        outcome=outcome,
+        why=why,
+        files=files,
+        ratio=ratio,
+        losses=losses,
+        same_training=same if other or losses.text[:11] != "not checked" else None,
+        comparison=Comparison(speeds[0], speeds[1], ratio),
+        memory=(_memory(pairs.a), _memory(pairs.b)),
+        stopped=stopped,
+    )
+
+
+def _failed(title: str, files: tuple[str, ...], run: TrialRun, without: bool) -> Judged:
+    if without:
+        return Judged(title, UNMEASURED, f"the run without it failed: {run.detail}", files)
+    return Judged(title, run.outcome, f"{_VERBS.get(run.outcome, 'failed')}: {run.detail}", files)
+
+
+def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tuple[str, str]:
+    if diverged:
+        return DIVERGED, f"breaks the training: {losses.text}"
+    if ratio.high < 1.0:
+        return SLOWER, "slower"
+    if (ratio.pairs > 1 and not gains(ratio)) or ratio.factor <= 1.0 + NOISE_SHARE:
+        return NO_GAIN, f"no gain that clears {NOISE_SHARE:.0%}"
+    if not losses.passed or other:
+        return DIFFERS, f"not shown to train the same: {other or losses.text}"
+    if ratio.pairs == 1:
+        return UNCONFIRMED, "one pair of runs only: how much two runs differ is not known"
+    return PROVED, "faster, and it trains the same"
+
+
+def _other_work(pairs: Pairs, a: Sequence[Speed], b: Sequence[Speed]) -> str:
+    """Why the steps of A and B may not be the same amount of work; empty if they are."""
+    if not a[0].batch or not b[0].batch:
+        first = [run.losses[:_FIRST_LOSSES] for run in (pairs.a[0], pairs.b[0])]
+        if all(math.isclose(*two, rel_tol=_SAME_LOSS) for two in zip(*first, strict=False)):
+            return ""
+        return "the samples of a step are not known (no DataLoader was seen), and the first losses are others"
+    batches = [statistics.median(speed.batch for speed in side if speed.batch) for side in (a, b)]
+    if abs(batches[1] / batches[0] - 1) > _SAME_BATCH:
+        return f"a step has {batches[1]:.4g} samples instead of {batches[0]:.4g}"
+    return ""
+
+
+def _memory(runs: Sequence[TrialRun]) -> Memory:
+    found = [peak_memory(run.run) for run in runs if run.run is not None]
+    host = [one.host_bytes for one in found if one.host_bytes is not None]
+    device = [one.device_bytes for one in found if one.device_bytes is not None]
+    return Memory(max(host, default=None), max(device, default=None))
+
+
+def peak_memory(run: Run) -> Memory:
+    """The most memory at a time: proportional shares of all processes, and what is used of all GPUs."""
+    shares: dict[int, int | None] = {}
+    host, device = 0, 0
+    for sample in run.system():
+        present = {entry["pid"]: entry.get("pss") for entry in sample.get("processes") or ()}
+        # Not each process is read in each sample: the latest value counts, and nothing before all have one.
+        shares = {pid: share if share is not None else shares.get(pid) for pid, share in present.items()}
+        if None not in shares.values():
+            host = max(host, sum(share or 0 for share in shares.values()))
+        device = max(device, sum(gpu.get("memory_used") or 0 for gpu in sample.get("gpus") or ()))
+    return Memory(host or None, device or None)
+
+
+def last_lines(log: Path, begin: int) -> tuple[str, ...]:
+    """The end of what a command printed, from a place in the log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(begin, file.tell() - _READ_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ()
+    # Of a progress bar that rewrites its line, the last state.
+    lines = [one_line(line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in text.split("\n")]
+    return tuple([line for line in lines if line][-_LAST_LINES:])

@@ -1,0 +1,167 @@
+"""The order of a try: look, rounds that share the runs without the candidates, halving, verdicts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from flatout.errors import CommandError, Interrupted, UsageError
+from flatout.report.trying import lines, to_dict
+from flatout.runner import Bounds
+from flatout.trials.candidates import Candidate
+from flatout.trials.isolation import NAMESPACE, Isolation
+from flatout.trials.outcome import FAILED, TrialRun
+from flatout.trials.progress import ProgressLog
+from flatout.trials.trial_run import LOG, TrialSetup
+from flatout.trials.try_result import TryResult
+from flatout.trials.trying import Trying, TryOptions
+from tests.trials.made_runs import trial_run
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/try.schema.json").read_text("utf-8"))
+COMMAND = ("python", "train.py")
+
+
+class Machine:
+    """Runs no command: each candidate is a variable X, and its factor follows from the value."""
+
+    def __init__(self, factors: Mapping[str, Any]) -> None:
+        self.factors, self.calls, self.now_s = factors, [], 0.0
+
+    def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+        name = setup.environment.get("X", "")
+        self.calls.append(name)
+        self.now_s += 10.0
+        made = self.factors.get(name, 1.0)
+        made = made(len(self.calls)) if callable(made) else made
+        if isinstance(made, BaseException):
+            raise made
+        if isinstance(made, TrialRun):
+            (setup.folder / LOG).write_text("epoch 1\n  0%|  |\r 50%|# |\r100%|##|\nValueError: no\n\n")
+            return made
+        rate, losses = made if isinstance(made, tuple) else (made, [1.0] * 40)
+        return trial_run(100.0 * rate + 0.1 * (len(self.calls) % 3), losses)
+
+
+def tried(
+    tmp_path: Path, machine: Machine, *names: str, budget_s: float = 1000.0, allow: str = "identical"
+) -> TryResult:
+    setup = TrialSetup(COMMAND, tmp_path, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
+    candidates = [Candidate(f"--env X={name}", environment={"X": name}) for name in names]
+    trying = Trying(
+        setup,
+        TryOptions(allow, budget_s),
+        candidates,
+        ProgressLog(True),
+        run_once=machine.run,
+        clock=lambda: machine.now_s,
+    )
+    found = trying.run()
+    # Whatever the outcome, it reads well.
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(to_dict(found))))
+    assert max(map(len, lines(found))) <= 80
+    return found
+
+
+def test_a_faster_candidate_is_proved_in_two_pairs(tmp_path: Path) -> None:
+    machine = Machine({"fast": 1.5})
+    found = tried(tmp_path, machine, "fast")
+    assert machine.calls == ["", "", "fast", "fast", ""]
+    assert found.proved and found.best.outcome == "proved" and found.best.same_training
+    assert lines(found)[0].startswith("Proved: 1.50x as fast")
+
+
+@pytest.mark.parametrize(
+    ("made", "outcome", "said"),
+    [
+        (0.5, "slower", "Slower: 0.50x"),
+        (1.0, "no_gain", "Not proved: 1.00x"),
+        ((2.0, [9.0] * 40), "differs", "Faster, 2.0x"),
+        ((2.0, [1.0] * 20 + [math.nan] * 20), "diverged", "It breaks the training: the loss of step 21 is nan"),
+        (TrialRun(FAILED, "the command failed: ValueError: no", 3.0), "failed", "Not proved: it breaks the training"),
+        (TrialRun("oom", "out of memory", 3.0), "oom", "Not proved: it runs out of memory"),
+        ((2.0, [1.0] * 5), "differs", "not checked: 5 losses"),
+    ],
+)
+def test_what_is_not_proved_says_why(tmp_path: Path, made: Any, outcome: str, said: str) -> None:
+    found = tried(tmp_path, Machine({"x": made}), "x")
+    assert not found.proved and found.best.outcome == outcome
+    assert said in " ".join(lines(found))
+
+
+def test_a_slower_diverging_or_failing_candidate_gets_one_pair(tmp_path: Path) -> None:
+    for made in (0.5, (2.0, [math.nan] * 40), TrialRun(FAILED, "no", 3.0)):
+        machine = Machine({"x": made})
+        tried(tmp_path, machine, "x")
+        assert machine.calls == ["", "", "x"]
+
+
+def test_the_last_lines_of_a_failure_are_shown(tmp_path: Path) -> None:
+    found = tried(tmp_path, Machine({"x": TrialRun(FAILED, "no", 3.0)}), "x")
+    assert found.best.printed == ("epoch 1", "100%|##|", "ValueError: no")
+    assert "    ValueError: no" in lines(found)
+
+
+def test_several_share_the_runs_without_them_and_the_slower_half_is_left_out(tmp_path: Path) -> None:
+    machine = Machine({"a": 1.2, "b": 2.0, "c": 1.6, "d": 1.1})
+    found = tried(tmp_path, machine, "a", "b", "c", "d")
+    assert machine.calls == ["", "", "a", "b", "c", "d", "c", "b", ""]
+    assert [one.title[-1] for one in found.candidates] == ["b", "c", "a", "d"]
+    assert [one.outcome for one in found.candidates] == ["proved", "proved", "unconfirmed", "unconfirmed"]
+    assert "--env X=b was faster" in found.candidates[2].stopped
+    assert "  4    1.10x" in "\n".join(lines(found))
+
+
+def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    found = tried(tmp_path, Machine({"bad": TrialRun(FAILED, "no", 3.0), "good": 1.5}), "bad", "good")
+    assert [one.outcome for one in found.candidates] == ["proved", "failed"]
+    assert "    ValueError: no" in lines(found)
+
+
+def test_more_samples_in_a_step_are_another_training_unless_allowed(tmp_path: Path) -> None:
+    class Larger(Machine):
+        def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+            made = super().run(setup, settings)
+            if setup.environment and made.speed is not None:
+                object.__setattr__(made.speed, "batch", 64.0)
+            return made
+
+    found = tried(tmp_path, Larger({"x": 2.0}), "x")
+    assert found.best.outcome == "differs" and "64 samples instead of 8" in found.best.why
+    assert tried(tmp_path, Larger({"x": 2.0}), "x", allow="optimisation").proved
+
+
+def test_a_budget_for_one_pair_confirms_nothing(tmp_path: Path) -> None:
+    found = tried(tmp_path, Machine({"x": 2.0}), "x", budget_s=35.0)
+    assert found.best.outcome == "unconfirmed" and "budget" in found.ended and not found.proved
+
+
+def test_a_budget_for_less_than_a_pair_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="too small for one run of each") as refused:
+        tried(tmp_path, Machine({}), "x", budget_s=15.0)
+    assert "give at least" in str(refused.value)
+
+
+def test_an_unchanged_command_that_fails_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"cannot be measured: no; it printed: ValueError: no"):
+        tried(tmp_path, Machine({"": TrialRun(FAILED, "no", 3.0)}), "x")
+
+
+def test_an_unchanged_command_that_fails_later_leaves_nothing_said(tmp_path: Path) -> None:
+    once = Machine({"": lambda call: 1.0 if call < 2 else TrialRun(FAILED, "disk gone", 3.0)})
+    found = tried(tmp_path, once, "x")
+    assert found.best.outcome == "unmeasured" and "disk gone" in found.best.why
+    twice = Machine({"x": 2.0, "": lambda call: 1.0 if call < 4 else TrialRun(FAILED, "disk gone", 3.0)})
+    assert tried(tmp_path, twice, "x").best.outcome == "unconfirmed"
+
+
+def test_ctrl_c_shows_what_was_measured(tmp_path: Path) -> None:
+    found = tried(tmp_path, Machine({"x": lambda call: 2.0 if call < 4 else Interrupted()}), "x")
+    assert found.interrupted is not None and found.best.outcome == "unconfirmed"
+    with pytest.raises(Interrupted):
+        tried(tmp_path, Machine({"": Interrupted()}), "x")
