@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 
 NOT_PROVED = 1
 TRY_DIR = Path(".flatout/try")
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="As `flatout apply --list` names them.", show_default=False),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="An environment variable.", show_default=False),
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option("--config-key", metavar="KEY=VALUE", help="Of the command's config file.", show_default=False),
+]
+Commands = Annotated[
+    list[str] | None,
+    typer.Option("--command", metavar="COMMAND", help="Another command, in quotes.", show_default=False),
+]
 
 
 def try_change(
@@ -26,22 +42,10 @@ def try_change(
         list[str] | None,
         typer.Option("--patch", metavar="FILE", help="Of `git diff` or `diff -u`; - reads it.", show_default=False),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="As `flatout apply --list` names them.", show_default=False),
-    ] = None,
-    variables: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="An environment variable.", show_default=False),
-    ] = None,
-    keys: Annotated[
-        list[str] | None,
-        typer.Option("--config-key", metavar="KEY=VALUE", help="Of the command's config file.", show_default=False),
-    ] = None,
-    commands: Annotated[
-        list[str] | None,
-        typer.Option("--command", metavar="COMMAND", help="Another command, in quotes.", show_default=False),
-    ] = None,
+    settings: Settings = None,
+    variables: Variables = None,
+    keys: Keys = None,
+    commands: Commands = None,
     together: Annotated[bool, typer.Option("--together", help="All of these are one candidate.")] = False,
     allow: Annotated[
         str | None,
