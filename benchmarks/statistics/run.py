@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""How often ``fix`` proves a true gain within three minutes, and how often it keeps what gains nothing.
+
+Trials are drawn from recorded step times (record.py): each side of a pair is another run of one training, stretched to
+steps of one second, and the steps with the remedy are divided by the true gain. So the difference between runs is real,
+and the truth is known. The prior for each training is learnt from the other ones.
+
+Usage: python benchmarks/statistics/run.py [--trials N] [--output FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "shared"))
+
+import students  # noqa: E402
+from conditions import head  # noqa: E402
+
+from flatout.compare.between_runs import GRID, RECORDED, Prior, estimate, likelihoods  # noqa: E402
+from flatout.compare.block_error import relative_error  # noqa: E402
+from flatout.compare.ratio import Ratio  # noqa: E402
+from flatout.compare.steady import warm_up  # noqa: E402
+from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, gains  # noqa: E402
+
+BUDGET_S, RUN_S, STEP_S = 180.0, 30.0, 1.0
+# true gain -> share of trials that should keep it: at least, or at most
+GOALS = {1.0: 0.05, 1.1: 0.80, 1.5: 0.95, 3.0: 0.99}
+STALL = 10.0  # a stalled step takes this many seconds
+Runs = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Shares of trials that were kept, by method, and the mean number of pairs."""
+
+    now: float
+    before: float
+    pairs: float
+    one_pair_lost: float  # of trials whose first pair cleared the threshold: those that were dropped
+
+
+def main() -> None:
+    """Simulate, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=100, help="of each training and gain")
+    parser.add_argument("--output", type=Path, help="a Markdown page")
+    options = parser.parse_args()
+    trainings = load(HERE / "step_times.npz")
+    evidence = {name: between(runs) for name, runs in trainings.items()}
+    whole = fit(list(evidence.values()))
+    priors = {name: fit([other for key, other in evidence.items() if key != name]) for name in trainings}
+    table = {
+        (name, gain, stalled): simulate(runs, gain, stalled, options.trials, priors[name])
+        for name, runs in trainings.items()
+        for gain in GOALS
+        for stalled in (False, True)
+    }
+    text = page(trainings, table, evidence, whole, options.trials)
+    if options.output:
+        options.output.write_text(text)
+    print(text)
+
+
+def load(path: Path) -> dict[str, Runs]:
+    """Training -> its runs, in seconds, stretched so that the mean step of all of them takes STEP_S."""
+    found: dict[str, Runs] = {}
+    with np.load(path) as stored:
+        for key in stored:
+            found.setdefault(key.rpartition("/")[0], []).append(stored[key].astype(float))
+    for runs in found.values():
+        mean = np.median([steps.mean() for steps in runs])
+        runs[:] = [grouped(steps) / mean * STEP_S for steps in runs]
+    return found
+
+
+def grouped(steps: np.ndarray) -> np.ndarray:
+    """At most 60 values: what one second-long step averages over, short steps do not."""
+    size = max(len(steps) // 60, 1)
+    means: np.ndarray = steps[: len(steps) // size * size].reshape(-1, size).mean(1)
+    return means
+
+
+def window(steps: np.ndarray, gain: float, draw: np.random.Generator) -> np.ndarray:
+    """A stretch of one run that trains for RUN_S, or all of it; its warm-up left out as ``fix`` does."""
+    count = min(round(RUN_S / STEP_S * gain), len(steps))
+    start = int(draw.integers(0, len(steps) - count + 1))
+    found = steps[start : start + count] / gain
+    return found[warm_up(found) :]
+
+
+def between(runs: Runs) -> np.ndarray:
+    """Log-likelihood of each relative standard deviation between runs (GRID), mean over several draws of stretches."""
+    draw, found = np.random.default_rng(1), np.zeros(len(GRID))
+    for _ in range(8):
+        stretches = [window(steps, 1.0, draw) for steps in runs]
+        logs = np.log([students.rate(steps) for steps in stretches])
+        errors = np.array([relative_error(np.ones(len(steps)), steps) for steps in stretches])
+        weights = 1.0 / (errors**2 + GRID[:, None] ** 2)
+        found += likelihoods(logs, weights, weights @ logs / weights.sum(1)) / 8
+    return found
+
+
+def fit(evidence: list[np.ndarray]) -> Prior:
+    """The prior of the largest marginal likelihood (empirical Bayes: Robbins 1956)."""
+    best, prior = -math.inf, RECORDED
+    for typical in np.geomspace(0.003, 0.2, 43):
+        for spread in np.linspace(0.3, 2.0, 18):
+            weights = np.exp(-0.5 * (np.log(GRID / typical) / spread) ** 2)
+            weights /= weights.sum()
+            total = sum(_log_mean(one, weights) for one in evidence)
+            if total > best:
+                best, prior = total, Prior(float(typical), float(spread))
+    return prior
+
+
+def _log_mean(logs: np.ndarray, weights: np.ndarray) -> float:
+    top = logs.max()
+    return float(top + math.log(float(weights @ np.exp(logs - top))))
+
+
+def simulate(runs: Runs, gain: float, stalled: bool, trials: int, prior: Prior) -> Kept:
+    """Trials of one training, each with a budget for BUDGET_S of steps."""
+    draw = np.random.default_rng(int(gain * 1000) + stalled)
+    now = before = lost = seen = 0
+    pairs_made = 0.0
+    for _ in range(trials):
+        pairs = draw_pairs(runs, gain, stalled, draw)
+        ratio = None
+        first = True
+        for count in range(1, len(pairs) + 1):
+            ratio = measured(pairs[:count], prior)
+            if count == 1:
+                first = ratio.low > 1.03
+            if decided(ratio):
+                break
+        assert ratio is not None
+        pairs_made += ratio.pairs
+        now += gains(ratio)
+        seen += first
+        lost += first and not gains(ratio)
+        before += kept_before(pairs)
+    return Kept(now / trials, before / trials, pairs_made / trials, lost / seen if seen else 0.0)
+
+
+def draw_pairs(
+    runs: Runs, gain: float, stalled: bool, draw: np.random.Generator
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """As many pairs as the budget has room for; no pair has the same run on both sides."""
+    count = min(int(BUDGET_S // (2 * RUN_S)), MOST_PAIRS)
+    order = np.concatenate([draw.permutation(len(runs)) for _ in range(count)])[: 2 * count].reshape(-1, 2)
+    order[order[:, 0] == order[:, 1], 1] = (order[order[:, 0] == order[:, 1], 0] + 1) % len(runs)
+    pairs = [(window(runs[a], 1.0, draw), window(runs[b], gain, draw)) for a, b in order]
+    if stalled:
+        steps = pairs[int(draw.integers(0, LEAST_PAIRS))][int(draw.integers(0, 2))]
+        steps[int(draw.integers(0, len(steps)))] += STALL
+    return pairs
+
+
+def measured(pairs: list[tuple[np.ndarray, np.ndarray]], prior: Prior) -> Ratio:
+    """As ``ratio_of``, with another prior."""
+    logs = [math.log(students.rate(b) / students.rate(a)) for a, b in pairs]
+    variances = [sum(relative_error(np.ones(len(steps)), steps) ** 2 for steps in pair) for pair in pairs]
+    found = estimate(logs, variances, prior)
+    return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(pairs))
+
+
+def kept_before(pairs: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+    """Whether the method before would keep it."""
+    word = ""
+    for count in range(1, len(pairs) + 1):
+        word, final = students.outcome(pairs[:count])
+        if final:
+            break
+    return word == "kept"
+
+
+def page(
+    trainings: dict[str, Runs],
+    table: dict[tuple[str, float, bool], Kept],
+    evidence: dict[str, np.ndarray],
+    prior: Prior,
+    trials: int,
+) -> str:
+    """Markdown."""
+    lines = [
+        *head("How often fix proves a gain, and keeps none", "benchmarks/statistics/run.py", ("flatout", "numpy"), {}),
+        f"- {len(trainings)} trainings of benchmarks/diagnosis, {sum(map(len, trainings.values()))} runs, recorded by "
+        "benchmarks/statistics/record.py on this machine while others used it; every other one beside a process that "
+        "computes in bursts.",
+        f"- {trials} trials of each training and gain, of at most {int(BUDGET_S // (2 * RUN_S))} pairs of runs of "
+        f"{RUN_S:.0f} s with steps of {STEP_S:.0f} s: {BUDGET_S / 60:.0f} min, starts not counted. Kept: the whole "
+        "interval lies above 1.03x, in two pairs or more.",
+        f"- Between runs of one training: standard deviation {prior.typical:.1%} in the median, a factor of "
+        f"{math.exp(prior.spread):.1f} either way; src/flatout/compare/between_runs.py has {RECORDED.typical:.1%} and "
+        f"{math.exp(RECORDED.spread):.1f}. Each training is judged with the prior of the other ones.",
+        "- Stalled: one step of the first two pairs takes 10 s longer.",
+        "",
+        "| true gain | goal | kept | with a stall | before: kept | before: with a stall | pairs | "
+        "first pair clear, not kept |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for gain, goal in GOALS.items():
+        plain = [table[name, gain, False] for name in trainings]
+        stall = [table[name, gain, True] for name in trainings]
+        kept = float(np.mean([one.now for one in plain]))
+        met = kept <= goal if gain == 1.0 else kept >= goal
+        lines.append(
+            f"| {gain:g}x | {'at most' if gain == 1.0 else 'at least'} {goal:.0%} | {kept:.1%}"
+            f"{'' if met else ', missed'} | {np.mean([one.now for one in stall]):.1%} | "
+            f"{np.mean([one.before for one in plain]):.1%} | {np.mean([one.before for one in stall]):.1%} | "
+            f"{np.mean([one.pairs for one in plain]):.1f} | {np.mean([one.one_pair_lost for one in plain]):.1%} |"
+        )
+    lines += [
+        "",
+        "Each training, without a planted stall: kept now / before.",
+        "",
+        f"| training | runs differ by | {' | '.join(f'{gain:g}x' for gain in GOALS)} |",
+        f"|---|---|{'---|' * len(GOALS)}",
+    ]
+    for name, runs in trainings.items():
+        spread = float(np.std([math.log(students.rate(steps)) for steps in runs], ddof=1))
+        cells = (f"{table[name, gain, False].now:.0%} / {table[name, gain, False].before:.0%}" for gain in GOALS)
+        lines.append(f"| {name} | {spread:.1%} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
