@@ -74,7 +74,7 @@ def load(path: Path) -> dict[str, Runs]:
     found: dict[str, Runs] = {}
     with np.load(path) as stored:
         for key in stored:
-            found.setdefault(key.rpartition("/")[0], []).append(stored[key].astype(float))
+            found.setdefault(key.split("/")[0], []).append(stored[key].astype(float))
     for runs in found.values():
         mean = np.median([steps.mean() for steps in runs])
         runs[:] = [grouped(steps) / mean * STEP_S for steps in runs]

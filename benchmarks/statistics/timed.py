@@ -1,6 +1,8 @@
-"""Runs a training script for some seconds, and writes when each step of its first optimizer ended.
+"""Runs a training script several times for some seconds, and writes when each step of its first optimizer ended.
 
-Usage: python timed.py SCRIPT SECONDS OUTPUT
+Each run is a process of its own; torch is imported once, before them.
+
+Usage: python timed.py SCRIPT SECONDS RUNS OUTPUT
 """
 
 from __future__ import annotations
@@ -18,9 +20,19 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 def main() -> None:
-    """Ends the script, whatever it is doing, once its time is over."""
-    script, seconds, output = sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])
-    ends: list[tuple[float, float]] = []
+    """One run after the other, as long as they succeed."""
+    script, seconds, runs, output = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    for number in range(runs):
+        child = os.fork()
+        if child == 0:
+            run(script, seconds, output.with_suffix(f".{number}"))
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
+            raise SystemExit("the script failed, or ended before its time")
+
+
+def run(script: Path, seconds: float, output: Path) -> None:
+    """Train, and end the script, whatever it is doing, once its time is over."""
+    ends_s: list[float] = []
     first: list[int] = []
     owner = os.getpid()
 
@@ -30,18 +42,18 @@ def main() -> None:
         first[:] = first or [id(optimizer)]
         if id(optimizer) != first[0]:
             return
-        ends.append((time.perf_counter(), time.process_time()))
-        if ends[-1][0] - ends[0][0] > seconds:
-            workers = multiprocessing.active_children()
-            output.write_text(json.dumps({"ends": ends, "workers": len(workers)}))
-            for worker in workers:
+        ends_s.append(time.perf_counter())
+        if ends_s[-1] - ends_s[0] > seconds:
+            output.write_text(json.dumps(ends_s))
+            for worker in multiprocessing.active_children():
                 worker.kill()
             os._exit(0)
 
     register_optimizer_step_post_hook(stepped)
-    sys.argv = [script]
-    sys.path.insert(0, str(Path(script).parent))
-    runpy.run_path(script, run_name="__main__")
+    sys.argv = [str(script)]
+    sys.path.insert(0, str(script.parent))
+    runpy.run_path(str(script), run_name="__main__")
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from typing import Any
 
 from flatout.compare.ratio import Ratio
 from flatout.trials.outcome import OUT_OF_MEMORY, TrialRun
-from flatout.trials.pairs import Pairs, gains, measure_pairs
+from flatout.trials.pairs import Pairs, measure_pairs
+from flatout.trials.sequential import decided, gains
 from tests.trials.made_runs import STEPS, trial_run
 
 A: dict[str, Any] = {}
@@ -31,7 +32,7 @@ def measured(run: Any, room: int = 100) -> Pairs:
         used[0] += runs
         return used[0] <= room
 
-    return measure_pairs(run, A, B, room=has_room, decided=lambda ratio: gains(ratio) or ratio.factor < 1.005)
+    return measure_pairs(run, A, B, room=has_room, decided=decided)
 
 
 def test_a_clear_gain_takes_two_pairs_in_turn() -> None:
@@ -44,7 +45,7 @@ def test_a_clear_gain_takes_two_pairs_in_turn() -> None:
 
 
 def test_an_unclear_gain_takes_more_pairs() -> None:
-    run, order = runs([100, 104, 98, 101], [104, 103, 107, 102])
+    run, order = runs([100, 104, 98, 101], [112, 106, 107, 107])
     assert len(measured(run).a) == 4 and len(order) == 8
 
 
@@ -60,10 +61,9 @@ def test_a_single_pair_never_keeps_anything() -> None:
 
 def test_a_stalled_pair_is_measured_again() -> None:
     still = [0.08] * (STEPS - 1) + [10.0]
-    sides = iter(
-        [trial_run(100), trial_run(50, steps_s=still), trial_run(100), trial_run(100), trial_run(100), trial_run(100)]
-    )
-    found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
+    rates = [150, 100, 100, 150]  # B A, A B
+    sides = iter([trial_run(100), trial_run(50, steps_s=still), *map(trial_run, rates)])
+    found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=decided)
     assert found.stalled == 1 and len(found.a) == 2
 
 

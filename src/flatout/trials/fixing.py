@@ -300,7 +300,7 @@ class Fixing:
         if pairs is None:
             return "runs of this training differ too much to say how many pairs would show it"
         more_s = 2 * (pairs - ratio.pairs) * self.budget.run_s
-        return f"needs about {duration(more_s)} more (--budget {self.budget.for_pairs(before_s, pairs)})"
+        return f"needs about {duration(more_s)} more, --budget {self.budget.for_pairs(before_s, pairs)} in all"
 
     def _pairs(self, remedy: Remedy) -> tuple[Pairs, Mapping[str, Any] | None, str]:
         """Pairs of runs at the largest value that fits into memory, that value (None: none fits), and what did not."""
