@@ -24,7 +24,7 @@ sys.path.insert(0, str(HERE.parent / "shared"))
 import students  # noqa: E402
 from conditions import head  # noqa: E402
 
-from flatout.compare.between_runs import GRID, RECORDED, Prior, estimate, likelihoods  # noqa: E402
+from flatout.compare.between_runs import GRID, RECORDED, Prior, estimate  # noqa: E402
 from flatout.compare.block_error import relative_error  # noqa: E402
 from flatout.compare.ratio import Ratio  # noqa: E402
 from flatout.compare.steady import warm_up  # noqa: E402
@@ -35,6 +35,7 @@ BUDGET_S, RUN_S, STEP_S = 180.0, 30.0, 1.0
 GOALS = {1.0: 0.05, 1.1: 0.80, 1.5: 0.95, 3.0: 0.99}
 STALL = 10.0  # a stalled step takes this many seconds
 Runs = list[np.ndarray]
+Pair = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -97,15 +98,31 @@ def window(steps: np.ndarray, gain: float, draw: np.random.Generator) -> np.ndar
 
 
 def between(runs: Runs) -> np.ndarray:
-    """Log-likelihood of each relative standard deviation between runs (GRID), mean over several draws of stretches."""
-    draw, found = np.random.default_rng(1), np.zeros(len(GRID))
-    for _ in range(8):
-        stretches = [window(steps, 1.0, draw) for steps in runs]
-        logs = np.log([students.rate(steps) for steps in stretches])
-        errors = np.array([relative_error(np.ones(len(steps)), steps) for steps in stretches])
-        weights = 1.0 / (errors**2 + GRID[:, None] ** 2)
-        found += likelihoods(logs, weights, weights @ logs / weights.sum(1)) / 8
+    """Log-likelihood of each relative standard deviation between runs (GRID), of pairs whose true ratio is 1."""
+    draw, found, draws = np.random.default_rng(1), np.zeros(len(GRID)), 8
+    for number in range(draws):
+        order = range(number % 2, len(runs) - 1, 2)
+        pairs = [(window(runs[first], 1.0, draw), window(runs[first + 1], 1.0, draw)) for first in order]
+        logs = np.array([log_ratio(pair) for pair in pairs])
+        variances = np.array([variance(pair) for pair in pairs]) + 2 * GRID[:, None] ** 2
+        found += -0.5 * (np.log(variances) + logs**2 / variances).sum(1) / draws
     return found
+
+
+def log_ratio(pair: Pair) -> float:
+    """Logarithm of the second run's rate over the first one's."""
+    return math.log(students.rate(pair[1]) / students.rate(pair[0]))
+
+
+def variance(pair: Pair) -> float:
+    """Of ``log_ratio``, from the steps within the runs."""
+    return sum(relative_error(np.ones(len(steps)), steps) ** 2 for steps in pair)
+
+
+def rms_difference(runs: Runs) -> float:
+    """Relative standard deviation between runs that followed each other."""
+    logs = np.diff([math.log(students.rate(steps)) for steps in runs])
+    return float(np.sqrt((logs**2).mean() / 2))
 
 
 def fit(evidence: list[np.ndarray]) -> Prior:
@@ -150,29 +167,27 @@ def simulate(runs: Runs, gain: float, stalled: bool, trials: int, prior: Prior) 
     return Kept(now / trials, before / trials, pairs_made / trials, lost / seen if seen else 0.0)
 
 
-def draw_pairs(
-    runs: Runs, gain: float, stalled: bool, draw: np.random.Generator
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """As many pairs as the budget has room for; no pair has the same run on both sides."""
-    count = min(int(BUDGET_S // (2 * RUN_S)), MOST_PAIRS)
-    order = np.concatenate([draw.permutation(len(runs)) for _ in range(count)])[: 2 * count].reshape(-1, 2)
-    order[order[:, 0] == order[:, 1], 1] = (order[order[:, 0] == order[:, 1], 0] + 1) % len(runs)
-    pairs = [(window(runs[a], 1.0, draw), window(runs[b], gain, draw)) for a, b in order]
+def draw_pairs(runs: Runs, gain: float, stalled: bool, draw: np.random.Generator) -> list[Pair]:
+    """As many pairs as the budget has room for, each of two runs that followed each other, A B B A."""
+    count = min(int(BUDGET_S // (2 * RUN_S)), MOST_PAIRS, len(runs) // 2)
+    begin, turned = draw.permutation(len(runs) // 2)[:count], int(draw.integers(0, 2))
+    pairs = []
+    for number, pair in enumerate(begin):
+        a, b = (2 * pair, 2 * pair + 1) if (number + turned) % 2 == 0 else (2 * pair + 1, 2 * pair)
+        pairs.append((window(runs[a], 1.0, draw), window(runs[b], gain, draw)))
     if stalled:
         steps = pairs[int(draw.integers(0, LEAST_PAIRS))][int(draw.integers(0, 2))]
         steps[int(draw.integers(0, len(steps)))] += STALL
     return pairs
 
 
-def measured(pairs: list[tuple[np.ndarray, np.ndarray]], prior: Prior) -> Ratio:
+def measured(pairs: list[Pair], prior: Prior) -> Ratio:
     """As ``ratio_of``, with another prior."""
-    logs = [math.log(students.rate(b) / students.rate(a)) for a, b in pairs]
-    variances = [sum(relative_error(np.ones(len(steps)), steps) ** 2 for steps in pair) for pair in pairs]
-    found = estimate(logs, variances, prior)
+    found = estimate([log_ratio(pair) for pair in pairs], [variance(pair) for pair in pairs], prior)
     return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(pairs))
 
 
-def kept_before(pairs: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+def kept_before(pairs: list[Pair]) -> bool:
     """Whether the method before would keep it."""
     word = ""
     for count in range(1, len(pairs) + 1):
@@ -192,9 +207,8 @@ def page(
     """Markdown."""
     lines = [
         *head("How often fix proves a gain, and keeps none", "benchmarks/statistics/run.py", ("flatout", "numpy"), {}),
-        f"- {len(trainings)} trainings of benchmarks/diagnosis, {sum(map(len, trainings.values()))} runs, recorded by "
-        "benchmarks/statistics/record.py on this machine while others used it; every other one beside a process that "
-        "computes in bursts.",
+        f"- {len(trainings)} trainings, {sum(map(len, trainings.values()))} runs, recorded by "
+        "benchmarks/statistics/record.py with low priority on this machine, while its load average was 3 to 8.",
         f"- {trials} trials of each training and gain, of at most {int(BUDGET_S // (2 * RUN_S))} pairs of runs of "
         f"{RUN_S:.0f} s with steps of {STEP_S:.0f} s: {BUDGET_S / 60:.0f} min, starts not counted. Kept: the whole "
         "interval lies above 1.03x, in two pairs or more.",
@@ -226,7 +240,7 @@ def page(
         f"|---|---|{'---|' * len(GOALS)}",
     ]
     for name, runs in trainings.items():
-        spread = float(np.std([math.log(students.rate(steps)) for steps in runs], ddof=1))
+        spread = rms_difference(runs)
         cells = (f"{table[name, gain, False].now:.0%} / {table[name, gain, False].before:.0%}" for gain in GOALS)
         lines.append(f"| {name} | {spread:.1%} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

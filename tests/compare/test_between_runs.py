@@ -44,7 +44,9 @@ def test_the_interval_holds_the_true_factor_as_often_as_it_says() -> None:
         assert 0.85 < held / 300 < 0.95
 
 
-@pytest.mark.parametrize(("logs", "variances"), [([], []), ([0.1], [0.1, 0.2]), ([math.nan], [0.1]), ([0.1], [math.inf])])
+@pytest.mark.parametrize(
+    ("logs", "variances"), [([], []), ([0.1], [0.1, 0.2]), ([math.nan], [0.1]), ([0.1], [math.inf])]
+)
 def test_what_is_no_pair_of_numbers_is_refused(logs: list[float], variances: list[float]) -> None:
     with pytest.raises(ValueError, match=r"needs a pair|not a finite number"):
         estimate(logs, variances)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from flatout.compare.between_runs import estimate
 from flatout.compare.speed import Speed
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.units import percent
 
 # 5% of a normal distribution lie beyond this many standard deviations, on either side.
 _NORMAL95 = 1.645
@@ -41,6 +43,13 @@ class Ratio:
     def resolved(self) -> bool:
         """True if the whole interval lies on one side of 1."""
         return self.low > 1.0 or self.high < 1.0
+
+    @property
+    def differing(self) -> str:
+        """What is said of runs that differ by more than usual; empty: they do not."""
+        if self.between is None or self.between <= NOISE_SHARE:
+            return ""
+        return f"Runs of one training differ by about {percent(self.between)} here"
 
     def slower_than(self, share: float) -> bool:
         """True if, over the whole interval, B has lost more than ``share`` of the speed of A."""

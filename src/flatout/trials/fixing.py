@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from flatout.compare.ratio import Ratio
 from flatout.diagnosis import diagnose
 from flatout.errors import CommandError, FlatoutError, Interrupted, UsageError
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.record import RUNS_FOLDER, Run
 from flatout.remedies.proposal import IDENTICAL
 from flatout.results import Diagnosis, Remedy
@@ -294,11 +295,11 @@ class Fixing:
             self.first_kept = found
         return trial, found.b[-1] if found.b else None
 
-    def _needs(self, ratio: Ratio, before_s: float) -> str:
+    def _needs(self, ratio: Ratio, before_s: float, threshold: float = NOISE_SHARE) -> str:
         """The time that the proof of an undecided gain needs, as runs took until now."""
-        pairs = pairs_needed(ratio)
+        pairs = pairs_needed(ratio, threshold)
         if pairs is None:
-            return "runs of this training differ too much to say how many pairs would show it"
+            return "needs more pairs of runs than can be told: they differ too much"
         more_s = 2 * (pairs - ratio.pairs) * self.budget.run_s
         return f"needs about {duration(more_s)} more, --budget {self.budget.for_pairs(before_s, pairs)} in all"
 
@@ -356,12 +357,15 @@ class Fixing:
         if self.first_kept is not None and len(self._kept()) == 1 and not self.budget.room(TRIAL_RUNS):
             return  # the pairs of its trial are stronger evidence than one more pair
         self.log.say("proof: the training as it was against all that was kept")
+        begin_s = self.budget.spent_s
         found = measure_pairs(self._run, {}, self.progress.settings, room=self.budget.room, decided=_proved)
         if self.first_kept is not None and len(self._kept()) == 1 and found.ratio() is not None:
             found = found.together(self.first_kept)
         self.proof = prove(found, self.unit, self._kept())
         if self.proof is None:
             self.ended += f" The proof could not be made: {found.failed.detail if found.failed else 'no pair'}"
+        elif self.proof.ratio.low <= 1.0 < self.proof.ratio.factor:
+            self.ended += f" The proof {self._needs(self.proof.ratio, begin_s, threshold=0.0)}."
 
     def _kept(self) -> list[Trial]:
         return [trial for trial in self.progress.tried if trial.outcome == KEPT]
