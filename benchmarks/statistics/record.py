@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 STEP_TIMES = HERE / "step_times.npz"
 MOST = 120  # values kept of a run: more steps are added up in groups of equal size
-LEAST = 30
+LEAST = 24
 LONGEST_S = 100.0  # for all runs of a script
 TRAININGS = (
     "benchmarks/diagnosis/unseen2/turbine_power_curve",

@@ -11,7 +11,9 @@ Usage: python benchmarks/statistics/run.py [--trials N] [--output FILE]
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
+import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,15 +100,20 @@ def window(steps: np.ndarray, gain: float, draw: np.random.Generator) -> np.ndar
 
 
 def between(runs: Runs) -> np.ndarray:
-    """Log-likelihood of each relative standard deviation between runs (GRID), of pairs whose true ratio is 1."""
-    draw, found, draws = np.random.default_rng(1), np.zeros(len(GRID)), 8
+    """Log-likelihood of each relative standard deviation between runs (GRID), of pairs whose true ratio is 1.
+
+    The last value is the error of a typical run from its steps.
+    """
+    draw, found, typical, draws = np.random.default_rng(1), np.zeros(len(GRID)), [], 8
     for number in range(draws):
         order = range(number % 2, len(runs) - 1, 2)
         pairs = [(window(runs[first], 1.0, draw), window(runs[first + 1], 1.0, draw)) for first in order]
         logs = np.array([log_ratio(pair) for pair in pairs])
-        variances = np.array([variance(pair) for pair in pairs]) + 2 * GRID[:, None] ** 2
+        steps = np.array([errors(pair) for pair in pairs])
+        variances = (steps**2).sum(1) + 2 * GRID[:, None] ** 2
+        typical.append(statistics.median_low(steps.ravel().tolist()))
         found += -0.5 * (np.log(variances) + logs**2 / variances).sum(1) / draws
-    return found
+    return np.append(found, np.median(typical))
 
 
 def log_ratio(pair: Pair) -> float:
@@ -114,9 +121,10 @@ def log_ratio(pair: Pair) -> float:
     return math.log(students.rate(pair[1]) / students.rate(pair[0]))
 
 
-def variance(pair: Pair) -> float:
-    """Of ``log_ratio``, from the steps within the runs."""
-    return sum(relative_error(np.ones(len(steps)), steps) ** 2 for steps in pair)
+def errors(pair: Pair) -> tuple[float, float]:
+    """Of the two rates, from the steps within the runs."""
+    a, b = (relative_error(np.ones(len(steps)), steps) for steps in pair)
+    return a, b
 
 
 def rms_difference(runs: Runs) -> float:
@@ -127,20 +135,19 @@ def rms_difference(runs: Runs) -> float:
 
 def fit(evidence: list[np.ndarray]) -> Prior:
     """The prior of the largest marginal likelihood (empirical Bayes: Robbins 1956)."""
-    best, prior = -math.inf, RECORDED
-    for typical in np.geomspace(0.003, 0.2, 43):
-        for spread in np.linspace(0.3, 2.0, 18):
-            weights = np.exp(-0.5 * (np.log(GRID / typical) / spread) ** 2)
-            weights /= weights.sum()
-            total = sum(_log_mean(one, weights) for one in evidence)
-            if total > best:
-                best, prior = total, Prior(float(typical), float(spread))
-    return prior
-
-
-def _log_mean(logs: np.ndarray, weights: np.ndarray) -> float:
-    top = logs.max()
-    return float(top + math.log(float(weights @ np.exp(logs - top))))
+    best, found = -math.inf, RECORDED
+    likely = [(np.exp(one[:-1] - one[:-1].max()), float(one[-1])) for one in evidence]
+    for typical, follows, spread in itertools.product(
+        np.geomspace(0.004, 0.1, 25), np.linspace(0.0, 1.0, 6), np.linspace(0.4, 1.6, 7)
+    ):
+        prior = Prior(float(typical), float(follows), float(spread))
+        total = 0.0
+        for one, error in likely:
+            weights = np.exp(-0.5 * (np.log(GRID / prior.median(error)) / prior.spread) ** 2)
+            total += math.log(float(weights @ one) / float(weights.sum()))
+        if total > best:
+            best, found = total, prior
+    return found
 
 
 def simulate(runs: Runs, gain: float, stalled: bool, trials: int, prior: Prior) -> Kept:
@@ -183,7 +190,7 @@ def draw_pairs(runs: Runs, gain: float, stalled: bool, draw: np.random.Generator
 
 def measured(pairs: list[Pair], prior: Prior) -> Ratio:
     """As ``ratio_of``, with another prior."""
-    found = estimate([log_ratio(pair) for pair in pairs], [variance(pair) for pair in pairs], prior)
+    found = estimate([log_ratio(pair) for pair in pairs], [errors(pair) for pair in pairs], prior)
     return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(pairs))
 
 
@@ -212,9 +219,8 @@ def page(
         f"- {trials} trials of each training and gain, of at most {int(BUDGET_S // (2 * RUN_S))} pairs of runs of "
         f"{RUN_S:.0f} s with steps of {STEP_S:.0f} s: {BUDGET_S / 60:.0f} min, starts not counted. Kept: the whole "
         "interval lies above 1.03x, in two pairs or more.",
-        f"- Between runs of one training: standard deviation {prior.typical:.1%} in the median, a factor of "
-        f"{math.exp(prior.spread):.1f} either way; src/flatout/compare/between_runs.py has {RECORDED.typical:.1%} and "
-        f"{math.exp(RECORDED.spread):.1f}. Each training is judged with the prior of the other ones.",
+        f"- Between runs of one training: standard deviation {told(prior)}. src/flatout/compare/between_runs.py has "
+        f"{told(RECORDED)}. Each training is judged with the prior of the other ones.",
         "- Stalled: one step of the first two pairs takes 10 s longer.",
         "",
         "| true gain | goal | kept | with a stall | before: kept | before: with a stall | pairs | "
@@ -244,6 +250,14 @@ def page(
         cells = (f"{table[name, gain, False].now:.0%} / {table[name, gain, False].before:.0%}" for gain in GOALS)
         lines.append(f"| {name} | {spread:.1%} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def told(prior: Prior) -> str:
+    """In words."""
+    return (
+        f"{prior.median(0.01):.1%} in the median where the steps give a run's rate an error of 1%, "
+        f"{prior.median(0.1):.1%} where 10%, within a factor of {math.exp(prior.spread):.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,19 +13,32 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known before the first run of how much runs of one training differ: a log-normal distribution.
+    """What is known beforehand of how much runs of one training differ: a log-normal distribution.
+
+    Its median follows the variation within the runs, since what disturbs steps disturbs whole runs too.
 
     Attributes:
-        typical: median of the relative standard deviation between runs.
+        typical: median of the relative standard deviation between runs whose rates have an error of 1% from their steps.
+        follows: power of that error with which it grows; 0: it does not, 1: in proportion.
         spread: standard deviation of its logarithm.
     """
 
     typical: float
+    follows: float
     spread: float
 
+    def median(self, error: float) -> float:
+        """Of the relative standard deviation between runs.
 
+        Args:
+            error: relative standard error of the rate of a typical run, from its steps.
+        """
+        return self.typical * (min(max(error, _LEAST_ERROR), _MOST_ERROR) / 0.01) ** self.follows
+
+
+_LEAST_ERROR, _MOST_ERROR = 0.002, 0.3  # of the recorded trainings; nothing is known beyond
 # Fitted to recorded trainings by benchmarks/statistics/run.py: docs/measurements/statistics.md.
-RECORDED = Prior(typical=0.02, spread=1.0)
+RECORDED = Prior(typical=0.02, follows=0.5, spread=1.0)
 GRID = np.geomspace(5e-4, 1.5, 81)
 _LEVELS = (0.05, 0.95)
 _BISECTIONS = 40
@@ -48,49 +62,44 @@ class Estimate:
     between: float
 
 
-def estimate(logs: Sequence[float], variances: Sequence[float], prior: Prior = RECORDED) -> Estimate:
+def estimate(logs: Sequence[float], errors: Sequence[tuple[float, float]], prior: Prior = RECORDED) -> Estimate:
     """The factor's logarithm, from one or more pairs of runs.
 
     The model is the random-effects model of meta-analysis: the logarithm of pair k's ratio is normal about the true one
-    with variance ``variances[k]`` (of the steps within its two runs) + 2 tau² (between runs). tau has a prior that was
-    learnt from recorded trainings; it is integrated over numerically, so that the answer is exact for any number of
+    with a variance from the steps within its two runs + 2 tau² (between runs). tau has a prior that was learnt from
+    recorded trainings; it is integrated over numerically, so that the answer is exact for any number of
     pairs, one included. Sources: DerSimonian and Laird, Meta-analysis in clinical trials (1986); Turner et al.,
     Predictive distributions for between-study heterogeneity (2015), for a prior that is learnt; Röver, Bayesian
     random-effects meta-analysis using the bayesmeta R package (2020), for the integral.
 
     Args:
         logs: logarithm of each pair's ratio.
-        variances: of each of them, from the variation of steps within the runs.
+        errors: relative standard errors of the rates of each pair's two runs, from the variation of their steps.
         prior: of tau.
 
     Raises:
         ValueError: there is no pair, or a value is not a finite number.
     """
-    values, within = np.asarray(logs, dtype=float), np.asarray(variances, dtype=float)
-    if not len(values) or len(values) != len(within):
-        raise ValueError(f"a factor needs a pair of runs, each with its variance; got {len(values)} and {len(within)}")
-    if not (np.isfinite(values).all() and np.isfinite(within).all()):
+    values, steps = np.asarray(logs, dtype=float), np.asarray(errors, dtype=float).reshape(-1, 2)
+    if not len(values) or len(values) != len(steps):
+        raise ValueError(f"a factor needs a pair of runs, each with its errors; got {len(values)} and {len(steps)}")
+    if not (np.isfinite(values).all() and np.isfinite(steps).all()):
         raise ValueError("the ratio of a pair is not a finite number")
+    within = (steps**2).sum(1)
+    typical = prior.median(statistics.median_low(steps.ravel().tolist()))  # of two runs, one may have stalled
     weights = 1.0 / (within + 2.0 * GRID[:, None] ** 2)  # rows: tau; columns: pairs
     precision = weights.sum(1)
     means = weights @ values / precision
-    likelihood = likelihoods(values, weights, means)
-    plausible = likelihood - 0.5 * (np.log(GRID / prior.typical) / prior.spread) ** 2
+    far = (weights * (values - means[:, None]) ** 2).sum(1)
+    # Logarithm of the likelihood of each tau, with the true factor integrated out.
+    likelihood = 0.5 * (np.log(weights).sum(1) - np.log(precision) - far)
+    plausible = likelihood - 0.5 * (np.log(GRID / typical) / prior.spread) ** 2
     plausible = np.exp(plausible - plausible.max())
     plausible /= plausible.sum()
-    errors = 1.0 / np.sqrt(precision)
-    low, high = (_quantile(level, plausible, means, errors) for level in _LEVELS)
+    deviations = 1.0 / np.sqrt(precision)
+    low, high = (_quantile(level, plausible, means, deviations) for level in _LEVELS)
     between = float(GRID[np.searchsorted(np.cumsum(plausible), 0.5)])
     return Estimate(float(plausible @ means), low, high, between)
-
-
-def likelihoods(
-    values: NDArray[np.float64], weights: NDArray[np.float64], means: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Logarithm of the likelihood of each tau, the true factor integrated out."""
-    far = (weights * (values - means[:, None]) ** 2).sum(1)
-    found: NDArray[np.float64] = 0.5 * (np.log(weights).sum(1) - np.log(weights.sum(1)) - far)
-    return found
 
 
 def _quantile(

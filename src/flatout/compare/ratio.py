@@ -66,5 +66,5 @@ def ratio_of(a: Sequence[Speed], b: Sequence[Speed]) -> Ratio:
     """
     pairs = list(zip(a, b, strict=False))
     logs = [math.log(one.rate / other.rate) for other, one in pairs]
-    found = estimate(logs, [first.error**2 + second.error**2 for first, second in pairs])
+    found = estimate(logs, [(first.error, second.error) for first, second in pairs])
     return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(pairs), found.between)
