@@ -66,7 +66,7 @@ def main() -> None:
         for gain in GOALS
         for stalled in (False, True)
     }
-    text = page(trainings, table, evidence, whole, options.trials)
+    text = page(trainings, table, whole, options.trials)
     if options.output:
         options.output.write_text(text)
     print(text)
@@ -207,7 +207,6 @@ def kept_before(pairs: list[Pair]) -> bool:
 def page(
     trainings: dict[str, Runs],
     table: dict[tuple[str, float, bool], Kept],
-    evidence: dict[str, np.ndarray],
     prior: Prior,
     trials: int,
 ) -> str:
