@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Records the step times that benchmarks/statistics/run.py draws from: several runs each of many trainings.
 
-The runs of one training follow each other, as those of a trial do, on a machine as busy as it happens to be.
+Some trainings are scripts of other people and of the tests, the others combine small networks with ways in which
+batches come (small.py). The runs of one training follow each other, as those of a trial do, on a machine as busy as it happens to be.
 
-Usage: python benchmarks/statistics/record.py [--scripts NAME ...] [--runs N] [--seconds S] [--output FILE]
+Usage: python benchmarks/statistics/record.py [--scripts "FILE ARGUMENTS" ...] [--runs N] [--seconds S] [--output FILE]
 """
 
 from __future__ import annotations
@@ -23,54 +24,23 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 STEP_TIMES = HERE / "step_times.npz"
 MOST = 120  # values kept of a run: more steps are added up in groups of equal size
-LEAST = 24
-LONGEST_S = 100.0  # for all runs of a script
+LEAST = 20
+LONGEST_S = 150.0  # for all runs of a script
+SMALL = "benchmarks/statistics/small.py"
 TRAININGS = (
-    "benchmarks/diagnosis/unseen2/turbine_power_curve",
-    "tests/end_to_end/planted/one_worker_for_a_slow_service",
-    "benchmarks/diagnosis/unseen2/pendulum_surrogate",
-    "tests/end_to_end/planted/one_archive_for_all",
-    "benchmarks/diagnosis/unseen2/review_textcnn",
-    "tests/end_to_end/planted/a_pause_now_and_then",
-    "benchmarks/diagnosis/unseen2/msg_topics",
-    "benchmarks/diagnosis/scripts/bursty_source",
-    "benchmarks/diagnosis/unseen2/gated_tabular_net",
-    "benchmarks/diagnosis/scripts/one_connection",
-    "benchmarks/diagnosis/unseen2/spiral_neural_ode",
-    "benchmarks/diagnosis/scripts/one_helper",
-    "benchmarks/diagnosis/unseen2/music_tags",
-    "benchmarks/diagnosis/scripts/shared_archive",
-    "benchmarks/diagnosis/unseen2/wing_surrogate",
-    "benchmarks/diagnosis/scripts/sound_device",
-    "benchmarks/diagnosis/unseen/plain_gru",
-    "benchmarks/diagnosis/scripts/slow_supply",
-    "benchmarks/diagnosis/unseen/graph_messages",
-    "benchmarks/diagnosis/scripts/clips_of_all_lengths",
-    "benchmarks/diagnosis/unseen/ragged_collate",
-    "benchmarks/diagnosis/unseen/hidden_by_prefetch",
-    "benchmarks/diagnosis/unseen/heartbeat_thread",
-    "benchmarks/diagnosis/unseen/checkpoint_every_ten",
-    "benchmarks/diagnosis/unseen/greedy_threads",
-    "tests/end_to_end/planted/nothing_wrong",
-    "tests/end_to_end/planted/short_epochs",
-    "tests/end_to_end/planted/fetching_in_the_training_process",
-    "tests/end_to_end/planted/tiny_batches",
-    "tests/end_to_end/planted/many_checkpoints",
-    "tests/end_to_end/planted/a_log_of_everything",
-    "tests/end_to_end/planted/statistics_in_python",
-    "tests/end_to_end/planted/elaborate_augmentation",
-    "tests/end_to_end/planted/large_photographs",
-    "tests/end_to_end/planted/constant_validation",
-    "tests/end_to_end/planted/sentences_of_one_length",
-    "tests/end_to_end/planted/garbage_in_every_step",
-    "tests/end_to_end/planted/one_cell_at_a_time",
-    "tests/end_to_end/planted/recordings_of_all_lengths",
-    "tests/end_to_end/planted/a_thread_of_its_own",
-    "tests/end_to_end/planted/points_through_workers",
-    "benchmarks/diagnosis/scripts/short_passes",
-    "benchmarks/diagnosis/scripts/averaged_weights",
-    "benchmarks/diagnosis/scripts/best_model_wins",
-    "benchmarks/diagnosis/scripts/sound_head",
+    "benchmarks/diagnosis/unseen2/turbine_power_curve.py",
+    "benchmarks/diagnosis/unseen2/pendulum_surrogate.py",
+    "benchmarks/diagnosis/unseen2/msg_topics.py",
+    "tests/end_to_end/planted/one_worker_for_a_slow_service.py",
+    "tests/end_to_end/planted/one_archive_for_all.py",
+    "tests/end_to_end/planted/a_pause_now_and_then.py",
+    "benchmarks/diagnosis/scripts/one_connection.py",
+    "benchmarks/diagnosis/unseen2/gated_tabular_net.py",
+    *(
+        f"{SMALL} {network} {feed}"
+        for feed in ("memory", "even", "skewed", "bursty", "files", "checkpoints", "validation")
+        for network in ("dense", "conv", "recurrent", "attention")
+    ),
 )
 
 
@@ -79,16 +49,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scripts", nargs="*", default=list(TRAININGS), help="only these")
     parser.add_argument("--runs", type=int, default=6, help="of each training")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each run, from its first step")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each run, from its first step")
     parser.add_argument("--output", type=Path, default=STEP_TIMES)
     options = parser.parse_args()
     found = dict(np.load(options.output)) if options.output.exists() else {}
     for script in options.scripts:
-        name = Path(script).name
+        name = Path(script).name.replace(".py", "").replace(" ", "_")
         if any(known.split("/")[0] == name for known in found):
             continue
         try:
-            runs = step_times(ROOT / f"{script}.py", options.seconds, options.runs)
+            runs = step_times(script, options.seconds, options.runs)
         except ValueError as error:
             print(f"{name}: left out: {error}", file=sys.stderr, flush=True)
             continue
@@ -99,19 +69,20 @@ def main() -> None:
         print(f"{name}: {len(runs[0])} values, means {means} ms; load {load:.1f}", file=sys.stderr, flush=True)
 
 
-def step_times(script: Path, seconds: float, runs: int) -> list[np.ndarray]:
+def step_times(script: str, seconds: float, runs: int) -> list[np.ndarray]:
     """Durations of each run's steps in µs, in groups of equal size where there are more than MOST.
 
     Raises:
         ValueError: the script failed, or made fewer than LEAST steps.
     """
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(script, folder)
+        path, *arguments = script.split()
+        shutil.copy(ROOT / path, folder)
         output = Path(folder) / "ends"
-        command = [sys.executable, str(HERE / "timed.py"), script.name, str(seconds), str(runs), str(output)]
+        command = [sys.executable, str(HERE / "timed.py"), str(seconds), str(runs), str(output), Path(path).name]
         try:
             done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=LONGEST_S, check=False,
+                [*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=LONGEST_S, check=False,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
         except subprocess.TimeoutExpired:

@@ -2,7 +2,7 @@
 
 Each run is a process of its own; torch is imported once, before them.
 
-Usage: python timed.py SCRIPT SECONDS RUNS OUTPUT
+Usage: python timed.py SECONDS RUNS OUTPUT SCRIPT [ARGUMENTS]
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 def main() -> None:
     """One run after the other, as long as they succeed."""
-    script, seconds, runs, output = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    seconds, runs, output, script = float(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
+    # The first optimizer imports much of torch: once is enough.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     for number in range(runs):
         child = os.fork()
         if child == 0:
@@ -50,7 +53,7 @@ def run(script: Path, seconds: float, output: Path) -> None:
             os._exit(0)
 
     register_optimizer_step_post_hook(stepped)
-    sys.argv = [str(script)]
+    sys.argv = sys.argv[4:]
     sys.path.insert(0, str(script.parent))
     runpy.run_path(str(script), run_name="__main__")
     os._exit(1)

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from flatout.compare.ratio import Ratio
+from flatout.trials.budget import OutOfTime
 from flatout.trials.outcome import OUT_OF_MEMORY, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.sequential import decided, gains
@@ -65,6 +68,22 @@ def test_a_stalled_pair_is_measured_again() -> None:
     sides = iter([trial_run(100), trial_run(50, steps_s=still), *map(trial_run, rates)])
     found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=decided)
     assert found.stalled == 1 and len(found.a) == 2
+
+
+def test_time_that_runs_out_in_the_second_pair_does_not_lose_the_first_one() -> None:
+    rates = iter([100, 300, 300])
+
+    def run(settings: Mapping[str, Any]) -> TrialRun:
+        rate = next(rates, None)
+        if rate is None:
+            raise OutOfTime
+        return trial_run(rate)
+
+    found = measured(run)
+    ratio = found.ratio()
+    assert ratio is not None and ratio.pairs == 1 and found.failed is None and ratio.low > 2.0
+    with pytest.raises(OutOfTime):
+        measured(run)
 
 
 def test_a_side_that_fails_ends_the_trial() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from flatout.compare.in_turn import turn
 from flatout.compare.ratio import Ratio, ratio_of
 from flatout.compare.speed import Speed
+from flatout.trials.budget import OutOfTime
 from flatout.trials.losses import LossCheck, check
 from flatout.trials.outcome import OK, TrialRun
 from flatout.trials.sequential import MOST_PAIRS
@@ -75,13 +76,21 @@ def measure_pairs(
         b: settings with it.
         room: returns True if there is time for this many more runs.
         decided: returns True if a ratio needs no further pair.
+
+    Raises:
+        OutOfTime: the budget ran out in the first pair.
     """
     pairs = Pairs()
     number = 0
     while number < MOST_PAIRS + pairs.stalled and (number == 0 or room(2)):
         pair = {}
         for name in turn(number):
-            pair[name] = run(a if name == "a" else b)
+            try:
+                pair[name] = run(a if name == "a" else b)
+            except OutOfTime:
+                if not pairs.a:
+                    raise
+                return pairs  # those that are complete still say something
             if pair[name].outcome != OK:
                 pairs.failed, pairs.failed_without = pair[name], name == "a"
                 return pairs
