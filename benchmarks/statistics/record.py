@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Records the step times that benchmarks/statistics/run.py draws from: several runs each of many trainings.
 
-Some trainings are scripts of other people and of the tests, the others combine small networks with ways in which
-batches come (small.py). The runs of one training follow each other, as those of a trial do, on a machine as busy as it happens to be.
+Some trainings are other people's scripts and those of the tests, the others combine small networks with ways in which
+batches come (small.py). The runs of one training follow each other, as those of a trial do, on a machine as busy as it
+happens to be.
 
 Usage: python benchmarks/statistics/record.py [--scripts "FILE ARGUMENTS" ...] [--runs N] [--seconds S] [--output FILE]
 """

@@ -33,6 +33,8 @@ from flatout.compare.steady import warm_up  # noqa: E402
 from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, gains  # noqa: E402
 
 BUDGET_S, RUN_S, STEP_S = 180.0, 30.0, 1.0
+PART = 0.8
+QUIET = 0.03  # runs of a training that differ by less
 # true gain -> share of trials that should keep it: at least, or at most
 GOALS = {1.0: 0.05, 1.1: 0.80, 1.5: 0.95, 3.0: 0.99}
 STALL = 10.0  # a stalled step takes this many seconds
@@ -80,22 +82,21 @@ def load(path: Path) -> dict[str, Runs]:
             found.setdefault(key.split("/")[0], []).append(stored[key].astype(float))
     for runs in found.values():
         mean = np.median([steps.mean() for steps in runs])
-        runs[:] = [grouped(steps) / mean * STEP_S for steps in runs]
+        runs[:] = [steps / mean * STEP_S for steps in runs]
     return found
 
 
-def grouped(steps: np.ndarray) -> np.ndarray:
-    """At most 60 values: what one second-long step averages over, short steps do not."""
-    size = max(len(steps) // 60, 1)
-    means: np.ndarray = steps[: len(steps) // size * size].reshape(-1, size).mean(1)
-    return means
-
-
 def window(steps: np.ndarray, gain: float, draw: np.random.Generator) -> np.ndarray:
-    """A stretch of one run that trains for RUN_S, or all of it; its warm-up left out as ``fix`` does."""
-    count = min(round(RUN_S / STEP_S * gain), len(steps))
-    start = int(draw.integers(0, len(steps) - count + 1))
-    found = steps[start : start + count] / gain
+    """A run that trains for RUN_S, its warm-up left out as ``fix`` does.
+
+    A randomly placed stretch of PART of the recorded run stands for it, each step for the mean of its share: a step of
+    one second averages over more than one of milliseconds.
+    """
+    part = round(PART * len(steps))
+    start = int(draw.integers(0, len(steps) - part + 1))
+    count = min(round(RUN_S / STEP_S * gain), part)
+    shares = np.array_split(steps[start : start + part], count)
+    found = np.array([share.mean() for share in shares]) / gain
     return found[warm_up(found) :]
 
 
@@ -138,7 +139,7 @@ def fit(evidence: list[np.ndarray]) -> Prior:
     best, found = -math.inf, RECORDED
     likely = [(np.exp(one[:-1] - one[:-1].max()), float(one[-1])) for one in evidence]
     for typical, follows, spread in itertools.product(
-        np.geomspace(0.004, 0.1, 25), np.linspace(0.0, 1.0, 6), np.linspace(0.4, 1.6, 7)
+        np.geomspace(0.004, 0.1, 25), np.linspace(0.0, 1.0, 6), np.linspace(0.5, 1.5, 11)
     ):
         prior = Prior(float(typical), float(follows), float(spread))
         total = 0.0
@@ -221,22 +222,15 @@ def page(
         f"- Between runs of one training: standard deviation {told(prior)}. src/flatout/compare/between_runs.py has "
         f"{told(RECORDED)}. Each training is judged with the prior of the other ones.",
         "- Stalled: one step of the first two pairs takes 10 s longer.",
+        f"- Quiet: trainings whose runs differ by less than {QUIET:.0%}.",
         "",
-        "| true gain | goal | kept | with a stall | before: kept | before: with a stall | pairs | "
+        "| true gain | trainings | goal | kept | with a stall | before: kept | before: with a stall | pairs | "
         "first pair clear, not kept |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for gain, goal in GOALS.items():
-        plain = [table[name, gain, False] for name in trainings]
-        stall = [table[name, gain, True] for name in trainings]
-        kept = float(np.mean([one.now for one in plain]))
-        met = kept <= goal if gain == 1.0 else kept >= goal
-        lines.append(
-            f"| {gain:g}x | {'at most' if gain == 1.0 else 'at least'} {goal:.0%} | {kept:.1%}"
-            f"{'' if met else ', missed'} | {np.mean([one.now for one in stall]):.1%} | "
-            f"{np.mean([one.before for one in plain]):.1%} | {np.mean([one.before for one in stall]):.1%} | "
-            f"{np.mean([one.pairs for one in plain]):.1f} | {np.mean([one.one_pair_lost for one in plain]):.1%} |"
-        )
+    quiet = [name for name, runs in trainings.items() if rms_difference(runs) < QUIET]
+    lines += [row(table, gain, list(trainings), "all") for gain in GOALS]
+    lines += [row(table, gain, quiet, f"{len(quiet)} quiet") for gain in GOALS if quiet]
     lines += [
         "",
         "Each training, without a planted stall: kept now / before.",
@@ -249,6 +243,25 @@ def page(
         cells = (f"{table[name, gain, False].now:.0%} / {table[name, gain, False].before:.0%}" for gain in GOALS)
         lines.append(f"| {name} | {spread:.1%} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def row(table: dict[tuple[str, float, bool], Kept], gain: float, names: list[str], word: str) -> str:
+    """One line of the table."""
+    plain, stall = ([table[name, gain, stalled] for name in names] for stalled in (False, True))
+    kept, goal = float(np.mean([one.now for one in plain])), GOALS[gain]
+    met = kept <= goal if gain == 1.0 else kept >= goal
+    cells = [
+        f"{gain:g}x",
+        word,
+        f"{'at most' if gain == 1.0 else 'at least'} {goal:.0%}",
+        f"{kept:.1%}{'' if met else ', missed'}",
+        f"{np.mean([one.now for one in stall]):.1%}",
+        f"{np.mean([one.before for one in plain]):.1%}",
+        f"{np.mean([one.before for one in stall]):.1%}",
+        f"{np.mean([one.pairs for one in plain]):.1f}",
+        f"{np.mean([one.one_pair_lost for one in plain]):.1%}",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def told(prior: Prior) -> str:

@@ -12,7 +12,6 @@ from flatout.measure.thresholds import NOISE_SHARE
 _T95 = (6.314, 2.920, 2.353, 2.132)
 _PROMISING = 1.25
 _HOPELESS = 0.95
-_SEED = 0
 
 
 def outcome(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[str, bool]:
@@ -24,9 +23,6 @@ def outcome(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[str, bool]:
     if len(pairs) == 1:
         (a, b) = pairs[0]
         factor = rate(b) / rate(a)
-        ratios = _resampled(b) / _resampled(a)
-        low, high = (float(value) for value in np.quantile(ratios, (0.05, 0.95)))
-        low, high = min(low, factor) / (1 + NOISE_SHARE), max(high, factor) * (1 + NOISE_SHARE)
         if factor < _HOPELESS:
             return "dropped", True
         return ("open" if factor > 1 + NOISE_SHARE else "dropped"), False
@@ -43,10 +39,3 @@ def outcome(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[str, bool]:
 def rate(steps_s: np.ndarray) -> float:
     """Steps a second."""
     return len(steps_s) / float(steps_s.sum())
-
-
-def _resampled(steps_s: np.ndarray) -> np.ndarray:
-    """Rates of runs made of randomly drawn steps."""
-    drawn = np.random.default_rng(_SEED).integers(0, len(steps_s), (400, len(steps_s)))
-    rates: np.ndarray = len(steps_s) / steps_s[drawn].sum(1)
-    return rates

@@ -54,4 +54,4 @@ def test_gains_are_kept_and_none_is_not(statistics_run: ModuleType) -> None:
     assert found[1.5].now == 1.0 and found[1.0].now <= 0.05 and 2 <= found[1.5].pairs <= 3
     shares = {(name, gain, still): found[1.5] for name in ("x",) for gain in statistics_run.GOALS for still in (0, 1)}
     page = statistics_run.page({"x": steady}, shares, statistics_run.RECORDED, 20)
-    assert "| 1x | at most 5% | 100.0%, missed |" in page and "| x | " in page
+    assert "| 1x | all | at most 5% | 100.0%, missed |" in page and "| x | " in page

@@ -33,13 +33,15 @@ class Prior:
         Args:
             error: relative standard error of the rate of a typical run, from its steps.
         """
-        return self.typical * (min(max(error, _LEAST_ERROR), _MOST_ERROR) / 0.01) ** self.follows
+        times = min(max(error, _LEAST_ERROR), _MOST_ERROR) / 0.01
+        return self.typical * math.pow(times, self.follows)
 
 
-_LEAST_ERROR, _MOST_ERROR = 0.002, 0.3  # of the recorded trainings; nothing is known beyond
+# Two runs of a training differ by 1% or more also where its steps do not vary (NOISE_SHARE); most: as recorded.
+_LEAST_ERROR, _MOST_ERROR = 0.01, 0.3
 # Fitted to recorded trainings by benchmarks/statistics/run.py: docs/measurements/statistics.md.
 RECORDED = Prior(typical=0.02, follows=0.5, spread=1.0)
-GRID = np.geomspace(5e-4, 1.5, 81)
+GRID = np.geomspace(1e-3, 1.5, 49)
 _LEVELS = (0.05, 0.95)
 _BISECTIONS = 40
 _NEGLIGIBLE = 1e-5

@@ -100,12 +100,16 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         durations, amounts, window_s = durations[start:], amounts[start:], window_s - float(durations[:start].sum())
     # Time between passes belongs to no step: it is spread evenly over the steps.
     between_s = max(window_s - float(durations.sum()), 0.0) / len(durations)
+    try:
+        error = relative_error(amounts, durations + between_s)
+    except ValueError as fault:
+        raise RecordError(f"{run.id} holds no steps to compare by: {fault}") from None
     return Speed(
         run=run.id,
         command=tuple(run.command),
         rate=float(amounts.sum()) / window_s,
         unit="samples/s" if known else "steps/s",
-        error=relative_error(amounts, durations + between_s),
+        error=error,
         batch=float(amounts.mean()) if known else None,
         ledger=ledger,
         steps_s=durations,
