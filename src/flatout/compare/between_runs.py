@@ -40,7 +40,7 @@ class Prior:
 # Two runs of a training differ by 1% or more also where its steps do not vary (NOISE_SHARE); most: as recorded.
 _LEAST_ERROR, _MOST_ERROR = 0.01, 0.3
 # Fitted to recorded trainings by benchmarks/statistics/run.py: docs/measurements/statistics.md.
-RECORDED = Prior(typical=0.02, follows=0.5, spread=1.0)
+RECORDED = Prior(typical=0.0134, follows=1.0, spread=0.7)
 GRID = np.geomspace(1e-3, 1.5, 49)
 _LEVELS = (0.05, 0.95)
 _BISECTIONS = 40
