@@ -144,7 +144,7 @@ def fit(evidence: list[np.ndarray]) -> Prior:
         prior = Prior(float(typical), float(follows), float(spread))
         total = 0.0
         for one, error in likely:
-            weights = np.exp(-0.5 * (np.log(GRID / prior.median(error)) / prior.spread) ** 2)
+            weights = np.exp(prior.log_densities(error))
             total += math.log(float(weights @ one) / float(weights.sum()))
         if total > best:
             best, found = total, prior

@@ -48,8 +48,8 @@ def test_a_clear_gain_takes_two_pairs_in_turn() -> None:
 
 
 def test_an_unclear_gain_takes_more_pairs() -> None:
-    run, order = runs([100, 104, 98, 101], [112, 106, 107, 107])
-    assert len(measured(run).a) == 4 and len(order) == 8
+    run, order = runs([100, 104, 98, 101], [115, 103, 107, 110])
+    assert len(measured(run).a) > 2 and len(order) > 4
 
 
 def test_what_is_slower_in_its_first_pair_gets_no_second_one() -> None:

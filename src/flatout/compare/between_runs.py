@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known beforehand of how much runs of one training differ: a log-normal distribution.
+    """What is known beforehand of how much runs of one training differ.
 
-    Its median follows the variation within the runs, since what disturbs steps disturbs whole runs too.
+    The logarithm of their relative standard deviation has Student's t distribution with 5 degrees of freedom, as Rhodes,
+    Turner and Higgins chose for meta-analyses (Predictive distributions were developed for the extent of heterogeneity,
+    2015): its tails let a few pairs overrule it. Its median follows the variation within the runs, since what disturbs steps disturbs whole runs too.
 
     Attributes:
         typical: median of the relative standard deviation between runs whose rates have an error of 1% from their steps.
         follows: power of that error with which it grows; 0: it does not, 1: in proportion.
-        spread: standard deviation of its logarithm.
+        spread: scale of its logarithm.
     """
 
     typical: float
@@ -36,7 +38,14 @@ class Prior:
         times = min(max(error, _LEAST_ERROR), _MOST_ERROR) / 0.01
         return self.typical * math.pow(times, self.follows)
 
+    def log_densities(self, error: float) -> NDArray[np.float64]:
+        """Of each value of GRID, but for a constant; ``error`` as in ``median``."""
+        far = np.log(GRID / self.median(error)) / self.spread
+        found: NDArray[np.float64] = -0.5 * (_FREEDOM + 1) * np.log1p(far**2 / _FREEDOM)
+        return found
 
+
+_FREEDOM = 5
 # Two runs of a training differ by 1% or more also where its steps do not vary (NOISE_SHARE); most: as recorded.
 _LEAST_ERROR, _MOST_ERROR = 0.01, 0.3
 # Fitted to recorded trainings by benchmarks/statistics/run.py: docs/measurements/statistics.md.
@@ -88,14 +97,14 @@ def estimate(logs: Sequence[float], errors: Sequence[tuple[float, float]], prior
     if not (np.isfinite(values).all() and np.isfinite(steps).all()):
         raise ValueError("the ratio of a pair is not a finite number")
     within = (steps**2).sum(1)
-    typical = prior.median(statistics.median_low(steps.ravel().tolist()))  # of two runs, one may have stalled
+    typical = statistics.median_low(steps.ravel().tolist())  # of two runs, one may have stalled
     weights = 1.0 / (within + 2.0 * GRID[:, None] ** 2)  # rows: tau; columns: pairs
     precision = weights.sum(1)
     means = weights @ values / precision
     far = (weights * (values - means[:, None]) ** 2).sum(1)
     # Logarithm of the likelihood of each tau, with the true factor integrated out.
     likelihood = 0.5 * (np.log(weights).sum(1) - np.log(precision) - far)
-    plausible = likelihood - 0.5 * (np.log(GRID / typical) / prior.spread) ** 2
+    plausible = likelihood + prior.log_densities(typical)
     plausible = np.exp(plausible - plausible.max())
     plausible /= plausible.sum()
     deviations = 1.0 / np.sqrt(precision)
