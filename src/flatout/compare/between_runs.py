@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 class Prior:
     """What is known beforehand of how much runs of one training differ.
 
-    The logarithm of their relative standard deviation has Student's t distribution with 5 degrees of freedom, as Rhodes,
-    Turner and Higgins chose for meta-analyses (Predictive distributions were developed for the extent of heterogeneity,
-    2015): its tails let a few pairs overrule it. Its median follows the variation within the runs, since what disturbs steps disturbs whole runs too.
+    The logarithm of their relative standard deviation has Student's t distribution with 5 degrees of freedom, as in
+    Rhodes, Turner and Higgins, Predictive distributions were developed for the extent of heterogeneity (2015): its tails
+    let a few pairs overrule it. Its median follows the variation within the runs, since what disturbs steps disturbs
+    whole runs too.
 
     Attributes:
-        typical: median of the relative standard deviation between runs whose rates have an error of 1% from their steps.
+        typical: median of the standard deviation between runs whose rates have an error of 1% from their steps.
         follows: power of that error with which it grows; 0: it does not, 1: in proportion.
         spread: scale of its logarithm.
     """
@@ -49,7 +50,7 @@ _FREEDOM = 5
 # Two runs of a training differ by 1% or more also where its steps do not vary (NOISE_SHARE); most: as recorded.
 _LEAST_ERROR, _MOST_ERROR = 0.01, 0.3
 # Fitted to recorded trainings by benchmarks/statistics/run.py: docs/measurements/statistics.md.
-RECORDED = Prior(typical=0.0134, follows=1.0, spread=0.7)
+RECORDED = Prior(typical=0.0167, follows=1.0, spread=0.7)
 GRID = np.geomspace(1e-3, 1.5, 49)
 _LEVELS = (0.05, 0.95)
 _BISECTIONS = 40
