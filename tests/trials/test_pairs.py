@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from flatout.compare.ratio import Ratio
+from flatout.trials.budget import OutOfTime
 from flatout.trials.outcome import OUT_OF_MEMORY, TrialRun
-from flatout.trials.pairs import Pairs, gains, measure_pairs
+from flatout.trials.pairs import Pairs, measure_pairs
+from flatout.trials.sequential import decided, gains
 from tests.trials.made_runs import STEPS, trial_run
 
 A: dict[str, Any] = {}
@@ -31,7 +35,7 @@ def measured(run: Any, room: int = 100) -> Pairs:
         used[0] += runs
         return used[0] <= room
 
-    return measure_pairs(run, A, B, room=has_room, decided=lambda ratio: gains(ratio) or ratio.factor < 1.005)
+    return measure_pairs(run, A, B, room=has_room, decided=decided)
 
 
 def test_a_clear_gain_takes_two_pairs_in_turn() -> None:
@@ -44,8 +48,8 @@ def test_a_clear_gain_takes_two_pairs_in_turn() -> None:
 
 
 def test_an_unclear_gain_takes_more_pairs() -> None:
-    run, order = runs([100, 104, 98, 101], [104, 103, 107, 102])
-    assert len(measured(run).a) == 4 and len(order) == 8
+    run, order = runs([100, 104, 98, 101], [115, 103, 107, 110])
+    assert len(measured(run).a) > 2 and len(order) > 4
 
 
 def test_what_is_slower_in_its_first_pair_gets_no_second_one() -> None:
@@ -60,11 +64,26 @@ def test_a_single_pair_never_keeps_anything() -> None:
 
 def test_a_stalled_pair_is_measured_again() -> None:
     still = [0.08] * (STEPS - 1) + [10.0]
-    sides = iter(
-        [trial_run(100), trial_run(50, steps_s=still), trial_run(100), trial_run(100), trial_run(100), trial_run(100)]
-    )
-    found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
+    rates = [150, 100, 100, 150]  # B A, A B
+    sides = iter([trial_run(100), trial_run(50, steps_s=still), *map(trial_run, rates)])
+    found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=decided)
     assert found.stalled == 1 and len(found.a) == 2
+
+
+def test_time_that_runs_out_in_the_second_pair_does_not_lose_the_first_one() -> None:
+    rates = iter([100, 300, 300])
+
+    def run(settings: Mapping[str, Any]) -> TrialRun:
+        rate = next(rates, None)
+        if rate is None:
+            raise OutOfTime
+        return trial_run(rate)
+
+    found = measured(run)
+    ratio = found.ratio()
+    assert ratio is not None and ratio.pairs == 1 and found.failed is None and ratio.low > 2.0
+    with pytest.raises(OutOfTime):
+        measured(run)
 
 
 def test_a_side_that_fails_ends_the_trial() -> None:

@@ -86,7 +86,7 @@ def _compare(
 ) -> Comparison:
     from flatout.compare.comparison import Comparison
     from flatout.compare.in_turn import DEFAULT_BOUNDS, run_pairs
-    from flatout.compare.ratio import of_pairs, of_two
+    from flatout.compare.ratio import ratio_of
     from flatout.compare.sides import read_side
     from flatout.compare.speed import alike, measure
     from flatout.errors import CommandError, UsageError
@@ -97,7 +97,7 @@ def _compare(
         if bounds is not None:
             raise UsageError("--steps and --seconds bound commands; recorded runs are compared as they are")
         first, second = alike(measure(sides[0]), measure(sides[1]))
-        return Comparison([first], [second], of_two(first, second), allowed)
+        return Comparison([first], [second], ratio_of([first], [second]), allowed)
     if isinstance(sides[0], Path) or isinstance(sides[1], Path):
         raise UsageError(f"{a!r} and {b!r} are a recorded run and a command: give two of one kind")
     trials = run_pairs(sides[0], sides[1], pairs, bounds or DEFAULT_BOUNDS, runs_dir, quiet)
@@ -105,7 +105,7 @@ def _compare(
     if len(measured) < 2:
         message = f"ended after {counted(len(measured), 'complete pair')} of runs: a comparison needs two"
         raise CommandError(message, trials.interrupted.exit_code) if trials.interrupted else UsageError(message)
-    return Comparison(trials.a, trials.b, of_pairs(measured), allowed, trials.interrupted)
+    return Comparison(trials.a, trials.b, ratio_of(trials.a, trials.b), allowed, trials.interrupted)
 
 
 def _bounds(steps: int | None, seconds: str | None) -> Bounds | None:

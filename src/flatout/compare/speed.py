@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from flatout.compare.block_error import relative_error
 from flatout.compare.steady import warm_up
 from flatout.errors import RecordError
 from flatout.measure.ledger import build_ledger
@@ -16,10 +17,6 @@ from flatout.measure.thresholds import LEAST_STEPS
 from flatout.measure.training import find_training
 from flatout.record import Run, load_run
 from flatout.results import Ledger
-
-RESAMPLES = 1000
-BLOCKS = 50
-SEED = 0
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Speed:
         command: what was run.
         rate: samples a second, waits and gaps included; steps a second where ``unit`` says so.
         unit: "samples/s", or "steps/s" if the samples per batch are unknown.
-        resampled: the rates of block-bootstrapped versions of the run (Künsch 1989).
+        error: relative standard error of the rate, from the variation of the steps (see ``block_error``).
         batch: mean samples per step; None if unknown.
         ledger: its wall time by account.
         steps_s: duration of each step that counts.
@@ -41,7 +38,7 @@ class Speed:
     command: tuple[str, ...]
     rate: float
     unit: str
-    resampled: NDArray[np.float64]
+    error: float
     batch: float | None
     ledger: Ledger
     steps_s: NDArray[np.float64]
@@ -103,23 +100,17 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         durations, amounts, window_s = durations[start:], amounts[start:], window_s - float(durations[:start].sum())
     # Time between passes belongs to no step: it is spread evenly over the steps.
     between_s = max(window_s - float(durations.sum()), 0.0) / len(durations)
+    try:
+        error = relative_error(amounts, durations + between_s)
+    except ValueError as fault:
+        raise RecordError(f"{run.id} holds no steps to compare by: {fault}") from None
     return Speed(
         run=run.id,
         command=tuple(run.command),
         rate=float(amounts.sum()) / window_s,
         unit="samples/s" if known else "steps/s",
-        resampled=_resample(amounts, durations + between_s),
+        error=error,
         batch=float(amounts.mean()) if known else None,
         ledger=ledger,
         steps_s=durations,
     )
-
-
-def _resample(amounts: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rates of runs made of randomly drawn blocks of consecutive steps: slow spells stay together."""
-    count = min(BLOCKS, len(amounts))
-    work = np.array([block.sum() for block in np.array_split(amounts, count)])
-    time = np.array([block.sum() for block in np.array_split(seconds, count)])
-    drawn = np.random.default_rng(SEED).integers(0, count, (RESAMPLES, count))
-    rates: NDArray[np.float64] = work[drawn].sum(1) / time[drawn].sum(1)
-    return rates

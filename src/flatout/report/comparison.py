@@ -59,12 +59,14 @@ def notes(comparison: Comparison) -> list[str]:
     """Caveats for reading the figures."""
     a, b, pairs = middle(comparison.a), middle(comparison.b), comparison.ratio.pairs
     measured = (
-        "The 90% interval is of single runs: how much runs differ from one another is assumed. Give two commands "
-        "instead, and flatout runs them in turn."
+        "The 90% interval is of single runs: how much runs differ from one another is taken from recorded trainings. "
+        "Give two commands instead, and flatout runs them in turn."
         if pairs == 1
         else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the table shows the middle runs."
     )
     found = [measured]
+    if pairs > 1 and comparison.ratio.differing:
+        found.append(f"{comparison.ratio.differing}.")
     if comparison.interrupted:
         found.append(f"Ended early by {comparison.interrupted}.")
     if a.batch and b.batch and abs(a.batch / b.batch - 1) > 0.01:
@@ -89,6 +91,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "high": ratio.high,
             "pairs": ratio.pairs,
             "resolved": ratio.resolved,
+            "between": ratio.between,
         },
         "accounts": [
             {"id": account, f"a_s_per_{AMOUNT}": a_s, f"b_s_per_{AMOUNT}": b_s}

@@ -98,7 +98,7 @@ def _proved(proof: Proof) -> str:
     ratio = proof.ratio
     span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90% interval"
     if ratio.low <= 1.0:
-        return f"Not proved: {factor(ratio.factor)} ({span}) is within noise, though single trials gained."
+        return f"Not proved: {factor(ratio.factor)} ({span}) is within noise, though trials gained."
     if not proof.loss_passed:
         return f"Faster, {factor(ratio.factor)} ({span}), but the losses do not agree: {proof.loss}."
     return f"Proved: {factor(ratio.factor)} as fast ({span})."
@@ -112,6 +112,7 @@ def _proof(fixed: FixResult) -> list[str]:
         f"  {'before':10}{proof.before:12,.1f} {proof.unit}",
         f"  {'after':10}{proof.after:12,.1f} {proof.unit}   {pairs}",
         *_wrapped(f"loss      {proof.loss}", 2),
+        *(_wrapped(f"noise     {proof.ratio.differing}", 2) if proof.ratio.differing else ()),
     ]
 
 

@@ -80,16 +80,31 @@ class Budget:
             raise UsageError(
                 f"--budget {duration(self.total_s)} is too small for one pair of runs: the look took "
                 f"{duration(look_s)}, and a pair takes {duration(2 * self.run_s)} more; give at least "
-                f"{self.for_two_pairs(look_s)}"
+                f"{self.for_pairs(look_s, 2)}"
             )
 
-    def for_two_pairs(self, before_s: float) -> str:
-        """The smallest budget in which a trial has room for a second pair, as a value of ``--budget``.
+    def for_pairs(self, before_s: float, pairs: int) -> str:
+        """The smallest budget in which a trial has room for this many pairs, as a value of ``--budget``.
 
         Args:
             before_s: time spent before the trial.
+            pairs: of the trial, two or more.
         """
-        return as_option(before_s + 2 * (1.0 + _MARGIN) * max(self.run_s, self.full_run_s))
+        return as_option(before_s + 2 * (pairs - 1 + _MARGIN) * max(self.run_s, self.full_run_s))
+
+    def shorter_runs_s(self, window_s: float, runs: int, least_s: float) -> float | None:
+        """Measured time of runs with which this many fit into the time left.
+
+        Args:
+            window_s: measured time of a run now.
+            runs: how many have to fit.
+            least_s: the shortest measured time.
+
+        Returns:
+            Seconds; None if runs that measure ``least_s`` do not fit either.
+        """
+        shorter_s = self.left_s / (_MARGIN * runs) - max(self.run_s - window_s, 0.0)
+        return min(shorter_s, window_s) if shorter_s >= least_s else None
 
     def learn(self, wall_s: float) -> None:
         """Update ``run_s`` with the duration of a run."""

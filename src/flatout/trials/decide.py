@@ -9,18 +9,12 @@ from flatout.compare.ratio import Ratio
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.results import Remedy
 from flatout.trials.outcome import REFUSED
-from flatout.trials.pairs import Pairs, gains
+from flatout.trials.pairs import Pairs
 from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, UNMEASURED, Proof, Trial
+from flatout.trials.sequential import MOST_PAIRS, clears, gains, hopeless
 from flatout.units import factor
 
-_PROMISING = 1.25
 _LOOSENESS = ("identical", "numerics", "data", "optimisation")
-
-
-def decided(ratio: Ratio) -> bool:
-    """True if no further pair is needed: a gain is certain, ruled out, or neither seen nor likely to be large."""
-    nothing = ratio.factor < 1.0 + 0.5 * NOISE_SHARE and ratio.high < _PROMISING
-    return gains(ratio) or ratio.high < 1.0 + NOISE_SHARE or nothing
 
 
 def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, history: str, wall_s: float) -> Trial:
@@ -46,18 +40,17 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         assert ratio is not None, "without a failure there is a pair"
         losses = found.check(remedy.semantic_class)
         loss = losses.text
-        if ratio.pairs == 1 and ratio.low > 1.0 + NOISE_SHARE and losses.passed:
-            # The steps within a run do not show how much two runs of one training differ: it takes a second pair.
-            outcome, why = UNCONFIRMED, f"{history}not confirmed: one pair only ({_measured(ratio)})"
-        elif ratio.pairs == 1 and ratio.factor > 1.0 + NOISE_SHARE and losses.passed:
-            # Every trial that is not slower gets a second pair if there is time.
-            outcome, why = UNCONFIRMED, f"{history}not decided: one pair only, {_measured(ratio)}"
-        elif not gains(ratio):
+        if _ruled_out(ratio):
             outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_measured(ratio)}"
         elif not losses.passed:
             outcome, why = DROPPED, f"{history}faster, but the losses: {losses.text}"
-        else:
+        elif gains(ratio):
             outcome, why = KEPT, f"{history}{_measured(ratio)}"
+        elif clears(ratio):
+            # How much two runs of one training differ on this machine, one pair does not show.
+            outcome, why = UNCONFIRMED, f"{history}{_measured(ratio)}, not proved"
+        else:
+            outcome, why = UNCONFIRMED, f"{history}not decided: {_measured(ratio)}"
     used = remedy.settings if settings is None else settings
     return Trial(
         remedy=remedy.id,
@@ -98,6 +91,14 @@ def titled(remedy: Remedy, settings: Mapping[str, Any]) -> str:
     return f"{remedy.title}, at {', '.join(f'{name}={value}' for name, value in settings.items())}"
 
 
+def _ruled_out(ratio: Ratio) -> bool:
+    """True if no gain was seen; an unclear one that took all pairs stays undecided."""
+    if clears(ratio):
+        return False
+    seen = ratio.factor > 1.0 + NOISE_SHARE
+    return not seen or ratio.high < 1.0 + NOISE_SHARE or (ratio.pairs < MOST_PAIRS and hopeless(ratio))
+
+
 def _measured(ratio: Ratio) -> str:
-    text = f"measured {factor(ratio.factor)} ({factor(ratio.low)} to {factor(ratio.high)})"
-    return f"{text} in {ratio.pairs} pair{'s' if ratio.pairs > 1 else ''}"
+    pairs = "one pair" if ratio.pairs == 1 else f"{ratio.pairs} pairs"
+    return f"{factor(ratio.factor)} ({factor(ratio.low)} to {factor(ratio.high)}) in {pairs}"

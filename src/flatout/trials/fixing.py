@@ -9,16 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from flatout.compare.ratio import Ratio
 from flatout.diagnosis import diagnose
 from flatout.errors import CommandError, FlatoutError, Interrupted, UsageError
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.record import RUNS_FOLDER, Run
 from flatout.remedies.proposal import IDENTICAL
 from flatout.results import Diagnosis, Remedy
 from flatout.runner import Bounds
 from flatout.runner.folder import keep_run
 from flatout.trials.backoff import smaller
-from flatout.trials.budget import LEAST_RUNS, NEEDED_STEPS, STEPS, Budget, OutOfTime, as_option
-from flatout.trials.decide import decided, judge, prove, titled
+from flatout.trials.budget import LEAST_RUNS, LEAST_S, LEAST_STEPS, NEEDED_STEPS, STEPS, Budget, OutOfTime, as_option
+from flatout.trials.decide import judge, prove, titled
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
 from flatout.trials.local_copy import LocalCopy
@@ -28,6 +30,7 @@ from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
 from flatout.trials.select import Choice
+from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, pairs_needed
 from flatout.trials.trial_run import LOG, TrialSetup, run_once
 from flatout.units import duration, interval
 
@@ -103,7 +106,7 @@ class Fixing:
         self.first: Diagnosis | None = None
         self.before, self.unit = 0.0, "samples/s"
         self.proof: Proof | None = None
-        self.first_kept: Proof | None = None  # the proof that the trial of the only kept remedy provides
+        self.first_kept: Pairs | None = None  # of the trial of the only kept remedy, which compare what the proof does
         self.interrupted: Interrupted | None = None
         for left in setup.folder.glob("scratch-*"):  # of a fix that was killed
             remove(left)
@@ -129,7 +132,7 @@ class Fixing:
             for mechanics in self.mechanics.values():
                 mechanics.clean_up(self.progress.settings)
         if self.proof is None and self.first_kept is not None and len(self._kept()) == 1:
-            self.proof = self.first_kept
+            self.proof = prove(self.first_kept, self.unit, self._kept())
             self.ended += " The trial that was kept is the proof: there was no time for another one."
         if self.first is None:
             raise self.interrupted or Interrupted()
@@ -190,6 +193,7 @@ class Fixing:
             )
         if not self.progress.tried:
             self._check_budget(look)
+            self._tell_if_small(look)
         self.setup = replace(
             self.setup,
             bounds=replace(bounds, seconds=window_s),
@@ -230,6 +234,15 @@ class Fixing:
             kept = keep_run(look.run.path, RUNS_FOLDER)
             raise UsageError(f"{error}; `flatout report {kept.name}` shows what the look found") from None
 
+    def _tell_if_small(self, look: TrialRun) -> None:
+        """Say at the start that the budget has no room for one proof, with the time that it takes."""
+        if not self.budget.room(2 * LEAST_PAIRS):
+            self.log.say(
+                f"--budget {duration(self.options.budget_s)} has no room for a proof: its {LEAST_PAIRS} pairs of runs "
+                f"take {duration(2 * LEAST_PAIRS * self.budget.run_s)} as measured, after a look of "
+                f"{duration(look.wall_s)}; --budget {self.budget.for_pairs(self.budget.spent_s, LEAST_PAIRS)} has"
+            )
+
     # --- trials ---
 
     def _try_remedies(self, diagnosis: Diagnosis) -> None:
@@ -252,8 +265,11 @@ class Fixing:
 
     def _nothing_left(self) -> str:
         """Why no remedy is tried any more although there is time."""
-        if any(trial.outcome == UNCONFIRMED for trial in self.progress.tried):
-            return f"The budget of {duration(self.options.budget_s)} had no room for a second pair."
+        undecided = [trial.ratio for trial in self.progress.tried if trial.outcome == UNCONFIRMED]
+        if any(ratio is None or ratio.pairs < MOST_PAIRS for ratio in undecided):
+            return f"The budget of {duration(self.options.budget_s)} had no room for another pair of runs."
+        if undecided:
+            return f"A gain was seen that {MOST_PAIRS} pairs of runs did not prove."
         if any(trial.outcome == UNMEASURED for trial in self.progress.tried):
             return "A run without a remedy failed, so its trial says nothing about the remedy."
         other = "other " if self.progress.tried else ""
@@ -273,12 +289,19 @@ class Fixing:
         trial = judge(remedy, settings, found, history, self._clock() - begin_s)
         if trial.ratio is not None:
             trial = mechanics.with_cost(trial, *found.rates(), self.first.loader if self.first else {})
-        if trial.outcome == UNCONFIRMED:
-            more = f"--budget {self.budget.for_two_pairs(before_s)} has room for a second one"
-            trial = replace(trial, why=f"{trial.why}; {more}")
+        if trial.outcome == UNCONFIRMED and trial.ratio is not None:
+            trial = replace(trial, why=f"{trial.why}: {self._needs(trial.ratio, before_s)}")
         if trial.outcome == KEPT and not self._kept():
-            self.first_kept = prove(found, self.unit, [trial])
+            self.first_kept = found
         return trial, found.b[-1] if found.b else None
+
+    def _needs(self, ratio: Ratio, before_s: float, threshold: float = NOISE_SHARE) -> str:
+        """The time that the proof of an undecided gain needs, as runs took until now."""
+        pairs = pairs_needed(ratio, threshold)
+        if pairs is None:
+            return "needs more pairs of runs than can be told: they differ too much"
+        more_s = 2 * (pairs - ratio.pairs) * self.budget.run_s
+        return f"needs about {duration(more_s)} more, --budget {self.budget.for_pairs(before_s, pairs)} in all"
 
     def _pairs(self, remedy: Remedy) -> tuple[Pairs, Mapping[str, Any] | None, str]:
         """Pairs of runs at the largest value that fits into memory, that value (None: none fits), and what did not."""
@@ -288,7 +311,7 @@ class Fixing:
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
             self.log.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
-            found = measure_pairs(self._run, kept, {**kept, **settings}, room=self._room, decided=decided)
+            found = measure_pairs(self._run, kept, {**kept, **settings}, room=self._room_for_pair, decided=decided)
             if found.failed and found.failed.outcome == TOO_SHORT and not lengthened and self._lengthen():
                 lengthened = True
                 continue
@@ -309,6 +332,23 @@ class Fixing:
         self.log.say(f"too few steps to compare: each run measures {duration(2 * bounds.seconds)} from now on")
         return True
 
+    def _room_for_pair(self, runs: int) -> bool:
+        """True if a pair fits, if need be of shorter runs: it decides more than the time that would be left over."""
+        if self._room(runs):
+            return True
+        window_s = self.setup.bounds.seconds
+        if self._kept() or window_s is None or self.options.seconds is not None:
+            return False
+        steps_s = window_s / self.setup.steps * LEAST_STEPS
+        shorter_s = self.budget.shorter_runs_s(window_s, runs, max(LEAST_S, steps_s))
+        if shorter_s is None:
+            return False
+        self.budget.run_s -= window_s - shorter_s
+        steps = max(int(self.setup.steps * shorter_s / window_s), LEAST_STEPS)
+        self.setup = replace(self.setup, bounds=replace(self.setup.bounds, seconds=shorter_s), steps=steps)
+        self.log.say(f"for a second pair, each run measures {duration(shorter_s)} from now on")
+        return True
+
     def _room(self, runs: int) -> bool:
         return self.budget.room_for_trial(runs, bool(self._kept()))
 
@@ -317,12 +357,15 @@ class Fixing:
         if self.first_kept is not None and len(self._kept()) == 1 and not self.budget.room(TRIAL_RUNS):
             return  # the pairs of its trial are stronger evidence than one more pair
         self.log.say("proof: the training as it was against all that was kept")
-        found = measure_pairs(
-            self._run, {}, self.progress.settings, room=self.budget.room, decided=lambda ratio: ratio.pairs >= 2
-        )
+        begin_s = self.budget.spent_s
+        found = measure_pairs(self._run, {}, self.progress.settings, room=self.budget.room, decided=_proved)
+        if self.first_kept is not None and len(self._kept()) == 1 and found.ratio() is not None:
+            found = found.together(self.first_kept)
         self.proof = prove(found, self.unit, self._kept())
         if self.proof is None:
             self.ended += f" The proof could not be made: {found.failed.detail if found.failed else 'no pair'}"
+        elif self.proof.ratio.low <= 1.0 < self.proof.ratio.factor:
+            self.ended += f" The proof {self._needs(self.proof.ratio, begin_s, threshold=0.0)}."
 
     def _kept(self) -> list[Trial]:
         return [trial for trial in self.progress.tried if trial.outcome == KEPT]
@@ -344,6 +387,11 @@ class Fixing:
         """The last line of the command's own output."""
         lines = (self.setup.folder / LOG).read_text(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+
+
+def _proved(ratio: Ratio) -> bool:
+    """True if the proof needs no further pair: any gain counts, now that each remedy cleared the threshold."""
+    return ratio.pairs >= LEAST_PAIRS and (ratio.resolved or decided(ratio, threshold=0.0))
 
 
 def clean(folder: Path) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from flatout.compare.in_turn import turn
-from flatout.compare.ratio import Ratio, of_pairs, of_two
+from flatout.compare.ratio import Ratio, ratio_of
 from flatout.compare.speed import Speed
-from flatout.measure.thresholds import NOISE_SHARE
+from flatout.trials.budget import OutOfTime
 from flatout.trials.losses import LossCheck, check
 from flatout.trials.outcome import OK, TrialRun
+from flatout.trials.sequential import MOST_PAIRS
 
-MOST_PAIRS = 4
-# A remedy that loses this much in its first pair is not worth a second one.
-HOPELESS = 0.95
 # A single pause of this share of a window, with none like it in the other run, is blamed on the machine.
 _STALL_SHARE = 0.25
 
@@ -45,12 +43,12 @@ class Pairs:
 
     def ratio(self) -> Ratio | None:
         """B over A; None without a complete pair."""
-        pairs = list(zip(_speeds(self.a), _speeds(self.b), strict=False))
-        if not pairs:
-            return None
-        if len(pairs) == 1:
-            return of_two(*pairs[0])
-        return of_pairs([(a.rate, b.rate) for a, b in pairs])
+        a, b = _speeds(self.a), _speeds(self.b)
+        return ratio_of(a, b) if a and b else None
+
+    def together(self, other: Pairs) -> Pairs:
+        """These pairs and those of another trial of the same settings."""
+        return replace(self, a=[*other.a, *self.a], b=[*other.b, *self.b])
 
     def rates(self) -> tuple[float, float]:
         """Medians of A's and of B's rates; requires a complete pair."""
@@ -69,7 +67,6 @@ def measure_pairs(
     *,
     room: Callable[[int], bool],
     decided: Callable[[Ratio], bool],
-    least: int = 2,
 ) -> Pairs:
     """Run pairs until the result is decided, a run fails, or there is no time for another pair.
 
@@ -79,14 +76,21 @@ def measure_pairs(
         b: settings with it.
         room: returns True if there is time for this many more runs.
         decided: returns True if a ratio needs no further pair.
-        least: number of pairs before ``decided`` is called.
+
+    Raises:
+        OutOfTime: the budget ran out in the first pair.
     """
     pairs = Pairs()
     number = 0
     while number < MOST_PAIRS + pairs.stalled and (number == 0 or room(2)):
         pair = {}
         for name in turn(number):
-            pair[name] = run(a if name == "a" else b)
+            try:
+                pair[name] = run(a if name == "a" else b)
+            except OutOfTime:
+                if not pairs.a:
+                    raise
+                return pairs  # those that are complete still say something
             if pair[name].outcome != OK:
                 pairs.failed, pairs.failed_without = pair[name], name == "a"
                 return pairs
@@ -98,16 +102,9 @@ def measure_pairs(
         pairs.b.append(pair["b"])
         ratio = pairs.ratio()
         assert ratio is not None, "a pair was added just now"
-        if ratio.pairs == 1 and ratio.factor < HOPELESS:
-            return pairs
-        if ratio.pairs >= least and decided(ratio):
+        if decided(ratio):
             return pairs
     return pairs
-
-
-def gains(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:
-    """True if the whole interval clears the threshold."""
-    return ratio.pairs >= 2 and ratio.low > 1.0 + threshold
 
 
 def _speeds(runs: Sequence[TrialRun]) -> list[Speed]:

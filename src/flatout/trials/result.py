@@ -11,7 +11,7 @@ from flatout.errors import Interrupted
 from flatout.results import Gain, RemedyBundle
 
 KEPT, DROPPED = "kept", "dropped"
-UNCONFIRMED = "unconfirmed"  # its only pair gained, and there was no time for another one
+UNCONFIRMED = "unconfirmed"  # a gain was seen that its pairs do not prove
 UNMEASURED = "unmeasured"  # a run without the remedy failed, which says nothing about the remedy
 
 
@@ -97,6 +97,7 @@ class Proof:
             "low": self.ratio.low,
             "high": self.ratio.high,
             "pairs": self.ratio.pairs,
+            "between": self.ratio.between,
             "loss": self.loss,
             "loss_passed": self.loss_passed,
         }
@@ -145,7 +146,7 @@ class FixResult:
 
     @property
     def promising(self) -> tuple[Trial, ...]:
-        """Trials that gained in the only pair that the time allowed, the surest first."""
+        """Trials whose gain is not proved, the surest first."""
         found = [trial for trial in self.tried if trial.outcome == UNCONFIRMED]
         return tuple(sorted(found, key=lambda trial: -(trial.ratio.low if trial.ratio else 0.0)))
 
