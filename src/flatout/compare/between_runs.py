@@ -16,8 +16,8 @@ class Prior:
     """What is known beforehand of how much runs of one training differ.
 
     The logarithm of their relative standard deviation has Student's t distribution with 5 degrees of freedom, as in
-    Rhodes, Turner and Higgins, Predictive distributions were developed for the extent of heterogeneity (2015): its tails
-    let a few pairs overrule it. Its median follows the variation within the runs, since what disturbs steps disturbs
+    Rhodes, Turner and Higgins, Predictive distributions were developed for the extent of heterogeneity (2015): its
+    tails let a few pairs overrule it. Its median follows the variation within the runs, since what disturbs steps disturbs
     whole runs too.
 
     Attributes:
