@@ -27,8 +27,9 @@ def explain(outcome: Outcome) -> tuple[str, int]:
             return f"no torch in {python}: install it there, or put the interpreter that has it after `--`", code
         ended = f"signal {code - 128}" if code > 128 else f"exit code {code}"
         steps = counted(outcome.live.steps, "training step")
-        when = f"after {steps}" if outcome.live.first_step_ns else "before its first training step"
-        message = f"the command failed ({ended}) {when}"
+        message = f"the command failed ({ended}) before its first training step"
+        if outcome.live.first_step_ns:
+            message = f"the command failed ({ended}) after {steps}"
         if exception:
             return f"{message}: {exception['exception']}{_place(exception)}", code
         return f"{message}; its own messages are above", code
