@@ -60,7 +60,7 @@ def test_the_correction_of_the_demo_is_proved(tmp_path: Path) -> None:
 
 
 def test_patches_that_break_or_help_share_the_runs_without_them(tmp_path: Path) -> None:
-    path = script(tmp_path, ONE_WORKER)
+    path = Path(script(tmp_path, ONE_WORKER))
     before = path.read_text()
     changes = {
         "broken": before.replace("net.parameters()", "net.paramters()"),
@@ -82,7 +82,7 @@ def test_patches_that_break_or_help_share_the_runs_without_them(tmp_path: Path) 
 
 
 def test_an_edit_in_the_working_tree_is_judged_against_the_files_without_it(tmp_path: Path) -> None:
-    path = script(tmp_path, ONE_WORKER)
+    path = Path(script(tmp_path, ONE_WORKER))
     before = path.read_text()
     after = before.replace("time.sleep(0.01)", "time.sleep(0.03)")
     path.write_text(after)
@@ -99,7 +99,7 @@ def test_a_config_key_a_command_and_a_variable_reach_the_training(tmp_path: Path
     PAUSE_S = json.load(open(sys.argv[1]))["data"]["pause_s"] * float(os.environ.get("SHARE", 1))
 
     class Waiting"""
-    path = script(tmp_path, ONE_WORKER.replace("class Waiting", pause).replace("0.01", "PAUSE_S"))
+    path = Path(script(tmp_path, ONE_WORKER.replace("class Waiting", pause).replace("0.01", "PAUSE_S")))
     for name, pause_s in (("a.json", 0.01), ("b.json", 0.002)):
         (tmp_path / name).write_text(json.dumps({"data": {"pause_s": pause_s}}))
     command = [sys.executable, str(path), "a.json"]

@@ -276,7 +276,7 @@ class Trying:
             raise OutOfTime
         if run.outcome == OK:
             self.budget.learn(run.wall_s)
-        elif entry is not None:
+        elif entry is not None and run.outcome != REFUSED:
             entry.printed = last_lines(log, begin)
         return run
 
