@@ -40,7 +40,7 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         assert ratio is not None, "without a failure there is a pair"
         losses = found.check(remedy.semantic_class)
         loss = losses.text
-        if _ruled_out(ratio):
+        if ruled_out(ratio):
             outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_measured(ratio)}"
         elif not losses.passed:
             outcome, why = DROPPED, f"{history}faster, but the losses: {losses.text}"
@@ -91,7 +91,7 @@ def titled(remedy: Remedy, settings: Mapping[str, Any]) -> str:
     return f"{remedy.title}, at {', '.join(f'{name}={value}' for name, value in settings.items())}"
 
 
-def _ruled_out(ratio: Ratio) -> bool:
+def ruled_out(ratio: Ratio) -> bool:
     """True if no gain was seen; an unclear one that took all pairs stays undecided."""
     if clears(ratio):
         return False

@@ -15,11 +15,11 @@ from flatout.remedies.proposal import IDENTICAL
 from flatout.runner import Bounds
 from flatout.trials.budget import NEEDED_STEPS, STEPS, Budget, OutOfTime, as_option
 from flatout.trials.candidates import Candidate
-from flatout.trials.decide import decided
 from flatout.trials.fixing import Runner
 from flatout.trials.outcome import FAILED, GUARDED, OK, REFUSED, TOO_SHORT, TrialRun
-from flatout.trials.pairs import HOPELESS, MOST_PAIRS, Pairs
+from flatout.trials.pairs import Pairs
 from flatout.trials.progress import ProgressLog
+from flatout.trials.sequential import MOST_PAIRS, decided
 from flatout.trials.trial_run import LOG, TrialSetup, run_once
 from flatout.trials.try_result import Judged, TryResult
 from flatout.trials.verdicts import diverges, judge, last_lines
@@ -248,7 +248,7 @@ class Trying:
         ratio = entry.pairs.ratio()
         if entry.pairs.failed is not None or ratio is None or diverges(entry.pairs):
             return False
-        return ratio.factor >= HOPELESS and (ratio.pairs < 2 or not decided(ratio))
+        return not decided(ratio)
 
     def _halved(self, left: list[_Entry]) -> list[_Entry]:
         """The faster half (successive halving: Jamieson and Talwalkar 2016)."""

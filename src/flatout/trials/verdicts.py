@@ -14,9 +14,11 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.record import Run
 from flatout.remedies.proposal import OPTIMISATION
 from flatout.terminal_text import one_line
+from flatout.trials.decide import ruled_out
 from flatout.trials.losses import LossCheck
 from flatout.trials.outcome import FAILED, GUARDED, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
-from flatout.trials.pairs import Pairs, gains
+from flatout.trials.pairs import Pairs
+from flatout.trials.sequential import gains
 from flatout.trials.try_result import (
     DIFFERS,
     DIVERGED,
@@ -94,12 +96,14 @@ def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tup
         return DIVERGED, f"breaks the training: {losses.text}"
     if ratio.high < 1.0:
         return SLOWER, "slower"
-    if (ratio.pairs > 1 and not gains(ratio)) or ratio.factor <= 1.0 + NOISE_SHARE:
+    if ruled_out(ratio):
         return NO_GAIN, f"no gain that clears {NOISE_SHARE:.0%}"
     if not losses.passed or other:
         return DIFFERS, f"not shown to train the same: {other or losses.text}"
-    if ratio.pairs == 1:
-        return UNCONFIRMED, "one pair of runs only: how much two runs differ is not known"
+    if not gains(ratio):
+        return UNCONFIRMED, "not proved: " + (
+            "one pair of runs only" if ratio.pairs == 1 else f"{ratio.pairs} pairs of runs leave it open"
+        )
     return PROVED, "faster, and it trains the same"
 
 
