@@ -64,6 +64,9 @@ def fix(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the last fix of this command, which was killed.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live/--no-live", help="Switch settings within a running training where that saves time.")
+    ] = True,
     as_json: AsJson = False,
     fixes_dir: FixesDir = FIXES_DIR,
     quiet: Quiet = False,
@@ -99,6 +102,7 @@ def fix(
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within")
         if first_step_within is not None
         else None,
+        live=live,
     )
     found = find_locations(words, config, locations or [])
     journal = go_on(fixes_dir, words) if resume else begin(fixes_dir, words)

@@ -49,7 +49,9 @@ EXPERIMENT = 21  # a block; arg what is changed in it, 0 nothing; a steps; b ns 
 HOOK = 22  # same start and duration as its EXPERIMENT; arg site of the hook; a ns in its calls; b calls
 COLLECTION = 23  # same start and duration; Python's garbage collector: a ns in it; b collections
 SAMPLING = 24  # the sampler choosing a batch's indices, inside BATCH_WAIT or ITER_START; a batch index in the epoch
-LIVE_BLOCK = 25  # of a live trial: a part of a block that counts; arg number of the block; a samples; b see block_bits()
+LIVE_BLOCK = (
+    25  # of a live trial: a part of a block that counts; arg number of the block; a samples; b see block_bits()
+)
 STACK = 30  # instant; arg stack; thread is the sampled one; a ns since its previous sample;
 # b the kernel's state letter of that thread as a number (ord('R') on a core or ready, 'S' and
 # 'D' blocked), 0 when it could not be read

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import DataLoader, _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
-_SEED_STEP = 0x9E3779B97F4A7C15  # of one iterator's seeds to the next one's: far apart, whatever the number of workers
+SEED_STEP = 0x9E3779B97F4A7C15  # of one iterator's seeds to the next one's: far apart, whatever the number of workers
 _ITERABLE = 1  # torch's _DatasetKind
 
 
@@ -121,7 +121,7 @@ class Relay:
 
     def _seed(self, old):
         self._made += 1
-        return (old._base_seed + self._made * _SEED_STEP) % (1 << 63)
+        return (old._base_seed + self._made * SEED_STEP) % (1 << 63)
 
 
 def _iterator(loader, rest, seed):

@@ -14,13 +14,16 @@ import os
 import weakref
 from typing import Any
 
+import torch
 from torch import is_grad_enabled
 
 from . import events, live_switch
 from .contract import LIVE_PLAN
 from .identity import ByIdentity
+from .injections import backends
 from .injections.loader import ATTRIBUTES, set_on
 from .recorder import REC, now
+from .settings import injected_by
 
 _PLACE = "_flatout_live"  # on an iterator: its _Place
 _MISSING = object()
@@ -78,6 +81,46 @@ def _guarded(method):
     return guarded
 
 
+class _Seeds:
+    """Draws as many seeds of workers as the training's own settings would, so that its random numbers stay the same.
+
+    An iterator draws one when it is made; workers that stay are served by one iterator for all passes.
+    """
+
+    def __init__(self):
+        self._before: Any = ByIdentity()  # DataLoader whose generator is replaced -> its own
+        self._replaced = 0
+
+    def begins(self, loader, before):
+        """An iterator for a pass is asked for.
+
+        Args:
+            loader: the DataLoader.
+            before: its own settings; None: this is its first pass.
+        """
+        draws = _makes_iterators(loader.__dict__) or getattr(loader, "_iterator", None) is None
+        drew = before is None or _makes_iterators(before)
+        if drew and not draws:
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        elif draws and not drew:
+            self._before[loader] = (loader.generator,)
+            self._replaced += 1
+            loader.__dict__["generator"] = own = torch.Generator()
+            own.manual_seed((torch.initial_seed() + self._replaced * live_switch.SEED_STEP) % (1 << 63))
+
+    def ended(self, loader):
+        """It has been made, or is reset."""
+        (own,) = self._before.get(loader) or (_MISSING,)
+        if own is not _MISSING:
+            loader.__dict__["generator"] = own
+            self._before[loader] = None
+
+
+def _makes_iterators(settings):
+    """True if each pass has an iterator of its own."""
+    return not (settings["persistent_workers"] and settings["num_workers"])
+
+
 class LiveTrial:
     """The trial of one process.
 
@@ -100,6 +143,8 @@ class LiveTrial:
         self.lead: Any = None  # data set of the loader that the blocks are counted by
         self._training: Any = []  # data sets whose batches led to backward passes
         self._loaders: Any = ByIdentity()  # DataLoader -> [attributes that it had, variant]
+        self._flags: Any = []  # functions that undo what was switched besides loaders
+        self._seeds = _Seeds()
         self._since_ns = 0  # the warm-up began
         self._delivered = 0  # batches since then, with the wanted settings
         self._counted: Any = None  # the present part that counts
@@ -134,6 +179,20 @@ class LiveTrial:
             if kept is not None:
                 live_switch.end(kept)
             self._pass_ns = now()
+
+    def iterator_asked(self, loader):
+        """``DataLoader.__iter__`` begins."""
+        known = self._loaders.get(loader)
+        self.pass_begins(loader)
+        try:
+            if self.turn >= 0 and self._trains(loader.dataset):
+                self._seeds.begins(loader, known and known[0])
+        except Exception as error:
+            self.fail("%s: %s" % (type(error).__name__, error))
+
+    def iterator_given(self, loader):
+        """It has ended."""
+        self._seeds.ended(loader)
 
     @_guarded
     def awaited(self, iterator):
@@ -190,10 +249,12 @@ class LiveTrial:
 
     def fail(self, because):
         """End the trial; the training goes on with the settings of its start where its next pass begins."""
+        if self.over:
+            return
         self.over = True
         try:
             self._restore()
-            REC.save_process(live={"failed": because})
+            REC.save_process(live={"passes": self.by_pass, "failed": because})
         except Exception:
             pass
         self._end()
@@ -281,6 +342,7 @@ class LiveTrial:
 
     def _next_block(self, at):
         self.turn += 1
+        self._undo_flags()
         if self.turn >= len(self.order):
             self.over = True
             self._restore()
@@ -288,6 +350,7 @@ class LiveTrial:
             self._end()
             return
         self.variant = self.order[self.turn]
+        self._flags = [backends.switch(name, value) for name, value in self._part("backends").items()]
         self._since_ns, self._delivered, self._settling = at, 0, True
         self._block_ns = self._block_batches = 0
 
@@ -324,6 +387,9 @@ class LiveTrial:
                 raise ValueError("%s: %s" % (name, why))
 
     def _switch(self, iterator, place):
+        if self._part("loader") == self._part("loader", place.variant):
+            place.variant = self.variant
+            return
         why = live_switch.why_not(iterator)
         if why:
             self.fail(why)
@@ -343,12 +409,24 @@ class LiveTrial:
             # The iterator of later passes, which its workers then serve.
             loader.__dict__["_iterator"] = new if loader.persistent_workers else None
 
+    def _part(self, injector, variant=None):
+        """The settings of a variant, or of the present one, that a module of ``injections`` sets."""
+        settings = self.variants[self.variant if variant is None else variant]
+        return {name: settings[name] for name in injected_by(injector) if name in settings}
+
+    def _undo_flags(self):
+        flags, self._flags = self._flags, []
+        for undo in flags:
+            undo()
+
     def _restore(self):
         """Give all loaders their own settings back, for their next passes."""
         self.variant = 0
+        self._undo_flags()
         for loader in self._loaders:
             if self._loaders[loader][1]:
                 self._set(loader)
+                loader.__dict__["_iterator"] = None  # which delivers with other settings, at most to the end of a pass
 
 
 class _State:

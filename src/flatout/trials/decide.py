@@ -11,7 +11,7 @@ from flatout.results import Remedy
 from flatout.trials.outcome import REFUSED
 from flatout.trials.pairs import Pairs, gains
 from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, UNMEASURED, Proof, Trial
-from flatout.units import factor
+from flatout.units import counted, factor
 
 _PROMISING = 1.25
 _LOOSENESS = ("identical", "numerics", "data", "optimisation")
@@ -48,16 +48,16 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         loss = losses.text
         if ratio.pairs == 1 and ratio.low > 1.0 + NOISE_SHARE and losses.passed:
             # The steps within a run do not show how much two runs of one training differ: it takes a second pair.
-            outcome, why = UNCONFIRMED, f"{history}not confirmed: one pair only ({_measured(ratio)})"
+            outcome, why = UNCONFIRMED, f"{history}not confirmed: one pair only ({_in_pairs(ratio)})"
         elif ratio.pairs == 1 and ratio.factor > 1.0 + NOISE_SHARE and losses.passed:
             # Every trial that is not slower gets a second pair if there is time.
-            outcome, why = UNCONFIRMED, f"{history}not decided: one pair only, {_measured(ratio)}"
+            outcome, why = UNCONFIRMED, f"{history}not decided: one pair only, {_in_pairs(ratio)}"
         elif not gains(ratio):
-            outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_measured(ratio)}"
+            outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_in_pairs(ratio)}"
         elif not losses.passed:
             outcome, why = DROPPED, f"{history}faster, but the losses: {losses.text}"
         else:
-            outcome, why = KEPT, f"{history}{_measured(ratio)}"
+            outcome, why = KEPT, f"{history}{_in_pairs(ratio)}"
     used = remedy.settings if settings is None else settings
     return Trial(
         remedy=remedy.id,
@@ -98,6 +98,10 @@ def titled(remedy: Remedy, settings: Mapping[str, Any]) -> str:
     return f"{remedy.title}, at {', '.join(f'{name}={value}' for name, value in settings.items())}"
 
 
-def _measured(ratio: Ratio) -> str:
-    text = f"measured {factor(ratio.factor)} ({factor(ratio.low)} to {factor(ratio.high)})"
-    return f"{text} in {ratio.pairs} pair{'s' if ratio.pairs > 1 else ''}"
+def measured(ratio: Ratio) -> str:
+    """The ratio with its interval."""
+    return f"measured {factor(ratio.factor)} ({factor(ratio.low)} to {factor(ratio.high)})"
+
+
+def _in_pairs(ratio: Ratio) -> str:
+    return f"{measured(ratio)} in {counted(ratio.pairs, 'pair')}"

@@ -88,13 +88,15 @@ def _iter_begins(loader):
     if not REC.on:
         return None
     if _live.trial is not None:
-        _live.trial.pass_begins(loader)
+        _live.trial.iterator_asked(loader)
     return now(), loader
 
 
 def _iter_ended(call, iterator):
+    start, loader = call
+    if _live.trial is not None:
+        _live.trial.iterator_given(loader)
     if iterator is not call:
-        start, loader = call
         _iteration_started(loader, iterator, start, now())
 
 
