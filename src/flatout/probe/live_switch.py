@@ -105,7 +105,7 @@ class Relay:
     def next_data(self):
         """Stands in for ``_next_data`` of the training's iterator."""
         while self.draining:
-            first = self._held() if self._own else self._later[0]
+            first: Any = self._held() if self._own else self._later[0]
             try:
                 return type(first)._next_data(first)
             except StopIteration:
@@ -114,7 +114,7 @@ class Relay:
                 else:
                     self._later.popleft()
                 end(first)
-        source = self.source
+        source: Any = self.source
         data = type(source)._next_data(source)
         self.delivered += 1
         return data

@@ -1,9 +1,8 @@
 """A live trial: the settings of a running training switched in blocks of steps, as a plan in the run folder says.
 
-The first blocks of ``plan["order"]`` name variants of the settings; variant 0 is the training as it was started. What is
-counted of a block begins when the queue of the new settings is in its steady state, and stops where a pass ends or
-another loader is read (a validation). Where a pass is shorter than a block, settings change between passes, and whole
-passes are counted.
+The first blocks of ``plan["order"]`` holds the variant of each block; variant 0 is the training as it was started. What counts of a block
+begins when the queue of the new settings is in its steady state, and stops where a pass ends or another loader is read
+(a validation). Where a pass is shorter than a block, settings change between passes, and whole passes count.
 
 A fault of this ends the trial, with its reason in the process's record, and never the training.
 """
@@ -214,6 +213,11 @@ class LiveTrial:
             self._step(iterator, place)
         if place.variant != self.variant and not self.by_pass and not self.over:
             self._switch(iterator, place)
+
+    def source(self, iterator):
+        """The iterator that makes the batches of this one."""
+        place = iterator.__dict__.get(_PLACE)
+        return iterator if place is None or place.relay is None else place.relay.source
 
     @_guarded
     def arrived(self, iterator, samples):
@@ -429,16 +433,6 @@ class LiveTrial:
                 loader.__dict__["_iterator"] = None  # which delivers with other settings, at most to the end of a pass
 
 
-class _State:
-    __slots__ = ("trial",)
-
-    def __init__(self):
-        self.trial: Any = None
-
-
-STATE = _State()
-
-
 def begin_if_planned():
     """Begin the trial that the run folder holds a plan of, if any."""
     path = os.path.join(REC.run, LIVE_PLAN)
@@ -446,13 +440,7 @@ def begin_if_planned():
         return
     with open(path) as file:
         plan = json.load(file)
-    STATE.trial = trial = LiveTrial(plan)
+    REC.live = trial = LiveTrial(plan)
     ranks = REC.process.get("world_size") or 1
     if ranks > 1:
         trial.fail("%d ranks have to stay in step" % ranks)
-
-
-def source(iterator):
-    """The iterator that makes the batches of this one."""
-    place = iterator.__dict__.get(_PLACE) if STATE.trial is not None else None
-    return iterator if place is None or place.relay is None else place.relay.source

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import is_grad_enabled
 
-from .. import ceilings, events, experiments, in_place, live_trial, stacks
+from .. import ceilings, events, experiments, in_place, stacks
 from ..batches import samples_in, weigh
 from ..identity import ByIdentity
 from ..recorder import REC, now, quietly, report_fault
@@ -21,7 +21,6 @@ _loader_of: Any = ByIdentity()  # iterator -> weak reference to its loader
 _built_before: Any = {}  # description of a loader -> (its entry, weak reference to the last loader)
 _STATE = "_flatout_state"  # of an iterator: [names id of its loader, worker pids, batches delivered]
 MEASURE_BYTES_EVERY = 256
-_live = live_trial.STATE
 _ATTRIBUTES = (*(name for name, setting in SETTINGS.items() if setting.keyword), "drop_last", "timeout")
 
 
@@ -64,8 +63,8 @@ def _made(call, result):
     """Keep which loader an iterator belongs to: not every subclass makes its iterators in ``DataLoader.__iter__``."""
     iterator, loader = call
     _loader_of[iterator] = weakref.ref(loader)
-    if _live.trial is not None:
-        _live.trial.made(iterator, loader)
+    if REC.live is not None:
+        REC.live.made(iterator, loader)
 
 
 @quietly
@@ -87,15 +86,15 @@ def _nothing():
 def _iter_begins(loader):
     if not REC.on:
         return None
-    if _live.trial is not None:
-        _live.trial.iterator_asked(loader)
+    if REC.live is not None:
+        REC.live.iterator_asked(loader)
     return now(), loader
 
 
 def _iter_ended(call, iterator):
     start, loader = call
-    if _live.trial is not None:
-        _live.trial.iterator_given(loader)
+    if REC.live is not None:
+        REC.live.iterator_given(loader)
     if iterator is not call:
         _iteration_started(loader, iterator, start, now())
 
@@ -170,9 +169,9 @@ def _next_begins(iterator):
     state = iterator.__dict__.get(_STATE)
     if state is None:  # its loader is unknown, or gone
         return None
-    if _live.trial is not None:
-        _live.trial.awaited(iterator)
-    worker, ready = _outlook(live_trial.source(iterator)) if state[1] else (-1, 0)
+    if REC.live is not None:
+        REC.live.awaited(iterator)
+    worker, ready = _outlook(REC.live.source(iterator) if REC.live is not None else iterator) if state[1] else (-1, 0)
     before = modules.hold(True)
     return now(), before, iterator, state, worker, ready
 
@@ -187,8 +186,8 @@ def _next_ended(call, batch):
     if batch is call:
         if sys.exc_info()[0] is StopIteration:
             _iteration_ended(iterator, start, end)
-            if _live.trial is not None:
-                _live.trial.pass_ended(iterator)
+            if REC.live is not None:
+                REC.live.pass_ended(iterator)
         return
     try:
         index = state[2]
@@ -198,8 +197,8 @@ def _next_ended(call, batch):
         REC.emit(events.BATCH_WAIT, start, end, state[0], index, bits)
         REC.iterations += 1
         REC.wait_ns += end - start
-        if _live.trial is not None:
-            _live.trial.arrived(iterator, samples)
+        if REC.live is not None:
+            REC.live.arrived(iterator, samples)
         if index % MEASURE_BYTES_EVERY == 0:
             size, layout = weigh(batch)
             REC.names.write(state[0], "loader", {"batch_bytes": size, "batch_layout": layout[:8]})
