@@ -1,6 +1,6 @@
 """A live trial: the settings of a running training switched in blocks of steps, as a plan in the run folder says.
 
-The first blocks of ``plan["order"]`` holds the variant of each block; variant 0 is the training as it was started. What counts of a block
+``plan["order"]`` holds the variant of each block; variant 0 is the training as it was started. What counts of a block
 begins when the queue of the new settings is in its steady state, and stops where a pass ends or another loader is read
 (a validation). Where a pass is shorter than a block, settings change between passes, and whole passes count.
 
