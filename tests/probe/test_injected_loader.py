@@ -20,10 +20,10 @@ class Injected:
     """Stands in for the probe's own: settings in, what took effect or was refused out."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings, self.applied, self.refused = settings, [], dict[str, str]()  # type: ignore[var-annotated]
+        self.wanted, self.applied, self.refused = settings, [], dict[str, str]()  # type: ignore[var-annotated]
 
     def get(self, name: str) -> Any:
-        return self.settings.get(name)
+        return self.wanted.get(name)
 
     def done(self, name: str) -> None:
         self.applied.append(name)

@@ -64,6 +64,9 @@ def fix(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the last fix of this command, which was killed.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live/--no-live", help="Switch settings within a running training where that saves time.")
+    ] = True,
     as_json: AsJson = False,
     fixes_dir: FixesDir = FIXES_DIR,
     quiet: Quiet = False,
@@ -96,6 +99,7 @@ def fix(
         staged=_staged(staged),
         stage_to=stage_to,
         first_step_within_s=_time(parse_duration, "--first-step-within", first_step_within),
+        live=live,
     )
     found = find_locations(words, config, locations or [])
     journal = (journals.resume if resume else journals.begin)(fixes_dir, words)

@@ -68,3 +68,15 @@ def ratio_of(a: Sequence[Speed], b: Sequence[Speed]) -> Ratio:
     logs = [math.log(one.rate / other.rate) for other, one in pairs]
     found = estimate(logs, [(first.error, second.error) for first, second in pairs])
     return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(pairs), found.between)
+
+
+def ratio_of_rates(pairs: Sequence[tuple[float, float]]) -> Ratio:
+    """From rates of A and of B that were measured in turn in one process: only their pairs show how much they differ.
+
+    Raises:
+        ValueError: there is no pair, or a rate is not above 0.
+    """
+    if any(min(pair) <= 0 for pair in pairs):
+        raise ValueError("a rate is not above 0")
+    found = estimate([math.log(b / a) for a, b in pairs], [(0.0, 0.0)] * len(pairs))
+    return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(pairs))

@@ -16,6 +16,8 @@ MEMORY_VARIABLE = "FLATOUT_MEMORY"  # "1": track the memory of the second step, 
 DEVICE_HOOKS_VARIABLE = "FLATOUT_DEVICE_HOOKS"  # "1": time copies and reads even without a device
 DEBUG_VARIABLE = "FLATOUT_DEBUG"  # anything: print the probe's own faults on standard error
 
+LIVE_PLAN = "live.json"  # in the run folder: the blocks of a live trial, see ``live_trial``
+
 CEILING_DEVICE = "device"  # replay batches: how fast the model and the loop are
 CEILING_SUPPLY = "supply"  # run the loader alone: how fast batches are made
 

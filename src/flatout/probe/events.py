@@ -20,8 +20,8 @@ HEADER = struct.Struct("<8sIIqqq")
 LIVE_OFFSET = 256
 LIVE = struct.Struct("<8q")
 # The kernel trace is written; the probe failed in this process and has stopped recording; the experiments are over;
-# the steps with kept batches are over.
-TRACED, FAILED, EXPERIMENTED, REPLAYED = 1, 2, 4, 8
+# the steps with kept batches are over; the blocks of a live trial are over.
+TRACED, FAILED, EXPERIMENTED, REPLAYED, SWITCHED = 1, 2, 4, 8, 16
 
 # Spans of a training process.
 BATCH_WAIT = 1  # arg loader; a batch index in the epoch; b see batch_bits()
@@ -49,6 +49,9 @@ EXPERIMENT = 21  # a block; arg what is changed in it, 0 nothing; a steps; b ns 
 HOOK = 22  # same start and duration as its EXPERIMENT; arg site of the hook; a ns in its calls; b calls
 COLLECTION = 23  # same start and duration; Python's garbage collector: a ns in it; b collections
 SAMPLING = 24  # the sampler choosing a batch's indices, inside BATCH_WAIT or ITER_START; a batch index in the epoch
+LIVE_BLOCK = (
+    25  # of a live trial: a part of a block that counts; arg number of the block; a samples; b see block_bits()
+)
 STACK = 30  # instant; arg stack; thread is the sampled one; a ns since its previous sample;
 # b the kernel's state letter of that thread as a number (ord('R') on a core or ready, 'S' and
 # 'D' blocked), 0 when it could not be read
@@ -84,6 +87,14 @@ def batch_bits(samples: int, worker: int, ready: int, grad: bool) -> int:
     48-61 batches that were ready when the wait began, 62 gradients enabled.
     """
     return (samples & 0xFFFFFFFF) | ((worker + 1) << 32) | (min(ready, 0x3FFF) << 48) | (int(grad) << 62)
+
+
+def block_bits(batches: int, ready_at_begin: int = 0, ready_at_end: int = 0) -> int:
+    """Pack what LIVE_BLOCK carries in ``b``.
+
+    Bits 0-31 batches, 32-46 batches that were ready when it began, 47-61 when it ended.
+    """
+    return (batches & 0xFFFFFFFF) | (min(ready_at_begin, 0x7FFF) << 32) | (min(ready_at_end, 0x7FFF) << 47)
 
 
 def transform_bits(pixels: int, place: int) -> int:

@@ -3,7 +3,7 @@
 import torch.utils.data._utils
 import torch.utils.data.dataloader
 
-from . import events
+from . import events, live_trial
 from .hooks import (
     blocking,
     collectives,
@@ -35,6 +35,7 @@ def install(watch):
     """
     data = torch.utils.data
     parts = {
+        "live trial": live_trial.begin_if_planned,
         "loaders": lambda: loaders.install(data.dataloader),
         "fetching": lambda: fetching.install(data._utils.fetch),
         "workers": lambda: workers.install(data._utils.worker),

@@ -41,6 +41,7 @@ class Recorder:
         self.first_step_ns = self.last_step_ns = self.flags = 0
         self.fetchers: Any = {}  # idents of threads that make batches in this process -> None
         self.training_thread: Any = None  # thread ident, known at the first backward or loader iteration
+        self.live: Any = None  # the live trial of this process, if the run has a plan for one
         self.leaving: Any = None  # called with the kind of a checkpoint or validation that begins, if they are awaited
 
     def attach(self, run, control):

@@ -29,6 +29,7 @@ class Setting(NamedTuple):
         in_step: what a step holds in GPU memory grows with it.
         warm_up_s: that the first steps may take longer, once in a run.
         warm_up_steps: that are slow for it.
+        live: it can be switched in a running training, at a step or between passes.
         device_memory_known: False: it changes what lies in GPU memory by an amount that one run does not show.
     """
 
@@ -49,6 +50,7 @@ class Setting(NamedTuple):
     warm_up_s: float = 0.0
     warm_up_steps: int = 0
     device_memory_known: bool = True
+    live: bool = False
 
 
 # In the order in which they are set: the number of workers comes before what only workers have.
@@ -63,6 +65,7 @@ SETTINGS: "dict[str, Setting]" = {
         least=0,
         halved=True,
         in_queue=True,
+        live=True,
     ),
     "prefetch_factor": Setting(
         int,
@@ -74,6 +77,7 @@ SETTINGS: "dict[str, Setting]" = {
         default=DEFAULT_PREFETCH_FACTOR,
         halved=True,
         in_queue=True,
+        live=True,
     ),
     "persistent_workers": Setting(
         bool,
@@ -82,6 +86,7 @@ SETTINGS: "dict[str, Setting]" = {
         keyword=True,
         recorded=True,
         aliases=("persistent_workers", "dataloader_persistent_workers"),
+        live=True,
     ),
     "pin_memory": Setting(
         bool,
@@ -90,11 +95,14 @@ SETTINGS: "dict[str, Setting]" = {
         keyword=True,
         recorded=True,
         aliases=("pin_memory", "pin_mem", "dataloader_pin_memory"),
+        live=True,
     ),
     "non_blocking": Setting(bool, "copies from pinned memory to the GPU do not wait", "copies"),
-    "in_order": Setting(bool, "batches in the order of their indices", "loader", keyword=True, recorded=True),
-    "worker_threads": Setting(int, "threads that libraries use in each worker", "loader"),
-    "start_method": Setting(str, "of workers: fork, spawn or forkserver", "loader", recorded=True),
+    "in_order": Setting(
+        bool, "batches in the order of their indices", "loader", keyword=True, recorded=True, live=True
+    ),
+    "worker_threads": Setting(int, "threads that libraries use in each worker", "loader", live=True),
+    "start_method": Setting(str, "of workers: fork, spawn or forkserver", "loader", recorded=True, live=True),
     "batch_size": Setting(
         int,
         "samples in a batch",
@@ -123,8 +131,8 @@ SETTINGS: "dict[str, Setting]" = {
         multiplies=int,
     ),
     "autocast": Setting(str, "precision of the forward pass: bf16 or fp16", "model", device_memory_known=False),
-    "threads": Setting(int, "intra-op threads of the training process", "backends"),
-    "tf32": Setting(bool, "TF32 in float32 matrix products", "backends"),
+    "threads": Setting(int, "intra-op threads of the training process", "backends", live=True),
+    "tf32": Setting(bool, "TF32 in float32 matrix products", "backends", live=True),
     "channels_last": Setting(bool, "memory format of models and batches", "model", device_memory_known=False),
     "compile": Setting(
         str,
@@ -135,7 +143,7 @@ SETTINGS: "dict[str, Setting]" = {
         device_memory_known=False,
     ),
     "optimizer_form": Setting(str, "fused or foreach", "optimizer", device_memory_known=False),
-    "cudnn_benchmark": Setting(bool, "cuDNN tries its algorithms", "backends", device_memory_known=False),
+    "cudnn_benchmark": Setting(bool, "cuDNN tries its algorithms", "backends", device_memory_known=False, live=True),
     "jpeg_short_side": Setting(int, "decode JPEGs at a scale that leaves this short side", "files"),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
     "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged"),

@@ -91,6 +91,7 @@ PROCESS = record(
         "reference": REFERENCE,
         "ceilings": CEILINGS,
         "last_steps": LAST_STEPS,
+        "live": record({"passes": flag, "failed": text}),
     },
     nulls=True,
 )

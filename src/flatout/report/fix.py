@@ -122,7 +122,8 @@ def _trial(trial: Trial) -> list[str]:
     stalled = f" {trial.stalled} pair left out: the machine stalled." if trial.stalled else ""
     loss = f"; loss: {trial.loss}" if trial.loss else ""
     detail = f"predicted {interval(trial.predicted)}; {trial.why}{loss}.{stalled}"
-    return [*_wrapped(head, 2), *_wrapped(detail, 6)]
+    restarted = f"Started anew for each run: {trial.restarted}." if trial.restarted else ""
+    return [*_wrapped(head, 2), *_wrapped(f"{detail} {restarted}".strip(), 6)]
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

@@ -14,6 +14,7 @@ from flatout.units import duration
 _ENDED = {
     "steps": "step bound",
     "seconds": "time bound",
+    "blocks": "end of a live trial",
     "no_steps": "no steps",
     None: "not closed",
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.errors import FlatoutError
-from flatout.probe.events import BATCH_WAIT, EXPERIMENTED, FAILED, LIVE, LIVE_OFFSET, REPLAYED, TRACED
+from flatout.probe.events import BATCH_WAIT, EXPERIMENTED, FAILED, LIVE, LIVE_OFFSET, REPLAYED, SWITCHED, TRACED
 from flatout.probe.writer import CHUNK_BYTES
 from flatout.record.events import of_kinds, read_events
 from flatout.record.fields import names_entry
@@ -39,6 +39,7 @@ class Live:
     traced: bool = False
     experimented: bool = False  # the experiments are over
     replayed: bool = False  # the steps with kept batches are over
+    switched: bool = False  # the blocks of a live trial are over
     failed: tuple[int, ...] = ()  # pids of the processes in which the probe failed and stopped recording
     training_pid: int | None = None
 
@@ -94,6 +95,7 @@ class LiveReader:
             traced=bool(flags & TRACED),
             experimented=bool(flags & EXPERIMENTED),
             replayed=bool(flags & REPLAYED),
+            switched=bool(flags & SWITCHED),
             failed=tuple(sorted(filter(None, map(_pid, failed)))),
             training_pid=_pid(lead) if lead else None,
         )

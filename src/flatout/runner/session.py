@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,7 @@ from flatout.machine.sampler import SystemSampler
 from flatout.machine.shm import left_in_shm, remove_left, shm_names
 from flatout.machine.snapshot import take_snapshot
 from flatout.machine.tree import become_subreaper, descendants, end_tree
+from flatout.probe.contract import LIVE_PLAN
 from flatout.probe.events import FORMAT_VERSION
 from flatout.probe.recorder import COMMAND_EXPERIMENT, COMMAND_REPLAY, COMMAND_STOP, COMMAND_TRACE
 from flatout.runner.bounds import Bounds
@@ -50,7 +51,7 @@ class Outcome:
 
     Attributes:
         run: The run folder.
-        stop: As in run.json: finished, steps, seconds, interrupted, terminated, failed, guarded or no_steps.
+        stop: As in run.json: finished, steps, seconds, blocks, interrupted, terminated, failed, guarded or no_steps.
         exit_code: Of the command when it ended by itself; 128 + n for signal n; None when flatout ended it.
         live: The last counters.
         guarded: Why a guard ended it; None when none did.
@@ -85,6 +86,7 @@ def record(
     guard: Callable[[], str | None] | None = None,
     shown: Sequence[str] | None = None,
     output: IO[bytes] | None = None,
+    plan: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Run ``command`` under the probe until it ends or a bound is reached, then end its whole tree.
 
@@ -100,6 +102,7 @@ def record(
         guard: Polled; a text that it returns ends the recording.
         shown: The command to record, if not ``command`` itself.
         output: An open file for the command's output; None: this process's own.
+        plan: Of a live trial, which the probe finds in the run folder; the recording ends when its blocks are over.
 
     Raises:
         UsageError: no command, the folder cannot be used, another recording is on.
@@ -113,6 +116,8 @@ def record(
         session.experiments = experiments and not bounds.full
         session.info["command"] = list(shown or command)
         session.guard, session.output = guard, output
+        if plan is not None:
+            (run / LIVE_PLAN).write_text(json.dumps(dict(plan)))
         return session.run_to_end()
 
 
@@ -261,6 +266,8 @@ class _Session:
     def _reached(self, live: Live) -> str | None:
         if not live.first_step_ns:
             return None
+        if live.switched:
+            return "blocks"
         return self.bounds.reached(live.steps - 1, (time.monotonic_ns() - live.first_step_ns) / 1e9)
 
     def _training_goes_on(self, live: Live, code: int) -> bool:

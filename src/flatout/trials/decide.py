@@ -41,16 +41,16 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         losses = found.check(remedy.semantic_class)
         loss = losses.text
         if ruled_out(ratio):
-            outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_measured(ratio)}"
+            outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_in_pairs(ratio)}"
         elif not losses.passed:
             outcome, why = DROPPED, f"{history}faster, but the losses: {losses.text}"
         elif gains(ratio):
-            outcome, why = KEPT, f"{history}{_measured(ratio)}"
+            outcome, why = KEPT, f"{history}{_in_pairs(ratio)}"
         elif clears(ratio):
             # How much two runs of one training differ on this machine, one pair does not show.
-            outcome, why = UNCONFIRMED, f"{history}{_measured(ratio)}, not proved"
+            outcome, why = UNCONFIRMED, f"{history}{_in_pairs(ratio)}, not proved"
         else:
-            outcome, why = UNCONFIRMED, f"{history}not decided: {_measured(ratio)}"
+            outcome, why = UNCONFIRMED, f"{history}not decided: {_in_pairs(ratio)}"
     used = remedy.settings if settings is None else settings
     return Trial(
         remedy=remedy.id,
@@ -99,6 +99,10 @@ def ruled_out(ratio: Ratio) -> bool:
     return not seen or ratio.high < 1.0 + NOISE_SHARE or (ratio.pairs < MOST_PAIRS and hopeless(ratio))
 
 
-def _measured(ratio: Ratio) -> str:
-    pairs = "one pair" if ratio.pairs == 1 else f"{ratio.pairs} pairs"
-    return f"{factor(ratio.factor)} ({factor(ratio.low)} to {factor(ratio.high)}) in {pairs}"
+def measured(ratio: Ratio) -> str:
+    """The ratio with its interval."""
+    return f"{factor(ratio.factor)} ({factor(ratio.low)} to {factor(ratio.high)})"
+
+
+def _in_pairs(ratio: Ratio) -> str:
+    return f"{measured(ratio)} in {'one pair' if ratio.pairs == 1 else f'{ratio.pairs} pairs'}"

@@ -23,15 +23,17 @@ from flatout.trials.budget import LEAST_RUNS, LEAST_S, LEAST_STEPS, NEEDED_STEPS
 from flatout.trials.decide import judge, prove, titled
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
+from flatout.trials.live import Plan
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.mechanics import Mechanics
 from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
+from flatout.trials.screening import BlocksRunner, Costs, bounded, confirmed, judged, screen, undecided, withdrawn
 from flatout.trials.select import Choice
 from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, pairs_needed
-from flatout.trials.trial_run import LOG, TrialSetup, run_once
+from flatout.trials.trial_run import LOG, TrialSetup, run_blocks, run_once
 from flatout.units import duration, interval
 
 LOOK_S = 20.0  # of the first run, which is diagnosed
@@ -48,6 +50,7 @@ class Options:
         seconds: of each run of a trial; None: as long as 80 steps take, within bounds.
         staged: "REAL=COPY": location of an existing copy of the data; None: no copy.
         stage_to: folder for a copy that a trial makes; None: the fix's folder, if it is on a local disk.
+        live: compare in one running training what can be switched there, before the proof.
         first_step_within_s: a run without a training step by then is ended; None: a third of the budget, at least 30 s.
     """
 
@@ -57,6 +60,7 @@ class Options:
     staged: str | None = None
     stage_to: Path | None = None
     first_step_within_s: float | None = None
+    live: bool = True
 
 
 class Runner(Protocol):
@@ -76,6 +80,7 @@ class Fixing:
         log: ProgressLog,
         *,
         run_once: Runner = run_once,
+        run_blocks: BlocksRunner = run_blocks,
         diagnose: Callable[[Run], Diagnosis] = diagnose,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -87,11 +92,13 @@ class Fixing:
             journal: of this fix.
             log: of its progress.
             run_once: makes a run.
+            run_blocks: makes the run of a live trial.
             diagnose: diagnoses a run's record.
             clock: seconds; the one that ``run_once`` uses for its deadline.
         """
         self.setup, self.options, self.journal, self.log = setup, options, journal, log
         self._run_once, self._diagnose, self._clock = run_once, diagnose, clock
+        self._run_blocks = run_blocks
         self.budget = Budget(options.budget_s, clock)
         # Keyed by the remedies' names for it.
         self.mechanics: dict[str, Mechanics] = {
@@ -105,6 +112,7 @@ class Fixing:
         self.ended = ""
         self.first: Diagnosis | None = None
         self.before, self.unit = 0.0, "samples/s"
+        self.step_s = 0.0
         self.proof: Proof | None = None
         self.first_kept: Pairs | None = None  # of the trial of the only kept remedy, which compare what the proof does
         self.interrupted: Interrupted | None = None
@@ -131,6 +139,9 @@ class Fixing:
         finally:
             for mechanics in self.mechanics.values():
                 mechanics.clean_up(self.progress.settings)
+        if any(trial.screened for trial in self._kept()) and not confirmed(self.proof):
+            self.progress.tried[:] = withdrawn(self.progress.tried, self.proof)
+            self.proof = None
         if self.proof is None and self.first_kept is not None and len(self._kept()) == 1:
             self.proof = prove(self.first_kept, self.unit, self._kept())
             self.ended += " The trial that was kept is the proof: there was no time for another one."
@@ -183,7 +194,7 @@ class Fixing:
         else:
             self.before, self.unit = looked["rate"], looked["unit"]
             self.first = replace(found, verdict=looked["verdict"])
-        step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
+        self.step_s = step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
         window_s = self.budget.plan_runs(look.wall_s, ledger.window_s, step_s, self.options.seconds)
         self.log.say(f"{look.speed.rate:,.1f} {look.speed.unit}. {found.verdict}")
         if self.options.seconds is not None and window_s > self.options.seconds:
@@ -285,8 +296,12 @@ class Fixing:
             wall_s = self._clock() - begin_s
             found = Pairs(failed=TrialRun(FAILED, str(error), wall_s))
             return judge(remedy, remedy.settings, found, "", wall_s), None
+        screened, last, restarted = self._screened(remedy, begin_s)
+        if screened is not None:
+            return screened, last
         found, settings, history = self._pairs(remedy)
         trial = judge(remedy, settings, found, history, self._clock() - begin_s)
+        trial = replace(trial, restarted=restarted)
         if trial.ratio is not None:
             trial = mechanics.with_cost(trial, *found.rates(), self.first.loader if self.first else {})
         if trial.outcome == UNCONFIRMED and trial.ratio is not None:
@@ -302,6 +317,29 @@ class Fixing:
             return "needs more pairs of runs than can be told: they differ too much"
         more_s = 2 * (pairs - ratio.pairs) * self.budget.run_s
         return f"needs about {duration(more_s)} more, --budget {self.budget.for_pairs(before_s, pairs)} in all"
+
+    def _screened(self, remedy: Remedy, begin_s: float) -> tuple[Trial | None, TrialRun | None, str]:
+        """A live trial of a remedy, if it decides; a run with what it gained; why the training is started anew."""
+        kept, window_s = self.progress.settings, self.setup.bounds.seconds or 0.0
+        if not self.options.live:
+            return None, None, "asked for by --no-live"
+        costs = Costs(max(self.budget.run_s - window_s, 0.0), self.budget.run_s, self.step_s, self.budget.left_s)
+        loader = self.first.loader if self.first else {}
+        finding = screen(self._run_live, remedy.settings, kept, loader, costs, len(self.progress.tried))
+        trial = judged(remedy, finding, self._clock() - begin_s)
+        if trial is None or trial.outcome != KEPT:
+            return trial, None, undecided(finding.ratio, finding.because)
+        self.log.say(f"{titled(remedy, remedy.settings)}: {trial.why}; a run with it from the start")
+        last = self._run({**kept, **remedy.settings})
+        if last.outcome != OK:
+            return None, None, f"a run with it from the start ended: {last.detail}"
+        return replace(trial, wall_s=self._clock() - begin_s), last, ""
+
+    def _run_live(self, settings: Mapping[str, Any], plan: Plan) -> TrialRun:
+        """The run of a live trial."""
+        self.log.say(f"live trial: {len(plan.order)} blocks of {duration(plan.block_s)} or more in one process")
+        setup = bounded(self.setup, plan)
+        return self._run_blocks(setup, settings, plan.to_dict(), deadline_s=self.budget.deadline_s)
 
     def _pairs(self, remedy: Remedy) -> tuple[Pairs, Mapping[str, Any] | None, str]:
         """Pairs of runs at the largest value that fits into memory, that value (None: none fits), and what did not."""
@@ -362,6 +400,13 @@ class Fixing:
         if self.first_kept is not None and len(self._kept()) == 1 and found.ratio() is not None:
             found = found.together(self.first_kept)
         self.proof = prove(found, self.unit, self._kept())
+        screened = any(trial.screened for trial in self._kept())
+        if screened and not confirmed(self.proof) and self.proof is not None:
+            self.progress.tried[:] = withdrawn(self.progress.tried, self.proof)
+            self.proof = None
+            if self._kept() and self.budget.room(2):
+                self._prove()
+            return
         if self.proof is None:
             self.ended += f" The proof could not be made: {found.failed.detail if found.failed else 'no pair'}"
         elif self.proof.ratio.low <= 1.0 < self.proof.ratio.factor:

@@ -33,6 +33,8 @@ class Trial:
         wall_s: duration.
         how: the change as a person would write it.
         stalled: pairs that were left out because the machine stalled.
+        live: it was measured in blocks of one process, so that only the proof can keep it.
+        restarted: why the training was started anew for each run instead.
         cost: of a copy that was staged for it: files, bytes, seconds, predicted_s; empty: no copy.
     """
 
@@ -49,6 +51,13 @@ class Trial:
     how: str = ""
     stalled: int = 0
     cost: Mapping[str, Any] = field(default_factory=dict)
+    live: bool = False
+    restarted: str = ""
+
+    @property
+    def screened(self) -> bool:
+        """True if it is kept only as far as the proof confirms it."""
+        return self.live and self.outcome == KEPT
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON and the journal."""

@@ -86,13 +86,32 @@ def run_once(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float =
     return classify(execute(setup, settings, deadline_s))
 
 
-def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = math.inf) -> Execution:
-    """Run the command once with these settings; see ``run_once``."""
+def run_blocks(
+    setup: TrialSetup, settings: Mapping[str, Any], plan: Mapping[str, Any], deadline_s: float = math.inf
+) -> TrialRun:
+    """Run the command once with these settings, and switch others in blocks of steps.
+
+    Args:
+        setup: of the runs; its bounds end the run where the blocks take longer.
+        settings: by name, from the start on.
+        plan: of the blocks, see ``flatout.trials.live.Plan``.
+        deadline_s: as above.
+    """
+    return classify(execute(setup, settings, deadline_s, plan))
+
+
+def execute(
+    setup: TrialSetup,
+    settings: Mapping[str, Any],
+    deadline_s: float = math.inf,
+    plan: Mapping[str, Any] | None = None,
+) -> Execution:
+    """Run the command once with these settings; see ``run_once`` and ``run_blocks``."""
     begin_s = time.monotonic()
     names = setup.locations.located(settings) if setup.locations is not None else set()
     located = {name: value for name, value in settings.items() if name in names}
     injected = {name: value for name, value in settings.items() if name not in names}
-    outcome, unread = _recorded(setup, settings, injected, deadline_s)
+    outcome, unread = _recorded(setup, settings, injected, deadline_s, plan)
     wall_s = time.monotonic() - begin_s
     if outcome.signal:
         shutil.rmtree(outcome.run, ignore_errors=True)
@@ -124,7 +143,11 @@ def execute(setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 
 
 
 def _recorded(
-    setup: TrialSetup, settings: Mapping[str, Any], injected: Mapping[str, Any], deadline_s: float
+    setup: TrialSetup,
+    settings: Mapping[str, Any],
+    injected: Mapping[str, Any],
+    deadline_s: float,
+    plan: Mapping[str, Any] | None,
 ) -> tuple[Outcome, tuple[str, ...]]:
     """The recording, and the changed files if none of them was read."""
     words = list(setup.command)
@@ -152,6 +175,7 @@ def _recorded(
                 environment=environment,
                 guard=lambda: "the budget is used up" if time.monotonic() >= deadline_s else guard.look(),
                 shown=setup.command,
+                plan=plan,
             )
             return outcome, setup.changes.unread(scratch)
         finally:

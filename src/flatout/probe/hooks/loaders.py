@@ -63,6 +63,8 @@ def _made(call, result):
     """Keep which loader an iterator belongs to: not every subclass makes its iterators in ``DataLoader.__iter__``."""
     iterator, loader = call
     _loader_of[iterator] = weakref.ref(loader)
+    if REC.live is not None:
+        REC.live.made(iterator, loader)
 
 
 @quietly
@@ -83,12 +85,18 @@ def _nothing():
 
 
 def _iter_begins(loader):
-    return (now(), loader) if REC.on else None
+    if not REC.on:
+        return None
+    if REC.live is not None:
+        REC.live.iterator_asked(loader)
+    return now(), loader
 
 
 def _iter_ended(call, iterator):
+    start, loader = call
+    if REC.live is not None:
+        REC.live.iterator_given(loader)
     if iterator is not call:
-        start, loader = call
         _iteration_started(loader, iterator, start, now())
 
 
@@ -162,7 +170,9 @@ def _next_begins(iterator):
     state = iterator.__dict__.get(_STATE)
     if state is None:  # its loader is unknown, or gone
         return None
-    worker, ready = _outlook(iterator) if state[1] else (-1, 0)
+    if REC.live is not None:
+        REC.live.awaited(iterator)
+    worker, ready = _outlook(REC.live.source(iterator) if REC.live is not None else iterator) if state[1] else (-1, 0)
     before = modules.hold(True)
     return now(), before, iterator, state, worker, ready
 
@@ -177,14 +187,19 @@ def _next_ended(call, batch):
     if batch is call:
         if sys.exc_info()[0] is StopIteration:
             _iteration_ended(iterator, start, end)
+            if REC.live is not None:
+                REC.live.pass_ended(iterator)
         return
     try:
         index = state[2]
         state[2] = index + 1
-        bits = events.batch_bits(samples_in(batch), worker, ready, is_grad_enabled())
+        samples = samples_in(batch)
+        bits = events.batch_bits(samples, worker, ready, is_grad_enabled())
         REC.emit(events.BATCH_WAIT, start, end, state[0], index, bits)
         REC.iterations += 1
         REC.wait_ns += end - start
+        if REC.live is not None:
+            REC.live.arrived(iterator, samples)
         if index % MEASURE_BYTES_EVERY == 0:
             size, layout = weigh(batch)
             REC.names.write(state[0], "loader", {"batch_bytes": size, "batch_layout": layout[:8]})

@@ -2,16 +2,48 @@
 
 import torch
 
+from ..settings import injected_by
+
 
 def install(injected, watch):
     """Apply the settings immediately; a script that sets them itself overrides them."""
-    if injected.get("threads") is not None:
-        torch.set_num_threads(injected.get("threads"))
-        injected.done("threads")
-    if injected.get("tf32") is not None:
-        torch.set_float32_matmul_precision("high" if injected.get("tf32") else "highest")
-        torch.backends.cudnn.allow_tf32 = bool(injected.get("tf32"))
-        injected.done("tf32")
-    if injected.get("cudnn_benchmark") is not None:
-        torch.backends.cudnn.benchmark = bool(injected.get("cudnn_benchmark"))
-        injected.done("cudnn_benchmark")
+    for name in injected_by("backends"):
+        if injected.get(name) is not None:
+            switch(name, injected.get(name))
+            injected.done(name)
+
+
+def switch(name, value):
+    """Apply one of these settings; returns what undoes it."""
+    return _SWITCHES[name](value)
+
+
+def _threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    return lambda: torch.set_num_threads(before)
+
+
+def _tf32(wanted):
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if wanted else "highest")
+    torch.backends.cudnn.allow_tf32 = bool(wanted)
+
+    def undo():
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
+
+    return undo
+
+
+def _cudnn_benchmark(wanted):
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = bool(wanted)
+
+    def undo():
+        torch.backends.cudnn.benchmark = before
+
+    return undo
+
+
+_SWITCHES = {"threads": _threads, "tf32": _tf32, "cudnn_benchmark": _cudnn_benchmark}

@@ -12,6 +12,16 @@ from torch.utils.data.dataloader import DataLoader
 from ..settings import DEFAULT_PREFETCH_FACTOR, injected_by
 
 _MARK = "_flatout_set"  # on a loader that was changed
+# Attributes of a DataLoader that the settings of a live trial change.
+ATTRIBUTES = (
+    "num_workers",
+    "prefetch_factor",
+    "persistent_workers",
+    "pin_memory",
+    "in_order",
+    "worker_init_fn",
+    "_DataLoader__multiprocessing_context",
+)
 
 
 def install(injected, watch):
@@ -30,18 +40,33 @@ def install(injected, watch):
 
 
 def _set_all(loader, injected):
-    for name in injected_by("loader"):
-        value = injected.get(name)
-        if value is None:
-            continue
-        try:
-            why = _SETTERS.get(name, functools.partial(_set_attribute, name))(loader, value)
-        except Exception as error:
-            why = "%s: %s" % (type(error).__name__, error)
+    for name, why in set_on(loader, injected.wanted).items():
         if why:
             injected.refuse(name, why)
         else:
             injected.done(name)
+
+
+def set_on(loader, wanted):
+    """Set attributes of a DataLoader, for the iterators that it makes next.
+
+    Args:
+        loader: the DataLoader.
+        wanted: name -> value; settings of other injectors, and None, are left out.
+
+    Returns:
+        Name -> the reason why it was refused, or None, of each setting of the loader.
+    """
+    found = {}
+    for name in injected_by("loader"):
+        value = wanted.get(name)
+        if value is None:
+            continue
+        try:
+            found[name] = _SETTERS.get(name, functools.partial(_set_attribute, name))(loader, value)
+        except Exception as error:
+            found[name] = "%s: %s" % (type(error).__name__, error)
+    return found
 
 
 def _set_workers(loader, count):

@@ -1,0 +1,137 @@
+"""Settings switched within one running training: every sample comes once, in the same order, and blocks are counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.probe import events
+from tests.probe.parts import SCRIPTS
+from tests.probe.recorded import Recorded, new_run_folder, probed_env, read_back
+
+pytestmark = pytest.mark.slow
+# Name of a training in the script, and whether settings change between its passes.
+WHOLE = {
+    "default num_workers persistent_workers": False,
+    "shuffled num_workers prefetch_factor": False,
+    "persistent num_workers": False,
+    "batch_sampler num_workers": False,
+    "generator start_method worker_threads": False,
+    "worker_init num_workers": False,
+    "single_samples num_workers": False,
+    "made_anew num_workers persistent_workers": False,
+    "in_turn num_workers": False,
+    "endless num_workers": False,
+    "left_early num_workers persistent_workers": False,
+    "short_one_worker num_workers persistent_workers": True,
+    "short_persistent num_workers": True,
+    "short_no_worker num_workers persistent_workers": True,
+    "short_stream prefetch_factor": True,
+    "bad_sample num_workers": False,
+    "threads threads": False,
+}
+ENDED = {
+    "stream prefetch_factor": "the place of each worker in an iterable data set cannot be handed over",
+    "shuffled persistent_workers": "persistent_workers takes effect only where a pass begins",
+    "default prefetch_factor": "prefetch_factor: there are no workers",
+    "own_passes num_workers": "its passes do not begin in DataLoader.__iter__",
+    "no_pickle start_method": "pickle",
+}
+
+
+def start(folder: Path, script: Path, *arguments: str, plan: dict[str, Any] | None = None) -> Recorded:
+    """Run a script under the probe, with the plan of a live trial in its run folder."""
+    run = new_run_folder(folder)
+    if plan is not None:
+        (run / "live.json").write_text(json.dumps(plan))
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=folder,
+        env=probed_env(run, {**os.environ, "OMP_NUM_THREADS": "1"}),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    return Recorded(done.returncode, done.stdout, done.stderr, read_back(run))
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What the script says of each training, by name."""
+    found = start(tmp_path_factory.mktemp("live"), SCRIPTS / "live_switches.py")
+    assert found.code == 0, found.err[-3000:]
+    return {line["name"]: line for line in map(json.loads, found.out.splitlines())}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_switched_training_sees_the_same_samples_in_the_same_order(
+    told: dict[str, dict[str, Any]], name: str
+) -> None:
+    line = told[name]
+    assert line["same"], line
+    assert (line["failed"], line["fault"], line["passes"]) == (None, None, WHOLE[name])
+    assert line["blocks"] == 4 or name.startswith("generator")
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_what_cannot_be_switched_ends_the_trial_with_its_reason_and_loses_nothing(
+    told: dict[str, dict[str, Any]], name: str
+) -> None:
+    line = told[name]
+    assert line["same"] and line["fault"] is None
+    assert ENDED[name] in line["failed"]
+
+
+def test_batches_out_of_order_come_once_each(told: dict[str, dict[str, Any]]) -> None:
+    line = told["shuffled in_order num_workers"]
+    assert line["same samples"] or "in_order" in line["failed"]  # torch before 2.6 has none
+
+
+def test_a_training_shorter_than_a_block_ends_as_it_would(told: dict[str, dict[str, Any]]) -> None:
+    line = told["few_steps num_workers"]
+    assert line["same"] and line["blocks"] == 0 and line["failed"] is None
+
+
+PLANNED = """
+import time, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 300
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return torch.full((4,), float(index))
+
+model = nn.Linear(4, 1)
+for x in DataLoader(Numbers(), 2, num_workers=1):
+    model(x).mean().backward()
+"""
+
+
+def test_the_plan_in_the_run_folder_is_followed_and_its_blocks_are_recorded(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PLANNED)
+    plan = {"variants": [{}, {"num_workers": 2}], "order": [1, 0], "block_s": 0.04, "pass_s": 0.1, "least_batches": 4}
+    found = start(tmp_path, script, plan=plan)
+    assert found.code == 0, found.err
+    assert found.main.info["live"] == {"passes": False}
+    blocks = found.main.of_kinds(events.LIVE_BLOCK)
+    assert blocks["arg"].tolist() == [0, 1]
+    assert all(int(bits) & 0xFFFFFFFF >= 4 for bits in blocks["b"])
+    assert blocks["a"].tolist() == [2 * (int(bits) & 0xFFFFFFFF) for bits in blocks["b"]]
+
+
+def test_without_a_plan_nothing_is_switched(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PLANNED)
+    found = start(tmp_path, script)
+    assert "live" not in found.main.info and not len(found.main.of_kinds(events.LIVE_BLOCK))
