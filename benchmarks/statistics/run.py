@@ -228,8 +228,8 @@ def page(
         f"{told(RECORDED)}. Fitted, and raised by {CAREFUL - 1:.0%} for care. Each "
         "training is judged with the prior of the other ones.",
         f"- The least width of the prior (a factor of 2) and the raise of {CAREFUL - 1:.0%} were chosen on these same "
-        "trainings, after narrower priors had kept 5.3% to 5.8% of the trials without a gain: the figures at 1x are not "
-        "of unseen trainings.",
+        "trainings, after narrower priors had kept 5.3% to 5.8% of the trials without a gain: the figures at 1x are "
+        "not of unseen trainings.",
         "- Stalled: one step of the first two pairs takes 10 s longer.",
         f"- Quiet: trainings whose runs differ by less than {QUIET:.0%}.",
         "",
