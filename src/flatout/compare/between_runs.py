@@ -17,8 +17,8 @@ class Prior:
 
     The logarithm of their relative standard deviation has Student's t distribution with 5 degrees of freedom, as in
     Rhodes, Turner and Higgins, Predictive distributions were developed for the extent of heterogeneity (2015): its
-    tails let a few pairs overrule it. Its median follows the variation within the runs, since what disturbs steps
-    disturbs whole runs too.
+    tails let a few pairs overrule it. Its median follows the variation within the runs, since what disturbs
+    steps disturbs whole runs too.
 
     Attributes:
         typical: median of the standard deviation between runs whose rates have an error of 1% from their steps.
