@@ -63,7 +63,7 @@ def test_patches_that_break_or_help_share_the_runs_without_them(tmp_path: Path) 
     path = Path(script(tmp_path, ONE_WORKER))
     before = path.read_text()
     changes = {
-        "broken": before.replace("net.parameters()", "net.paramters()"),
+        "broken": before.replace("net.parameters()", "net.no_parameters()"),
         "nan": before.replace("loss = net(x)", "loss = float('nan') * net(x)"),
         "faster": before.replace("time.sleep(0.01)", "time.sleep(0.002)"),
     }
@@ -77,7 +77,7 @@ def test_patches_that_break_or_help_share_the_runs_without_them(tmp_path: Path) 
     assert outcomes == {
         "--patch faster.diff": "proved", "--patch nan.diff": "diverged", "--patch broken.diff": "failed",
     }, (found, err)  # fmt: skip
-    assert code == 0 and any("paramters" in line for line in found["candidates"][2]["printed"])
+    assert code == 0 and any("no_parameters" in line for line in found["candidates"][2]["printed"])
     assert path.read_text() == before and Path(tmp_path / found["log"]).is_file()
 
 
