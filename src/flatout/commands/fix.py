@@ -50,6 +50,11 @@ StageTo = Annotated[
     typer.Option("--stage-to", metavar="FOLDER", help="Where a copy of slow data may be made, on a fast disk."),
 ]
 
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the last fix of this command, which was killed.")]
+Live = Annotated[
+    bool, typer.Option("--live/--no-live", help="Switch settings within a running training where that saves time.")
+]
+
 
 def fix(
     command: Command = None,
@@ -61,12 +66,8 @@ def fix(
     locations: Locations = None,
     staged: Staged = None,
     stage_to: StageTo = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the last fix of this command, which was killed.")
-    ] = False,
-    live: Annotated[
-        bool, typer.Option("--live/--no-live", help="Switch settings within a running training where that saves time.")
-    ] = True,
+    resume: Resume = False,
+    live: Live = True,
     as_json: AsJson = False,
     fixes_dir: FixesDir = FIXES_DIR,
     quiet: Quiet = False,
