@@ -220,7 +220,7 @@ def page(
         *head("How often fix proves a gain, and keeps none", "benchmarks/statistics/run.py", ("flatout", "numpy"), {}),
         f"- {len(trainings)} trainings, {sum(map(len, trainings.values()))} runs, recorded by "
         "benchmarks/statistics/record.py with low priority on this machine, while the load average of its 2 "
-        "cores was 2 to 11: other people tested and measured on it.",
+        "cores was 2 to 11: tests and benchmarks of the project ran beside.",
         f"- {trials} trials of each training and gain, of at most {int(BUDGET_S // (2 * RUN_S))} pairs of runs of "
         f"{RUN_S:.0f} s with steps of {STEP_S:.0f} s: {BUDGET_S / 60:.0f} min, starts not counted. Kept: the whole "
         "interval lies above 1.03x, in two pairs or more.",
@@ -230,6 +230,8 @@ def page(
         f"- The least width of the prior (a factor of 2) and the raise of {CAREFUL - 1:.0%} were chosen on these same "
         "trainings, after narrower priors had kept 5.3% to 5.8% of the trials without a gain: the figures at 1x are "
         "not of unseen trainings.",
+        "- So was the way in which a recorded run becomes one of 30 s: its steps are averaged over equal shares of it, "
+        "instead of a short window of them being repeated.",
         "- Stalled: one step of the first two pairs takes 10 s longer.",
         f"- Quiet: trainings whose runs differ by less than {QUIET:.0%}.",
         "",
