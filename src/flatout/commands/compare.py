@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatout.commands.options import RUNS_DIR, AsHtml, AsJson, Force, Quiet, RunsDir, seconds_option
+from flatout.commands.options import RUNS_DIR, AsHtml, AsJson, Force, PageFile, Quiet, RunsDir, seconds_option
 
 if TYPE_CHECKING:
     from flatout.compare.comparison import Comparison
     from flatout.runner import Bounds
-
-Page = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="With --html: write the page there. Default: comparison.html."),
-]
 
 
 def compare(
@@ -36,7 +31,7 @@ def compare(
     ] = None,
     as_json: AsJson = False,
     as_html: AsHtml = False,
-    output: Page = None,
+    output: PageFile = None,
     force: Force = False,
     runs_dir: RunsDir = RUNS_DIR,
     quiet: Quiet = False,
@@ -49,36 +44,21 @@ def compare(
     Example: flatout compare "python train.py" "python train.py --workers 4"
     """
     from flatout.report.comparison import lines, to_dict
-    from flatout.report.writing import check_output
+    from flatout.report.writing import page_file
 
-    _check_form(as_json, as_html, output)
-    check_output(output, force=force)
+    page = page_file(output, "comparison.html", as_json=as_json, as_html=as_html, force=force)
     allowed = _share(fail_if_slower) if fail_if_slower is not None else None
     comparison = _compare(a, b, pairs, _bounds(steps, seconds), runs_dir, quiet, allowed)
-    if as_html:
+    if page is not None:
         from flatout.report.html.writing import write_comparison
 
-        typer.echo(write_comparison(comparison, output, force=force))
+        typer.echo(write_comparison(comparison, page, force=force))
     else:
         typer.echo(json.dumps(to_dict(comparison), indent=2) if as_json else "\n".join(lines(comparison)))
     if comparison.fails:
         raise typer.Exit(1)
     if comparison.interrupted:
         raise typer.Exit(comparison.interrupted.exit_code)
-
-
-def _check_form(as_json: bool, as_html: bool, output: Path | None) -> None:
-    """Refuse options that do not go together, before runs are made.
-
-    Raises:
-        UsageError: they do not.
-    """
-    from flatout.errors import UsageError
-
-    if as_json and as_html:
-        raise UsageError("--json and --html are both given; a comparison has one form: give one of them")
-    if output is not None and not as_html:
-        raise UsageError(f"--output {output}: only --html writes a file; the text goes to standard output")
 
 
 def _compare(

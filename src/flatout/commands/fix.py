@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flatout.commands.options import (
     FIRST_STEP_WITHIN,
     FIXES_DIR,
+    AsHtml,
     AsJson,
     Command,
     FixesDir,
+    Force,
+    PageFile,
     Quiet,
     seconds_option,
 )
+
+if TYPE_CHECKING:
+    from flatout.trials.export import Export
+    from flatout.trials.locations import SettingLocations
+    from flatout.trials.result import FixResult
+    from flatout.trials.trial_run import TrialSetup
 
 Allow = Annotated[
     list[str] | None,
@@ -69,6 +78,9 @@ def fix(
     resume: Resume = False,
     live: Live = True,
     as_json: AsJson = False,
+    as_html: AsHtml = False,
+    output: PageFile = None,
+    force: Force = False,
     fixes_dir: FixesDir = FIXES_DIR,
     quiet: Quiet = False,
 ) -> None:
@@ -80,19 +92,17 @@ def fix(
 
     Example: flatout fix --budget 10m -- python train.py
     """
-    from flatout.report.fix import lines, to_dict
-    from flatout.runner import Bounds
+    from flatout.report.writing import page_file
     from flatout.runner.command import check_command
     from flatout.trials import journal as journals
     from flatout.trials.export import write_kept, write_plans
     from flatout.trials.fixing import Fixing, Options, clean
-    from flatout.trials.isolation import find_isolation
     from flatout.trials.locations import find_locations
     from flatout.trials.progress import ProgressLog
-    from flatout.trials.trial_run import TrialSetup
     from flatout.units import parse_duration, parse_seconds
 
     words = check_command(command, "flatout fix")
+    page = page_file(output, "fix.html", as_json=as_json, as_html=as_html, force=force)
     options = Options(
         allowed=read_allowed(allow or []),
         budget_s=read_budget(budget),
@@ -105,14 +115,39 @@ def fix(
     found = find_locations(words, config, locations or [])
     journal = (journals.resume if resume else journals.begin)(fixes_dir, words)
     try:
-        isolation = find_isolation(journal.folder)
-        setup = TrialSetup(words, journal.folder, journal.folder / "runs", Bounds(), isolation, locations=found)
+        setup = _setup(words, journal.folder, found)
         fixed = Fixing(setup, options, journal, ProgressLog(quiet)).run()
         files = write_kept(fixed, found, journal.folder), write_plans(fixed, found, journal.folder)
     finally:
         clean(journal.folder)
         journals.remove_unmeasured(journal)
+    _show(fixed, files, as_json, page, force)
+
+
+def _setup(words: tuple[str, ...], folder: Path, found: SettingLocations) -> TrialSetup:
+    """How the runs of the fix in ``folder`` are made."""
+    from flatout.runner import Bounds
+    from flatout.trials.isolation import find_isolation
+    from flatout.trials.trial_run import TrialSetup
+
+    return TrialSetup(words, folder, folder / "runs", Bounds(), find_isolation(folder), locations=found)
+
+
+def _show(
+    fixed: FixResult,
+    files: tuple[Export | None, Mapping[str, Export]],
+    as_json: bool,
+    page: Path | None,
+    force: bool,
+) -> None:
+    """Print the result; with a page, write it and print where it is as well."""
+    from flatout.report.fix import lines, to_dict
+
     typer.echo(json.dumps(to_dict(fixed, *files), indent=2) if as_json else "\n".join(lines(fixed, *files)))
+    if page is not None:
+        from flatout.report.html.writing import write_fix
+
+        typer.echo("\n" + write_fix(fixed, files, page, force=force))
     if fixed.interrupted:
         raise typer.Exit(fixed.interrupted.exit_code)
 

@@ -38,8 +38,9 @@ FIRST_STEP_WITHIN = typer.Option(
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a GitHub-flavoured Markdown page.")]
-AsHtml = Annotated[
-    bool, typer.Option("--html", help="Write one HTML page that opens offline, named after the run unless -o says.")
+AsHtml = Annotated[bool, typer.Option("--html", help="Write one HTML page that opens offline, and say where it is.")]
+PageFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --html: the name of the page.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Output = Annotated[

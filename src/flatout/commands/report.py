@@ -38,7 +38,7 @@ def report(
 
     Example: flatout report latest --markdown --output report.md
     """
-    from flatout.report.writing import Form, check_output, choose_form, write_report
+    from flatout.report.writing import Form, check_output, choose_form, page_file, write_report
 
     form = choose_form(markdown=markdown, as_json=as_json, as_html=as_html)
     check_output(output, force=force)
@@ -46,7 +46,9 @@ def report(
     if form is Form.HTML:
         from flatout.report.html.writing import write_run
 
-        typer.echo(write_run(diagnosis, record, output, force=force))
+        path = page_file(output, f"{diagnosis.run_id}.html", as_json=False, as_html=True, force=force)
+        assert path is not None, "--html was given"
+        typer.echo(write_run(diagnosis, record, path, force=force))
         return
     write_report(diagnosis, form, output, force=force)
 

@@ -15,7 +15,7 @@ from flatout.trials.settings import keep_command
 from flatout.units import duration, factor, interval, size
 
 WIDTH = 80
-_WORDS = {
+OUTCOMES = {
     KEPT: "kept",
     "dropped": "dropped",
     UNCONFIRMED: "not confirmed",
@@ -67,7 +67,7 @@ def _plans(fixed: FixResult, ways: Mapping[str, Export]) -> list[str]:
         head = f"{plan.name}: predicted {interval(plan.gain)}, {memory}, {plan.risk} risk"
         text += ["", *_wrapped(head, 2), *_wrapped("; ".join(plan.remedies), 4)]
         for trial in fixed.dropped_from(plan):
-            word = _WORDS.get(trial.outcome, trial.outcome)
+            word = OUTCOMES.get(trial.outcome, trial.outcome)
             text += _wrapped(f'But its trial, above, ended with "{word}": {trial.title}', 4)
         text.append(f"    {ways[plan.name].command}")
     return ["", "Plans for the training as it was, predicted and not measured", *text] if text else []
@@ -118,7 +118,7 @@ def _proof(fixed: FixResult) -> list[str]:
 
 def _trial(trial: Trial) -> list[str]:
     measured = f" {factor(trial.ratio.factor)}" if trial.ratio else ""
-    head = f"{_WORDS.get(trial.outcome, trial.outcome)}{measured}: {trial.title}"
+    head = f"{OUTCOMES.get(trial.outcome, trial.outcome)}{measured}: {trial.title}"
     stalled = f" {trial.stalled} pair left out: the machine stalled." if trial.stalled else ""
     loss = f"; loss: {trial.loss}" if trial.loss else ""
     detail = f"predicted {interval(trial.predicted)}; {trial.why}{loss}.{stalled}"

@@ -51,6 +51,25 @@ def check_output(output: Path | None, *, force: bool) -> None:
         raise UsageError(f"--output {output}: there is no folder {output.parent}; create it first")
 
 
+def page_file(output: Path | None, default: str, *, as_json: bool, as_html: bool, force: bool) -> Path | None:
+    """The file that --html writes, checked before the work that would be lost with it; None without --html.
+
+    Raises:
+        UsageError: Options do not go together, or the file could not be written.
+    """
+    if as_json and as_html:
+        raise UsageError("--json and --html are both given; a result has one form: give one of them")
+    if not as_html:
+        if output is not None:
+            raise UsageError(f"--output {output}: only --html writes a file; the text goes to standard output")
+        return None
+    path = output or Path(default)
+    if output is None and path.exists() and not force:
+        raise UsageError(f"{path} exists; give another name with --output, or --force to overwrite it")
+    check_output(path, force=force)
+    return path
+
+
 def write_report(diagnosis: Diagnosis, form: Form, output: Path | None = None, *, force: bool = False) -> None:
     """Render the report and write it to ``output``, or to standard output.
 

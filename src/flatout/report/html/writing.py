@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flatout.compare.comparison import Comparison
-from flatout.errors import UsageError
 from flatout.record import Run
-from flatout.report.comparison import lines
+from flatout.report.comparison import lines as comparison_lines
+from flatout.report.fix import OUTCOMES, to_dict
+from flatout.report.fix import lines as fix_lines
 from flatout.report.html.comparison_data import comparison_data
 from flatout.report.html.page import page
 from flatout.report.html.run_data import run_data
 from flatout.report.json_report import diagnosis_to_json
 from flatout.report.terminal import render
-from flatout.report.writing import check_output, write_file
+from flatout.report.writing import write_file
 from flatout.results import Diagnosis
+from flatout.trials.export import Export
+from flatout.trials.result import FixResult
 from flatout.units import size
 
 # Of a page; one of a usual run has a fifth of it.
 LARGEST = 2 << 20
 
 
-def write_run(diagnosis: Diagnosis, run: Run | None, output: Path | None, *, force: bool) -> str:
+def write_run(diagnosis: Diagnosis, run: Run | None, path: Path, *, force: bool) -> str:
     """Write the page of a run.
 
     Args:
         diagnosis: its report.
         run: its record; None: there is none, so that the page has no charts over time.
-        output: the file; None: named after the run, in the working directory.
+        path: the file.
         force: overwrite a file.
 
     Returns:
@@ -42,29 +46,24 @@ def write_run(diagnosis: Diagnosis, run: Run | None, output: Path | None, *, for
     data["notes"] = []
     if run is not None:
         data = run_data(run, report)
-    return _write(
-        f"flatout: {diagnosis.run_id}", "run.js", data, render(diagnosis).plain, output, diagnosis.run_id, force
-    )
+    text = render(diagnosis).plain
+    return _write(page(f"flatout: {diagnosis.run_id}", "run.js", data, text), path, force)
 
 
-def write_comparison(comparison: Comparison, output: Path | None, *, force: bool) -> str:
-    """Write the page of a comparison; arguments as of :func:`write_run`.
-
-    Raises:
-        UsageError: the file exists or cannot be written.
-    """
-    data, text = comparison_data(comparison), "\n".join(lines(comparison))
-    return _write("flatout: comparison", "compare.js", data, text, output, "comparison", force)
+def write_comparison(comparison: Comparison, path: Path, *, force: bool) -> str:
+    """Write the page of a comparison; the rest as in :func:`write_run`."""
+    data, text = comparison_data(comparison), "\n".join(comparison_lines(comparison))
+    return _write(page("flatout: comparison", "compare.js", data, text), path, force)
 
 
-def _write(
-    title: str, script: str, data: dict[str, Any], text: str, output: Path | None, name: str, force: bool
-) -> str:
-    path = output or Path(f"{name}.html")
-    if output is None and path.exists() and not force:
-        raise UsageError(f"{path} exists; give another name with --output, or --force to overwrite it")
-    check_output(path, force=force)
-    encoded = page(title, script, data, text).encode("utf-8", "replace")
+def write_fix(fixed: FixResult, files: tuple[Export | None, Mapping[str, Export]], path: Path, *, force: bool) -> str:
+    """Write the page of a fix: every trial, predicted against measured; ``files`` as of ``report.fix.lines``."""
+    data = {"result": to_dict(fixed, *files), "words": OUTCOMES}
+    return _write(page("flatout: fix", "fix.js", data, "\n".join(fix_lines(fixed, *files))), path, force)
+
+
+def _write(content: str, path: Path, force: bool) -> str:
+    encoded = content.encode("utf-8", "replace")
     assert len(encoded) <= LARGEST, f"a page of {len(encoded)} bytes was not thinned enough"
     write_file(path, encoded, force=force)
     return f"{path}\n  {size(len(encoded))}; open it in a browser: it needs no network"
