@@ -143,7 +143,7 @@ def _rates(blocks: Any, plan: Plan) -> dict[int, float]:
     ):
         batches, before, after = bits & 0xFFFFFFFF, bits >> 32 & 0x7FFF, bits >> 47 & 0x7FFF
         amount = float(samples if samples_known else batches)
-        if 2 * after < plan.depths[plan.order[number]]:
+        if number < len(plan.order) and 2 * after < plan.depths[plan.order[number]]:
             # Workers are the slower side: what they made counts, not what was taken out of their queue.
             amount *= max(batches + after - before, 1) / batches
         total = made.setdefault(number, [0.0, 0.0])
