@@ -15,7 +15,8 @@ from flatout.probe import events
 from tests.probe.parts import SCRIPTS
 from tests.probe.recorded import Recorded, new_run_folder, probed_env, read_back
 
-pytestmark = pytest.mark.slow
+# Dozens of starts of workers, in one process: minutes on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 # Name of a training in the script, and whether settings change between its passes.
 WHOLE = {
     "default num_workers persistent_workers": False,
@@ -56,7 +57,7 @@ def start(folder: Path, script: Path, *arguments: str, plan: dict[str, Any] | No
         env=probed_env(run, {**os.environ, "OMP_NUM_THREADS": "1"}),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1100,
         check=False,
     )
     return Recorded(done.returncode, done.stdout, done.stderr, read_back(run))

@@ -12,7 +12,7 @@ from flatout.probe import events
 from flatout.record.events import EVENT_DTYPE
 from flatout.results import Gain, Remedy
 from flatout.trials import live
-from flatout.trials.live import Finding, not_live, plan
+from flatout.trials.live import Finding, Plan, not_live, plan
 from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, Proof
 from flatout.trials.screening import Costs, barred, confirmed, judged, screen, undecided, withdrawn
 
@@ -48,20 +48,25 @@ def test_a_block_holds_several_batches_of_every_worker() -> None:
     assert made.least_batches == 24 and made.block_s == 24.0
 
 
+def rates(least_s: float, *rows: tuple[int, int, int, int, int, float]) -> dict[int, float]:
+    """Rates of blocks whose queue holds 8 batches."""
+    return live._rates(blocks(*rows), Plan(({}, {}), (0, 1), least_s, 1, 1.0, (8, 8)))
+
+
 def test_rates_of_blocks_add_their_parts_up_and_leave_unfinished_ones_out() -> None:
-    rates = live._rates(blocks((0, 80, 10, 0, 0, 1.0), (0, 160, 20, 0, 0, 1.0), (1, 80, 10, 0, 0, 0.5)), 1.5)
-    assert rates == {0: pytest.approx(120.0)}
+    found = rates(1.5, (0, 80, 10, 0, 0, 1.0), (0, 160, 20, 0, 0, 1.0), (1, 80, 10, 0, 0, 0.5))
+    assert found == {0: pytest.approx(120.0)}
 
 
 def test_batches_that_were_only_taken_out_of_the_queue_do_not_count() -> None:
-    emptied = live._rates(blocks((0, 80, 10, 8, 0, 1.0)), 1.0)
-    steady = live._rates(blocks((0, 80, 10, 8, 7, 1.0)), 1.0)
-    filled = live._rates(blocks((0, 80, 10, 0, 8, 1.0)), 1.0)
-    assert (emptied[0], steady[0], filled[0]) == (pytest.approx(16.0), pytest.approx(80.0), pytest.approx(80.0))
+    emptied, burst = rates(1.0, (0, 80, 10, 8, 0, 1.0)), rates(1.0, (0, 80, 10, 0, 2, 1.0))
+    steady, filled = rates(1.0, (0, 80, 10, 8, 7, 1.0)), rates(1.0, (0, 80, 10, 0, 8, 1.0))
+    found = [made[0] for made in (emptied, burst, steady, filled)]
+    assert found == pytest.approx([16.0, 96.0, 80.0, 80.0])
 
 
 def test_without_known_samples_batches_are_counted() -> None:
-    assert live._rates(blocks((0, 0, 10, 0, 0, 1.0)), 1.0) == {0: pytest.approx(10.0)}
+    assert rates(1.0, (0, 0, 10, 0, 0, 1.0)) == {0: pytest.approx(10.0)}
 
 
 @pytest.mark.parametrize(

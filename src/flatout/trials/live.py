@@ -14,7 +14,7 @@ from typing import Any
 from flatout.compare.ratio import Ratio, ratio_of_rates
 from flatout.measure.training import find_training
 from flatout.probe import events
-from flatout.probe.settings import SETTINGS
+from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR, SETTINGS
 from flatout.record import Run
 from flatout.units import counted, duration
 
@@ -24,7 +24,6 @@ LEAST_BLOCK_S = 1.5
 LEAST_BATCHES = 12  # of a block
 TURNS = 3  # batches that all workers together deliver in one go: so many of these are in a block
 LONGEST_PASS = 4  # blocks: where settings change between passes, a longer pass is not waited for
-_DRAINED = 2  # batches by which a queue is emptier at a block's end, and above which its own production counts
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class Plan:
         order: the variant of each block.
         block_s: least time that counts of a block.
         least_batches: least batches of it.
+        depths: of each variant: batches that its workers have in flight together.
         pass_s: longest pass that is waited for where settings can only change between passes.
     """
 
@@ -44,6 +44,7 @@ class Plan:
     block_s: float
     least_batches: int
     pass_s: float
+    depths: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """For the run folder."""
@@ -83,6 +84,7 @@ def plan(settings: Mapping[str, Any], loader: Mapping[str, Any], step_s: float, 
         step_s: of a step.
         seed: of the order.
     """
+    depths = tuple(_in_flight(merged) for merged in (loader, {**loader, **settings}))
     workers = max(int(settings.get("num_workers") or 0), int(loader.get("num_workers") or 0), 1)
     batches = max(LEAST_BATCHES, TURNS * workers)
     block_s = max(LEAST_BLOCK_S, batches * step_s)
@@ -90,7 +92,7 @@ def plan(settings: Mapping[str, Any], loader: Mapping[str, Any], step_s: float, 
     drawn = firsts[:PAIRS]
     random.Random(seed).shuffle(drawn)
     order = tuple(variant for first in drawn for variant in (first, 1 - first))
-    return Plan(({}, dict(settings)), order, block_s, batches, LONGEST_PASS * block_s)
+    return Plan(({}, dict(settings)), order, block_s, batches, LONGEST_PASS * block_s, depths)
 
 
 def found(run: Run, plan: Plan) -> Finding:
@@ -106,7 +108,7 @@ def found(run: Run, plan: Plan) -> Finding:
     told = training.process.info.get("live") or {}
     if told.get("failed"):
         return Finding(None, str(told["failed"]))
-    rates = _rates(training.process.of_kinds(events.LIVE_BLOCK), plan.block_s)
+    rates = _rates(training.process.of_kinds(events.LIVE_BLOCK), plan)
     pairs = []
     for place in range(0, len(plan.order) - 1, 2):
         if place in rates and place + 1 in rates:
@@ -128,7 +130,11 @@ def _too_few(run: Run, plan: Plan, rates: Mapping[int, float]) -> str:
     return f"{needed} in time; {size}"
 
 
-def _rates(blocks: Any, least_s: float) -> dict[int, float]:
+def _in_flight(loader: Mapping[str, Any]) -> int:
+    return int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or DEFAULT_PREFETCH_FACTOR)
+
+
+def _rates(blocks: Any, plan: Plan) -> dict[int, float]:
     """Samples a second (batches, where samples are unknown) of each complete block, by its number."""
     made: dict[int, list[float]] = {}
     samples_known = bool(len(blocks)) and bool((blocks["a"] > 0).all())
@@ -137,10 +143,10 @@ def _rates(blocks: Any, least_s: float) -> dict[int, float]:
     ):
         batches, before, after = bits & 0xFFFFFFFF, bits >> 32 & 0x7FFF, bits >> 47 & 0x7FFF
         amount = float(samples if samples_known else batches)
-        if before - after >= _DRAINED:
-            # More was taken out of the queue than workers put in, which cannot go on: what they made counts.
-            amount *= max(batches - (before - after), 1) / batches
+        if number < len(plan.order) and 2 * after < plan.depths[plan.order[number]]:
+            # Workers are the slower side: what they made counts, not what was taken out of their queue.
+            amount *= max(batches + after - before, 1) / batches
         total = made.setdefault(number, [0.0, 0.0])
         total[0] += amount
         total[1] += ns / 1e9
-    return {number: amount / seconds for number, (amount, seconds) in made.items() if seconds >= least_s}
+    return {number: amount / seconds for number, (amount, seconds) in made.items() if seconds >= plan.block_s}
