@@ -45,7 +45,7 @@ def fixed(
     setup = TrialSetup(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
     fixing = Fixing(
         setup,
-        Options(**options),
+        Options(**{"live": True, **options}),
         journal,
         ProgressLog(True),
         run_once=machine.run,

@@ -60,9 +60,7 @@ StageTo = Annotated[
 ]
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the last fix of this command, which was killed.")]
-Live = Annotated[
-    bool, typer.Option("--live/--no-live", help="Switch settings within a running training where that saves time.")
-]
+Live = Annotated[bool, typer.Option("--live", help="First try settings of the DataLoader within one running training.")]
 
 
 def fix(
@@ -76,7 +74,7 @@ def fix(
     staged: Staged = None,
     stage_to: StageTo = None,
     resume: Resume = False,
-    live: Live = True,
+    live: Live = False,
     as_json: AsJson = False,
     as_html: AsHtml = False,
     output: PageFile = None,

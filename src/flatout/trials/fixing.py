@@ -60,7 +60,7 @@ class Options:
     staged: str | None = None
     stage_to: Path | None = None
     first_step_within_s: float | None = None
-    live: bool = True
+    live: bool = False
 
 
 class Runner(Protocol):
@@ -322,7 +322,7 @@ class Fixing:
         """A live trial of a remedy, if it decides; a run with what it gained; why the training is started anew."""
         kept, window_s = self.progress.settings, self.setup.bounds.seconds or 0.0
         if not self.options.live:
-            return None, None, "asked for by --no-live"
+            return None, None, ""
         costs = Costs(max(self.budget.run_s - window_s, 0.0), self.budget.run_s, self.step_s, self.budget.left_s)
         loader = self.first.loader if self.first else {}
         finding = screen(self._run_live, remedy.settings, kept, loader, costs, len(self.progress.tried))
