@@ -21,6 +21,7 @@ INJECTORS = sorted({setting.injector for setting in SETTINGS.values() if setting
 OTHERS = {
     "measure/build.py",  # what the record has of the training process
     "probe/hooks/image_loader.py",  # what the record has of flatout's own loader
+    "probe/injections/backends.py",  # how each setting of torch's own libraries is set
     "probe/injections/loader.py",  # how each setting of the loader is set
     "record/fields.py",  # types of what the record has
     "remedies/queue.py",  # the settings of one remedy

@@ -5,6 +5,7 @@ Through the variables, flatout tells the probe in every Python process of a comm
 """
 
 # --- environment variables ---
+VARIABLE_PREFIX = "FLATOUT_"  # of all variables that flatout sets
 RUN_VARIABLE = "FLATOUT_RUN"  # the run folder to record into; nothing is recorded without it
 SETTINGS_VARIABLE = "FLATOUT_SETTINGS"  # a JSON object: name of an injected setting -> value
 LOSSES_VARIABLE = "FLATOUT_LOSSES"  # "1": note the loss of each backward pass

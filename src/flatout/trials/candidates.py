@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.errors import UsageError
+from flatout.probe.contract import VARIABLE_PREFIX
 from flatout.runner.command import check_command, injecting_environment
 from flatout.trials.configs import Config, read_config
 from flatout.trials.file_changes import FileChanges, write_copy
@@ -138,8 +139,8 @@ def _variable(text: str) -> dict[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not _VARIABLE.fullmatch(name):
         raise UsageError(f"--env {text!r}: write NAME=VALUE, such as --env OMP_NUM_THREADS=4")
-    if name.startswith("FLATOUT_"):
-        raise UsageError(f"--env {text!r}: flatout sets the variables FLATOUT_… itself; leave it out")
+    if name.startswith(VARIABLE_PREFIX):
+        raise UsageError(f"--env {text!r}: flatout sets the variables {VARIABLE_PREFIX}… itself; leave it out")
     if name == "PYTHONPATH":  # the folder that loads the probe stays in front
         front = injecting_environment()[name].split(":")[0]
         return {name: f"{front}:{value}"}
