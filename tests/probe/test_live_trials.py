@@ -63,41 +63,28 @@ def start(folder: Path, script: Path, *arguments: str, plan: dict[str, Any] | No
     return Recorded(done.returncode, done.stdout, done.stderr, read_back(run))
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What the script says of each training, by name."""
-    found = start(tmp_path_factory.mktemp("live"), SCRIPTS / "live_switches.py")
-    assert found.code == 0, found.err[-3000:]
-    return {line["name"]: line for line in map(json.loads, found.out.splitlines())}
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_switched_training_sees_the_same_samples_in_the_same_order(
-    told: dict[str, dict[str, Any]], name: str
-) -> None:
-    line = told[name]
-    assert line["same"], line
-    assert (line["failed"], line["fault"], line["passes"]) == (None, None, WHOLE[name])
-    assert line["blocks"] == 4 or name.startswith("generator")
-
-
-@pytest.mark.parametrize("name", ENDED)
-def test_what_cannot_be_switched_ends_the_trial_with_its_reason_and_loses_nothing(
-    told: dict[str, dict[str, Any]], name: str
-) -> None:
-    line = told[name]
-    assert line["same"] and line["fault"] is None
-    assert ENDED[name] in line["failed"]
-
-
-def test_batches_out_of_order_come_once_each(told: dict[str, dict[str, Any]]) -> None:
+def test_switched_trainings_see_the_same_samples_and_what_cannot_be_switched_says_why(tmp_path: Path) -> None:
+    """One test: its script takes minutes, and each worker of xdist would run it for itself."""
+    done = start(tmp_path, SCRIPTS / "live_switches.py")
+    assert done.code == 0, done.err[-3000:]
+    told = {line["name"]: line for line in map(json.loads, done.out.splitlines())}
+    wrong = []
+    for name, by_pass in WHOLE.items():
+        line = told[name]
+        whole = line["same"] and (line["failed"], line["fault"], line["passes"]) == (None, None, by_pass)
+        if not whole or not (line["blocks"] == 4 or name.startswith("generator")):
+            wrong.append(line)
+    for name, why in ENDED.items():
+        line = told[name]
+        if not line["same"] or line["fault"] is not None or why not in (line["failed"] or ""):
+            wrong.append(line)
     line = told["shuffled in_order num_workers"]
-    assert line["same samples"] or "in_order" in line["failed"]  # torch before 2.6 has none
-
-
-def test_a_training_shorter_than_a_block_ends_as_it_would(told: dict[str, dict[str, Any]]) -> None:
-    line = told["few_steps num_workers"]
-    assert line["same"] and line["blocks"] == 0 and line["failed"] is None
+    if not (line["same samples"] or "in_order" in (line["failed"] or "")):  # torch before 2.6 has none
+        wrong.append(line)
+    line = told["few_steps num_workers"]  # shorter than a block
+    if not line["same"] or line["blocks"] or line["failed"] is not None:
+        wrong.append(line)
+    assert wrong == []
 
 
 PLANNED = """

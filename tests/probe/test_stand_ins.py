@@ -3,12 +3,14 @@
 import copy
 import pickle
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flatout.probe import after_import, wrap
 from flatout.probe.hooks import fetching, workers
+from flatout.probe.injections import c_readers
 from flatout.probe.step_timers import Timed
 
 
@@ -50,3 +52,10 @@ def test_torch_2_1_is_told_to_fold_the_test_for_compilation() -> None:
     allowed = types.SimpleNamespace(_allowed_function_ids=set())
     wrap.let_compiler_fold(allowed)
     assert allowed._allowed_function_ids == {id(wrap.is_compiling)}
+
+
+def test_several_files_are_there_if_each_is(tmp_path: Path) -> None:
+    there = tmp_path / "a"
+    there.write_text("")
+    assert c_readers._exist(str(there)) and c_readers._exist([str(there), str(there)])
+    assert not c_readers._exist([str(there), str(tmp_path / "b")])

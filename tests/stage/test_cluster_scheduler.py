@@ -131,3 +131,11 @@ def test_the_loss_of_all_hosts_or_of_one_at_the_end_is_an_error() -> None:
         run(FakeHosts(*((name, "fetch") for name in NAMES)), SHARD)
     with pytest.raises(StagingFailed, match="1: b was lost at the end"):
         run(FakeHosts(("1: b", "finish")), SHARD)
+
+
+def test_of_a_remote_error_the_exception_itself_is_told() -> None:
+    pytest.importorskip("ray")
+    from flatout.stage.cluster.ray_hosts import _cause
+
+    assert _cause(ValueError("ray::ClusterHost.stage()\n  File x\n\nOSError: disk full ")) == "OSError: disk full"
+    assert _cause(ValueError("")) == "ValueError"

@@ -96,6 +96,7 @@ def try_change(
     _try(words, given, options, folder, as_json, quiet)
 
 
+# untested: only by serial tests, which run without coverage.py
 def _try(words: tuple[str, ...], given: Given, options: TryOptions, folder: Path, as_json: bool, quiet: bool) -> None:
     from flatout.report.trying import lines, to_dict
     from flatout.trials.attempt import attempt
@@ -108,6 +109,7 @@ def _try(words: tuple[str, ...], given: Given, options: TryOptions, folder: Path
         raise typer.Exit(NOT_PROVED)
 
 
+# untested: only by serial tests, which run without coverage.py
 def _patches(names: list[str]) -> list[Patch]:
     """Read them all.
 
@@ -124,6 +126,7 @@ def _patches(names: list[str]) -> list[Patch]:
     return [Patch.read(name, sys.stdin.buffer.read() if name == "-" else None) for name in names]
 
 
+# untested: only by serial tests, which run without coverage.py
 def _bounds(steps: int | None, seconds: str | None) -> Bounds | None:
     if steps is None and seconds is None:
         return None

@@ -37,6 +37,7 @@ class _Plan:
     def __iter__(self) -> Iterator[tuple[int, Sequence[int]]]:
         return iter(self.keys)
 
+    # untested: part of the interface of a sampler
     def __len__(self) -> int:
         return len(self.keys)
 

@@ -71,6 +71,7 @@ class Nvml:
         except Exception as error:  # NVML's errors are made at run time and share no importable base
             self.because = f"NVML: {error}"
 
+    # untested: needs a GPU
     def __len__(self) -> int:
         return len(self._handles)
 

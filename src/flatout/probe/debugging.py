@@ -182,6 +182,7 @@ def _monitoring_off():
     for tool in before:
         monitoring.set_events(tool, 0)
 
+    # untested: needs Python 3.12, and tests are measured on 3.11
     def restore():
         for tool, wanted in before.items():
             if monitoring.get_tool(tool):

@@ -47,6 +47,7 @@ class _Rest:
             self.drawn.append(index)
         return index
 
+    # untested: part of the interface of a sampler
     def __len__(self):
         return len(self._sampler)
 

@@ -196,6 +196,7 @@ class _Part:
         """The encoded bytes of an image."""
         return self._source.read(self._indices[index])
 
+    # untested: only for an image that cannot be read in a held-out fold
     def locate(self, index: int) -> str:
         """Path or address of an image."""
         return self._source.locate(self._indices[index])

@@ -45,6 +45,7 @@ class Candidate:
     taken_out: FileChanges = field(default_factory=FileChanges)
 
     @property
+    # untested: only by serial tests, which run without coverage.py
     def patched(self) -> FileChanges:
         """The files that differ between the runs with it and without it."""
         return self.files if self.files.files else self.taken_out
@@ -192,6 +193,7 @@ def _read(path: Path, before: FileChanges) -> Config:
     return read_config(now if now is not None else path)
 
 
+# untested: only by serial tests, which run without coverage.py
 def _matching(key: str, config: Config) -> list[str]:
     """The key itself, or the keys whose last part it is."""
     return [key] if key in config.values else [name for name in config.values if name.rpartition(".")[2] == key]

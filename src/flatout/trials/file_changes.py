@@ -29,6 +29,7 @@ class FileChanges:
         """These, and then the later ones."""
         return FileChanges({**self.files, **later.files})
 
+    # untested: only by serial tests, which run without coverage.py
     def installing(self, command: Sequence[str], list_file: Path) -> list[str]:
         """The command, started with the changes made; only for use inside a private view.
 
@@ -62,6 +63,7 @@ class FileChanges:
         return sorted(str(path.relative_to(here) if path.is_relative_to(here) else path) for path in self.files)
 
 
+# untested: only by serial tests, which run without coverage.py
 def _in_scratch(scratch: Path, path: Path) -> Path | None:
     """Where a file that was changed in the view is on the disk: below an overlay, or in a folder that was rebuilt."""
     parts = path.parts[1:]
@@ -70,6 +72,7 @@ def _in_scratch(scratch: Path, path: Path) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+# untested: only by serial tests, which run without coverage.py
 def _never_read(path: Path) -> bool:
     """True if the time of access is still the one that was set, and reading the file changes it."""
     try:

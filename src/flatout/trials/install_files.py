@@ -4,6 +4,8 @@
 delete. Exit code 125 with one line on standard error means that a folder is the real one; nothing was changed then.
 """
 
+# untested: runs as python -I, and so without coverage.py
+
 import json
 import os
 import shutil

@@ -72,7 +72,6 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 def remove(folder: Path) -> None:
     """Remove a folder; an overlay's work folder has no permissions, so they are set first."""
 
-    # untested: only for users whom permissions bind, and tests may run as root
     def permit(function: object, path: str, error: object) -> None:
         with contextlib.suppress(OSError):
             os.chmod(os.path.dirname(path), stat.S_IRWXU)

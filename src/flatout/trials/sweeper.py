@@ -42,6 +42,7 @@ def clean(folder: Path, *, keep: Container[str] = ()) -> bool:
     return bool(found)
 
 
+# untested: only by serial tests, which run without coverage.py
 class Sweeper:
     """The process that sweeps, as the one that tries sees it."""
 

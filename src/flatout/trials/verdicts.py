@@ -127,6 +127,7 @@ def _memory(runs: Sequence[TrialRun]) -> Memory:
     return Memory(max(host, default=None), max(device, default=None))
 
 
+# untested: only by serial tests, which run without coverage.py
 def peak_memory(run: Run) -> Memory:
     """The most memory at a time: proportional shares of all processes, and what is used of all GPUs."""
     shares: dict[int, int | None] = {}

@@ -29,6 +29,7 @@ def _tf32(wanted):
     torch.set_float32_matmul_precision("high" if wanted else "highest")
     torch.backends.cudnn.allow_tf32 = bool(wanted)
 
+    # untested: only in live trials on a GPU
     def undo():
         torch.set_float32_matmul_precision(products)
         torch.backends.cudnn.allow_tf32 = convolutions
@@ -40,6 +41,7 @@ def _cudnn_benchmark(wanted):
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = bool(wanted)
 
+    # untested: only in live trials on a GPU
     def undo():
         torch.backends.cudnn.benchmark = before
 

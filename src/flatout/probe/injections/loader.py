@@ -85,6 +85,7 @@ def _set_workers(loader, count):
     return None
 
 
+# untested: for settings to come: those that there are have functions of their own
 def _set_attribute(name, loader, value):
     loader.__dict__[name] = value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,17 +38,6 @@ class Lane:
     notes: tuple[str | None, ...]
     rows: int
     rest: Floats
-
-    def take(self, rows: Ints) -> Lane:
-        """The spans that an index selects."""
-        return replace(
-            self,
-            start=self.start[rows],
-            end=self.end[rows],
-            depth=self.depth[rows],
-            names=tuple(self.names[row] for row in rows.tolist()),
-            notes=tuple(self.notes[row] for row in rows.tolist()),
-        )
 
 
 @dataclass(frozen=True)
