@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +47,9 @@ def report(
     if form is Form.HTML:
         from flatout.report.html.writing import write_run
 
-        path = page_file(output, f"{diagnosis.run_id}.html", as_json=False, as_html=True, force=force)
+        path = page_file(
+            output, re.sub(r"[^\w.-]", "_", diagnosis.run_id) + ".html", as_json=False, as_html=True, force=force
+        )
         assert path is not None, "--html was given"
         typer.echo(write_run(diagnosis, record, path, force=force))
         return

@@ -14,7 +14,6 @@ from importlib import resources
 from typing import Any
 
 _SHARED = ("view.js", "icicle.js", "charts.js", "lanes.js")
-LARGEST = 2 << 20  # bytes of a page: what is larger has to be thinned
 
 
 def page(title: str, script: str, data: dict[str, Any], text: str) -> str:

@@ -37,13 +37,16 @@ def run_data(run: Run, report: Values) -> Values:
         counters += process_counters(run, training.process.pid)
     notes = []
     if left_out:
-        notes.append(f"{counted(left_out, 'short span')} left out to keep the page small: shown as a grey share.")
+        notes.append(
+            f"{counted(left_out, 'short or deeply nested span')} left out to keep the page small; of the outermost "
+            "ones the share of the time is grey."
+        )
     names = sorted({name for lane in lanes for name in lane.names})
     return {
         "report": report,
         "span": [0.0, (finish - begin) / 1e9],
         "steps": _steps(training, begin, notes) if training is not None else None,
-        "series": [_line(counter, begin, finish) for counter in counters if len(counter.time) > 1],
+        "series": [_line(counter, begin, finish, notes) for counter in counters if len(counter.time) > 1],
         "names": names,
         "lanes": [_lane(lane, names, begin) for lane in lanes],
         "notes": notes,
@@ -84,6 +87,7 @@ def _steps(training: Training, begin: int, notes: list[str]) -> Values:
     ends_of = np.append(start[first[1:]], finish[-1:])
     return {
         "number": first.tolist(),
+        "joined": joined,
         "start": _seconds(start[first], begin),
         "length": _rounded(np.maximum(np.minimum(ends_of, np.maximum.reduceat(finish, first)) - start[first], 0) / 1e9),
         "total": mean(table.duration_s),
@@ -92,13 +96,18 @@ def _steps(training: Training, begin: int, notes: list[str]) -> Values:
     }
 
 
-def _line(counter: Counter, begin: int, finish: int) -> Values:
-    """A counter with at most ``MOST_POINTS`` points: of those that are joined the largest value."""
+def _line(counter: Counter, begin: int, finish: int, notes: list[str]) -> Values:
+    """A counter with at most ``MOST_POINTS`` points: of those that are joined the mean, of memory the most."""
     inside = (counter.time >= begin) & (counter.time <= finish)
     time, value = counter.time[inside], counter.value[inside]
     if len(time) > MOST_POINTS:
-        first = np.arange(0, len(time), -(-len(time) // MOST_POINTS))
-        time, value = time[first], np.maximum.reduceat(value, first)
+        joined = -(-len(time) // MOST_POINTS)
+        first = np.arange(0, len(time), joined)
+        means = np.add.reduceat(value, first) / np.diff(np.append(first, len(time)))
+        time, value = time[first], np.maximum.reduceat(value, first) if counter.unit == "GiB" else means
+        notes.append(
+            f"{counter.name}: each point is {'the most' if counter.unit == 'GiB' else 'the mean'} of {joined}."
+        )
     return {"name": counter.name, "unit": counter.unit, "time": _seconds(time, begin), "value": _rounded(value)}
 
 

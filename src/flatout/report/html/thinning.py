@@ -98,7 +98,7 @@ def thinned(raw: Sequence[_Raw], most: int = MOST_SPANS) -> tuple[list[Lane], in
     for lane in raw:
         lanes.append(_lane(lane, chosen[at : at + len(lane.start)]))
         at += len(lane.start)
-    return lanes, int((shown & ~chosen).sum())
+    return lanes, int((~chosen).sum())
 
 
 def _lane(lane: _Raw, chosen: Flags) -> Lane:

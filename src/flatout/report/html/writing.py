@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.compare.comparison import Comparison
+from flatout.errors import UsageError
 from flatout.record import Run
 from flatout.report.comparison import lines as comparison_lines
 from flatout.report.fix import OUTCOMES, to_dict
@@ -43,7 +44,7 @@ def write_run(diagnosis: Diagnosis, run: Run | None, path: Path, *, force: bool)
     """
     report = diagnosis_to_json(diagnosis)
     data: dict[str, Any] = {"report": report, "span": [0, 1], "steps": None, "series": [], "names": [], "lanes": []}
-    data["notes"] = []
+    data["notes"] = ["A saved report has no charts over time: they need the record."]
     if run is not None:
         data = run_data(run, report)
     text = render(diagnosis).plain
@@ -64,6 +65,10 @@ def write_fix(fixed: FixResult, files: tuple[Export | None, Mapping[str, Export]
 
 def _write(content: str, path: Path, force: bool) -> str:
     encoded = content.encode("utf-8", "replace")
-    assert len(encoded) <= LARGEST, f"a page of {len(encoded)} bytes was not thinned enough"
+    if len(encoded) > LARGEST:
+        raise UsageError(
+            f"{path}: the page would have {size(len(encoded))}, more than the {size(LARGEST)} that open quickly; use "
+            "--markdown or --json"
+        )
     write_file(path, encoded, force=force)
     return f"{path}\n  {size(len(encoded))}; open it in a browser: it needs no network"

@@ -100,7 +100,8 @@ function stepChart(steps, view) {
     pointer(context, view, width, height);
     text.textContent = under === null
       ? `The marks on top are slow steps (over twice the median).${sorted.at(-1) > most ? " Higher bars are cut off." : ""}`
-      : `step ${steps.number[under]}: ${seconds(steps.total[under])}; ` + names.map((name) => `${name} ${seconds(steps.parts[name][under])}`).join(", ");
+      : (steps.joined > 1 ? `steps ${steps.number[under]} to ${steps.number[under] + steps.joined - 1}, means: ` : `step ${steps.number[under]}: `)
+        + `${seconds(steps.total[under])}; ` + names.map((name) => `${name} ${seconds(steps.parts[name][under])}`).join(", ");
   });
   view.redraw.push(again);
   view.listen(canvas, LEFT);

@@ -26,7 +26,7 @@ function distributions(found, sides) {
     canvas, el("figcaption", {}, `Share of the steps by duration, logarithmic axis; ${sides.a.steps} and ${sides.b.steps} steps.`));
 }
 
-(async () => {
+shown(async () => {
   const {verdict, notes, result, sides, rows, amount, unit, steps} = await data();
   const per = unit.split("/")[0], longest = Math.max(sides.a.whole_s, sides.b.whole_s);
   const most = Math.max(...rows.map((row) => Math.abs(row.b_s - row.a_s)), 1e-12);
@@ -43,7 +43,7 @@ function distributions(found, sides) {
     el("h1", {id: "verdict"}, verdict),
     el("p", {}, download("comparison.json", JSON.stringify(result, null, 2))),
     section("The factor", table(["", "#A", "#B", "#B over A", "90% interval"], [
-      [unit, result.a.rate.toFixed(1), result.b.rate.toFixed(1), factor(ratio.factor),
+      [unit, rate(result.a.rate), rate(result.b.rate), factor(ratio.factor),
         [interval({predicted: ratio.factor, low: ratio.low, high: ratio.high}, Math.max(2, ratio.high)), `${factor(ratio.low)} to ${factor(ratio.high)}`]],
       ["median step", seconds(result.a.median_step_s), seconds(result.b.median_step_s), "", ""]]),
       notes.map((note) => el("p", {class: "soft"}, note))),
@@ -53,4 +53,4 @@ function distributions(found, sides) {
       : el("p", {}, "No account differs by more than 1% of the time.")),
     section("How long a step takes", distributions(steps, sides)));
   document.documentElement.dataset.ready = "yes";
-})();
+});

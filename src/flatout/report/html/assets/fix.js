@@ -6,21 +6,21 @@ function predictedAndMeasured(trial, most) {
     : el("div", {class: "soft"}, "not measured")];
 }
 
-(async () => {
+shown(async () => {
   const {result, words} = await data();
   const main = document.getElementById("page"), proof = result.proof;
   const most = Math.min(50, Math.max(2, ...result.tried.flatMap((trial) => [trial.predicted.high || 1, trial.ratio ? trial.ratio.high : 1]), proof ? proof.high : 1));
-  const shown = [
+  const parts = [
     el("h1", {id: "verdict"}, result.verdict),
     el("p", {class: "mono"}, result.command.join(" ")),
     el("p", {class: "soft"}, `It took ${seconds(result.seconds)}. ${result.ended} ${result.isolation}`),
     el("p", {}, download("fix.json", JSON.stringify(result, null, 2))),
-    section("Before", el("p", {}, result.diagnosis), el("p", {class: "soft"}, `${result.before.toFixed(1)} ${result.unit}`)),
+    section("Before", el("p", {}, result.diagnosis), el("p", {class: "soft"}, `${rate(result.before)} ${result.unit}`)),
   ];
-  if (proof) shown.push(section("Proof", table(["", "#before", "#after", "#factor", "90% interval", "loss"], [[
-    proof.unit, proof.before.toFixed(1), proof.after.toFixed(1), factor(proof.speedup),
+  if (proof) parts.push(section("Proof", table(["", "#before", "#after", "#factor", "90% interval", "loss"], [[
+    proof.unit, rate(proof.before), rate(proof.after), factor(proof.speedup),
     [interval({predicted: proof.speedup, low: proof.low, high: proof.high}, most), `${factor(proof.low)} to ${factor(proof.high)}, ${proof.pairs} pairs of runs`], proof.loss]])));
-  if (result.tried.length) shown.push(section("Tried one at a time, each on top of what was kept before it",
+  if (result.tried.length) parts.push(section("Tried one at a time, each on top of what was kept before it",
     el("p", {class: "soft"}, "Upper mark: predicted. Lower mark: measured. The thin line at 1x is no change."),
     table(["remedy", "outcome", "#predicted", "#measured", "predicted over measured", "why"], result.tried.map((trial) => [
       [el("div", {}, trial.title), el("div", {class: "soft"}, trial.semantic_class)],
@@ -28,10 +28,10 @@ function predictedAndMeasured(trial, most) {
       `${factor(trial.predicted.predicted)} (${factor(trial.predicted.low)}–${factor(trial.predicted.high)})`,
       trial.ratio ? `${factor(trial.ratio.factor)} (${factor(trial.ratio.low)}–${factor(trial.ratio.high)})` : "–",
       predictedAndMeasured(trial, most), [trial.why, trial.loss ? el("div", {class: "soft"}, `loss: ${trial.loss}`) : null]]))));
-  if (result.untried.length) shown.push(section("Not tried", list(result.untried.map((one) => `${one.title}: ${one.why}`))));
-  if (result.keep) shown.push(section("To keep it", el("p", {class: "mono"}, result.keep.command), result.keep.diff ? el("pre", {class: "mono"}, result.keep.diff) : null));
-  if (result.plans.length) shown.push(section("Plans for the training as it was, predicted and not measured",
+  if (result.untried.length) parts.push(section("Not tried", list(result.untried.map((one) => `${one.title}: ${one.why}`))));
+  if (result.keep) parts.push(section("To keep it", el("p", {class: "mono"}, result.keep.command), result.keep.diff ? el("pre", {class: "mono"}, result.keep.diff) : null));
+  if (result.plans.length) parts.push(section("Plans for the training as it was, predicted and not measured",
     table(["plan", "#predicted", "interval", "remedies"], result.plans.map((one) => [one.name, `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), list(one.remedies)]))));
-  main.replaceChildren(...shown);
+  main.replaceChildren(...parts);
   document.documentElement.dataset.ready = "yes";
-})();
+});

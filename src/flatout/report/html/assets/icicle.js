@@ -20,7 +20,7 @@ function icicle(accounts, whole) {
     const made = el("button", {
       type: "button", title: title(node, whole), "aria-label": title(node, whole), "data-id": node.id || "",
       "aria-disabled": !(node.children || []).length && node !== shown.at(-1) ? "true" : null,
-      style: {left: left + "%", width: width + "%", top: level * 35 + "px", background: `var(${hue})`, opacity: level > 1 ? 0.86 : 1},
+      style: {left: left + "%", width: width + "%", top: level * 35 + "px", background: `var(${hue})`, color: textOn(hue)},
       onclick: () => { if ((node.children || []).length) zoom(node); },
     }, width > 4 ? `${node.label} ${percent(share)}` : "");
     box.append(made);

@@ -34,7 +34,7 @@ function laneChart(lanes, names, view, slow) {
         context.fillStyle = colour(hue(lane.name[row]));
         context.fillRect(from, y, wide, ROW - 1);
         if (wide > 46) {
-          context.fillStyle = "#fff";
+          context.fillStyle = textOn(hue(lane.name[row]));
           const shown = names[lane.name[row]];
           if (context.measureText(shown).width < wide - 6) context.fillText(shown, from + 3, y + 10);
         }
@@ -62,7 +62,8 @@ function laneChart(lanes, names, view, slow) {
     view.set(centre - width / 2, centre + width / 2);
   };
   canvas.addEventListener("keydown", (event) => {
-    if (event.key === "n" || event.key === "p") { event.preventDefault(); go(event.key === "n" ? 1 : -1); }
+    const key = event.key.toLowerCase();
+    if (key === "n" || key === "p") { event.preventDefault(); go(key === "n" ? 1 : -1); }
   });
   view.redraw.push(again);
   view.listen(canvas, LEFT);

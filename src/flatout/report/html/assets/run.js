@@ -1,11 +1,9 @@
 "use strict";
-(async () => {
+shown(async () => {
   const {report, steps, series, lanes, names, notes, span} = await data();
   const main = document.getElementById("page"), ledger = report.ledger;
-  const give = {};
-  for (const cause of report.causes) give[cause.id] = cause;
   const most = Math.max(2, ...report.remedies.map((one) => one.gain.high || 1), ...report.plans.map((one) => one.gain.high || 1));
-  const shown = [
+  const parts = [
     el("h1", {id: "verdict"}, report.verdict),
     el("p", {class: "mono"}, report.run.command.join(" ")),
     el("p", {class: "soft"}, `${report.run.id} · ${report.machine}`),
@@ -14,38 +12,39 @@
   if (ledger) {
     const rows = [...ledger.accounts];
     if (ledger.unaccounted_s > 0.0005 * ledger.window_s) rows.push({id: "unaccounted", label: "unaccounted", seconds: ledger.unaccounted_s, share: ledger.unaccounted_s / ledger.window_s});
-    shown.push(section("Where the time went",
-      el("p", {class: "soft"}, `${ledger.steps.count} steps in ${seconds(ledger.window_s)}; ${Number(ledger.steps.rate_sps.toPrecision(4)).toLocaleString("en")} samples/s; a step takes ${seconds(ledger.steps.median_s)} in the median`),
+    parts.push(section("Where the time went",
+      el("p", {class: "soft"}, `${ledger.steps.count} steps in ${seconds(ledger.window_s)}; ${ledger.steps.rate_sps ? rate(ledger.steps.rate_sps) + " samples/s" + (ledger.steps.processes > 1 ? " in this process" : "") : "samples/s: not measured, because the samples of a step are not known"}; a step takes ${seconds(ledger.steps.median_s)} in the median`),
       icicle(rows, ledger.window_s),
       el("details", {}, el("summary", {}, "As a table, with the lines of code"), table(["account", "#share", "#time", "lines"], accountRows(rows, 0)))));
   }
-  if (report.causes.length) shown.push(section("What holds it back",
+  if (report.causes.length) parts.push(section("What holds it back",
     el("p", {class: "soft"}, "The share is what removing this cause alone would give back of the time."),
     report.causes.map((cause) => el("article", {"data-cause": cause.id},
       el("h3", {}, `${cause.title} · ${percent(cause.share)}`), bar(cause.share),
       el("p", {class: "soft"}, `${cause.id}, confidence ${percent(cause.confidence)}${cause.hidden_by ? `; look at ${cause.hidden_by} first` : ""}`),
       list(cause.evidence.map((one) => one.text))))));
-  if (report.remedies.length) shown.push(section("What to do",
+  if (report.remedies.length) parts.push(section("What to do",
     el("p", {class: "soft"}, "Gains in samples/s are predicted, not yet measured; the thin line at 1x is no change."),
     table(["remedy", "#predicted", "interval", "class", "risk", "#memory"], report.remedies.map((one) => [
       [el("div", {}, one.title), el("code", {}, one.how), el("div", {class: "soft"}, one.basis)],
       `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), one.class, one.risk, bytes(one.memory_bytes)]))));
-  if (report.plans.length) shown.push(section("Plans", table(["plan", "#predicted", "interval", "remedies"], report.plans.map((one) => [
+  if (report.plans.length) parts.push(section("Plans", table(["plan", "#predicted", "interval", "remedies"], report.plans.map((one) => [
     one.name, `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), list(one.remedies)]))));
-  if (report.findings.length) shown.push(section("Risks and opportunities", report.findings.map((one) => el("article", {}, el("h3", {}, one.title), el("p", {}, one.how), list(one.evidence.map((each) => each.text))))));
+  if (report.findings.length) parts.push(section("Risks and opportunities", report.findings.map((one) => el("article", {}, el("h3", {}, one.title), el("p", {}, one.how), list(one.evidence.map((each) => each.text))))));
   if (lanes.length) {
     const view = new View(...span), slow = [];
     if (steps) steps.start.forEach((start, row) => { if (steps.slow[row]) slow.push([start, start + steps.length[row]]); });
-    shown.push(section("Over time", lanes.length ? laneChart(lanes, names, view, slow) : null, steps ? stepChart(steps, view) : null, series.length ? seriesChart(series, view) : null,
+    parts.push(section("Over time", lanes.length ? laneChart(lanes, names, view, slow) : null, steps ? stepChart(steps, view) : null, series.length ? seriesChart(series, view) : null,
       notes.map((note) => el("p", {class: "soft"}, note))));
   }
-  if (ledger && ledger.epochs.length > 1) shown.push(section("Epochs", table(["epoch", "#time", "#steps", "#samples/s", "data"], ledger.epochs.map((one) => [
-    one.index + 1, seconds(one.seconds), one.steps, one.seconds > 0 ? (one.samples / one.seconds).toFixed(0) : "–",
+  if (!lanes.length) parts.push(...notes.map((note) => el("p", {class: "soft"}, note)));
+  if (ledger && ledger.epochs.length > 1) parts.push(section("Epochs", table(["epoch", "#time", "#steps", "#samples/s", "data"], ledger.epochs.map((one) => [
+    one.index, seconds(one.seconds), one.steps, one.seconds > 0 && one.samples > 0 ? rate(one.samples / one.seconds) : "–",
     (one.cold === null ? "not measured" : one.cold ? "cold: read from storage" : "warm: in memory") + (one.complete ? "" : ", not complete")]))));
-  if (report.not_measured.length) shown.push(section("Not measured", list(report.not_measured.map((one) => `${one.id}: not measured, because ${one.because}`))));
-  if (report.problems.length) shown.push(section("Problems of the record", list(report.problems)));
-  if (ledger && ledger.notes.length) shown.push(section("Notes", list(ledger.notes)));
-  shown.push(section("Next", el("p", {class: "mono"}, report.next_command)));
-  main.replaceChildren(...shown);
+  if (report.not_measured.length) parts.push(section("Not measured", list(report.not_measured.map((one) => `${one.id}: not measured, because ${one.because}`))));
+  if (report.problems.length) parts.push(section("Problems of the record", list(report.problems)));
+  if (ledger && ledger.notes.length) parts.push(section("Notes", list(ledger.notes)));
+  parts.push(section("Next", el("p", {class: "mono"}, report.next_command)));
+  main.replaceChildren(...parts);
   document.documentElement.dataset.ready = "yes";
-})();
+});

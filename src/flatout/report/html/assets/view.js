@@ -17,11 +17,17 @@ function el(name, attributes, ...children) {
 
 // Characters that reorder or hide text are shown by their numbers.
 function visible(text) {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
+  return text.replace(/[\u061c\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
     (found) => "\\u" + found.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
+// Text that can be read on a colour; the darkest one is light in the dark.
+const DARK_TEXT = ["--c1", "--c3", "--c6", "--c7", "--c8"];
+function textOn(hue) {
+  const dark = DARK_TEXT.includes(hue) || (hue === "--c0" && matchMedia("(prefers-color-scheme: dark)").matches);
+  return dark ? "#10141a" : "#ffffff";
+}
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
 function percent(share) {
@@ -35,14 +41,17 @@ function seconds(value) {
   const size = Math.abs(value);
   const three = (number) => number >= 99.5 ? number.toFixed(0) : number >= 9.95 ? number.toFixed(1) : number.toFixed(2);
   const sign = value < 0 ? "-" : "";
-  if (size >= 3600) return sign + Math.floor(size / 3600) + " h " + Math.round(size % 3600 / 60) + " min";
-  if (size >= 120) return sign + Math.floor(size / 60) + " min " + Math.round(size % 60) + " s";
+  const whole = Math.round(size);
+  if (size >= 3600) return sign + Math.floor(whole / 3600) + " h " + Math.floor(whole % 3600 / 60) + " min";
+  if (size >= 120) return sign + Math.floor(whole / 60) + " min " + whole % 60 + " s";
   if (size >= 1) return sign + three(size) + " s";
   if (size >= 1e-3) return sign + three(size * 1e3) + " ms";
   return size === 0 ? "0 s" : sign + three(size * 1e6) + " µs";
 }
 
 function factor(value) { return value === null || value === undefined ? "–" : value.toFixed(value >= 10 ? 1 : 2) + "x"; }
+
+function rate(value) { return value === null || value === undefined ? "–" : Number(value.toPrecision(4)).toLocaleString("en", {maximumSignificantDigits: 4}); }
 
 function bytes(value) {
   if (value === null || value === undefined) return "not known";
@@ -102,4 +111,13 @@ function drawing(height, label, draw) {
   new ResizeObserver(again).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   return [canvas, again];
+}
+
+// A fault is said where the page would be, instead of leaving it empty.
+function shown(make) {
+  make().catch((error) => {
+    document.getElementById("page").replaceChildren(el("h1", {}, "This page cannot be shown"), el("p", {}, String(error)),
+      el("p", {}, "The result as text: run the command without --html."));
+    throw error;
+  });
 }
