@@ -75,7 +75,7 @@ def test_processes_that_start_while_the_tree_is_ended_leave_no_folder() -> None:
         command = [sys.executable, "-c", STARTS_LISTENERS]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as parent:
             assert parent.stdout is not None
-            for _ in range(5):
+            while len(list(Path(temporary).iterdir())) < 5:
                 parent.stdout.readline()
             folders = stop_and_find(lambda: descendants(os.getpid()), parent.pid)
             left = list(Path(temporary).iterdir())
