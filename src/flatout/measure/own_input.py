@@ -59,11 +59,8 @@ def is_input(frames: Sequence[Sequence[Any]], loops: Collection[tuple[str, str]]
         text = str(source).strip()
         if _FUNCTION.search(str(function)) and not _NO_SOURCE.search(str(file)):
             return True
-        if _NO_SOURCE.search(inner):
-            pass
-        elif _SOURCE.search(text):
-            return True
-        elif inner and _LOOP.match(text) and (loops is None or (str(file), str(function)) in loops):
+        looping = inner and _LOOP.match(text) and (loops is None or (str(file), str(function)) in loops)
+        if not _NO_SOURCE.search(inner) and (looping or _SOURCE.search(text)):
             return True
         inner = str(file).replace("\\", "/")
     return False
