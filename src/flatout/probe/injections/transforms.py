@@ -92,6 +92,6 @@ def _of_each_pixel(part):
     if not type(part).__module__.startswith("torchvision."):
         return False
     if _name(part) in _HOLDS_OTHERS:
-        held = getattr(part, "transforms", None)
+        held = getattr(part, "transforms", None) or ()
         return bool(held) and all(_of_each_pixel(each) for each in held)
     return _name(part) in _EACH_PIXEL
