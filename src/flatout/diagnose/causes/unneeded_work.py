@@ -224,8 +224,8 @@ def slice_gradients(context: Context) -> Found | Lacks | None:
         confidence=0.8,
         evidence=(
             Evidence(
-                f"the gradient of each of the {slices.slices:,} slices along dimension {slices.dimension} is a tensor of "
-                f"{shape}, mostly zeros, which is added to the others: "
+                f"the gradient of each of the {slices.slices:,} slices along dimension {slices.dimension} is a tensor "
+                f"of {shape}, mostly zeros, which is added to the others: "
                 f"{percent(slices.seconds / operators.kernels_s)} of the time in kernels",
                 {"slices": slices.slices, "dimension": slices.dimension, "seconds": slices.seconds},
             ),
