@@ -139,6 +139,6 @@ def unbind(context: Context, cause: Cause) -> Proposal | None:
         least=shorter_step(0.5 * saved_s),
         most=shorter_step(saved_s),
         how=f"for part in x.unbind({dimension}): ..., not x[:, t] in the loop; x.split(n, {dimension}) for ranges",
-        basis="measured time of the gradients of slices in the traced steps; joining them once takes a tenth, as assumed",
+        basis="measured time of the gradients of slices in the traced steps; assumes that joining them takes a tenth",
         memory_bytes=0,
     )
