@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from flatout.live.follower import Follower
 from flatout.live.history import History
+from flatout.live.notifying import Notifier
 from flatout.live.panel import one_line, panel_lines
 from flatout.live.projection import Plan
 from flatout.live.state import State, state_of
@@ -104,13 +106,28 @@ class Terminal:
         self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
 
-def watch_run(watched: Watched, terminal: Terminal, seen: Callable[[State], None] = lambda state: None) -> State:
+class JsonLines:
+    """Prints states to standard output, a line of JSON each; sentences go to standard error."""
+
+    def show(self, state: State) -> None:
+        """Print a state."""
+        print(json.dumps(state.to_dict(), separators=(",", ":"), allow_nan=False), flush=True)
+
+    def say(self, text: str) -> None:
+        """A line beside the states."""
+        print("\n".join(progress_lines(text)), file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def watch_run(watched: Watched, viewer: Terminal | JsonLines, notifier: Notifier | None = None) -> State:
     """Follow a run to its end.
 
     Args:
         watched: the run.
-        terminal: where to show it.
-        seen: called with each state.
+        viewer: shows each state.
+        notifier: is told of warnings and of the end.
 
     Returns:
         Its last state.
@@ -118,10 +135,14 @@ def watch_run(watched: Watched, terminal: Terminal, seen: Callable[[State], None
     try:
         while True:
             state = watched.look()
-            seen(state)
-            terminal.show(state)
+            viewer.show(state)
+            if notifier is not None and (failed := notifier.tell(state)):
+                viewer.say(failed)
             if watched.over is not None:
-                return state
+                break
             time.sleep(LOOK_EVERY_S)
     finally:
-        terminal.close()
+        viewer.close()
+    if notifier is not None and (failed := notifier.end(state, watched.over)):
+        viewer.say(failed)
+    return state
