@@ -1,0 +1,177 @@
+"""Progress bars and step lines, folded into passes over the data while they are read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from flatout.logs.facts import EpochTime
+from flatout.logs.observations import Observation, Source
+
+MOST_POINTS = 64
+# Bars that are not the training.
+OTHER = re.compile(
+    r"(?i)\b(?:val|valid|validat\w*|eval\w*|test\w*|sanity|predict\w*|infer\w*|download\w*|load\w*|map|filter|token\w*"
+    r"|generat\w*|cop(?:y|ying)|extract\w*|shards?|fetch\w*|sav\w*|writ\w*|read\w*|scan\w*|cach\w*|prepar\w*|mean|cali\w*)"
+)
+EPOCHS_BAR = re.compile(r"(?i)^(?:epochs?|training epochs?|total)\W*$")
+_NAME = re.compile(r"\d+")
+
+
+@dataclass(slots=True)
+class Bar:
+    """One pass of a bar, as far as it has come."""
+
+    source: Source
+    epoch: float | None
+    total: float | None
+    n: float = 0.0
+    elapsed_s: float = 0.0
+    its: float | None = None
+    points: list[tuple[float, float]] = field(default_factory=list)
+    _stride: int = 1
+    _seen: int = 0
+
+    def add(self, values: dict[str, float], source: Source) -> None:
+        """Take its next state; of many states, every so-manieth is kept as a point."""
+        self.n, self.elapsed_s, self.source = values["n"], values["elapsed_s"], source
+        self.its = values.get("its", self.its)
+        self._seen += 1
+        if self._seen % self._stride == 0:
+            self.points.append((self.n, self.elapsed_s))
+            if len(self.points) >= MOST_POINTS:
+                self.points = self.points[1::2]
+                self._stride *= 2
+
+    def blocks(self, most: int = 12) -> tuple[float, ...]:
+        """Seconds a step of up to ``most`` consecutive parts; clocks of whole seconds need some seconds each."""
+        least_s = max(self.elapsed_s / most, 4.0)
+        found, (n, at) = [], (0.0, 0.0)
+        for next_n, next_at in (*self.points, (self.n, self.elapsed_s)):
+            if next_n > n and next_at - at >= least_s:
+                found.append((next_at - at) / (next_n - n))
+                n, at = next_n, next_at
+        return tuple(found)
+
+
+class Bars:
+    """All bars of a file; ``passes`` are those of the training."""
+
+    def __init__(self) -> None:
+        self.passes: list[EpochTime] = []
+        self.planned: tuple[float, Source] | None = None
+        self._open: dict[str, Bar] = {}
+        self._epochs: list[tuple[float, float, Source]] = []
+
+    def add(self, one: Observation, source: Source) -> None:
+        """Take a state of a bar."""
+        values, name = one.values, one.labels["bar"]
+        if OTHER.search(name) or one.labels["unit"].endswith("B"):
+            return
+        if EPOCHS_BAR.match(name) and "epoch" not in values and values.get("total", 1e9) < 5000:
+            self.planned = (values["total"], source)
+            if not self._epochs or values["n"] > self._epochs[-1][0]:
+                self._epochs.append((values["n"], values["elapsed_s"], source))
+            return
+        if values.get("epochs"):
+            self.planned = (values["epochs"], source)
+        key = _NAME.sub("#", name)
+        bar = self._open.get(key)
+        epoch = values.get("epoch")
+        if bar is not None and (values["n"] < bar.n or epoch != bar.epoch or values.get("total") != bar.total):
+            self._close(key)
+            bar = None
+        if bar is None:
+            if len(self._open) >= 64:
+                self._close(next(iter(self._open)))
+            bar = self._open[key] = Bar(source, epoch, values.get("total"))
+        bar.add(values, source)
+
+    def close(self) -> list[EpochTime]:
+        """End all bars; the passes in their order, from an outer bar over epochs if there is no other."""
+        for key in list(self._open):
+            self._close(key)
+        if not self.passes:
+            for (n, at, _), (next_n, next_at, source) in zip(self._epochs, self._epochs[1:], strict=False):
+                if next_n == n + 1:
+                    self.passes.append(EpochTime(source, next_n, next_at - at, of="bar of epochs"))
+        return self.passes
+
+    def _close(self, key: str) -> None:
+        bar = self._open.pop(key)
+        if bar.n <= 0 or bar.elapsed_s <= 0 and bar.n < 2:
+            return
+        self.passes.append(
+            EpochTime(
+                bar.source, bar.epoch, bar.elapsed_s, bar.n, bar.total, bar.its, blocks=bar.blocks(), of="progress bar"
+            )
+        )
+        if len(self.passes) > 20_000:  # of a hostile file
+            del self.passes[10_000:15_000]
+
+
+@dataclass(slots=True)
+class Steps:
+    """Step lines of one epoch, or of all where the lines name none."""
+
+    source: Source
+    count: int = 0
+    step_s: float = 0.0
+    data_s: float = 0.0
+    with_data: int = 0
+    total: float | None = None
+    last: float = 0.0
+    samples_s: float = 0.0
+    with_samples: int = 0
+    first_time: tuple[float, float] | None = None
+    last_time: tuple[float, float] | None = None
+    kept: list[float] = field(default_factory=list)
+
+    def add(self, one: Observation) -> None:
+        """Take a line; a line with running means replaces what came before it."""
+        values = one.values
+        if values.get("mean"):
+            self.count = self.with_data = self.with_samples = 0
+            self.step_s = self.data_s = self.samples_s = 0.0
+        step = values.get("step", self.last + 1)
+        if "step_s" in values:
+            self.count += 1
+            self.step_s += values["step_s"]
+            if len(self.kept) < 4096:
+                self.kept.append(values["step_s"])
+        if "data_s" in values:
+            self.with_data += 1
+            self.data_s += values["data_s"]
+        if "samples_s" in values:
+            self.with_samples += 1
+            self.samples_s += values["samples_s"]
+        self.total, self.last = values.get("total", self.total), max(self.last, step)
+        if one.time_s is not None:
+            self.first_time = self.first_time or (step, one.time_s)
+            self.last_time = (step, one.time_s)
+
+    def epoch_time(self, epoch: float | None, means: bool) -> EpochTime | None:
+        """As a pass; None: the lines tell no time."""
+        steps = self.last + (1 if self.total and self.last == self.total - 1 else 0)
+        step_s = self.step_s / self.count if self.count else self._from_times()
+        if step_s is None or step_s <= 0:
+            return None
+        waiting = self.data_s / self.with_data / step_s if self.with_data else None
+        return EpochTime(
+            self.source,
+            epoch,
+            step_s * steps,
+            steps,
+            self.total,
+            1 / step_s,
+            self.samples_s / self.with_samples if self.with_samples else None,
+            min(waiting, 1.0) if waiting is not None else None,
+            () if means else tuple(self.kept[-256:]),
+            of="step lines",
+        )
+
+    def _from_times(self) -> float | None:
+        if self.first_time is None or self.last_time is None:
+            return None
+        (first, begin), (last, end) = self.first_time, self.last_time
+        return (end - begin) / (last - first) if last > first and end > begin else None

@@ -1,0 +1,116 @@
+"""Which reader a file needs, by its first bytes and, where those do not tell, its name."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from flatout.errors import UsageError
+from flatout.logs.observations import Observation
+from flatout.logs.readers import console, trainer_dicts
+
+HEAD = 1 << 16
+WHOLE = 256 << 20  # bytes of a format that must be read at once
+Reader = Callable[[IO[bytes]], Iterator[Observation]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: what it is called, how it is told by head and name, and its reader."""
+
+    name: str
+    fits: Callable[[bytes, str], bool]
+    read: Reader
+
+
+def _whole(read: Callable[[bytes], Iterator[Observation]]) -> Reader:
+    """A reader that needs the whole file; a larger one is refused, so that memory stays bounded."""
+
+    def reader(file: IO[bytes]) -> Iterator[Observation]:
+        content = file.read(WHOLE + 1)
+        if len(content) > WHOLE:
+            raise ValueError(f"it is larger than {WHOLE >> 20} MiB")
+        return read(content)
+
+    return reader
+
+
+# The first that fits has the file.
+FORMATS: tuple[Format, ...] = (
+    Format("Hugging Face trainer state", lambda head, name: _json_key(head, b"log_history", name, "trainer_state.json"), _whole(trainer_dicts.read_state)),
+    Format("text", lambda head, name: is_text(head), console.read),
+)
+
+
+def sniff(path: Path, file: IO[bytes]) -> Format:
+    """Choose the format; the file is left at its beginning.
+
+    Raises:
+        UsageError: none fits.
+    """
+    try:
+        head = file.read(HEAD)
+        file.seek(0)
+    except (OSError, EOFError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    name = path.name.removesuffix(".gz").lower()
+    for format in FORMATS:
+        if format.fits(head, name):
+            return format
+    raise UsageError(
+        f"{path}: neither text nor a known log: flatout reads text logs, TensorBoard and W&B files, MLflow folders, "
+        "torch.profiler traces, nvidia-smi and SLURM output"
+    )
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """Open a file for bytes, unpacked if it is gzip.
+
+    Raises:
+        UsageError: it cannot be opened.
+    """
+    try:
+        file = path.open("rb")
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file
+
+
+def is_text(head: bytes) -> bool:
+    """Text in a common encoding: few control characters besides those of terminals."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return True
+    controls = sum(head.count(bytes([code])) for code in (0, 1, 2, 3, 4, 5, 6, 14, 15, 16, 17, 18, 19, 20))
+    return bool(head) and controls <= len(head) // 100
+
+
+def _json_key(head: bytes, key: bytes, name: str, file_name: str) -> bool:
+    return head.lstrip()[:1] == b"{" and (name == file_name or b'"%s"' % key in head)
+
+
+def formats_of_folder(folder: Path, most: int) -> Iterator[tuple[Path, str]]:
+    """Files below a folder that one of the formats fits, and their names in the report."""
+    seen = 0
+    for parent, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            path = Path(parent, name)
+            if not _worth_a_look(name) or not path.is_file() or not path.stat().st_size:
+                continue
+            seen += 1
+            if seen > most:
+                return
+            yield path, os.path.relpath(path, folder)
+
+
+_LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".csv", ".json", ".jsonl", ".wandb", ".md", ".gz", ".pt.trace.json")
+
+
+def _worth_a_look(name: str) -> bool:
+    return name.endswith(_LOG_SUFFIXES) or "tfevents" in name
