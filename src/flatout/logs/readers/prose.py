@@ -10,16 +10,17 @@ from flatout.logs.quantities import Quantity, number, quantities
 
 CUE = rb"\d"
 LONGEST = 2000  # characters: what is longer is data, not a sentence
-_N = r"(\d[\d,]*)"
+_N = r"(?<![\d.,])(\d[\d,]*)"
+_IMAGES = r"(?:\s+(?:images|samples|files|examples)\b|(?=\s*(?:[,;)]|and\b|\+|$)))"
 _SETTINGS = (
     ("batch_size", re.compile(rf"(?i)\b(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*{_N}\b(?!\s?[/%:]|\.\d|\sof\b)")),
     ("workers", re.compile(rf"(?i)\bnum[_ ]workers\s*[:=|]?\s*{_N}\b|\bworkers\s*[:=|]\s*{_N}\b|\b{_N}\s+(?:[a-z]+\s+)?workers\b")),
-    ("prefetch", re.compile(rf"(?i)\bprefetch(?:[_ ]factor)?\s*(?:[:=|]|\bof\b)?\s*{_N}\b")),
-    ("epochs", re.compile(rf"(?i)\b(?:max_|num_|num_train_|total )?epochs\s*[:=|]\s*{_N}\b|--epochs\s+{_N}\b")),
+    ("prefetch", re.compile(rf"(?i)\bprefetch(?:[_ ]factor)?\s*(?:[:=|]|\bof\b)?\s*{_N}\b(?![.\d]|\s?x)")),
+    ("epochs", re.compile(rf"(?i)\b(?:max_|num_|num_train_|total )?epochs\s*[:=|]\s*{_N}\b(?!\s*(?:min|s|h|d)\b)|--epochs\s+{_N}\b")),
     ("folds", re.compile(rf"(?i)\b(?:n_?|num_)?folds\s*[:=|]\s*{_N}\b|\b{_N}[ -]folds?\b")),
     ("classes", re.compile(rf"(?i)\bnum[_ ]classes\s*[:=|]?\s*{_N}\b")),
-    ("train_samples", re.compile(rf"(?i)\b{_N}\s+train(?:ing)?\b(?:\s+(?:images|samples))?")),
-    ("val_samples", re.compile(rf"(?i)\b{_N}\s+val(?:idation)?\b(?:\s+(?:images|samples))?")),
+    ("train_samples", re.compile(rf"(?i)\b{_N}\s+train(?:ing)?\b{_IMAGES}")),
+    ("val_samples", re.compile(rf"(?i)\b{_N}\s+val(?:idation)?\b{_IMAGES}")),
 )
 _PATCH = re.compile(r"\b(\d{2,4})\s?[x×]\s?(\d{2,4})\s?[x×]\s?(\d{2,4})\b")
 _SQUARE = re.compile(r"\b(\d{2,4})\s?[x×]\s?(\d{2,4})\b(?!\s?[x×])")
