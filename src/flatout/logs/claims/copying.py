@@ -9,7 +9,6 @@ from flatout.logs.claims.verdict import Claim, judged, span, time_span
 from flatout.logs.facts import FileFacts, Statement
 from flatout.logs.quantities import Quantity
 from flatout.logs.throughput import measured_epochs
-from flatout.units import size
 
 _COPY = re.compile(r"(?i)\b(?:cop(?:y|ied|ying)|stag(?:e|ed|ing)|download(?:ed|ing)?|transferr?(?:ed|ing)?|sync(?:ed|ing)?)\b")
 _DONE = re.compile(r"(?i)\b(?:copied|staged|downloaded|transferred|synced|took)\b")
@@ -50,12 +49,11 @@ def copy_rate(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     if copy is None or copy.bytes is None or copy.seconds.low <= 0:
         return []
     bytes_s = copy.bytes.low / copy.seconds.low
-    found = f"{bytes_s / 1e6:.1f} MB/s"
-    said = f"{size(copy.bytes.low)} in {copy.seconds.text}"
+    said = f"{copy.bytes.text} in {copy.seconds.text}"
     if copy.files is None:
         return []
     files_s = copy.files.low / copy.seconds.low
-    found = f"{files_s:.0f} files/s, {found}"
+    found = f"{files_s:.0f} files/s, {bytes_s / 1e6:.2g} MB/s"
     if bytes_s < SLOW_BYTES_S and files_s < SLOW_FILES_S:
         found += ": bound by requests, one after the other; parallel ones (`flatout stage`) come near the line's rate"
         return [Claim("copy_rate", "off", said, found, (copy.statement.source,))]

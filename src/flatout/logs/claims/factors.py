@@ -198,9 +198,9 @@ def _with_preparation(facts: FileFacts, old: float, new: float, old_epoch: float
     if copy is None or old_epoch <= new_epoch:
         return ""
     seconds = copy.seconds.low
-    pays = math.ceil(seconds / (old_epoch - new_epoch))
+    pays = seconds / (old_epoch - new_epoch)
     longer = "longer" if seconds + new > old else "less"
-    return f"; with the copy {duration(seconds + new)}, {longer} than before: it pays off after {pays} warm epochs"
+    return f"; with the copy {duration(seconds + new)}, {longer} than before: it pays off after {pays:.0f} warm epochs"
 
 
 def whole_time(epochs_s: list[float], count: int) -> float:

@@ -129,10 +129,10 @@ def rates_across_batch_sizes(facts: FileFacts, _: list[FileFacts]) -> list[Claim
 
 def elapsed_and_epochs(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     """Time passed over epochs done is the time of an epoch; what is said of one epoch and of the whole follows it."""
-    reached = next((found for one in facts.statements if (found := _reached(one)) is not None), None)
-    if reached is None:
+    told = next((found for one in facts.statements if (found := reached(one)) is not None), None)
+    if told is None:
         return []
-    statement, seconds, done = reached
+    statement, seconds, done = told
     epoch_s = seconds / done
     base = f"{seconds:.0f} s for {done:.0f} epochs is {epoch_s:.0f} s an epoch"
     claims = []
@@ -165,7 +165,7 @@ def _samples_rate(facts: FileFacts, one: Statement, measured: Statement, epoch_s
     ]
 
 
-def _reached(one: Statement) -> tuple[Statement, float, float] | None:
+def reached(one: Statement) -> tuple[Statement, float, float] | None:
     """ "After 667 s: 13 of 30 epochs": the time and the epochs done; both must be single numbers."""
     if not _REACHED.search(one.said) or one.all("factor") or re.search(r"(?i)\bwould|should|expect", one.said):
         return None
@@ -200,11 +200,11 @@ def _near(one: EpochTime) -> bool:
 
 def trainer_totals(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     """A trainer's steps/s times its runtime is the number of steps that it did."""
-    reached = facts.setting("global_step") or facts.setting("steps")
+    at = facts.setting("global_step") or facts.setting("steps")
     claims = []
     for one in facts.totals:
         its, runtime = one.values.get("its"), one.values.get("runtime_s")
-        steps = one.values.get("step") or (reached.value if reached else None)
+        steps = one.values.get("step") or (at.value if at else None)
         if not (its and runtime and steps) or its * runtime < 20:
             continue
         rounding = max(0.02, 0.0006 / its, 1.0 / steps)

@@ -83,7 +83,7 @@ def _sentence(text: str, phase: str) -> list[Observation]:
         if epoch:
             metrics["epoch"] = float(epoch[1])
         observed.append(Observation(Kind.METRICS, metrics, {"of": "text"}))
-    if any(one.what in _TELLING for one in found) and not _SYSTEM_TIME.match(text):
+    if (settings or any(one.what in _TELLING for one in found)) and not _SYSTEM_TIME.match(text):
         observed.append(Observation(Kind.STATEMENT, {}, {"phase": phase, "said": text}))
     return observed
 
