@@ -46,6 +46,9 @@ class Digest:
         """Take one."""
         facts = self._facts
         facts.observations += 1
+        note = one.labels.get("note")
+        if note and note not in facts.notes:
+            facts.notes.append(note)
         if one.time_s is not None:
             facts.from_s = one.time_s if facts.from_s is None else min(facts.from_s, one.time_s)
             facts.to_s = one.time_s if facts.to_s is None else max(facts.to_s, one.time_s)
@@ -57,10 +60,10 @@ class Digest:
         facts = self._facts
         passes = self._bars.close()
         stepped = [
-            found
-            for epoch, steps in self._steps.items()
-            if (found := steps.epoch_time(epoch, self._means)) is not None
+            found for epoch, steps in self._steps.items() if (found := steps.epoch_time(epoch, self._means)) is not None
         ]
+        for steps in self._steps.values():
+            facts.notes += steps.notes()
         facts.epochs = [_clean(one) for one in (passes or stepped)] + facts.epochs
         if self._bars.planned:
             value, source = self._bars.planned
@@ -147,7 +150,11 @@ class Digest:
     def _usage(self, one: Observation, source: Source) -> None:
         prefix = f"gpu{one.values.get('index', 0):.0f} " if one.kind is Kind.DEVICE else ""
         device = one.labels.get("name")
-        if device and not any(seen.name == device for seen in self._facts.devices) and len(self._facts.devices) < MOST_NAMES:
+        if (
+            device
+            and not any(seen.name == device for seen in self._facts.devices)
+            and len(self._facts.devices) < MOST_NAMES
+        ):
             self._facts.devices.append(Device(device, _clean_source(source), "seen"))
         for name, value in one.values.items():
             if name == "index" or not math.isfinite(value):

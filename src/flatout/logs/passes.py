@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import statistics
 from dataclasses import dataclass, field
 
 from flatout.logs.facts import EpochTime
 from flatout.logs.observations import Observation, Source
 
 MOST_POINTS = 64
+PAUSE = 5.0  # times the usual step
 # Bars that are not the training.
 OTHER = re.compile(
     r"(?i)\b(?:val|valid|validat\w*|eval\w*|test\w*|sanity|predict\w*|infer\w*|download\w*|load\w*|map|filter|token\w*"
@@ -99,7 +101,7 @@ class Bars:
 
     def _close(self, key: str) -> None:
         bar = self._open.pop(key)
-        if bar.n <= 0 or bar.elapsed_s <= 0 and bar.n < 2:
+        if bar.n <= 0 or (bar.elapsed_s <= 0 and bar.n < 2):
             return
         self.passes.append(
             EpochTime(
@@ -126,6 +128,8 @@ class Steps:
     first_time: tuple[float, float] | None = None
     last_time: tuple[float, float] | None = None
     kept: list[float] = field(default_factory=list)
+    intervals: list[float] = field(default_factory=list)  # seconds a step between lines with times
+    restarts: int = 0
 
     def add(self, one: Observation) -> None:
         """Take a line; a line with running means replaces what came before it."""
@@ -147,12 +151,12 @@ class Steps:
             self.samples_s += values["samples_s"]
         self.total, self.last = values.get("total", self.total), max(self.last, step)
         if one.time_s is not None:
-            self.first_time = self.first_time or (step, one.time_s)
-            self.last_time = (step, one.time_s)
+            self._take_time(step, one.time_s)
 
     def epoch_time(self, epoch: float | None, means: bool) -> EpochTime | None:
         """As a pass; None: the lines tell no time."""
-        steps = self.last + (1 if self.total and self.last == self.total - 1 else 0)
+        begin = self.first_time[0] if self.first_time and not self.count else 0.0
+        steps = self.last - begin + (1 if self.total and self.last == self.total - 1 else 0)
         step_s = self.step_s / self.count if self.count else self._from_times()
         if step_s is None or step_s <= 0:
             return None
@@ -166,12 +170,35 @@ class Steps:
             1 / step_s,
             self.samples_s / self.with_samples if self.with_samples else None,
             min(waiting, 1.0) if waiting is not None else None,
-            () if means else tuple(self.kept[-256:]),
+            () if means else tuple((self.kept or self.intervals)[-256:]),
             of="step lines",
         )
 
+    def _take_time(self, step: float, time_s: float) -> None:
+        """Time since the last line with one; a counter that goes back has started again."""
+        if self.last_time is not None:
+            steps, seconds = step - self.last_time[0], time_s - self.last_time[1]
+            self.restarts += steps < 0
+            if steps > 0 and seconds >= 0 and len(self.intervals) < 4096:
+                self.intervals.append(seconds / steps)
+        self.first_time = self.first_time or (step, time_s)
+        self.last_time = (step, time_s)
+
     def _from_times(self) -> float | None:
-        if self.first_time is None or self.last_time is None:
-            return None
+        """Mean time of a step between the first and the last line, pauses included."""
+        if self.first_time is None or self.last_time is None or self.restarts:
+            return statistics.fmean(self.intervals) if self.intervals else None
         (first, begin), (last, end) = self.first_time, self.last_time
         return (end - begin) / (last - first) if last > first and end > begin else None
+
+    def notes(self) -> list[str]:
+        """Restarts, and pauses such as evaluations and checkpoints."""
+        found = [f"its step counter goes back {self.restarts} times: the run was restarted"] if self.restarts else []
+        if not self.count and len(self.intervals) >= 10:
+            usual = statistics.median(self.intervals)
+            pauses = [one for one in self.intervals if one > max(PAUSE * usual, usual + 1.0)]
+            if pauses:
+                found.append(
+                    f"{len(pauses)} pauses of {min(pauses):.1f} to {max(pauses):.1f} s between steps of {usual:.3g} s"
+                )
+        return found

@@ -136,13 +136,19 @@ def _unknown(results: tuple[FileResult, ...]) -> list[Unknown]:
     epochs = [one for result in results for one in result.epochs]
     divided = any(step_parts(result.facts) is not None for result in results)
     if not divided and not any(one.time.waiting is not None for one in epochs):
-        found.append(Unknown("where the time of a step goes", "no line divides it into waiting for data, copying and computing"))
+        found.append(
+            Unknown("where the time of a step goes", "no line divides it into waiting for data, copying and computing")
+        )
     if not epochs:
         found.append(Unknown("the throughput", "no line has a count of steps and the time that they took"))
     elif all(one.rate_sps is None for one in epochs):
         found.append(Unknown("samples/s", "no line gives the batch size"))
     if not any("utilisation" in name for result in results for name in result.facts.usage):
         found.append(Unknown("how busy the GPU was", "no log of nvidia-smi, W&B or the like was given"))
-    if epochs and all(result.projection is None for result in results) and not any(r.facts.setting("epochs") for r in results):
+    if (
+        epochs
+        and all(result.projection is None for result in results)
+        and not any(r.facts.setting("epochs") for r in results)
+    ):
         found.append(Unknown("when it ends", "no line says how many epochs or steps there are to do"))
     return found

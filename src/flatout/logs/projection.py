@@ -47,7 +47,9 @@ def project(facts: FileFacts) -> Projection | None:
     told = next((found for one in facts.statements if (found := reached(one)) is not None), None)
     if told is not None and planned is not None:
         line, seconds, done = told
-        return _from_mean(seconds / done, done, planned[0], seconds, f"{seconds:.0f} s for {done:.0f} epochs", line.source)
+        return _from_mean(
+            seconds / done, done, planned[0], seconds, f"{seconds:.0f} s for {done:.0f} epochs", line.source
+        )
     epochs = [one for one in measured_epochs(facts) if one.of != "text"] or measured_epochs(facts)
     if not epochs:
         return None
@@ -72,12 +74,14 @@ def _planned(facts: FileFacts) -> tuple[float, Source] | None:
 
 
 def _told_done(facts: FileFacts) -> float:
-    """ "After 10 epochs: ...": as many are over, whether or not the text shows them all."""
+    """Of "After 10 epochs: ...": as many are over, whether or not the text shows them all."""
     told = [float(found[1]) for one in facts.statements if (found := _AFTER.search(one.said))]
     return max(told, default=0.0)
 
 
-def _from_epochs(whole: list[EpochTime], open_one: EpochTime | None, planned: float, source: Source) -> Projection | None:
+def _from_epochs(
+    whole: list[EpochTime], open_one: EpochTime | None, planned: float, source: Source
+) -> Projection | None:
     """The later epochs are like those so far; a cold first one is left out of the mean."""
     seconds = [one.seconds or 0.0 for one in whole]
     left = planned - len(whole)
@@ -102,18 +106,24 @@ def _from_epochs(whole: list[EpochTime], open_one: EpochTime | None, planned: fl
         basis += "; one epoch alone says little of the next"
     half = max(half, LEAST_SPREAD * mean * left, 0.5 * math.sqrt(left))
     remaining = mean * left
-    return Projection(remaining, max(remaining - half, 0.5 * remaining), remaining + half, spent + remaining, basis, source)
+    return Projection(
+        remaining, max(remaining - half, 0.5 * remaining), remaining + half, spent + remaining, basis, source
+    )
 
 
 def _from_steps(one: EpochTime, planned: tuple[float, Source] | None) -> Projection | None:
     """Within the first epoch, or a bar over all steps: from the parts measured so far."""
     if not (one.total and one.steps and one.seconds) or one.total > 1e12:
         return None
-    steps = one.total * (planned[0] if planned and one.epoch is not None or planned and one.of == "step lines" else 1.0)
+    steps = one.total * (
+        planned[0] if (planned and one.epoch is not None) or (planned and one.of == "step lines") else 1.0
+    )
     left = steps - one.steps
     if left <= 0:
         return None
-    blocks = one.blocks[1:] if len(one.blocks) > 4 and one.blocks[0] > COLD * statistics.median(one.blocks) else one.blocks
+    blocks = (
+        one.blocks[1:] if len(one.blocks) > 4 and one.blocks[0] > COLD * statistics.median(one.blocks) else one.blocks
+    )
     mean = statistics.fmean(blocks) if len(blocks) >= 3 else one.seconds / one.steps
     relative = max(_block_error(blocks) if len(blocks) >= 3 else 0.1, LEAST_SPREAD)
     remaining = mean * left
@@ -123,7 +133,9 @@ def _from_steps(one: EpochTime, planned: tuple[float, Source] | None) -> Project
     return Projection(remaining, low, remaining * (1 + relative), remaining + one.seconds, basis, source)
 
 
-def _from_mean(epoch_s: float, done: float, planned: float, spent: float, basis: str, source: Source) -> Projection | None:
+def _from_mean(
+    epoch_s: float, done: float, planned: float, spent: float, basis: str, source: Source
+) -> Projection | None:
     left = planned - done
     if left <= 0:
         return None

@@ -61,7 +61,7 @@ def _fold(digest: Digest, format: Format, file: IO[bytes], path: Path) -> FileFa
     """Read until the end, or until where the file is damaged, which is noted."""
     problem = ""
     try:
-        for one in format.read(file):
+        for one in format.read(file, path):
             digest.add(one)
     except EOFError as error:
         problem = f"it ends in the middle ({error or 'cut off'}); what came before was read"
@@ -73,5 +73,3 @@ def _fold(digest: Digest, format: Format, file: IO[bytes], path: Path) -> FileFa
     if problem:
         facts.notes.append(problem)
     return facts
-
-

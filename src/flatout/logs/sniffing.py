@@ -11,11 +11,22 @@ from typing import IO, cast
 
 from flatout.errors import UsageError
 from flatout.logs.observations import Observation
-from flatout.logs.readers import console, trainer_dicts
+from flatout.logs.readers import (
+    console,
+    json_lines,
+    metrics_csv,
+    mlflow,
+    nvidia_smi,
+    slurm,
+    tensorboard,
+    torch_trace,
+    trainer_dicts,
+    wandb,
+)
 
 HEAD = 1 << 16
-WHOLE = 256 << 20  # bytes of a format that must be read at once
-Reader = Callable[[IO[bytes]], Iterator[Observation]]
+WHOLE = 64 << 20  # bytes of a format that must be read at once
+Reader = Callable[[IO[bytes], Path], Iterator[Observation]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,7 @@ class Format:
 def _whole(read: Callable[[bytes], Iterator[Observation]]) -> Reader:
     """A reader that needs the whole file; a larger one is refused, so that memory stays bounded."""
 
-    def reader(file: IO[bytes]) -> Iterator[Observation]:
+    def reader(file: IO[bytes], _: Path) -> Iterator[Observation]:
         content = file.read(WHOLE + 1)
         if len(content) > WHOLE:
             raise ValueError(f"it is larger than {WHOLE >> 20} MiB")
@@ -41,9 +52,23 @@ def _whole(read: Callable[[bytes], Iterator[Observation]]) -> Reader:
 
 # The first that fits has the file.
 FORMATS: tuple[Format, ...] = (
-    Format("Hugging Face trainer state", lambda head, name: _json_key(head, b"log_history", name, "trainer_state.json"), _whole(trainer_dicts.read_state)),
+    Format("W&B file", wandb.fits, wandb.read),
+    Format("TensorBoard events", tensorboard.fits, tensorboard.read),
+    Format(
+        "Hugging Face trainer state",
+        lambda head, name: head.lstrip()[:1] == b"{" and (name == "trainer_state.json" or b'"log_history"' in head),
+        _whole(trainer_dicts.read_state),
+    ),
+    Format("torch.profiler trace", torch_trace.fits, torch_trace.read),
+    Format("nvidia-smi CSV", nvidia_smi.fits_query, nvidia_smi.read_query),
+    Format("nvidia-smi dmon", nvidia_smi.fits_dmon, nvidia_smi.read_dmon),
+    Format("SLURM sacct", slurm.fits_sacct, slurm.read_sacct),
+    Format("SLURM seff", slurm.fits_seff, slurm.read_seff),
+    Format("JSON lines", json_lines.fits, json_lines.read),
+    Format("table of metrics", metrics_csv.fits, metrics_csv.read),
     Format("text", lambda head, name: is_text(head), console.read),
 )
+MLFLOW = Format("MLflow", lambda head, name: False, mlflow.read)  # told by its folder
 
 
 def sniff(path: Path, file: IO[bytes]) -> Format:
@@ -57,6 +82,8 @@ def sniff(path: Path, file: IO[bytes]) -> Format:
         file.seek(0)
     except (OSError, EOFError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
+    if mlflow.is_metric(path):
+        return MLFLOW
     name = path.name.removesuffix(".gz").lower()
     for format in FORMATS:
         if format.fits(head, name):
@@ -90,10 +117,6 @@ def is_text(head: bytes) -> bool:
     return bool(head) and controls <= len(head) // 100
 
 
-def _json_key(head: bytes, key: bytes, name: str, file_name: str) -> bool:
-    return head.lstrip()[:1] == b"{" and (name == file_name or b'"%s"' % key in head)
-
-
 def formats_of_folder(folder: Path, most: int) -> Iterator[tuple[Path, str]]:
     """Files below a folder that one of the formats fits, and their names in the report."""
     seen = 0
@@ -101,7 +124,7 @@ def formats_of_folder(folder: Path, most: int) -> Iterator[tuple[Path, str]]:
         folders.sort()
         for name in sorted(files):
             path = Path(parent, name)
-            if not _worth_a_look(name) or not path.is_file() or not path.stat().st_size:
+            if not (_worth_a_look(name) or mlflow.is_metric(path)) or not path.is_file() or not path.stat().st_size:
                 continue
             seen += 1
             if seen > most:

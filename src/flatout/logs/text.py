@@ -36,7 +36,7 @@ def lines(file: IO[bytes], wanted: Callable[[bytes], object]) -> Iterator[tuple[
             if b"\r" in row:
                 *pieces, rest = row.split(b"\r")
             else:
-                pieces, rest = (), row
+                pieces, rest = [], row
             for piece in pieces:
                 if carried or skipping:
                     piece, carried, skipping = (b"" if skipping else carried + piece), b"", False

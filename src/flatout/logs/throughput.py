@@ -43,7 +43,10 @@ def steps_of_epoch(facts: FileFacts, one: EpochTime) -> tuple[float | None, str]
         return one.total, f"its bar has {one.total:.0f}"
     samples, batch = facts.setting("train_samples"), facts.nearest("batch_size", one.source.line)
     if samples is not None and batch is not None and batch.value > 0:
-        return samples.value / batch.value, f"{samples.value:,.0f} / {batch.value:.0f} = {samples.value / batch.value:.1f}"
+        return (
+            samples.value / batch.value,
+            f"{samples.value:,.0f} / {batch.value:.0f} = {samples.value / batch.value:.1f}",
+        )
     given = facts.nearest("steps_per_epoch", one.source.line)
     return (given.value, f"the log says {given.value:,.0f}") if given else (None, "")
 
@@ -61,6 +64,6 @@ def samples_rate(facts: FileFacts, one: EpochTime) -> float | None:
 def cold_start(epochs: list[EpochTime]) -> Cold | None:
     """The first epoch against the median of the later complete ones; None: there are not two."""
     whole = [one for one in epochs if one.complete and one.seconds]
-    if len(whole) < 2 or whole[0].epoch is None and len({one.total for one in whole}) > 1:
+    if len(whole) < 2 or (whole[0].epoch is None and len({one.total for one in whole}) > 1):
         return None
     return Cold(whole[0].seconds or 0.0, statistics.median(one.seconds or 0.0 for one in whole[1:]))

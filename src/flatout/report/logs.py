@@ -45,7 +45,10 @@ def verdict(read: Postmortem) -> str:
         for trouble in result.facts.troubles[:1]:
             parts.append(f"{name}{WORDS[trouble.what]} ({trouble.source.place}).")
         if result.cold:
-            parts.append(f"{name}the first epoch took {factor(result.cold.ratio)} as long as the later ones: data or caches were cold.")
+            parts.append(
+                f"{name}the first epoch took {factor(result.cold.ratio)} as long as the later ones: "
+                "data or caches were cold."
+            )
         elif result.epochs and (best := _waiting(result)) is not None and best >= 0.2:
             parts.append(f"{name}the script counts {percent(best)} of its step time as waiting for data.")
     if not read.claims:
@@ -73,7 +76,9 @@ def _file(result: FileResult) -> list[str]:
     if result.epochs:
         text += _table(result.epochs)
     if facts.metrics:
-        named = [f"{name} {series.first:.4g} -> {series.last:.4g}" for name, series in sorted(facts.metrics.items())[:6]]
+        named = [
+            f"{name} {series.first:.4g} -> {series.last:.4g}" for name, series in sorted(facts.metrics.items())[:6]
+        ]
         text += _hanging("; ".join(named), "  ")
     for total in facts.totals[:3]:
         text += _hanging(f"{_totals(total.values)} (line {total.source.line})", "  ")
@@ -105,7 +110,10 @@ def _settings(facts: FileFacts) -> str:
 
 def _table(epochs: tuple[Epoch, ...]) -> list[str]:
     waits = any(one.time.waiting is not None for one in epochs)
-    text = [f"  {'epoch':>8}{'steps':>12}{'time':>14}{'steps/s':>10}{'samples/s':>12}" + (f"{'waiting':>10}" if waits else "")]
+    text = [
+        f"  {'epoch':>8}{'steps':>12}{'time':>14}{'steps/s':>10}{'samples/s':>12}"
+        + (f"{'waiting':>10}" if waits else "")
+    ]
     shown = list(epochs)
     cut = len(shown) - SHOWN_EPOCHS
     if cut > 0:
@@ -238,13 +246,26 @@ def _file_dict(result: FileResult) -> dict[str, Any]:
         "cold": None if result.cold is None else {**asdict(result.cold), "ratio": result.cold.ratio},
         "projection": _projection_dict(result),
         "metrics": {
-            name: {"first": one.first, "last": one.last, "min": one.least, "max": one.most, "count": one.count, "line": one.source.line}
+            name: {
+                "first": one.first,
+                "last": one.last,
+                "min": one.least,
+                "max": one.most,
+                "count": one.count,
+                "line": one.source.line,
+            }
             for name, one in facts.metrics.items()
         },
         "totals": [{**one.values, "line": one.source.line} for one in facts.totals],
         "jobs": [{**one.labels, **one.values} for one in facts.jobs],
         "usage": {
-            name: {"mean": one.mean, "min": one.least, "max": one.most, "count": one.count, "idle": one.idle / one.count}
+            name: {
+                "mean": one.mean,
+                "min": one.least,
+                "max": one.most,
+                "count": one.count,
+                "idle": one.idle / one.count,
+            }
             for name, one in facts.usage.items()
         },
         "troubles": [{"what": one.what, **_source_dict(one.source)} for one in facts.troubles],
@@ -288,5 +309,3 @@ def _claim_dict(one: Claim) -> dict[str, Any]:
 
 def _source_dict(source: Source) -> dict[str, Any]:
     return {"file": source.file, "line": source.line, "text": source.text}
-
-

@@ -10,7 +10,9 @@ from flatout.logs.facts import FileFacts, Statement
 from flatout.logs.quantities import Quantity
 from flatout.logs.throughput import measured_epochs
 
-_COPY = re.compile(r"(?i)\b(?:cop(?:y|ied|ying)|stag(?:e|ed|ing)|download(?:ed|ing)?|transferr?(?:ed|ing)?|sync(?:ed|ing)?)\b")
+_COPY = re.compile(
+    r"(?i)\b(?:cop(?:y|ied|ying)|stag(?:e|ed|ing)|download(?:ed|ing)?|transferr?(?:ed|ing)?|sync(?:ed|ing)?)\b"
+)
 _DONE = re.compile(r"(?i)\b(?:copied|staged|downloaded|transferred|synced|took)\b")
 SLOW_BYTES_S = 20e6  # a link of the last decade gives several times that
 SLOW_FILES_S = 200
@@ -82,6 +84,14 @@ def copy_as_planned(facts: FileFacts, others: list[FileFacts]) -> list[Claim]:
         cold = (old[0].seconds or 0.0) / after
         found = f"measured {span(warm[0], warm[-1], 'x', 2)} against warm epochs, {cold:.1f}x against the cold one"
         found += f" ({time_span(after, after)} an epoch after it)"
-        sources = (planned.statement.source, old[-1].source, new[0].source)
-        claims.append(judged("copy_gain", (factor.low, factor.high), (warm[0], warm[-1]), (f"{factor.text} by copying", found), sources))
+        compared = (planned.statement.source, old[-1].source, new[0].source)
+        claims.append(
+            judged(
+                "copy_gain",
+                (factor.low, factor.high),
+                (warm[0], warm[-1]),
+                (f"{factor.text} by copying", found),
+                compared,
+            )
+        )
     return claims

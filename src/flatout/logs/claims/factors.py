@@ -17,7 +17,9 @@ _SUM = re.compile(
     r"(?i)\b(?:together|combined|in total|total|altogether|overall|cumulative|summary|all in all|bottom line|in sum|product)\b"
 )
 _OPTION = re.compile(r"(?i)\boption\s+\w|\bplan\s+\w\b")
-_WORK = re.compile(r"(?i)\b(?:folds?|epochs?|fewer|subset|half|less data|smaller (?:image|model|resolution)|early stop)\b")
+_WORK = re.compile(
+    r"(?i)\b(?:folds?|epochs?|fewer|subset|half|less data|smaller (?:image|model|resolution)|early stop)\b"
+)
 _INSTEAD = re.compile(r"(?i)\binstead of|\bfewer|\bless\b|\bonly\b|\bhalf\b|\brather than|\bnot\b|->|→")
 _BATCH = re.compile(r"(?i)\b(?:larger|bigger)\s+batch|\bbatch(?:[_ -]?size)?\b")
 _WAITS = re.compile(r"(?i)\bwait\w*|\bidle\b|\bfor data\b|\bloading\b")
@@ -60,7 +62,9 @@ def _work_apart(one: Statement, said: Quantity, listed: list[tuple[Statement, Qu
     faster, less = math.prod(speed), math.prod(work)
     found = f"{faster:.1f}x is throughput, {less:.0f}x is doing less work: training less is not training faster"
     off_by = said.mean / faster if faster > 0 else None
-    return [Claim("throughput_and_work", "off", f"{said.text} faster", found, (one.source, listed[0][0].source), off_by)]
+    return [
+        Claim("throughput_and_work", "off", f"{said.text} faster", found, (one.source, listed[0][0].source), off_by)
+    ]
 
 
 def _clause(one: Statement, factor: Quantity) -> str:
@@ -102,12 +106,17 @@ def waiting_bound(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         return []
     line, whole, computing = parts
     low, high = whole[0] / computing[1], whole[1] / computing[0]
-    bound = f"removing all waiting gives {span(low, high, 'x', 0)} at most ({time_span(*whole)} / {time_span(*computing)})"
+    bound = (
+        f"removing all waiting gives {span(low, high, 'x', 0)} at most ({time_span(*whole)} / {time_span(*computing)})"
+    )
     over = [(one, q) for one in facts.statements for q in one.all("factor") if q.high > high * 1.02]
     if not over:
-        return [Claim("waiting_bound", "consistent", "no factor is above what all waiting costs", bound, (line.source,))]
+        return [
+            Claim("waiting_bound", "consistent", "no factor is above what all waiting costs", bound, (line.source,))
+        ]
     return [
-        Claim("waiting_bound", "off", f"{q.text}", bound, (one.source, line.source), q.high / high) for one, q in over[:5]
+        Claim("waiting_bound", "off", f"{q.text}", bound, (one.source, line.source), q.high / high)
+        for one, q in over[:5]
     ]
 
 
@@ -123,7 +132,9 @@ def larger_batch(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
             if re.search(r"(?i)\bworkers\b", clause):
                 continue
             if waiting is None:
-                found = "fewer steps count the same samples, and the log does not say what bounds a step: measure samples/s"
+                found = (
+                    "fewer steps count the same samples, and the log does not say what bounds a step: measure samples/s"
+                )
                 claims.append(Claim("larger_batch", "unknown", clause.strip(" -*"), found, (one.source,)))
             else:
                 found = "about 1.0x: the device waits for samples, and a larger batch needs as many of them"
@@ -149,7 +160,9 @@ def options(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         found = f"{time_span(now[0], now[0])} / {time_span(after.low, after.high)} = {span(low, high, 'x')}"
         epochs = facts.setting("epochs")
         if per_epoch and epochs:
-            found += f"; {epochs.value:.0f} epochs take {time_span(after.low * epochs.value, after.high * epochs.value)}"
+            found += (
+                f"; {epochs.value:.0f} epochs take {time_span(after.low * epochs.value, after.high * epochs.value)}"
+            )
         words = (f"{span(factor.low, factor.high, 'x', 0)}, {after.text}", found)
         claims.append(judged("options", (factor.low, factor.high), (low, high), words, (one.source, now[1].source)))
     return claims
@@ -180,8 +193,13 @@ def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         count = next(iter(one.all("epochs")), None)
         if one.phase == "before" and count and (said := next(iter(one.all("s")), None)):
             found_s = whole_time([e.seconds or 0 for e in before], int(count.low))
-            words = (f"{count.low:.0f} epochs took {said.text}", f"by its own epochs {duration(found_s)}, if the later ones were like the last")
-            claims.append(judged("time_before", (said.low, said.high), (found_s, found_s), words, (one.source, before[0].source)))
+            words = (
+                f"{count.low:.0f} epochs took {said.text}",
+                f"by its own epochs {duration(found_s)}, if the later ones were like the last",
+            )
+            claims.append(
+                judged("time_before", (said.low, said.high), (found_s, found_s), words, (one.source, before[0].source))
+            )
         factor = next(iter(one.all("factor")), None)
         if factor and count and not one.phase:
             old = whole_time([e.seconds or 0 for e in before], int(count.low))
@@ -189,7 +207,9 @@ def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
             found = f"{duration(old)} / {duration(new)} = {old / new:.1f}x"
             found += _with_preparation(facts, old, new, before[-1].seconds or 0, after[-1].seconds or 0)
             sources = (one.source, before[-1].source, after[-1].source)
-            claims.append(judged("measured_speed_up", (factor.low, factor.high), (old / new,) * 2, (factor.text, found), sources))
+            claims.append(
+                judged("measured_speed_up", (factor.low, factor.high), (old / new,) * 2, (factor.text, found), sources)
+            )
     return claims
 
 

@@ -34,12 +34,26 @@ def at_chance(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         z = (best - chance) / width
         if z > Z:
             return [
-                Claim("at_chance", "consistent", f"val acc1 {percent(best, decimals=1)}", f"{z:.0f} standard errors above guessing", (accuracy.source,))
+                Claim(
+                    "at_chance",
+                    "consistent",
+                    f"val acc1 {percent(best, decimals=1)}",
+                    f"{z:.0f} standard errors above guessing",
+                    (accuracy.source,),
+                )
             ]
         found = f"guessing gives {percent(chance, decimals=1)} ± {percent(width, decimals=2)} of {images.value:,.0f} images: {z:.1f} standard errors away"
     found += _top5(facts.metrics.get("val_acc5"), count, images.value if images else None)
     found += _losses(train, loss, count)
-    return [Claim("at_chance", "off" if width else "unknown", f"val acc1 {percent(best, decimals=1)}", found, (accuracy.source, classes.source))]
+    return [
+        Claim(
+            "at_chance",
+            "off" if width else "unknown",
+            f"val acc1 {percent(best, decimals=1)}",
+            found,
+            (accuracy.source, classes.source),
+        )
+    ]
 
 
 def _top5(series: Series | None, classes: float, images: float | None) -> str:

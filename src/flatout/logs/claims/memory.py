@@ -62,7 +62,16 @@ def _planned_loader(facts: FileFacts, elements: float, shape: Said) -> list[Clai
     found = f"{count:.0f} batches in flight are {size(floats)} as float32, of {size(ram)} RAM"
     sources = (workers.source, prefetch.source, batch.source, shape.source)
     if floats > SPARE * ram:
-        return [Claim("batches_fit", "off", said, f"{found}: too little is left, the run would be killed", sources, floats / (SPARE * ram))]
+        return [
+            Claim(
+                "batches_fit",
+                "off",
+                said,
+                f"{found}: too little is left, the run would be killed",
+                sources,
+                floats / (SPARE * ram),
+            )
+        ]
     return [Claim("batches_fit", "consistent", said, found, sources)]
 
 
@@ -84,7 +93,9 @@ def device_memory_of_batch(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         found = f"that is the input alone ({size(input_bytes)}); activations grow with the batch"
         sources = (one.source, now.source)
         if used and total and used.value >= FULL * total.value:
-            found += f", and {size(used.value)} of {size(total.value)} are in use at batch {now.value:.0f}: out of memory"
+            found += (
+                f", and {size(used.value)} of {size(total.value)} are in use at batch {now.value:.0f}: out of memory"
+            )
             claims.append(Claim("device_memory_of_batch", "off", said, found, (*sources, used.source)))
         else:
             found += "; `flatout memory` measures by how much"

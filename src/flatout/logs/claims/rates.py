@@ -6,6 +6,7 @@ import re
 
 from flatout.logs.claims.verdict import Claim, judged, span, time_span
 from flatout.logs.facts import EpochTime, FileFacts, Statement
+from flatout.logs.observations import Source
 from flatout.logs.quantities import Quantity
 from flatout.logs.throughput import steps_of_epoch
 
@@ -57,7 +58,10 @@ def duration_of_epochs(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         if whole is not None:
             total, epochs = whole
             found = epoch[0] * epochs, epoch[1] * epochs
-            words = (f"{epochs:.0f} epochs take {time_span(total.low, total.high)}", f"{base}, {epochs:.0f} epochs {time_span(*found)}")
+            words = (
+                f"{epochs:.0f} epochs take {time_span(total.low, total.high)}",
+                f"{base}, {epochs:.0f} epochs {time_span(*found)}",
+            )
             claims.append(judged("total_duration", (total.low, total.high), found, words, sources, 0.03))
     return claims
 
@@ -88,7 +92,7 @@ def _whole(facts: FileFacts, one: Statement, epoch: Quantity | None) -> tuple[Qu
     return None
 
 
-def _rate_before(facts: FileFacts, one: Statement) -> tuple[tuple[float, float], object] | None:
+def _rate_before(facts: FileFacts, one: Statement) -> tuple[tuple[float, float], Source] | None:
     """Steps/s that a statement speaks of: its own, else the last one before it."""
     for other in [one, *reversed([s for s in facts.statements if s.source.line < one.source.line])]:
         for found in other.quantities:
@@ -140,17 +144,46 @@ def elapsed_and_epochs(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     for one in facts.statements:
         for said in one.all("s_epoch"):
             words = (f"{said.text}", base)
-            claims.append(judged("epoch_duration", (said.low, said.high), (epoch_s, epoch_s), words, (one.source, statement.source), 0.1))
+            claims.append(
+                judged(
+                    "epoch_duration",
+                    (said.low, said.high),
+                    (epoch_s, epoch_s),
+                    words,
+                    (one.source, statement.source),
+                    0.1,
+                )
+            )
         total = next((q for q in reversed(one.all("s")) if q.low > 2 * epoch_s), None)
-        if one is not statement and total is not None and _TOTAL.search(one.said) and not _LIMIT.search(one.said) and epochs:
+        if (
+            one is not statement
+            and total is not None
+            and _TOTAL.search(one.said)
+            and not _LIMIT.search(one.said)
+            and epochs
+        ):
             count = epochs * (folds or 1)
-            words = (f"{total.text} in total", f"{base}; {count:.0f} epochs need {time_span(epoch_s * count, epoch_s * count)}")
-            claims.append(judged("total_duration", (total.low, total.high), (epoch_s * count,) * 2, words, (one.source, statement.source), 0.1))
+            words = (
+                f"{total.text} in total",
+                f"{base}; {count:.0f} epochs need {time_span(epoch_s * count, epoch_s * count)}",
+            )
+            claims.append(
+                judged(
+                    "total_duration",
+                    (total.low, total.high),
+                    (epoch_s * count,) * 2,
+                    words,
+                    (one.source, statement.source),
+                    0.1,
+                )
+            )
         claims += _samples_rate(facts, one, statement, epoch_s, folds)
     return claims
 
 
-def _samples_rate(facts: FileFacts, one: Statement, measured: Statement, epoch_s: float, folds: float | None) -> list[Claim]:
+def _samples_rate(
+    facts: FileFacts, one: Statement, measured: Statement, epoch_s: float, folds: float | None
+) -> list[Claim]:
     samples = facts.setting("train_samples")
     if samples is None:
         return []
@@ -160,13 +193,20 @@ def _samples_rate(facts: FileFacts, one: Statement, measured: Statement, epoch_s
     if least < most:
         found += f", {least:.0f} if one of {folds:.0f} folds is held out"
     return [
-        judged("samples_rate", (said.low, said.high), (least, most), (said.text, found), (one.source, measured.source), 0.05)
+        judged(
+            "samples_rate",
+            (said.low, said.high),
+            (least, most),
+            (said.text, found),
+            (one.source, measured.source),
+            0.05,
+        )
         for said in one.all("sps")
     ]
 
 
 def reached(one: Statement) -> tuple[Statement, float, float] | None:
-    """ "After 667 s: 13 of 30 epochs": the time and the epochs done; both must be single numbers."""
+    """Of "After 667 s: 13 of 30 epochs": the time and the epochs done; both must be single numbers."""
     if not _REACHED.search(one.said) or one.all("factor") or re.search(r"(?i)\bwould|should|expect", one.said):
         return None
     epochs = next((q for q in one.all("epochs") if q.all is not None and q.low == q.high and q.low > 0), None)
@@ -181,7 +221,9 @@ def _largest(facts: FileFacts, name: str) -> float | None:
 
 def bar_counts(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     """The last rate of complete bars, times their time, gives their count, as far as a moving mean can."""
-    passes = [one for one in facts.epochs if one.of == "progress bar" and one.complete and one.its and (one.seconds or 0) >= 5]
+    passes = [
+        one for one in facts.epochs if one.of == "progress bar" and one.complete and one.its and (one.seconds or 0) >= 5
+    ]
     if not passes:
         return []
     off = [one for one in passes if not _near(one)]
@@ -211,5 +253,3 @@ def trainer_totals(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         words = (f"{its:g} steps/s for {runtime:g} s", f"{its * runtime:.0f} of {steps:.0f} steps")
         claims.append(judged("trainer_totals", (its * runtime,) * 2, (steps, steps), words, (one.source,), rounding))
     return claims
-
-

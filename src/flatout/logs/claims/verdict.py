@@ -59,7 +59,12 @@ def span(low: float, high: float, unit: str = "", digits: int = 1) -> str:
 
 def time_span(low_s: float, high_s: float) -> str:
     """A range of durations in the unit that the larger one needs."""
-    for limit, unit_s, unit in ((120, 1, "s"), (10800, 60, "min"), (48 * 3600, 3600, "h"), (float("inf"), 86400, "days")):
+    for limit, unit_s, unit in (
+        (120, 1, "s"),
+        (10800, 60, "min"),
+        (48 * 3600, 3600, "h"),
+        (float("inf"), 86400, "days"),
+    ):
         if high_s < limit:
             return span(low_s / unit_s, high_s / unit_s, f" {unit}")
     raise AssertionError("the last limit is infinite")

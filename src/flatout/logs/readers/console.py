@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO
 
 from flatout.logs.observations import Observation
-from flatout.logs.readers import keras, meters, nnunet, progress, prose, steps, trainer_dicts, troubles
+from flatout.logs.readers import keras, meters, nnunet, nvidia_smi, progress, prose, steps, trainer_dicts, troubles
+from flatout.logs.readers.line_times import line_time
 from flatout.logs.text import decoded, lines, quoted
 
 PROSE_BYTES = 1 << 20  # sentences are looked for in so much of a file
@@ -16,13 +17,12 @@ Parser = Callable[[str], list[Observation]]
 # In the order of trial: the first that understands a line has it.
 PARSERS: tuple[tuple[re.Pattern[bytes], Parser], ...] = tuple(
     (re.compile(module.CUE), module.parse)
-    for module in (progress, trainer_dicts, meters, keras, nnunet, steps, troubles)
+    for module in (progress, trainer_dicts, meters, keras, nnunet, steps, nvidia_smi, troubles)
 )
 _ANY = re.compile(b"|".join(b"(?:%s)" % pattern.pattern for pattern, _ in PARSERS))
-_TIME = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?(Z|[+-]\d\d:?\d\d)?")
 
 
-def read(file: IO[bytes]) -> Iterator[Observation]:
+def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
     """Yield what the lines say, in their order."""
     reader = prose.ProseReader()
     wanted = _Wanted()
@@ -62,23 +62,3 @@ def parse_line(piece: bytes, reader: prose.ProseReader | None) -> list[Observati
     if reader is None:
         return []
     return reader.parse(text or decoded(piece))
-
-
-def line_time(text: str) -> tuple[float | None, bool]:
-    """The time at the head of a line, and whether it names its zone; without one it is counted as UTC."""
-    found = _TIME.search(text, 0, 60)
-    if found is None:
-        return None, False
-    year, month, day, hour, minute, second = (int(found[place]) for place in range(1, 7))
-    try:
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
-    except ValueError:
-        return None, False
-    moment += float(f"0.{found[7]}") if found[7] else 0.0
-    zone = found[8]
-    if zone and zone != "Z":
-        offset = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
-        moment -= offset if zone[0] == "+" else -offset
-    return moment, zone is not None
-
-

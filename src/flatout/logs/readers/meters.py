@@ -50,7 +50,10 @@ def parse(text: str) -> list[Observation]:
         values |= {"epoch": float(place[1]), "step": float(place[2]), "total": float(place[3])}
     else:
         values["step"] = float(place[1])
-    return [Observation(Kind.STEP, values), *_metrics(text, {k: v for k, v in values.items() if k in ("epoch", "step")})]
+    return [
+        Observation(Kind.STEP, values),
+        *_metrics(text, {k: v for k, v in values.items() if k in ("epoch", "step")}),
+    ]
 
 
 def _timm(text: str, found: re.Match[str]) -> list[Observation]:

@@ -13,10 +13,25 @@ LONGEST = 2000  # characters: what is longer is data, not a sentence
 _N = r"(?<![\d.,])(\d[\d,]*)"
 _IMAGES = r"(?:\s+(?:images|samples|files|examples)\b|(?=\s*(?:[,;)]|and\b|\+|$)))"
 _SETTINGS = (
-    ("batch_size", re.compile(rf"(?i)\b(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*{_N}\b(?!\s?[/%:]|\.\d|\sof\b)")),
-    ("workers", re.compile(rf"(?i)\bnum[_ ]workers\s*[:=|]?\s*{_N}\b|\bworkers\s*[:=|]\s*{_N}\b|\b{_N}\s+(?:[a-z]+\s+)?workers\b")),
+    (
+        "batch_size",
+        re.compile(
+            rf"(?i)\b(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*{_N}\b(?!\s?[/%:]|\.\d|\sof\b)"
+        ),
+    ),
+    (
+        "workers",
+        re.compile(
+            rf"(?i)\bnum[_ ]workers\s*[:=|]?\s*{_N}\b|\bworkers\s*[:=|]\s*{_N}\b|\b{_N}\s+(?:[a-z]+\s+)?workers\b"
+        ),
+    ),
     ("prefetch", re.compile(rf"(?i)\bprefetch(?:[_ ]factor)?\s*(?:[:=|]|\bof\b)?\s*{_N}\b(?![.\d]|\s?x)")),
-    ("epochs", re.compile(rf"(?i)\b(?:max_|num_|num_train_|total )?epochs\s*[:=|]\s*{_N}\b(?!\s*(?:min|s|h|d)\b)|--epochs\s+{_N}\b")),
+    (
+        "epochs",
+        re.compile(
+            rf"(?i)\b(?:max_|num_|num_train_|total )?epochs\s*[:=|]\s*{_N}\b(?!\s*(?:min|s|h|d)\b)|--epochs\s+{_N}\b"
+        ),
+    ),
     ("folds", re.compile(rf"(?i)\b(?:n_?|num_)?folds\s*[:=|]\s*{_N}\b|\b{_N}[ -]folds?\b")),
     ("classes", re.compile(rf"(?i)\bnum[_ ]classes\s*[:=|]?\s*{_N}\b")),
     ("train_samples", re.compile(rf"(?i)\b{_N}\s+train(?:ing)?\b{_IMAGES}")),
@@ -25,14 +40,19 @@ _SETTINGS = (
 _PATCH = re.compile(r"\b(\d{2,4})\s?[x×]\s?(\d{2,4})\s?[x×]\s?(\d{2,4})\b")
 _SQUARE = re.compile(r"\b(\d{2,4})\s?[x×]\s?(\d{2,4})\b(?!\s?[x×])")
 _RAM = re.compile(r"(?i)\b(\d+(?:\.\d+)?)\s?(G|T)i?B\s+(?:of\s+)?(?:system |host )?RAM\b")
-_GPU_MEMORY = re.compile(r"(?i)\b(\d+(?:\.\d+)?)\s?(?:GB)?\s?(?:of|/)\s?(\d+(?:\.\d+)?)\s?GB\s+(?:of\s+)?(?:GPU|VRAM|device)")
+_GPU_MEMORY = re.compile(
+    r"(?i)\b(\d+(?:\.\d+)?)\s?(?:GB)?\s?(?:of|/)\s?(\d+(?:\.\d+)?)\s?GB\s+(?:of\s+)?(?:GPU|VRAM|device)"
+)
 DEVICES = re.compile(
     r"\b(?:NVIDIA[ -]|Tesla[ -]|GeForce[ -])*"
     r"((?:GB?200|B[23]00|GH200|H[12]00|H20|A100|A800|A10G|A10|A16|A30|A40|A[2-6]000|L4|L40S?|T4|V100|P100|K80"
     r"|RTX[ -]?(?:PRO )?\d{4}(?: Ti| SUPER| Ada)*|MI\d{3}X?))(?![\w])"
 )
 _EPOCH = re.compile(r"(?i)\bepoch\W{0,4}(\d+)\b")
-_PHASES = {"before": re.compile(r"(?i)\b(?:before|current|old|baseline|was|original)\b"), "after": re.compile(r"(?i)\b(?:after|new|now|proposed|optimi[sz]ed)\b")}
+_PHASES = {
+    "before": re.compile(r"(?i)\b(?:before|current|old|baseline|was|original)\b"),
+    "after": re.compile(r"(?i)\b(?:after|new|now|proposed|optimi[sz]ed)\b"),
+}
 _TELLING = {"factor", "s", "s_epoch", "s_step", "its", "sps", "bytes", "percent", "batches"}
 _SYSTEM_TIME = re.compile(r"^\W*\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 
@@ -90,7 +110,7 @@ def _sentence(text: str, phase: str) -> list[Observation]:
 
 def _epoch_row(found: list[Quantity]) -> dict[str, float]:
     """Rate and duration of one epoch, where they are single numbers."""
-    row = {}
+    row: dict[str, float] = {}
     for one in found:
         if one.low != one.high:
             continue
@@ -98,7 +118,7 @@ def _epoch_row(found: list[Quantity]) -> dict[str, float]:
             row.setdefault("its", one.low)
         elif one.what in ("s", "s_epoch"):
             row.setdefault("seconds", one.low)
-    return row if row else {}
+    return row
 
 
 def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
@@ -111,10 +131,17 @@ def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
     elif (square := _SQUARE.search(text)) and square[1] == square[2]:
         settings["image_px"] = float(square[1])
     for one in found:
-        if one.what in ("classes", "folds", "px", "cores") or (one.what == "epochs" and not re.search(r"(?i)\bafter\b", text[: one.start])):
+        if one.what in ("classes", "folds", "px", "cores") or (
+            one.what == "epochs" and not re.search(r"(?i)\bafter\b", text[: one.start])
+        ):
             name = {"px": "image_px"}.get(one.what, one.what)
             settings.setdefault(name, (one.all or one.low) if name == "epochs" else one.low)
-        elif one.what in ("images", "samples") and one.low >= 100 and "train_samples" not in settings and "val_samples" not in settings:
+        elif (
+            one.what in ("images", "samples")
+            and one.low >= 100
+            and "train_samples" not in settings
+            and "val_samples" not in settings
+        ):
             settings["train_samples"] = one.low
         elif one.what == "steps" and "epoch" in text.lower() and one.low >= 2:
             settings.setdefault("steps_per_epoch", one.low)

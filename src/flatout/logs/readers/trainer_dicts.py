@@ -30,7 +30,7 @@ def parse(text: str) -> list[Observation]:
 
 def row(values: dict[str, float]) -> list[Observation]:
     """An entry of the log history."""
-    when = {name: values[name] for name in ("epoch", "step") if name in values}
+    when: dict[str, float] = {name: value for name, value in values.items() if name in ("epoch", "step")}
     if "train_runtime" in values:
         totals = {"runtime_s": values["train_runtime"]} | when
         for name, ours in (("train_samples_per_second", "samples_s"), ("train_steps_per_second", "its")):
@@ -72,4 +72,6 @@ def read_state(content: bytes) -> Iterator[Observation]:
 
 def number(value: Any) -> float | None:
     """A JSON number as a float; None for all else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else None
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else None
+    )
