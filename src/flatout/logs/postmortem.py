@@ -112,8 +112,8 @@ def _join(files: list[FileFacts]) -> list[Joined]:
             continue
         for usage in files:
             names = sorted({name for _, name, _ in usage.timed})
-            for name in names if usage is not training else ():
-                found.append(_overlap(training, usage, name))
+            if usage is not training:
+                found += [_overlap(training, usage, name) for name in names]
     return found[:64]
 
 

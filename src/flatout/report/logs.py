@@ -42,7 +42,8 @@ def verdict(read: Postmortem) -> str:
     parts = []
     for result in read.files:
         name = f"{result.facts.file}: " if len(read.files) > 1 else ""
-        for trouble in result.facts.troubles[:1]:
+        if result.facts.troubles:
+            trouble = result.facts.troubles[0]
             parts.append(f"{name}{WORDS[trouble.what]} ({trouble.source.place}).")
         if result.cold:
             parts.append(
@@ -91,8 +92,8 @@ def _file(result: FileResult) -> list[str]:
     if result.projection:
         one = result.projection
         sentence = (
-            f"Projected: {duration(one.remaining_s)} left ({duration(one.low_s)} to {duration(one.high_s)}, 90% interval), "
-            f"{duration(one.total_s)} in all; from {one.basis}"
+            f"Projected: {duration(one.remaining_s)} left ({duration(one.low_s)} to {duration(one.high_s)}, 90% "
+            f"interval), {duration(one.total_s)} in all; from {one.basis}"
         )
         text += _hanging(sentence, "  ")
     return [*text, ""]

@@ -14,7 +14,7 @@ from flatout.logs.throughput import measured_epochs
 from flatout.units import duration
 
 _SUM = re.compile(
-    r"(?i)\b(?:together|combined|in total|total|altogether|overall|cumulative|summary|all in all|bottom line|in sum|product)\b"
+    r"(?i)\b(?:together|combined|total|altogether|overall|cumulative|summary|all in all|bottom line|product)\b"
 )
 _OPTION = re.compile(r"(?i)\boption\s+\w|\bplan\s+\w\b")
 _WORK = re.compile(
@@ -25,6 +25,7 @@ _BATCH = re.compile(r"(?i)\b(?:larger|bigger)\s+batch|\bbatch(?:[_ -]?size)?\b")
 _WAITS = re.compile(r"(?i)\bwait\w*|\bidle\b|\bfor data\b|\bloading\b")
 _COMPUTES = re.compile(r"(?i)\bGPU\b|\bcomput\w*")
 _IDLE = re.compile(r"(?i)\b(?:GPU|utili[sz]ation)\b")
+_MOSTLY = re.compile(r"(?i)\bmost of the time|\bmostly\b|\bidle\b")
 _CLAUSE = re.compile(r"[;,](?!\d)")
 
 
@@ -93,9 +94,9 @@ def input_bound(facts: FileFacts) -> Statement | None:
     if parts is not None and parts[2][1] < 0.5 * parts[1][0]:
         return parts[0]
     for one in facts.statements:
-        if _IDLE.search(one.said) and re.search(r"(?i)\bmost of the time|\bmostly\b|\bidle\b", one.said):
-            if any(q.low <= 10 for q in one.all("percent")):
-                return one
+        idle = _IDLE.search(one.said) and _MOSTLY.search(one.said)
+        if idle and any(q.low <= 10 for q in one.all("percent")):
+            return one
     return None
 
 

@@ -42,7 +42,10 @@ def at_chance(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
                     (accuracy.source,),
                 )
             ]
-        found = f"guessing gives {percent(chance, decimals=1)} ± {percent(width, decimals=2)} of {images.value:,.0f} images: {z:.1f} standard errors away"
+        found = (
+            f"guessing gives {percent(chance, decimals=1)} ± {percent(width, decimals=2)} of {images.value:,.0f} images"
+        )
+        found += f": {z:.1f} standard errors away"
     found += _top5(facts.metrics.get("val_acc5"), count, images.value if images else None)
     found += _losses(train, loss, count)
     return [

@@ -42,7 +42,8 @@ def batches_in_flight(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         if count is None or batch is None or stated is None or not _BATCHES.search(one.said):
             continue
         floats = count * batch.value * elements * _TENSOR_BYTES
-        found = f"{count:.0f} x {batch.value:.0f} x {elements:,.0f} elements are {size(floats)} as float32, {size(floats / 4)} as uint8"
+        found = f"{count:.0f} x {batch.value:.0f} x {elements:,.0f} elements are {size(floats)} as float32"
+        found += f", {size(floats / 4)} as uint8"
         words = (f"{stated.text} for {count:.0f} batches", found)
         sources = (one.source, batch.source, shape.source)
         claims.append(judged("batches_in_flight", (stated.low, stated.high), (floats / 4, floats), words, sources, 0.1))

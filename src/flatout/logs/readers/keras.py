@@ -9,7 +9,8 @@ from flatout.logs.observations import Kind, Observation
 
 CUE = rb"/step\b"
 _BAR = re.compile(
-    r"(?P<n>\d+)/(?P<total>\d+)\s+(?:\[[=>.]*\]|[━╸╺─]+)\s+(?:- )?(?:ETA: \S+|(?P<clock>\d+:\d\d(?::\d\d)?)|(?P<seconds>\d+)s)?\s*"
+    r"(?P<n>\d+)/(?P<total>\d+)\s+(?:\[[=>.]*\]|[━╸╺─]+)\s+(?:- )?"
+    r"(?:ETA: \S+|(?P<clock>\d+:\d\d(?::\d\d)?)|(?P<seconds>\d+)s)?\s*"
     r"(?:- )?(?P<step>[\d.]+)(?P<unit>ms|us|s|m)/step(?P<rest>.*)"
 )
 _SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}

@@ -1,4 +1,4 @@
-"""Lines with the time of a step and the part that waited for data: PyTorch's ImageNet example, timm, OpenMMLab, Detectron2."""
+"""Lines with a step's time and the part that waited for data: PyTorch's ImageNet example, timm, OpenMMLab, Detectron2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from flatout.logs.observations import Kind, Observation
 CUE = rb"(?i:data[ _]?(?:time)?:? ?\s*\d|Train: \d+ \[|Test: )"
 _NUMBER = r"[\d.]+(?:e[+-]?\d+)?"
 _IMAGENET = re.compile(
-    rf"Epoch:? ?\[(\d+)\] ?\[\s*(\d+)/(\d+)\]\s+Time:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)\s+Data:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
+    rf"Epoch:? ?\[(\d+)\] ?\[\s*(\d+)/(\d+)\]\s+Time:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
+    rf"\s+Data:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
 )
 _TIMM = re.compile(
     rf"Train: (\d+) \[\s*(\d+)/(\d+) .*?Time: ({_NUMBER})s,\s*({_NUMBER})/s\s*\(({_NUMBER})s,\s*({_NUMBER})/s\)"

@@ -25,10 +25,10 @@ def read(file: IO[bytes], path: Path) -> Iterator[Observation]:
     folder = next(parent for parent in path.parents if parent.name in ("metrics", "params"))
     name = str(path.relative_to(folder))
     if folder.name == "params":
-        value = file.read(1000).decode("utf-8", "replace").strip()
-        if name in _SETTINGS and value.isdigit():
+        given = file.read(1000).decode("utf-8", "replace").strip()
+        if name in _SETTINGS and given.isdigit():
             yield Observation(
-                Kind.SETTING, {_SETTINGS[name]: float(value)}, {"phase": "seen"}, line=1, text=f"{name} = {value}"
+                Kind.SETTING, {_SETTINGS[name]: float(given)}, {"phase": "seen"}, line=1, text=f"{name} = {given}"
             )
         return
     is_step = name.startswith("train") or name == "loss"

@@ -19,7 +19,8 @@ _TQDM = re.compile(
 _COUNTING = re.compile(
     rf"""(?x)
     ^(?: (?P<bar> .*? ) :\s+ )? (?P<n> [\d.]+[kMGT]?) \s? (?P<what> [A-Za-z]+) \s
-    \[ (?P<elapsed> {_CLOCK}) , \s* (?P<rate> [\d.,]+[kMG]?|\?) \s? (?P<unit> [^\s,\]]+) (?: ,\s* (?P<rest> [^\]]*) )? \]"""
+    \[ (?P<elapsed> {_CLOCK}) , \s* (?P<rate> [\d.,]+[kMG]?|\?) \s? (?P<unit> [^\s,\]]+)
+    (?: ,\s* (?P<rest> [^\]]*) )? \]"""
 )
 _RICH = re.compile(
     rf"""(?x)

@@ -69,8 +69,8 @@ def read_seff(file: IO[bytes], _: Path) -> Iterator[Observation]:
     """Yield the job that the lines are about."""
     values: dict[str, float] = {}
     labels: dict[str, str] = {}
-    nodes, number, text = 1.0, 0, ""
-    for number, piece in lines(file, bool):
+    nodes, text = 1.0, ""
+    for _number, piece in lines(file, bool):
         key, _separator, value = decoded(piece).partition(":")
         value = value.strip()
         if key == "Job ID":
@@ -85,8 +85,8 @@ def read_seff(file: IO[bytes], _: Path) -> Iterator[Observation]:
             if read_value is not None:
                 values[name] = read_value * (nodes if name == "cores" else 1)
     if values or labels:
-        yield Observation(Kind.JOB, values, labels, line=number, text=text)
-        yield from _trouble(labels.get("state", ""), number, text)
+        yield Observation(Kind.JOB, values, labels, line=1, text=text)
+        yield from _trouble(labels.get("state", ""), 1, text)
 
 
 def _trouble(state: str, number: int, text: str) -> list[Observation]:

@@ -12,7 +12,8 @@ _STEP = re.compile(
     r"(?i)\b(?:train(?:ing)?[ _])?(?:step|iter(?:ation)?)[ :=\[]{1,3}(\d+)(?:\s?(?:/|of)\s?(\d+))?", re.IGNORECASE
 )
 _SECONDS = re.compile(
-    r"""(?ix) (?: (?:step|iter|batch)[_ ]?(?:time|s|duration) | \btime | \btook | \bdt ) \s*[:=]?\s* (\d+(?:\.\d+)?)\s?(ms|s|sec|seconds)?\b(?!\s*/)
+    r"""(?ix) (?: (?:step|iter|batch)[_ ]?(?:time|s|duration) | \btime | \btook | \bdt ) \s*[:=]?\s*
+        (\d+(?:\.\d+)?)\s?(ms|s|sec|seconds)?\b(?!\s*/)
       | (\d+(?:\.\d+)?)\s?(ms|s|sec) (?:\s?/\s?|\sper\s)(?:it|iter|step|batch) """
 )
 _DATA = re.compile(r"(?i)\b(?:data|load(?:ing)?|wait(?:ing)?)(?:[_ ]?time)?\s*[:=]\s*(\d+(?:\.\d+)?)\s?(ms|s)?\b")

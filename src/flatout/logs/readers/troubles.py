@@ -8,7 +8,8 @@ from flatout.logs.observations import Kind, Observation
 
 CUE = (
     rb"out of memory|OutOfMemory|oom-kill|OOM Killed|Killed|Bus error|bus error|SIGKILL|killed by signal"
-    rb"|DUE TO TIME LIMIT|unable to write to file </torch|No space left on device|NCCL.{0,60}(?:timeout|Timeout)|[=: ']nan\b"
+    rb"|DUE TO TIME LIMIT|unable to write to file </torch|No space left on device"
+    rb"|NCCL.{0,60}(?:timeout|Timeout)|[=: ']nan\b"
 )
 _KINDS = (
     ("oom", re.compile(r"CUDA out of memory|(?:torch\.)?OutOfMemoryError|CUDA error: out of memory")),
