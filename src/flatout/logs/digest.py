@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from flatout.logs.facts import Device, EpochTime, FileFacts, Said, Series, Statement, Totals, Trouble, Usage
 from flatout.logs.observations import Kind, Observation, Source
@@ -64,10 +63,10 @@ class Digest:
         ]
         for steps in self._steps.values():
             facts.notes += steps.notes()
-        facts.epochs = [_clean(one) for one in (passes or stepped)] + facts.epochs
+        facts.epochs = (passes or stepped) + facts.epochs
         if self._bars.planned:
             value, source = self._bars.planned
-            facts.settings.setdefault("epochs", []).insert(0, Said(value, _clean_source(source), "bar"))
+            facts.settings.setdefault("epochs", []).insert(0, Said(value, source, "bar"))
         return facts
 
     def _step(self, one: Observation, source: Source) -> None:
@@ -91,7 +90,7 @@ class Digest:
         if epoch is None and one.labels.get("of") == "Keras":
             epoch = float(len(self._facts.epochs))
         self._facts.epochs.append(
-            _clean(
+            (
                 EpochTime(
                     source,
                     epoch,
@@ -120,25 +119,25 @@ class Digest:
             if series is None:
                 if len(self._facts.metrics) >= MOST_NAMES:
                     continue
-                series = Series(value, value, value, value, 0, _clean_source(source), by_epoch="epoch" in values)
+                series = Series(value, value, value, value, 0, source, by_epoch="epoch" in values)
                 self._facts.metrics[name] = series
             series.count += 1
             series.last, series.least, series.most = value, min(series.least, value), max(series.most, value)
-            series.source = _clean_source(source) if series.count < MOST_POINTS else source
+            series.source = source
             series.points.append((series.count if when is None else when, value))
             if len(series.points) > MOST_POINTS:
                 series.points = series.points[::2]
 
     def _total(self, one: Observation, source: Source) -> None:
         if len(self._facts.totals) < MOST_NAMES:
-            self._facts.totals.append(Totals(one.values, one.labels, _clean_source(source)))
+            self._facts.totals.append(Totals(one.values, one.labels, source))
 
     def _job(self, one: Observation, source: Source) -> None:
         if len(self._facts.jobs) < MOST_NAMES:
-            self._facts.jobs.append(Totals(one.values, one.labels, _clean_source(source)))
+            self._facts.jobs.append(Totals(one.values, one.labels, source))
 
     def _setting(self, one: Observation, source: Source) -> None:
-        source, phase = _clean_source(source), one.labels.get("phase", "")
+        phase = one.labels.get("phase", "")
         for name, value in one.values.items():
             values = self._facts.settings.setdefault(name, [])
             if len(values) < MOST_NAMES:
@@ -155,7 +154,7 @@ class Digest:
             and not any(seen.name == device for seen in self._facts.devices)
             and len(self._facts.devices) < MOST_NAMES
         ):
-            self._facts.devices.append(Device(device, _clean_source(source), "seen"))
+            self._facts.devices.append(Device(device, source, "seen"))
         for name, value in one.values.items():
             if name == "index" or not math.isfinite(value):
                 continue
@@ -173,17 +172,9 @@ class Digest:
 
     def _trouble(self, one: Observation, source: Source) -> None:
         if len(self._facts.troubles) < MOST_TROUBLES:
-            self._facts.troubles.append(Trouble(one.labels["what"], _clean_source(source)))
+            self._facts.troubles.append(Trouble(one.labels["what"], source))
 
     def _statement(self, one: Observation, source: Source) -> None:
         if len(self._facts.statements) < MOST_STATEMENTS:
             said = redacted(one.labels["said"])
-            self._facts.statements.append(Statement(said, _clean_source(source), one.labels.get("phase", "")))
-
-
-def _clean_source(source: Source) -> Source:
-    return Source(source.file, source.line, redacted(source.text))
-
-
-def _clean(one: EpochTime) -> EpochTime:
-    return replace(one, source=_clean_source(one.source))
+            self._facts.statements.append(Statement(said, source, one.labels.get("phase", "")))

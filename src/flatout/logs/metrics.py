@@ -10,7 +10,8 @@ _METRIC = re.compile(
     [\s_/.-]{0,2}
     (?P<name> loss | acc(?:uracy)?(?:[\s_@-]?(?:top[-_]?)?[15])?
       | top[-_]?[15](?:[\s_-]?acc(?:uracy)?)? ) (?:_epoch|_step)? ["']?
-    \s* (?: [:=] | \bis\b | \s )? \s* ["']? (?P<value> -?\d+(?:\.\d+)?(?:e[+-]?\d+)? | nan | -?inf ) (?P<percent> \s?% )?"""
+    \s* (?: [:=] | \bis\b | \s )? \s* ["']? (?P<value> -?\d+(?:\.\d+)?(?:e[+-]?\d+)? | nan | -?inf )
+    (?P<percent> \s?% )?"""
 )
 _CHEAP = re.compile(r"loss|acc|top", re.IGNORECASE)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from flatout.logs.redaction import redacted
+
 
 class Kind(StrEnum):
     """What an observation is about; the names of its values are listed beside it."""
@@ -47,11 +49,16 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where something was read: file and line, and the line itself, without secrets."""
+    """Where something was read: file, line, and the line itself, which may hold secrets: quote ``text``."""
 
     file: str
     line: int
-    text: str = ""
+    raw: str = ""
+
+    @property
+    def text(self) -> str:
+        """The line without secrets."""
+        return redacted(self.raw)
 
     @property
     def place(self) -> str:

@@ -1,4 +1,4 @@
-"""Lines with a step's time and the part that waited for data: PyTorch's ImageNet example, timm, OpenMMLab, Detectron2."""
+"""Lines with a step's time and its wait for data: PyTorch's ImageNet example, timm, OpenMMLab, Detectron2."""
 
 from __future__ import annotations
 
