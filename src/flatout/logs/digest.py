@@ -90,18 +90,16 @@ class Digest:
         if epoch is None and one.labels.get("of") == "Keras":
             epoch = float(len(self._facts.epochs))
         self._facts.epochs.append(
-            (
-                EpochTime(
-                    source,
-                    epoch,
-                    values.get("seconds"),
-                    values.get("steps"),
-                    values.get("total"),
-                    values.get("its"),
-                    values.get("samples_s"),
-                    phase=one.labels.get("phase", ""),
-                    of=one.labels.get("of", ""),
-                )
+            EpochTime(
+                source,
+                epoch,
+                values.get("seconds"),
+                values.get("steps"),
+                values.get("total"),
+                values.get("its"),
+                values.get("samples_s"),
+                phase=one.labels.get("phase", ""),
+                of=one.labels.get("of", ""),
             )
         )
 

@@ -10,6 +10,7 @@ from flatout.logs.facts import EpochTime
 from flatout.logs.observations import Observation, Source
 
 MOST_POINTS = 64
+MOST_PASSES, MOST_KINDS = 20_000, 256
 PAUSE = 5.0  # times the usual step
 # Bars that are not the training.
 OTHER = re.compile(
@@ -57,12 +58,13 @@ class Bar:
 
 
 class Bars:
-    """All bars of a file; ``passes`` are those of the training."""
+    """All bars of a file."""
 
     def __init__(self) -> None:
-        self.passes: list[EpochTime] = []
+        self._passes: dict[tuple[str, float | None], list[EpochTime]] = {}
         self.planned: tuple[float, Source] | None = None
-        self._open: dict[str, Bar] = {}
+        self._open: dict[tuple[str, float | None], Bar] = {}
+        self._zero = False
         self._epochs: list[tuple[float, float, Source]] = []
 
     def add(self, one: Observation, source: Source) -> None:
@@ -75,13 +77,15 @@ class Bars:
             if not self._epochs or values["n"] > self._epochs[-1][0]:
                 self._epochs.append((values["n"], values["elapsed_s"], source))
             return
-        if values.get("epochs"):
-            self.planned = (values["epochs"], source)
-        key = _NAME.sub("#", name)
-        bar = self._open.get(key)
         epoch = values.get("epoch")
-        if bar is not None and (values["n"] < bar.n or epoch != bar.epoch or values.get("total") != bar.total):
-            self._close(key)
+        if values.get("epochs"):
+            # Counted from 0, the last of four is "3/3".
+            self._zero = self._zero or epoch == 0
+            self.planned = (values["epochs"] + self._zero, source)
+        key = _NAME.sub("#", name), values.get("total")
+        bar = self._open.get(key)
+        if bar is not None and (values["n"] < bar.n or epoch != bar.epoch):
+            self._close(key, followed=True)
             bar = None
         if bar is None:
             if len(self._open) >= 64:
@@ -90,26 +94,42 @@ class Bars:
         bar.add(values, source)
 
     def close(self) -> list[EpochTime]:
-        """End all bars; the passes in their order, from an outer bar over epochs if there is no other."""
+        """End all bars; the passes of the training in their order, from an outer bar over epochs where there is one."""
         for key in list(self._open):
             self._close(key)
-        if not self.passes:
-            for (n, at, _), (next_n, next_at, source) in zip(self._epochs, self._epochs[1:], strict=False):
-                if next_n == n + 1:
-                    self.passes.append(EpochTime(source, next_n, next_at - at, of="bar of epochs"))
-        return self.passes
+        inner = self._training()
+        if len(self._epochs) < 2 or any(one.epoch is not None for one in inner):
+            return inner
+        totals = {one.total for one in inner}
+        steps = totals.pop() if len(totals) == 1 else None
+        rows = []
+        for (n, at, _), (next_n, next_at, source) in zip(self._epochs, self._epochs[1:], strict=False):
+            if next_n == n + 1:
+                rows.append(EpochTime(source, next_n, next_at - at, steps, steps, of="bar of epochs"))
+        return rows or inner
 
-    def _close(self, key: str) -> None:
+    def _training(self) -> list[EpochTime]:
+        """Of several kinds of bars those that number epochs, else those named for training, else the longest."""
+        kinds = list(self._passes.items())
+        numbered = [kind for kind in kinds if any(one.epoch is not None for one in kind[1])]
+        named = [kind for kind in kinds if "train" in kind[0][0].lower()]
+        chosen = numbered or named or sorted(kinds, key=lambda kind: sum(one.seconds or 0.0 for one in kind[1]))[-1:]
+        found = [one for _, passes in chosen for one in passes]
+        return sorted(found, key=lambda one: one.source.line) if len(chosen) > 1 else found
+
+    def _close(self, key: tuple[str, float | None], followed: bool = False) -> None:
         bar = self._open.pop(key)
         if bar.n <= 0 or (bar.elapsed_s <= 0 and bar.n < 2):
             return
-        self.passes.append(
-            EpochTime(
-                bar.source, bar.epoch, bar.elapsed_s, bar.n, bar.total, bar.its, blocks=bar.blocks(), of="progress bar"
-            )
+        # A bar that vanishes at its end never shows its last state.
+        done = bar.total if followed and bar.total and bar.n >= 0.9 * bar.total else bar.n
+        passes = self._passes.setdefault(key, [])
+        seconds, blocks = bar.elapsed_s, bar.blocks()
+        passes.append(
+            EpochTime(bar.source, bar.epoch, seconds, done, bar.total, bar.its, blocks=blocks, of="progress bar")
         )
-        if len(self.passes) > 20_000:  # of a hostile file
-            del self.passes[10_000:15_000]
+        if len(passes) > MOST_PASSES or len(self._passes) > MOST_KINDS:  # of a hostile file
+            passes.pop()
 
 
 @dataclass(slots=True)

@@ -141,7 +141,9 @@ def _unknown(results: tuple[FileResult, ...]) -> list[Unknown]:
         )
     if not epochs:
         found.append(Unknown("the throughput", "no line has a count of steps and the time that they took"))
-    elif all(one.rate_sps is None for one in epochs):
+    elif all(one.rate_sps is None for one in epochs) and not any(
+        "samples_s" in total.values for result in results for total in result.facts.totals
+    ):
         found.append(Unknown("samples/s", "no line gives the batch size"))
     if not any("utilisation" in name for result in results for name in result.facts.usage):
         found.append(Unknown("how busy the GPU was", "no log of nvidia-smi, W&B or the like was given"))

@@ -84,7 +84,9 @@ def _from_epochs(
 ) -> Projection | None:
     """The later epochs are like those so far; a cold first one is left out of the mean."""
     seconds = [one.seconds or 0.0 for one in whole]
-    left = planned - len(whole)
+    numbers = [one.epoch for one in whole if one.epoch is not None]
+    counted_to = numbers[-1] + (min(numbers) == 0) if numbers else 0.0
+    left = planned - max(len(whole), counted_to)
     spent = sum(seconds)
     if open_one is not None and open_one.steps and open_one.total:
         left -= open_one.steps / open_one.total

@@ -71,7 +71,8 @@ def _file(result: FileResult) -> list[str]:
     facts = result.facts
     head = f"{shorten_middle(facts.file, 46, '...')}  ({facts.format}, {size(facts.bytes)})"
     text = [head]
-    text += [f"  note: {note}" for note in facts.notes]
+    for note in facts.notes:
+        text += _hanging(note, "  note: ")
     if settings := _settings(facts):
         text += _hanging(settings, "  ")
     if result.epochs:

@@ -9,6 +9,7 @@ from flatout.logs.facts import EpochTime, FileFacts, Statement
 from flatout.logs.observations import Source
 from flatout.logs.quantities import Quantity
 from flatout.logs.throughput import steps_of_epoch
+from flatout.units import counted
 
 _TOTAL = re.compile(r"(?i)\b(?:in total|total|altogether|overall|all)\b")
 _LIMIT = re.compile(r"(?i)\b(?:limit|deadline|budget|within|at most|timeout)\b")
@@ -228,7 +229,7 @@ def bar_counts(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         return []
     off = [one for one in passes if not _near(one)]
     if len(off) <= len(passes) // 3:
-        said = f"the rates at the end of {len(passes)} bars"
+        said = f"the rates at the end of {counted(len(passes), 'bar')}"
         return [Claim("bar_counts", "consistent", said, "they fit count and time", (passes[0].source,))]
     worst = max(off, key=lambda one: abs((one.its or 1) * (one.seconds or 1) / (one.steps or 1) - 1))
     mean = (worst.steps or 0) / (worst.seconds or 1)
@@ -243,10 +244,11 @@ def _near(one: EpochTime) -> bool:
 def trainer_totals(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     """A trainer's steps/s times its runtime is the number of steps that it did."""
     at = facts.setting("global_step") or facts.setting("steps")
+    bar = next((one.steps for one in facts.epochs if one.complete and one.epoch is None and one.total), None)
     claims = []
     for one in facts.totals:
         its, runtime = one.values.get("its"), one.values.get("runtime_s")
-        steps = one.values.get("step") or (at.value if at else None)
+        steps = one.values.get("step") or (at.value if at else bar)
         if not (its and runtime and steps) or its * runtime < 20:
             continue
         rounding = max(0.02, 0.0006 / its, 1.0 / steps)

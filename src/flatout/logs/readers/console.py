@@ -11,6 +11,7 @@ from flatout.logs.observations import Observation
 from flatout.logs.readers import keras, meters, nnunet, nvidia_smi, progress, prose, steps, trainer_dicts, troubles
 from flatout.logs.readers.line_times import line_time
 from flatout.logs.text import decoded, lines, quoted
+from flatout.logs.thinning import thinned
 
 PROSE_BYTES = 1 << 20  # sentences are looked for in so much of a file
 Parser = Callable[[str], list[Observation]]
@@ -77,36 +78,6 @@ def hints(piece: bytes) -> bool:
         or b"Epoch " in piece
         or b"iter" in piece
     )
-
-
-def thinned(pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Of the many states of one bar keep every 16th and the last.
-
-    A bar goes on while what stands before its percentage stays the same and the percentage does not fall.
-    """
-    held: tuple[int, bytes] | None = None
-    head, percent, count = b"", b"", 0
-    for entry in pieces:
-        piece = entry[1]
-        place = piece.find(b"%|")
-        if place < 3:
-            if held is not None:
-                yield held
-                held = None
-            yield entry
-            continue
-        same = held is not None and piece[place - 3 : place] >= percent and piece[: place - 3] == head
-        if not same:
-            if held is not None:
-                yield held
-            head, count = piece[: place - 3], 0
-        percent = piece[place - 3 : place]
-        count += 1
-        if count % 16 == 1:
-            yield entry
-        held = entry
-    if held is not None:
-        yield held
 
 
 def parse_line(piece: bytes, reader: prose.ProseReader | None) -> list[Observation]:

@@ -39,7 +39,7 @@ def parse(text: str) -> list[Observation]:
     if found := _TIMM_TEST.search(text):
         at, last, loss, acc1, acc5 = map(float, found.groups())
         metrics = {"val_loss": loss, "val_acc1": acc1 / 100, "val_acc5": acc5 / 100}
-        return [Observation(Kind.METRICS, metrics)] if at == last else []
+        return [Observation(Kind.METRICS, metrics if at == last else {})]
     time, data = _TIME.search(text), _DATA.search(text)
     place = _MM.search(text) or _D2.search(text)
     if not (time and place):

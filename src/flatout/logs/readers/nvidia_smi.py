@@ -10,6 +10,7 @@ from typing import IO
 from flatout.logs.observations import Kind, Observation
 from flatout.logs.readers.line_times import line_time
 from flatout.logs.text import decoded, lines, quoted
+from flatout.logs.thinning import NOTE, WHOLE, kept
 
 CUE = rb"\d+MiB / +\d+MiB"
 _TABLE = re.compile(r"(?:(\d+)C\s+\S+\s+)?(?:(\d+)W\s*/\s*\d+W)?\s*\|\s*(\d+)MiB\s*/\s*(\d+)MiB\s*\|\s*(\d+)%")
@@ -59,12 +60,14 @@ def read_query(file: IO[bytes], _: Path) -> Iterator[Observation]:
     """Yield a sample a row."""
     columns: list[str] = []
     for number, piece in lines(file, bool):
+        if not kept(number):
+            continue
         text = decoded(piece)
         cells = [cell.strip() for cell in text.split(",")]
         if not columns or cells[0] == columns[0]:
             columns = [re.sub(r"\s*\[.*", "", cell) for cell in cells]
             continue
-        values, labels = {}, {}
+        values, labels = {}, {"note": NOTE} if number > WHOLE else {}
         for column, cell in zip(columns, cells, strict=False):
             if column == "name":
                 labels["name"] = cell[:80]

@@ -54,6 +54,12 @@ _PHASES = {
     "after": re.compile(r"(?i)\b(?:after|new|now|proposed|optimi[sz]ed)\b"),
 }
 _TELLING = {"factor", "s", "s_epoch", "s_step", "its", "sps", "bytes", "percent", "batches"}
+# A number near one of the words that prose is read for.
+_WORTH = re.compile(
+    r"\d.*(?:[x×%]|/s|[GMK]i?B|\b(?:s|sec|min|h|days?|hours?|minutes?|seconds?)\b|epoch|batch|worker|class|image|sample|fold|loss|acc)"
+    r"|(?:epoch|batch|workers?|classes|size|prefetch\w*|loss|acc\w*|A\d0+|H\d00).*\d",
+    re.IGNORECASE,
+)
 _SYSTEM_TIME = re.compile(r"^\W*\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 
 
@@ -71,7 +77,7 @@ class ProseReader:
         if row.startswith("|") and row.endswith("|"):
             return self._row([cell.strip() for cell in row[1:-1].split("|")], row)
         self._columns = []
-        if not any(character.isdigit() for character in row):
+        if not _WORTH.search(row):
             return []
         return _sentence(text, "")
 

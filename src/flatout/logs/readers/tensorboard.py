@@ -11,6 +11,7 @@ from typing import IO
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
 from flatout.logs.readers.wire import double, fields, single, text
+from flatout.logs.thinning import kept
 
 LARGEST_RECORD = 64 << 20  # images and graphs come near it; more is damage
 _TRAINING = ("loss", "train")
@@ -39,6 +40,8 @@ def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
         if len(data) < length + 4:
             raise EOFError(f"record {number + 1}")
         number += 1
+        if not kept(number):
+            continue
         time_s, step, scalars = _event(data[:length])
         for tag, value in scalars:
             metrics = named_metrics(f"{tag}: {value!r}") if math.isfinite(value) else {}
