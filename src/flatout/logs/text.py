@@ -11,13 +11,16 @@ BLOCK = 1 << 20  # bytes read at a time
 LONGEST_LINE = 1 << 16  # bytes; what a line has beyond is left out
 QUOTED = 300  # characters of a line that are kept
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_SEPARATOR = re.compile(rb"[\r\n]")
 _BACKSPACES = re.compile(rb"[\x08\x00]+")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 # UTF-8 that was read as Windows-1252 and written again: a dash, a multiplication sign, a block of a progress bar.
 _MENDED = re.compile("â€[“”™œ¦¢\u0153\u009d]|Ã—|â”[\u0080-\u00ff]|Â[ ±µ·]")
 
 
-def lines(file: IO[bytes], wanted: Callable[[bytes], object]) -> Iterator[tuple[int, bytes]]:
+def lines(
+    file: IO[bytes], wanted: Callable[[bytes], object], block_wanted: Callable[[bytes], object] = bool
+) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that ``wanted`` accepts, with their numbers from 1.
 
     Progress bars return the carriage without a new line: each of their states is a piece of the same line number.
@@ -25,11 +28,21 @@ def lines(file: IO[bytes], wanted: Callable[[bytes], object]) -> Iterator[tuple[
     Args:
         file: Opened for bytes; read in blocks, so that memory does not grow with it.
         wanted: Sees each piece as it stands in the file; the pieces it refuses cost no more than this call.
+        block_wanted: Sees each block first; in those that it refuses, lines are only counted.
     """
     number, carried, skipping = 1, b"", False
     for block in _utf8_blocks(file):
         if b"\r\n" in block or block.endswith(b"\r") or block.startswith(b"\n"):
             block = block.replace(b"\r\n", b"\n")
+        end = _SEPARATOR.search(block)
+        if end is not None and not block_wanted(block):
+            piece = b"" if skipping else carried + block[: end.start()]
+            if wanted(piece):
+                yield number, clean(piece)
+            number += block.count(b"\n")
+            carried = block[max(block.rfind(b"\n"), block.rfind(b"\r")) + 1 :]
+            carried, skipping = (b"", True) if len(carried) > LONGEST_LINE else (carried, False)
+            continue
         rows = block.split(b"\n")
         last = len(rows) - 1
         for place, row in enumerate(rows):

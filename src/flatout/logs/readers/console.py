@@ -27,7 +27,7 @@ def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
     """Yield what the lines say, in their order."""
     reader = prose.ProseReader()
     wanted = _Wanted()
-    for number, piece in thinned(lines(file, wanted)):
+    for number, piece in thinned(lines(file, wanted, wanted.block)):
         observed = parse_line(piece, reader if wanted.seen < PROSE_BYTES else None)
         if not observed:
             continue
@@ -44,6 +44,10 @@ class _Wanted:
 
     def __init__(self) -> None:
         self.seen = 0
+
+    def block(self, block: bytes) -> bool:
+        """Whether to look at the lines of a block."""
+        return self.seen < PROSE_BYTES or hints(block)
 
     def __call__(self, piece: bytes) -> bool:
         if self.seen < PROSE_BYTES:

@@ -11,7 +11,7 @@ from typing import IO
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
 from flatout.logs.readers.wire import double, fields, single, text
-from flatout.logs.thinning import kept
+from flatout.logs.thinning import NOTE, WHOLE, kept
 
 LARGEST_RECORD = 64 << 20  # images and graphs come near it; more is damage
 _TRAINING = ("loss", "train")
@@ -46,8 +46,9 @@ def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
         for tag, value in scalars:
             metrics = named_metrics(f"{tag}: {value!r}") if math.isfinite(value) else {}
             metrics = metrics or {tag[:80]: value}
+            labels = {"note": NOTE} if number > WHOLE else {}
             one = Observation(
-                Kind.METRICS, metrics | {"step": float(step)}, {}, time_s, True, number, f"{tag} = {value:g}"
+                Kind.METRICS, metrics | {"step": float(step)}, labels, time_s, True, number, f"{tag} = {value:g}"
             )
             yield one
             if tag_of_steps is None and any(word in tag.lower() for word in _TRAINING) and "val" not in tag.lower():

@@ -14,15 +14,16 @@ from typing import IO, Any
 
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
-from flatout.logs.readers.wire import fields, text
+from flatout.logs.readers.wire import double, fields, text
 
 BLOCK = 32768
 HEADER = b":W&B"
 LARGEST_RECORD = 64 << 20
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 # Fields of Record, and of the items within.
-_HISTORY, _CONFIG, _STATS, _ENVIRONMENT = 2, 5, 7, 25
-_KEY, _NESTED, _JSON = 1, 2, 16
+_HISTORY, _CONFIG, _STATS, _RUN, _ENVIRONMENT = 2, 5, 7, 17, 26
+_CONFIG_OF_RUN, _GPU_NAME = 4, 18
+_KEY, _NESTED, _INTEGER, _NUMBER, _JSON = 1, 2, 5, 6, 16
 _GPU = {"gpu": "utilisation", "memoryAllocatedBytes": "used_bytes", "powerWatts": "watts", "temp": "celsius"}
 
 
@@ -37,21 +38,22 @@ def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
     Raises:
         EOFError: the last record is cut off, as after a kill.
     """
-    steps_of = None
     for number, record in enumerate(_records(file), 1):
         for field, content in fields(record):
             if not isinstance(content, bytes):
                 continue
             if field == _HISTORY:
                 for one in _history(_items(content)):
-                    if one.kind is Kind.METRICS and steps_of is None and "_step" in one.labels:
-                        steps_of = True
                     one.line = number
                     yield one
             elif field == _STATS:
                 yield from _numbered(_stats(content), number)
             elif field == _CONFIG:
                 yield from _numbered(_config(_items(content)), number)
+            elif field == _RUN:
+                configs = [part for at, part in fields(content) if at == _CONFIG_OF_RUN and isinstance(part, bytes)]
+                for config in configs:
+                    yield from _numbered(_config(_items(config)), number)
             elif field == _ENVIRONMENT:
                 yield from _numbered(_environment(content), number)
 
@@ -106,6 +108,7 @@ def _items(content: bytes, at: int = 1) -> dict[str, Any]:
         if field != at or not isinstance(item, bytes):
             continue
         key, nested, value = "", [], ""
+        plain: float | None = None
         for part, data in fields(item):
             if part == _KEY:
                 key = text(data)
@@ -113,7 +116,13 @@ def _items(content: bytes, at: int = 1) -> dict[str, Any]:
                 nested.append(text(data))
             elif part == _JSON:
                 value = text(data)
-        if len(value) < 10_000:
+            elif part == _NUMBER:
+                plain = double(data)
+            elif part == _INTEGER and isinstance(data, int):
+                plain = float(data)
+        if plain is not None:
+            found[key or ".".join(nested)] = plain
+        elif len(value) < 10_000:
             try:
                 found[key or ".".join(nested)] = json.loads(value)
             except (ValueError, RecursionError):
@@ -174,7 +183,7 @@ def _config(items: dict[str, Any]) -> list[Observation]:
 
 def _environment(content: bytes) -> list[Observation]:
     """The GPU's name, and the cores."""
-    gpu = next((text(part) for field, part in fields(content) if field == 15), "")
+    gpu = next((text(part) for field, part in fields(content) if field == _GPU_NAME), "")
     return [Observation(Kind.SETTING, {}, {"phase": "seen", "device": gpu[:80]})] if gpu.isprintable() and gpu else []
 
 
