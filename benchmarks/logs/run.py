@@ -71,7 +71,10 @@ def chatter() -> Iterator[bytes]:
     n = 0
     while True:
         n += 1
-        yield f"2026-11-02 10:00:{n % 60:02d},{n % 1000:03d} INFO worker-{n % 8} heartbeat ok, queue has {n % 17} items, host node{n % 4}\n".encode()
+        yield (
+            f"2026-11-02 10:00:{n % 60:02d},{n % 1000:03d} INFO worker-{n % 8} heartbeat ok, "
+            f"queue has {n % 17} items, host node{n % 4}\n"
+        ).encode()
 
 
 def trace() -> Iterator[bytes]:
@@ -81,8 +84,9 @@ def trace() -> Iterator[bytes]:
     while True:
         n += 1
         yield (
-            f'  {{\n    "ph": "X", "cat": "cpu_op", "name": "aten::add_", "pid": 42, "tid": 42,\n    "ts": {n * 10}.123, '
-            f'"dur": 5.120,\n    "args": {{\n      "External id": {n},"Sequence number": {n}, "Fwd thread id": 0\n    }}\n  }},\n'
+            f'  {{\n    "ph": "X", "cat": "cpu_op", "name": "aten::add_", "pid": 42, "tid": 42,\n'
+            f'    "ts": {n * 10}.123, "dur": 5.120,\n'
+            f'    "args": {{\n      "External id": {n},"Sequence number": {n}, "Fwd thread id": 0\n    }}\n  }},\n'
         ).encode()
 
 
@@ -92,7 +96,10 @@ def csv() -> Iterator[bytes]:
     n = 0
     while True:
         n += 1
-        yield f"2026/11/02 {n // 3600 % 24:02d}:{n // 60 % 60:02d}:{n % 60:02d}.000, NVIDIA A10G, {n % 100} %, 12900 MiB, 211.00 W\n".encode()
+        yield (
+            f"2026/11/02 {n // 3600 % 24:02d}:{n // 60 % 60:02d}:{n % 60:02d}.000, NVIDIA A10G, {n % 100} %, "
+            "12900 MiB, 211.00 W\n"
+        ).encode()
 
 
 def events() -> Iterator[bytes]:

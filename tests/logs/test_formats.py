@@ -59,7 +59,8 @@ def test_a_cut_log_projects_what_the_whole_one_took(tmp_path: Path) -> None:
     for n in range(1, 2503):
         elapsed += 1.6 if n < 40 else 1.0
         states.append(
-            f"Epoch 0:  {n * 100 // 5004:2d}%|##  | {n}/5004 [{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}<?, 1.00it/s]"
+            f"Epoch 0:  {n * 100 // 5004:2d}%|##  | {n}/5004 "
+            f"[{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}<?, 1.00it/s]"
         )
     (tmp_path / "train.log").write_text("\r".join(states))
     projection = only(tmp_path / "train.log").files[0].projection
@@ -79,13 +80,16 @@ LINES = {
         [(1, 10, 0.25)],
     ),
     "keras": (
-        "Epoch 1/2\n196/196 [==============================] - 457s 2s/step - loss: 4.2 - accuracy: 0.05 - val_loss: 4.4\n"
+        "Epoch 1/2\n196/196 [==============================] - 457s 2s/step - loss: 4.2 - accuracy: 0.05 - "
+        "val_loss: 4.4\n"
         "Epoch 2/2\n196/196 ━━━━━━━━━━━━━━━━━━━━ 98s 500ms/step - accuracy: 0.5 - loss: 3.1 - val_loss: 3.4\n",
         [(0, 457, None), (1, 98, None)],
     ),
     "nnunet": (
-        "2026-11-02 12:00:00.12: Epoch 0\n2026-11-02 12:01:33.62: train_loss -0.1\n2026-11-02 12:01:33.63: val_loss -0.2\n"
-        "2026-11-02 12:01:33.64: Pseudo dice [np.float32(0.5), np.float32(0.7)]\n2026-11-02 12:01:33.65: Epoch time: 93.5 s\n"
+        "2026-11-02 12:00:00.12: Epoch 0\n2026-11-02 12:01:33.62: train_loss -0.1\n2026-11-02 12:01:33.63: "
+        "val_loss -0.2\n"
+        "2026-11-02 12:01:33.64: Pseudo dice [np.float32(0.5), np.float32(0.7)]\n2026-11-02 12:01:33.65: "
+        "Epoch time: 93.5 s\n"
         "2026-11-02 12:01:34.12: Epoch 1\n2026-11-02 12:02:34.12: Epoch time: 60.0 s\n",
         [(0, 93.5, None), (1, 60, None)],
     ),
@@ -129,8 +133,10 @@ def test_logs_without_times_are_not_joined_and_say_so(tmp_path: Path) -> None:
 
 OTHERS = {
     "dmon": (
-        "# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec\n# Idx      W      C      C      %      %      %      %\n"
-        "    0    211     60      -     98     40      0      0\n    1     60     40      -      0      0      0      0\n",
+        "# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec\n# Idx      W      C      C      %      %   "
+        "   %      %\n"
+        "    0    211     60      -     98     40      0      0\n    1     60     40      -      0      0   "
+        "   0      0\n",
         "nvidia-smi dmon",
     ),
     "sacct": (
@@ -144,7 +150,8 @@ OTHERS = {
         "SLURM sacct",
     ),
     "seff": (
-        "Job ID: 17\nCluster: c\nState: OUT_OF_MEMORY (exit code 0)\nNodes: 1\nCores per node: 8\nCPU Utilized: 01:00:00\n"
+        "Job ID: 17\nCluster: c\nState: OUT_OF_MEMORY (exit code 0)\nNodes: 1\nCores per node: 8\nCPU "
+        "Utilized: 01:00:00\n"
         "CPU Efficiency: 6.25% of 16:00:00 core-walltime\nJob Wall-clock time: 02:00:00\nMemory Utilized: 11.77 GB\n",
         "SLURM seff",
     ),

@@ -142,7 +142,7 @@ class Digest:
                 values.append(Said(value, source, phase))
         for name in filter(None, one.labels.get("device", "").split("; ")):
             if len(self._facts.devices) < MOST_NAMES:
-                self._facts.devices.append(Device(name, source, phase))
+                self._facts.devices.append(Device(redacted(name)[:80], source, phase))
 
     def _usage(self, one: Observation, source: Source) -> None:
         prefix = f"gpu{one.values.get('index', 0):.0f} " if one.kind is Kind.DEVICE else ""

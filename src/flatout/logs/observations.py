@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from flatout.logs.redaction import redacted
 
+QUOTED = 300  # characters
+
 
 class Kind(StrEnum):
     """What an observation is about; the names of its values are listed beside it."""
@@ -57,8 +59,9 @@ class Source:
 
     @property
     def text(self) -> str:
-        """The line without secrets."""
-        return redacted(self.raw)
+        """The line without secrets, shortened."""
+        text = redacted(self.raw)
+        return text if len(text) <= QUOTED else f"{text[:QUOTED]}…"
 
     @property
     def place(self) -> str:

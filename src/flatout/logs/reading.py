@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import IO
 
@@ -65,7 +66,7 @@ def _fold(digest: Digest, format: Format, file: IO[bytes], path: Path) -> FileFa
             digest.add(one)
     except EOFError as error:
         problem = f"it ends in the middle ({error or 'cut off'}); what came before was read"
-    except (ValueError, OSError, RecursionError) as error:
+    except (ValueError, OSError, RecursionError, zlib.error) as error:
         problem = f"damaged, or not {format.name}: {str(error)[:200]}"
     facts = digest.facts()
     if problem and not facts.observations:

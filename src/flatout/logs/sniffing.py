@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -80,7 +82,7 @@ def sniff(path: Path, file: IO[bytes]) -> Format:
     try:
         head = file.read(HEAD)
         file.seek(0)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     if mlflow.is_metric(path):
         return MLFLOW
@@ -94,7 +96,8 @@ def sniff(path: Path, file: IO[bytes]) -> Format:
     )
 
 
-def open_plain(path: Path) -> IO[bytes]:
+@contextmanager
+def open_plain(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for bytes, unpacked if it is gzip.
 
     Raises:
@@ -102,11 +105,16 @@ def open_plain(path: Path) -> IO[bytes]:
     """
     try:
         file = path.open("rb")
-        packed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file
+    with file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        if not packed:
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield cast("IO[bytes]", unpacked)
 
 
 def is_text(head: bytes) -> bool:

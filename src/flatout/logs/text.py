@@ -9,7 +9,7 @@ from typing import IO
 
 BLOCK = 1 << 20  # bytes read at a time
 LONGEST_LINE = 1 << 16  # bytes; what a line has beyond is left out
-QUOTED = 300  # characters of a line that are kept
+KEPT = 1000  # characters of a line that are kept; a quote is shorter, and cut after secrets are out
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _SEPARATOR = re.compile(rb"[\r\n]")
 _BACKSPACES = re.compile(rb"[\x08\x00]+")
@@ -115,6 +115,6 @@ def decoded(piece: bytes) -> str:
 
 
 def quoted(text: str) -> str:
-    """The line as far as a report quotes it."""
+    """The line with single spaces, as far as it is kept."""
     text = " ".join(text.split())
-    return text if len(text) <= QUOTED else f"{text[:QUOTED]}…"
+    return text if len(text) <= KEPT else f"{text[:KEPT]}…"
