@@ -47,6 +47,7 @@ from flatout.remedies.queue import (
     own_handles,
     prefetch_factor,
     queue_settings,
+    shorter_samples,
     smaller_samples,
 )
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
@@ -65,6 +66,7 @@ from flatout.remedies.unneeded_work import (
     group_by_length,
     one_batch,
     trim_padding,
+    unbind,
 )
 from flatout.remedies.workers import (
     fewer_workers,
@@ -119,6 +121,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     frozen_parameters,
     frozen_clipped_parameters,
     one_batch,
+    unbind,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,
@@ -128,6 +131,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     fused_optimizer,
     cudnn_benchmark,
     in_order,
+    shorter_samples,
     smaller_samples,
     faster_collate,
     own_handles,
