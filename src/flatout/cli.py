@@ -26,6 +26,7 @@ from flatout.commands.lr_find import lr_find
 from flatout.commands.memory import memory
 from flatout.commands.mount import mount, unmount
 from flatout.commands.profile import profile
+from flatout.commands.read import read
 from flatout.commands.recipes import recipes
 from flatout.commands.report import report
 from flatout.commands.runs import runs
@@ -123,6 +124,7 @@ app.command("report", rich_help_panel=READ)(report)
 app.command("explain", rich_help_panel=READ)(explain)
 app.command("runs", rich_help_panel=READ)(runs)
 app.command("trace", rich_help_panel=READ)(trace)
+app.command("read", rich_help_panel=READ)(read)
 app.command("stage", rich_help_panel=DATA)(stage)
 app.command("mount", rich_help_panel=DATA)(mount)
 app.command("unmount", rich_help_panel=DATA)(unmount)

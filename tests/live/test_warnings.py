@@ -133,7 +133,7 @@ def test_panel_and_line_fit_80_columns_with_and_without_unicode() -> None:
 
 def test_the_command_is_told_of_each_warning_once_and_of_the_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    notifier = Notifier(f'echo "$FLATOUT_RUN $FLATOUT_EVENT: $FLATOUT_TEXT" >> {log}')
+    notifier = Notifier(f'echo "$FLATOUT_RUN_ID $FLATOUT_EVENT: $FLATOUT_TEXT" >> {log}')
     state = state_of(history(not_finite=("loss", math.nan, 55)), Plan())
     assert notifier.tell(state) is None
     assert notifier.tell(state) is None

@@ -27,7 +27,7 @@ Notify = Annotated[
     str | None,
     typer.Option(
         "--notify", metavar="COMMAND", show_default=False,
-        help="Shell command to run at each new warning and at the end. FLATOUT_EVENT, FLATOUT_TEXT and FLATOUT_RUN "
+        help="Shell command to run at each new warning and at the end. FLATOUT_EVENT, FLATOUT_TEXT and FLATOUT_RUN_ID "
              "tell it what happened.",
     ),
 ]  # fmt: skip

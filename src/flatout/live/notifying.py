@@ -14,7 +14,7 @@ class Notifier:
     """Runs a shell command at each new warning and at the end.
 
     The command finds what happened in its environment: FLATOUT_EVENT (the warning's id, "ended" or "broken off"),
-    FLATOUT_TEXT (a sentence) and FLATOUT_RUN (the run's id).
+    FLATOUT_TEXT (a sentence) and FLATOUT_RUN_ID (the run's id).
     """
 
     def __init__(self, command: str) -> None:
@@ -36,7 +36,7 @@ class Notifier:
         return self._run(state.run, how, text)
 
     def _run(self, run: str, event: str, text: str) -> str | None:
-        environment = {**os.environ, "FLATOUT_EVENT": event, "FLATOUT_TEXT": text, "FLATOUT_RUN": run}
+        environment = {**os.environ, "FLATOUT_EVENT": event, "FLATOUT_TEXT": text, "FLATOUT_RUN_ID": run}
         try:
             done = subprocess.run(
                 self.command,
