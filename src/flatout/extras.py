@@ -12,6 +12,7 @@ EXTRAS = {
     "config": ("libcst", "ruamel.yaml", "tomlkit"),
     "cluster": ("ray",),
     "stage": ("awscrt", "botocore", "obstore", "PIL", "urllib3"),
+    "volumes": ("google_crc32c", "h5py", "imagecodecs", "nibabel", "nrrd", "numcodecs", "tifffile", "zarr"),
 }
 
 
