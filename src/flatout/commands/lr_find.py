@@ -83,7 +83,7 @@ def _measured(
     path, resolved, images = _prepared(recipe, data, settings, plot, write)
     import torch
 
-    from flatout.recipes.fitting import make_loader
+    from flatout.recipes.image_pipeline import make_loader
     from flatout.recipes.lr_range import range_test
     from flatout.recipes.models import build_model
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.recipes.schema import Recipe
+from flatout.recipes.any_recipe import AnyRecipe
 
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket", "brick", "grass", "gravel", "coins")
 TRAIN, VALIDATION = 80, 24  # crops of each
@@ -22,7 +22,7 @@ def demo_data_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flatout" / "demo-classes"
 
 
-def with_demo_data(name: str, recipe: Recipe, read: Callable[[str], Recipe]) -> Recipe:
+def with_demo_data(name: str, recipe: AnyRecipe, read: Callable[[str], AnyRecipe]) -> AnyRecipe:
     """Fill in the demo recipe's data if the user names none.
 
     Args:
