@@ -121,9 +121,8 @@ def _resolved(
         UsageError: an option, a key or a value is not usable.
     """
     from flatout.errors import UsageError
-    from flatout.recipes.demo_data import with_demo_data
+    from flatout.recipes.demo_data import demo_data_folder, make_demo_data, needs_demo_data
     from flatout.recipes.reading import check_key, read_any_recipe
-    from flatout.recipes.volume_demo import with_demo_volumes
 
     for key in allow_changes:
         check_key(key, "--allow-change")
@@ -141,11 +140,15 @@ def _resolved(
     for note in notes if _first() else ():
         print(one_line(note), file=sys.stderr)
     check_output(folder, resume)
+    from flatout.recipes.volume_demo import demo_volumes_folder, make_demo_volumes, needs_demo_volumes
 
-    def read_again(root: str) -> AnyRecipe:
-        return read_any_recipe(recipe, settings, {**flags, "data.root": root})
-
-    return with_demo_volumes(recipe, with_demo_data(recipe, resolved, read_again), read_again)
+    if needs_demo_data(recipe, resolved):
+        root = make_demo_data(demo_data_folder())
+    elif needs_demo_volumes(recipe, resolved):
+        root = make_demo_volumes(demo_volumes_folder())
+    else:
+        return resolved
+    return read_any_recipe(recipe, settings, {**flags, "data.root": str(root)})
 
 
 def _trained(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,17 +29,9 @@ def demo_volumes_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flatout" / "demo-volumes"
 
 
-def with_demo_volumes(name: str, recipe: AnyRecipe, read: Callable[[str], AnyRecipe]) -> AnyRecipe:
-    """Fill in the demo recipe's data if the user names none.
-
-    Args:
-        name: as the user named the recipe.
-        recipe: that was read by this name.
-        read: reads it again with another ``data.root``.
-    """
-    if recipe.data.root is not None or name != "volume-demo":
-        return recipe
-    return read(str(make_demo_volumes(demo_volumes_folder())))
+def needs_demo_volumes(name: str, recipe: AnyRecipe) -> bool:
+    """True for the demo recipe if the user names no data; see :func:`flatout.recipes.demo_data.needs_demo_data`."""
+    return recipe.data.root is None and name == "volume-demo"
 
 
 def make_demo_volumes(folder: Path, cases: int = CASES, side: int = SIDE) -> Path:
