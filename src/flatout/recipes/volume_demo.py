@@ -75,12 +75,12 @@ def draw_volume(seed: int, side: int = SIDE) -> tuple[NDArray[np.uint8], NDArray
     """A scan and its labels, 1 where there is a sheet: a function of the seed."""
     random = np.random.default_rng([seed, side])
     sheets = np.zeros((side,) * 3, bool)
-    for _ in range(2):
+    for _ in range(side // 32):
         sheets |= _sheet(random, side)
     rest = np.zeros_like(sheets)
-    for _ in range(round(18 * (side / 96) ** 2)):
+    for _ in range(max(2, round(9 * (side / 96) ** 2))):
         rest |= _tube(random, side)
-    for _ in range(round(55 * (side / 96) ** 3)):
+    for _ in range(max(2, round(28 * (side / 96) ** 3))):
         _add_blob(rest, random, side)
     matter = torch.from_numpy(sheets | rest).float()[None] * (MATTER - AIR) + AIR
     noise = torch.from_numpy(random.standard_normal(sheets.shape, np.float32))[None] * NOISE
@@ -97,7 +97,7 @@ def _sheet(random: np.random.Generator, side: int) -> Mask:
     for along in (u, v):
         period = random.uniform(0.5, 1.2) * side
         height = height + random.uniform(2, 7) * np.sin(2 * np.pi * (along / period + random.random()))
-    half = random.uniform(1.6, 2.4)
+    half = random.uniform(1.3, 1.8)
     places = np.arange(side)[:, None, None]
     return np.moveaxis(np.abs(places - height[None]) < half, 0, axis)
 
@@ -113,13 +113,13 @@ def _tube(random: np.random.Generator, side: int) -> Mask:
         for _ in range(2)
     ]
     u, v = np.arange(side)[None, :, None], np.arange(side)[None, None, :]
-    inside = (u - centre[0][:, None, None]) ** 2 + (v - centre[1][:, None, None]) ** 2 < random.uniform(2.5, 4.5) ** 2
+    inside = (u - centre[0][:, None, None]) ** 2 + (v - centre[1][:, None, None]) ** 2 < random.uniform(4.0, 6.0) ** 2
     return np.moveaxis(inside, 0, axis)
 
 
 def _add_blob(matter: Mask, random: np.random.Generator, side: int) -> None:
     """Add a ball."""
-    radius = random.uniform(3.5, 7.5)
+    radius = random.uniform(5.0, 9.0)
     centre = random.uniform(0, side, 3)
     low = np.maximum(np.floor(centre - radius).astype(int), 0)
     high = np.minimum(np.ceil(centre + radius).astype(int) + 1, side)
