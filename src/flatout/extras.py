@@ -9,10 +9,13 @@ from flatout.errors import UsageError
 # Extra -> the packages that show it is installed, by import name.
 EXTRAS = {
     "train": ("torch", "torchvision", "timm", "pydantic", "pytorch_lightning", "ruamel.yaml"),
-    "volumes": ("dynamic_network_architectures",),
     "config": ("libcst", "ruamel.yaml", "tomlkit"),
     "cluster": ("ray",),
     "stage": ("awscrt", "botocore", "obstore", "PIL", "urllib3"),
+    "volumes": (
+        "dynamic_network_architectures",
+        *("google_crc32c", "h5py", "imagecodecs", "nibabel", "nrrd", "numcodecs", "tifffile", "zarr"),
+    ),
 }
 
 

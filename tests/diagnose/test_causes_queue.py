@@ -20,10 +20,12 @@ from flatout.measure.loader import _batch_order
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.queue_state import head_of_line_s
 from flatout.measure.ranks import Ranks, build_ranks
+from flatout.measure.slow_samples import slow_samples
 from flatout.measure.worker_records import Fetches
 from flatout.predict.context import Context
 from flatout.probe import events as kinds
 from flatout.record import EVENT_DTYPE, load_run
+from flatout.remedies.queue import shorter_samples
 from flatout.results import Account, Cause, Epoch, Line
 from tests.diagnose.views import (
     BATCHES,
@@ -72,6 +74,30 @@ def test_slow_batches_before_ready_ones_are_skew_and_slow_batches_alone_are_not(
     assert "30.0 times" in cause.evidence[1].text
     assert sample_skew(Context.of(with_loader(view, head_of_line_s=0.0))) is None
     assert sample_skew(Context.of(with_loader(view, in_order=False))) is None
+
+
+def test_a_few_costly_samples_are_skew_where_the_workers_compute() -> None:
+    seconds, index = np.full(400, 0.001), np.arange(400) % 200
+    seconds[index % 20 == 3] = 0.05
+    seconds[7] = 0.2  # once: its worker had lost the core
+    slow = slow_samples(seconds, index, 0.5)
+    assert slow is not None
+    assert slow.samples == pytest.approx(0.05)
+    assert slow.excess == pytest.approx(10 * 0.049 / (10 * 0.05 + 190 * 0.001))
+    assert set(slow.indices) == set(range(3, 200, 20))
+    view = starved(num_workers=2)
+    assert view.loading is not None
+    costly = replace(view, loading=replace(view.loading, fetch=replace(view.loading.fetch, slow=slow)))
+    cause = found(sample_skew(Context.of(costly)))
+    assert "5.0% of the samples take 50 ms each" in cause.evidence[0].text
+    assert "indices" in cause.evidence[1].text
+    proposal = shorter_samples.propose(Context.of(costly), cause)
+    assert proposal is not None
+    assert proposal.change.fetch_cpu_factor == pytest.approx(1.0 - slow.excess, abs=0.02)
+    assert sample_skew(Context.of(view)) is None
+    # Timed once each, their time may be that of waiting for a core.
+    assert slow_samples(seconds[:200], np.full(200, -1), 0.9) is None
+    assert slow_samples(np.linspace(0.001, 0.009, 200), index[:200]) is None
 
 
 def events(*rows: tuple[int, float, float, int]) -> Any:

@@ -55,6 +55,14 @@ def test_other_code_between_the_calls_of_a_step_is_no_input(frames: list[list[ob
     assert not is_input(frames)
 
 
+def test_a_loop_that_no_step_computes_in_is_no_loop_over_batches() -> None:
+    thresholds = [library("numpy/_core/numeric.py", "linspace"), user("for t in np.linspace(0, 1, 499):", "best_f1")]
+    batches = [library("numpy/random.py", "shuffle"), user("for x, y in pairs(1000):")]
+    loops = {("/home/me/train.py", "main")}
+    assert not is_input(thresholds, loops)
+    assert is_input(batches, loops)
+
+
 @pytest.mark.parametrize(
     ("frames", "named"),
     [

@@ -326,3 +326,52 @@ def test_a_loss_is_scaled_for_several_optimizers_at_once(tmp_path: Path) -> None
         losses.append([float(line) for line in done.stdout.split()])
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     assert losses[1][-1] < losses[1][0]
+
+
+@pytest.mark.slow
+def test_a_pipeline_cuts_before_it_changes_colours(tmp_path: Path) -> None:
+    script = tmp_path / "pictures.py"
+    script.write_text(
+        textwrap.dedent("""
+        import torch
+        from PIL import Image
+        from torchvision import transforms
+        from torchvision.transforms import v2
+
+        class Colours(transforms.ColorJitter):
+            def forward(self, picture):
+                print("own", picture.size)
+                return super().forward(picture)
+
+        def colours(kind):
+            real = kind.forward
+            def forward(self, *pictures):
+                print(kind.__module__.split(".")[1:3], type(self).__name__, pictures[0].size)
+                return real(self, *pictures)
+            kind.forward = forward
+
+        colours(transforms.ColorJitter), colours(v2.ColorJitter)
+        picture = Image.new("RGB", (80, 60), (200, 30, 40))
+        tail = [transforms.ToTensor()]
+        one = transforms.Compose([transforms.RandomApply([transforms.ColorJitter(0.4)], p=1.0),
+                                  transforms.RandomHorizontalFlip(), transforms.RandomResizedCrop(32), *tail])
+        print(one(picture).shape, [type(part).__name__ for part in one.transforms])
+        print(v2.Compose([v2.Resize(40), v2.ColorJitter(0.4), v2.CenterCrop(24), v2.ToImage()])(picture).shape)
+        for kept in (transforms.RandomCrop(90, padding=20), transforms.RandomRotation(10)):
+            transforms.Compose([transforms.ColorJitter(0.4), kept, transforms.RandomCrop(20), *tail])(picture)
+        transforms.Compose([Colours(0.4), transforms.RandomCrop(20), *tail])(picture)
+        """)
+    )
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({"crop_first": True})}
+    done = subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "['transforms', 'transforms'] ColorJitter (32, 32)",
+        "torch.Size([3, 32, 32]) ['RandomApply', 'RandomHorizontalFlip', 'RandomResizedCrop', 'ToTensor']",
+        "['transforms', 'v2'] ColorJitter (24, 24)",
+        "torch.Size([3, 24, 24])",
+        # What pads, turns or is the user's own stays where it is.
+        "['transforms', 'transforms'] ColorJitter (80, 60)",
+        "['transforms', 'transforms'] ColorJitter (80, 60)",
+        "own (80, 60)",
+        "['transforms', 'transforms'] Colours (80, 60)",
+    ], done.stderr

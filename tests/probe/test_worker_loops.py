@@ -88,6 +88,9 @@ def test_new_workers_each_epoch_have_new_records(forked: Recorded) -> None:
     start, end = span(forked, "new workers each epoch")
     started = [w for w in forked.workers if start <= w.of_kinds(events.WORKER_START)["start"][0] + 10**7 <= end]
     assert Counter(worker.worker for worker in started) == {0: 2, 1: 2}
+    set_up = np.concatenate([w.of_kinds(events.WORKER_START) for w in started])
+    assert (set_up["b"] >= 0.2e9).all()  # the user's worker_init_fn
+    assert (set_up["duration"] >= set_up["b"]).all()
     lists = [entry["pids"] for entry in forked.main.names.workers]
     assert all(len(set(pids)) == 2 for pids in lists)
     assert {w.pid for w in started} <= {pid for pids in lists for pid in pids}

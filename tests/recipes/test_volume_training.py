@@ -97,6 +97,7 @@ def test_a_resumed_training_has_the_losses_of_an_uninterrupted_one(
 def test_a_prediction_that_was_stopped_goes_on_and_has_the_same_voxels(
     volumes: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("flatout.recipes.volume_outputs.PLANES", 8)
     monkeypatch.setattr("flatout.recipes.volume_outputs.CHUNK", 8)
     data = open_volumes(_recipe(volumes))
     volume, segmenter = data.image(data.validation[0]), load_segmenter(trained)

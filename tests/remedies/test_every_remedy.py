@@ -18,6 +18,7 @@ from flatout.measure.loader_stats import TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.ranks import Ranks
+from flatout.measure.slow_samples import SlowSamples
 from flatout.predict import rate_model, whatif
 from flatout.predict.context import Context
 from flatout.remedies import REMEDIES, propose
@@ -86,6 +87,13 @@ def uneven(workers: int = 4, wait: float = 0.040) -> MeasuredRun:
     return with_loader(run, **changes, head_of_line_s=0.5 * wait * BATCHES)
 
 
+def few_costly(run: MeasuredRun) -> MeasuredRun:
+    """A twentieth of the samples takes half of the time."""
+    assert run.loading is not None
+    slow = SlowSamples(samples=0.05, excess=0.5, median_s=0.001, mean_s=0.02, indices=(3, 23))
+    return replace(run, loading=replace(run.loading, fetch=replace(run.loading.fetch, slow=slow)))
+
+
 def without_loader(**accounts: float) -> MeasuredRun:
     return MeasuredRun(ledger=make_ledger(accounts), loading=None, cores=4)
 
@@ -116,6 +124,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "prefetch_factor": (uneven, fetching_in_vain),
     "queue_settings": (uneven, fetching_in_vain),
     "in_order": (uneven, fetching_in_vain),
+    "shorter_samples": (
+        lambda: few_costly(starved(cpu=0.100, blocked=0.001)),
+        lambda: few_costly(fetching_in_vain()),
+    ),
     "persistent_workers": (
         lambda: healthy(**RESTARTED, gaps={"epoch_boundary": 1.0}),
         lambda: healthy(**RESTARTED, gaps={}),

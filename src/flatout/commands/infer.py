@@ -101,13 +101,13 @@ def _segments_volumes(run: Path) -> bool:
 
 
 def _infer_volumes(run: Path, data: Path, output: Path, batch_size: int | None, mirrored: bool, as_json: bool) -> None:
-    from flatout.recipes.volume_data import INDEX_FILE, read_index
     from flatout.recipes.volume_outputs import check_output_name, predict_volume
     from flatout.recipes.volume_predicting import load_segmenter
-    from flatout.volumes import open_volume
+    from flatout.volumes import open_volume, read_staged
+    from flatout.volumes.staged import FILE as INDEX_FILE
 
     if (data / INDEX_FILE).is_file():
-        wanted = {output / f"{entry['id']}.zarr": data / entry["image"] for entry in read_index(data)["cases"]}
+        wanted = {output / f"{case.id}.zarr": data / case.image for case in read_staged(data).cases}
         output.mkdir(parents=True, exist_ok=True)
     else:
         wanted = {output: data}

@@ -17,17 +17,19 @@ from flatout.measure.loader_stats import (
     LoaderStats,
     StorageReads,
     WorkerLives,
+    mean_s,
 )
 from flatout.measure.queue_state import head_of_line_s, mean_ready
 from flatout.measure.samples import top_lines
 from flatout.measure.sampling import indices_s, order_s
+from flatout.measure.slow_samples import slow_samples
 from flatout.measure.storage import bytes_per_sample, data_folder, files_per_sample, peers_of, storage_is_counted
 from flatout.measure.timeline import Accrual, Floats, Ints, union
 from flatout.measure.training import Training
 from flatout.measure.transform_costs import transform_costs
 from flatout.measure.worker_records import Fetches, divide_time, loader_settings, worker_count
 from flatout.probe import events as kinds
-from flatout.record import Events, Run, ends
+from flatout.record import Events, Run, ends, no_events
 from flatout.record.packed_fields import batch_samples
 from flatout.units import counted
 
@@ -80,6 +82,9 @@ def _fetch_times(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> FetchTi
     blocked: Floats | None = None
     if cpu is not None and runqueue is not None:
         cpu, runqueue, blocked = divide_time(wall, cpu, runqueue)
+    items = side.spans(kinds.ITEM)
+    item_s = _seconds(items)
+    queued = mean_s(runqueue) / mean_s(wall) if mean_s(wall) else 0.0
     return FetchTimes(
         wall_s=wall,
         cpu_s=cpu,
@@ -87,8 +92,9 @@ def _fetch_times(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> FetchTi
         blocked_s=blocked,
         process_cpu_s=_joined(fetches, "process_cpu_s", order),
         collate_s=_seconds(side.spans(kinds.COLLATE)),
-        item_s=_seconds(side.spans(kinds.ITEM)),
+        item_s=item_s,
         transforms=transform_costs(side),
+        slow=slow_samples(item_s, items["a"], queued),
     )
 
 
@@ -121,10 +127,11 @@ def _delivery(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int)
 def _worker_lives(side: LoaderProcesses) -> WorkerLives:
     if not side.teams:
         return WorkerLives(None, np.zeros(0), len(side.spans(kinds.WORKER_START)))
-    starts = np.concatenate([[], *(process.of_kinds(kinds.WORKER_START)["duration"] for process in side.processes)])
+    starts = np.concatenate([process.of_kinds(kinds.WORKER_START) for process in side.processes] or [no_events()])
     return WorkerLives(
         idle_share=_idle_share(side),
-        start_s=np.asarray(starts / 1e9, np.float64),
+        start_s=_seconds(starts),
+        set_up_s=np.asarray(starts["b"] / 1e9, np.float64),
         starts_in_window=len(side.spans(kinds.WORKER_START)),
         first_fetch=_first_fetch(side),
     )

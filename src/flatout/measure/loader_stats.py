@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from flatout.measure.slow_samples import SlowSamples
 from flatout.results import Line
 
 Seconds = NDArray[np.float64]
@@ -57,6 +58,7 @@ class FetchTimes:
     collate_s: Seconds
     item_s: Seconds  # dataset[i], one entry a timed sample
     transforms: tuple[TransformCost, ...]  # in pipeline order; empty: no torchvision pipeline was seen
+    slow: SlowSamples | None = None  # a few that cost much more than the others
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class WorkerLives:
     idle_share: float | None  # of their time in the window: waiting for indices
     start_s: Seconds  # process creation to ready, one entry a worker started in the run
     starts_in_window: int
+    set_up_s: Seconds | None = None  # of each start: in the worker's loop before work, worker_init_fn included
     first_fetch: FirstFetch = FirstFetch()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,11 +44,13 @@ _LOOP = re.compile(r"^(async )?for\b")
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
 
 
-def is_input(frames: Sequence[Sequence[Any]]) -> bool:
+def is_input(frames: Sequence[Sequence[Any]], loops: Collection[tuple[str, str]] | None = None) -> bool:
     """True if a sampled stack makes, or waits for, a batch.
 
     Args:
         frames: innermost first, ``[file, line, function, source, is_user]`` as the record keeps them.
+        loops: (file, function) that may hold a loop over batches: those that also run while a step computes. What other
+            loops go through (thresholds of a metric, parameters) is no input by itself. None: any.
     """
     if function_group(frames) in _PREPARING or awaits_maker(frames):
         return True
@@ -57,9 +59,8 @@ def is_input(frames: Sequence[Sequence[Any]]) -> bool:
         text = str(source).strip()
         if _FUNCTION.search(str(function)) and not _NO_SOURCE.search(str(file)):
             return True
-        if _NO_SOURCE.search(inner):
-            pass
-        elif _SOURCE.search(text) or (inner and _LOOP.match(text)):
+        looping = inner and _LOOP.match(text) and (loops is None or (str(file), str(function)) in loops)
+        if not _NO_SOURCE.search(inner) and (looping or _SOURCE.search(text)):
             return True
         inner = str(file).replace("\\", "/")
     return False
@@ -92,7 +93,9 @@ def _input_stacks(samples: Samples, piece: Ints, candidates: Flags, computing: F
     busy = np.unique(samples.stack[(piece >= 0) & computing[piece]])
     functions = {id: _own_functions(samples, id) for id in np.unique(np.concatenate([met, busy])).tolist()}
     loop = set().union(*(functions[id] for id in busy.tolist()))
-    shown = {int(id): is_input(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
+    around = {(str(frame[0]), str(frame[2])) for id in busy.tolist() for frame in frames_of(samples.names, id)}
+    loops = around or None  # no sample met a step: nothing is known of its loop
+    shown = {int(id): is_input(frames_of(samples.names, int(id)), loops) for id in np.unique(samples.stack)}
     making = set().union(*(functions[id] for id in met.tolist() if shown[id])) - loop
     return shown | {id: True for id in met.tolist() if functions[id] & making}
 

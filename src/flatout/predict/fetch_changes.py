@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from flatout.measure.functions import STORAGE_GROUPS
 from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.slow_samples import SlowSamples
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
 from flatout.predict.mean_costs import PIPE_BYTES_PER_S
 from flatout.predict.pipeline import Change
@@ -65,6 +66,11 @@ def without_groups(loader: LoaderStats, groups: Iterable[str], part: float = 1.0
         return Change(fetch_cpu_factor=1.0 - on_core)
     waited = part * group_share(loader.functions.blocked_groups, wanted)
     return Change(fetch_cpu_factor=1.0 - on_core, fetch_blocked_factor=1.0 - waited, helper_cpu_factor=1.0 - waited)
+
+
+def like_the_others(loader: LoaderStats, slow: SlowSamples, part: float = 1.0) -> Change:
+    """The change of taking ``part`` of what slow samples compute beyond a median one off the fetches."""
+    return Change(fetch_cpu_factor=1.0 - part * slow.excess * (1.0 - collate_share(loader)))
 
 
 def without_reading(loader: LoaderStats, part: float = 1.0) -> Change:

@@ -71,7 +71,7 @@ COLLATE = 46
 PUT = 47  # a batch index; handing the batch to the queue
 SERIALIZE = 48  # pickling in the queue's feeder thread; a bytes
 TRANSFORM = 51  # one part of a sample's pipeline: arg class; a pixels in; b see transform_bits()
-WORKER_START = 50  # process creation to ready; a worker id; arg unused
+WORKER_START = 50  # process creation to ready; a worker id; b ns in the worker's set-up, worker_init_fn included
 
 KIND_NAMES = {
     value: name

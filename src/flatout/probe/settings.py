@@ -145,6 +145,7 @@ SETTINGS: "dict[str, Setting]" = {
     "optimizer_form": Setting(str, "fused or foreach", "optimizer", device_memory_known=False),
     "cudnn_benchmark": Setting(bool, "cuDNN tries its algorithms", "backends", device_memory_known=False, live=True),
     "jpeg_short_side": Setting(int, "decode JPEGs at a scale that leaves this short side", "files"),
+    "crop_first": Setting(bool, "cut pictures to their final size before colours are changed", "transforms"),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
     "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged"),
     "read_through": Setting(

@@ -6,38 +6,50 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
 from flatout.errors import UsageError
 from flatout.loader.patch_loader import Patch
 from flatout.recipes.volume_schema import VolumeRecipe
 from flatout.segmentation.augment import Normalisation
-from flatout.segmentation.sliding_window import Size, Volume, starts
+from flatout.segmentation.sliding_window import Size, starts
+from flatout.units import counted
+from flatout.volumes import StagedCase, StagedSet, Volume, open_volume, read_staged
 
-INDEX_FILE = "volumes.json"
-BEYOND = 255  # label of voxels outside a volume or patch, where the data ignore no label of their own
+IGNORE = 255  # class index of voxels that neither the loss nor the scores count
 
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeData:
     """The cases of one training and one validation."""
 
-    root: Path
+    staged: StagedSet
     train: tuple[str, ...]  # ids
     validation: tuple[str, ...]
-    classes: tuple[str, ...]  # the first is the background
-    ignore: int  # a label that is no class
-    normalisation: Normalisation
-    shapes: dict[str, Size]
     per_epoch: int  # patches
     notes: tuple[str, ...] = ()
     things: str = "patches"
-    _index: Any = field(repr=False)
+
+    @property
+    def root(self) -> Path:
+        """The data set's folder."""
+        return self.staged.folder
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels' values, in words; the first is the background."""
+        return tuple(str(value) for value in self.staged.classes)
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """From stored intensities to those of the network."""
+        known = self.staged.intensity
+        return Normalisation(mean=known["mean"], std=known["std"], low=known["p0_5"], high=known["p99_5"])
 
     @property
     def train_count(self) -> int:
@@ -47,7 +59,7 @@ class VolumeData:
     @property
     def counts(self) -> str:
         """How many volumes there are."""
-        return f"{len(self.train)} volumes for training, {len(self.validation)} for validation"
+        return f"{counted(len(self.train), 'volume')} for training, {len(self.validation)} for validation"
 
     @property
     def is_scored(self) -> bool:
@@ -56,36 +68,51 @@ class VolumeData:
 
     def digest(self) -> str:
         """SHA-256 over ids, shapes and split."""
-        said = [[name, self.shapes[name]] for name in (*self.train, "", *self.validation) if name]
+        said = [[name, self.case(name).shape] for name in (*self.train, *self.validation)]
         return hashlib.sha256(json.dumps([said, len(self.train), self.classes]).encode()).hexdigest()
 
     def split(self, train: Sequence[str], validation: Sequence[str]) -> VolumeData:
         """The same data with other volumes held out."""
         return replace(self, train=tuple(train), validation=tuple(validation))
 
-    def image(self, case: str) -> Volume:
+    def case(self, name: str) -> StagedCase:
+        """The case of an id."""
+        return next(case for case in self.staged.cases if case.id == name)
+
+    def image(self, name: str) -> Volume:
         """The image of a case."""
-        from flatout.volumes import open_volume
+        return open_volume(self.root / self.case(name).image)
 
-        opened: Volume = open_volume(self.root / self._case(case)["image"])
-        return opened
+    def label(self, name: str) -> Volume:
+        """The labels of a case that has some."""
+        found = self.case(name).label
+        assert found is not None, "only labelled cases are trained and validated on"
+        return open_volume(self.root / found)
 
-    def label(self, case: str) -> Volume:
-        """The labels of a case.
+    def class_indices(self) -> ClassIndices:
+        """What turns stored labels into indices of classes."""
+        return ClassIndices(self.staged.classes, self.staged.ignore)
 
-        Raises:
-            UsageError: it has none.
-        """
-        from flatout.volumes import open_volume
 
-        found = self._case(case)["label"]
-        if found is None:
-            raise UsageError(f"{self.root}: {case} has no labels: leave it out of training and validation")
-        opened: Volume = open_volume(self.root / found)
-        return opened
+class ClassIndices:
+    """Stored labels to class indices; the label that is left out, and any other, to ``IGNORE``."""
 
-    def _case(self, case: str) -> Any:
-        return next(entry for entry in self._index["cases"] if entry["id"] == case)
+    def __init__(self, values: Sequence[int], ignore: int | None) -> None:
+        """Take the labels' values in the order of the classes, and the one to be left out."""
+        self._low = min(0, *values)
+        self._table = torch.full((max(*values, 0) - self._low + 2,), IGNORE, dtype=torch.uint8)
+        for index, value in enumerate(values):
+            self._table[value - self._low] = index
+        # Mostly there is nothing to do.
+        self._as_they_are = tuple(values) == tuple(range(len(values))) and ignore in (None, IGNORE)
+
+    def __call__(self, labels: Tensor) -> Tensor:
+        """Indices of the same shape."""
+        if self._as_they_are:
+            return labels
+        if self._table.device != labels.device:
+            self._table = self._table.to(labels.device)
+        return self._table[(labels.long() - self._low).clamp(-1, len(self._table) - 1)]
 
 
 def open_volumes(recipe: VolumeRecipe) -> VolumeData:
@@ -98,9 +125,11 @@ def open_volumes(recipe: VolumeRecipe) -> VolumeData:
     if wanted.root is None:
         raise UsageError("data.root: nothing is said: give the folder of staged volumes with --data")
     root = Path(wanted.root).expanduser()
-    index = read_index(root)
-    known = [str(entry["id"]) for entry in index["cases"]]
-    labelled = [str(entry["id"]) for entry in index["cases"] if entry["label"] is not None]
+    if not root.is_dir():
+        raise UsageError(f"--data {root}: no such folder")
+    staged = read_staged(root)
+    known = [case.id for case in staged.cases]
+    labelled = [case.id for case in staged.cases if case.label is not None]
     if wanted.validation is not None:
         missing = sorted(set(wanted.validation) - set(labelled))
         if missing:
@@ -112,46 +141,17 @@ def open_volumes(recipe: VolumeRecipe) -> VolumeData:
         held = sorted(random.Random(wanted.split_seed).sample(labelled, count))
     train = [name for name in labelled if name not in held]
     if not train:
-        raise UsageError(f"{root}: {len(labelled)} labelled volumes leave none to train on: at least two are needed")
-    if len(index["classes"]) < 2:
-        raise UsageError(f"{root}: {len(index['classes'])} of at least 2 classes: there is nothing to segment")
+        raise UsageError(f"{root}: {counted(len(labelled), 'labelled volume')} leave none to train on: give more")
+    if not 2 <= len(staged.classes) < IGNORE:
+        raise UsageError(f"{root}: {len(staged.classes)} classes: 2 to {IGNORE - 1} can be segmented")
     unlabelled = len(known) - len(labelled)
-    intensity = index["intensity"]
     return VolumeData(
-        root=root,
+        staged=staged,
         train=tuple(train),
         validation=tuple(held),
-        classes=tuple(str(name) for name in index["classes"]),
-        ignore=BEYOND if index["ignore"] is None else int(index["ignore"]),
-        normalisation=Normalisation(
-            mean=intensity["mean"], std=intensity["std"], low=intensity["p0_5"], high=intensity["p99_5"]
-        ),
-        shapes={str(entry["id"]): (*map(int, entry["shape"]),) for entry in index["cases"]},  # type: ignore[misc]
         per_epoch=recipe.patches.per_epoch,
-        notes=(f"{unlabelled} volumes have no labels and are not used",) if unlabelled else (),
-        _index=index,
+        notes=(f"{counted(unlabelled, 'volume')} without labels: not used",) if unlabelled else (),
     )
-
-
-def read_index(root: Path) -> Any:
-    """The list of staged volumes.
-
-    Raises:
-        UsageError: there is none, or it cannot be read.
-    """
-    path = root / INDEX_FILE
-    if not root.is_dir():
-        raise UsageError(f"--data {root}: no such folder")
-    if not path.is_file():
-        raise UsageError(f"--data {root}: no {INDEX_FILE} there: write it with `flatout stage SRC {root} --volumes`")
-    try:
-        index = json.loads(path.read_text("utf-8"))
-        assert isinstance(index, dict)
-        assert {"cases", "intensity", "classes", "ignore"} <= index.keys()
-        assert all({"id", "image", "label", "shape"} <= entry.keys() for entry in index["cases"])
-    except (OSError, ValueError, AssertionError, AttributeError, TypeError):
-        raise UsageError(f"{path}: is no list of staged volumes: stage them again") from None
-    return index
 
 
 def _some(names: Sequence[str]) -> str:
@@ -163,12 +163,15 @@ class Tiles:
 
     def __init__(self, data: VolumeData, patch: Size, most: int) -> None:
         """Choose at most so many of the patches that cover the volumes."""
-        self._patch, self._ignore = patch, data.ignore
+        self._patch = patch
+        self._outside = data.staged.ignore
         self._volumes = {name: (data.image(name), data.label(name)) for name in data.validation}
         whole = [
             (name, place)
             for name in data.validation
-            for place in product(*(starts(side, own, 0.0) for side, own in zip(data.shapes[name], patch, strict=True)))
+            for place in product(
+                *(starts(side, own, 0.0) for side, own in zip(data.case(name).shape, patch, strict=True))
+            )
         ]
         count = min(most, len(whole))
         self.places = [whole[at * len(whole) // count] for at in range(count)]
@@ -177,11 +180,7 @@ class Tiles:
         return len(self.places)
 
     def __getitem__(self, number: int) -> Patch:
-        """Image and label; what lies beyond a volume repeats its border and is not scored."""
+        """Image and label; beyond a volume that is smaller than a patch lies what :class:`PatchDataset` puts there."""
         name, place = self.places[number]
         image, label = self._volumes[name]
-        box = tuple(min(side, length - at) for side, length, at in zip(self._patch, image.shape, place, strict=True))
-        missing = [(0, side - own) for side, own in zip(self._patch, box, strict=True)]
-        voxels = np.asarray(image.read(*place, *box))
-        truth = np.asarray(label.read(*place, *box))
-        return np.pad(voxels, missing, mode="edge"), np.pad(truth, missing, constant_values=self._ignore)
+        return image.read(*place, *self._patch), label.read(*place, *self._patch, fill=self._outside or 0)

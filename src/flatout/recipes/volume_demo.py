@@ -5,9 +5,9 @@ Sheets are the foreground. They are no brighter than the rest, so no threshold f
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,15 @@ from numpy.typing import NDArray
 
 from flatout.recipes.any_recipe import AnyRecipe
 from flatout.segmentation.intensity import blur
+from flatout.volumes import StagedCase, StagedSet
+from flatout.volumes.foreground import count_block
 
 SIDE = 96  # voxels
 CASES = 8  # two of them are held out
 AIR, MATTER = 70.0, 150.0  # grey values
 NOISE, BLUR = 26.0, 0.6  # of the detector; the blur in voxels
+CLASSES = (0, 1)
+BLOCK, CHUNK = 32, 16  # voxels: of the foreground index, and of what is read at once
 Mask = NDArray[np.bool_]
 
 
@@ -51,24 +55,42 @@ def make_demo_volumes(folder: Path, cases: int = CASES, side: int = SIDE) -> Pat
     for number in range(cases):
         name = f"scan-{number}"
         image, label = draw_volume(number, side)
-        (partial / name).mkdir(parents=True)
-        np.save(partial / name / "image.npy", image)
-        np.save(partial / name / "label.npy", label)
+        _write(partial / name / "image.zarr", image)
+        _write(partial / name / "label.zarr", label)
+        np.save(partial / name / "foreground.npy", _foreground(label))
         pooled.append(image[::2, ::2, ::2].ravel())
-        entries.append(
-            {"id": name, "image": f"{name}/image.npy", "label": f"{name}/label.npy", "shape": list(image.shape),
-             "spacing": [1.0, 1.0, 1.0], "foreground": None}
-        )  # fmt: skip
+        files = [f"{name}/{file}" for file in ("image.zarr", "label.zarr", "foreground.npy")]
+        entries.append(StagedCase(name, files[0], files[1], (side,) * 3, (1.0, 1.0, 1.0), files[2]))
     values = np.concatenate(pooled)
     low, high = np.percentile(values, (0.5, 99.5))
     intensity = {
         "mean": float(values.mean()), "std": float(values.std()), "p0_5": float(low), "p99_5": float(high),
         "min": float(values.min()), "max": float(values.max()),
     }  # fmt: skip
-    index = {"cases": entries, "intensity": intensity, "classes": ["other", "sheet"], "ignore": None}
-    (partial / "volumes.json").write_text(json.dumps(index, indent=1))
+    StagedSet(partial, tuple(entries), intensity, CLASSES, None, (BLOCK,) * 3).write()
     os.replace(partial, folder)
     return folder
+
+
+def _write(path: Path, voxels: NDArray[np.uint8]) -> None:
+    """Write one shard of chunks, as `flatout stage --volumes` would."""
+    import zarr
+
+    shard = -(-voxels.shape[0] // BLOCK) * BLOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    array = zarr.create_array(
+        path, shape=voxels.shape, dtype="uint8", chunks=(CHUNK,) * 3, shards=(shard,) * 3, compressors=None
+    )
+    array[:] = voxels
+
+
+def _foreground(label: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """The index of the classes by block."""
+    rows = []
+    for z, y, x in product(range(0, label.shape[0], BLOCK), repeat=3):
+        counts = count_block(label[z : z + BLOCK, y : y + BLOCK, x : x + BLOCK], CLASSES)
+        rows.append([z, y, x, *counts.tolist()])
+    return np.array(rows, np.int32)
 
 
 def draw_volume(seed: int, side: int = SIDE) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

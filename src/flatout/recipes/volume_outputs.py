@@ -17,7 +17,8 @@ from flatout.errors import UsageError
 from flatout.recipes.volume_predicting import Segmenter, labels_of
 from flatout.segmentation.sliding_window import Volume
 
-CHUNK = 64  # voxels of a zarr chunk's side; planes are written by this many, so that no chunk is written twice
+PLANES = 64  # of a shard: planes are written by this many, so that no shard is written twice
+SHARD_SIDE, CHUNK = 256, 32  # voxels: what `flatout stage --volumes` writes, too
 SUFFIXES = (".zarr", ".npy")
 
 
@@ -62,7 +63,7 @@ def predict_volume(
         for planes in segmenter.slide(volume, first=done, batch=batch):
             waiting.append(labels_of(planes).numpy())
             until = planes.first + waiting[-1].shape[0]
-            ready = until if until == z else until // CHUNK * CHUNK
+            ready = until if until == z else until // PLANES * PLANES
             if ready > first:
                 made = np.concatenate(waiting)
                 array[first:ready] = made[: ready - first]
@@ -118,4 +119,6 @@ def _opened(path: Path, shape: tuple[int, int, int], *, fresh: bool) -> Any:
 
     if not fresh:
         return zarr.open_array(path, mode="r+")
-    return zarr.create_array(path, shape=shape, dtype="uint8", chunks=(CHUNK,) * 3, overwrite=True)
+    _, height, width = shape
+    shards = (PLANES, *(min(SHARD_SIDE, -(-side // CHUNK) * CHUNK) for side in (height, width)))
+    return zarr.create_array(path, shape=shape, dtype="uint8", chunks=(CHUNK,) * 3, shards=shards, overwrite=True)

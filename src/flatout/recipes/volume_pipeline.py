@@ -21,6 +21,7 @@ from flatout.recipes.volume_schema import VolumeRecipe
 from flatout.recipes.volume_task import VolumeTask
 from flatout.segmentation.networks import build_unet, lay_out
 from flatout.units import size
+from flatout.volumes import PatchDataset
 
 NORMALISATION_FILE = "intensity.json"
 
@@ -46,15 +47,13 @@ class VolumePipeline:
         self, recipe: VolumeRecipe, data: VolumeData, ranks: Ranks
     ) -> Iterator[tuple[PatchLoader, PatchLoader]]:
         """Of training and validation."""
-        from flatout.volumes import PatchDataset
-
         rank, world, _ = ranks
         patches, training = recipe.patches, recipe.training
         drawn = PatchDataset(
             data.root, patches.size, list(data.train), seed=training.seed, foreground_share=patches.foreground
         )
         batches = patches.per_epoch // (training.batch_size * world)
-        held = Tiles(data, patches.size, patches.validation) if data.validation else []
+        held = Tiles(data, patches.size, patches.validation)
         at_once = training.validation_batch_size or training.batch_size
         pin = torch.cuda.is_available()
         with (
@@ -85,8 +84,8 @@ class VolumePipeline:
         """Lines on data and loader, and the line on memory of batches."""
         patches, batch = recipe.patches, recipe.training.batch_size
         voxels = patches.size[0] * patches.size[1] * patches.size[2]
-        all_voxels = sum(shape[0] * shape[1] * shape[2] for shape in data.shapes.values())
-        stored = data.image(data.train[0]).read(0, 0, 0, 1, 1, 1).itemsize
+        all_voxels = sum(shape[0] * shape[1] * shape[2] for shape in (case.shape for case in data.staged.cases))
+        stored = data.image(data.train[0]).dtype.itemsize
         count = patches.prefetch_batches + 1
         sides = " × ".join(str(side) for side in patches.size)
         return [

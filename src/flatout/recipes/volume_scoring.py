@@ -16,7 +16,7 @@ import torch
 
 from flatout.atomic_file import replacing, write_atomically
 from flatout.recipes.interfaces import Fit
-from flatout.recipes.volume_data import VolumeData
+from flatout.recipes.volume_data import IGNORE, VolumeData
 from flatout.recipes.volume_predicting import Segmenter, labels_of, load_segmenter
 from flatout.recipes.volume_schema import VolumeRecipe
 from flatout.segmentation.dice import dice_scores, mean_dice, overlap_counts
@@ -82,33 +82,34 @@ def score_volumes(
     )
     report(f"whole volumes: Dice {mean:.3f}, the mean of {len(means)} held out: {done.folder / SCORES_FILE}")
     if shown is not None:
-        draw_slice(shown, done.folder / PICTURE_FILE, len(data.classes), data.ignore)
+        draw_slice(shown, done.folder / PICTURE_FILE, len(data.classes))
         report(f"a slice with truth and prediction: {done.folder / PICTURE_FILE}")
     return {} if math.isnan(mean) else {WHOLE: mean}
 
 
 def _scored(segmenter: Segmenter, data: VolumeData, case: str, end: float) -> tuple[torch.Tensor | None, Slice | None]:
     """Counts over a volume and its plane with most foreground; None if the time was over before its last plane."""
-    image, label = data.image(case), data.label(case)
+    image, label, to_indices = data.image(case), data.label(case), data.class_indices()
     _, height, width = (int(side) for side in image.shape)
     counts = torch.zeros(len(data.classes), 3, dtype=torch.float64)
     most, best = 0, None
     for planes in segmenter.slide(image):
         predicted = labels_of(planes)
-        truth = np.asarray(label.read(planes.first, 0, 0, len(predicted), height, width))
-        counts += overlap_counts(predicted, torch.from_numpy(truth), len(data.classes), data.ignore)
-        foreground = ((truth > 0) & (truth != data.ignore)).sum((1, 2))
+        stored_labels = torch.from_numpy(label.read(planes.first, 0, 0, len(predicted), height, width))
+        truth = to_indices(stored_labels).numpy()
+        counts += overlap_counts(predicted, torch.from_numpy(truth), len(data.classes), IGNORE)
+        foreground = ((truth > 0) & (truth != IGNORE)).sum((1, 2))
         at = int(foreground.argmax())
         if best is None or foreground[at] > most:
             most, z = int(foreground[at]), planes.first + at
-            stored = np.asarray(image.read(z, 0, 0, 1, height, width))[0]
+            stored = image.read(z, 0, 0, 1, height, width)[0]
             best = Slice(case, z, stored, truth[at], predicted[at].numpy())
         if time.monotonic() > end:
             return None, None
     return counts, best
 
 
-def draw_slice(shown: Slice, path: Path, classes: int, ignore: int) -> None:
+def draw_slice(shown: Slice, path: Path, classes: int) -> None:
     """Draw a plane as it is, with its truth, and with what was predicted."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -121,7 +122,7 @@ def draw_slice(shown: Slice, path: Path, classes: int, ignore: int) -> None:
     for axis, (title, overlay) in zip(axes, parts, strict=True):
         axis.imshow(shown.image, cmap="gray", vmin=low, vmax=max(high, low + 1e-6), interpolation="nearest")
         if overlay is not None:
-            hidden = np.ma.masked_where((overlay == 0) | (overlay == ignore), overlay)
+            hidden = np.ma.masked_where((overlay == 0) | (overlay == IGNORE), overlay)
             axis.imshow(hidden, cmap="autumn", vmin=1, vmax=max(classes - 1, 2), alpha=0.6, interpolation="nearest")
         axis.set_title(title)
         axis.set_axis_off()

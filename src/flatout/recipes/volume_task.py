@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from flatout.loader.patch_loader import PatchBatch
 from flatout.recipes.objective import first_step
 from flatout.recipes.task import TrainedTask
-from flatout.recipes.volume_data import VolumeData
+from flatout.recipes.volume_data import IGNORE, VolumeData
 from flatout.recipes.volume_schema import VolumeRecipe
 from flatout.segmentation.augment import augment
 from flatout.segmentation.dice import dice_scores, mean_dice, overlap_counts
@@ -36,9 +36,9 @@ class VolumeTask(TrainedTask):
         """Take a model; ``lr`` is the highest rate, for the global batch; ``report`` is called with each fallback."""
         super().__init__(recipe, model, lr, report)
         training = recipe.training
-        self.classes, self.ignore, self.normalisation = data.classes, data.ignore, data.normalisation
+        self.classes, self.normalisation, self.class_indices = data.classes, data.normalisation, data.class_indices()
         self.criterion = SegmentationLoss(
-            data.ignore, dice=training.dice, cross_entropy=training.cross_entropy, batch_dice=training.batch_dice
+            IGNORE, dice=training.dice, cross_entropy=training.cross_entropy, batch_dice=training.batch_dice
         )
         self.chances = Chances(**recipe.augmentation.model_dump())
 
@@ -46,13 +46,13 @@ class VolumeTask(TrainedTask):
         """The loss of one batch, augmented by what its samples' numbers say."""
         # In float32 also where the network's convolutions are not.
         with torch.no_grad(), torch.autocast(batch.images.device.type, enabled=False):
-            images, labels = self.normalisation(batch.images)[:, None], batch.labels
+            images, labels = self.normalisation(batch.images)[:, None], self.class_indices(batch.labels)
             draws = [draw(self.chances, self.recipe.training.seed, number) for number in batch.numbers]
-            images, labels = augment(images, labels, draws, self.ignore)
+            images, labels = augment(images, labels, draws, IGNORE)
         size = " × ".join(str(side) for side in self.recipe.patches.size)
         what = f"{self.recipe.network.kind} with patches of {size} voxels"
         with first_step("patches.size", what, self.recipe.training.batch_size) if not step else nullcontext():
-            return self.criterion(self(self._laid_out(images)), labels)  # type: ignore[no-any-return]
+            return self.criterion(self(self._laid_out(images)), labels)
 
     def _laid_out(self, images: Tensor) -> Tensor:
         last = self.recipe.training.channels_last
@@ -67,9 +67,10 @@ class VolumeTask(TrainedTask):
     def validation_step(self, batch: PatchBatch, batch_idx: int) -> None:
         """Score one batch."""
         logits = self(self._laid_out(self.normalisation(batch.images)[:, None])).float()
-        loss = self.criterion(logits, batch.labels)
+        labels = self.class_indices(batch.labels)
+        loss = self.criterion(logits, labels)
         self.val_loss += torch.stack([loss * len(batch), torch.full_like(loss, len(batch))])
-        self.val_counts += overlap_counts(logits.argmax(1), batch.labels, len(self.classes), self.ignore)
+        self.val_counts += overlap_counts(logits.argmax(1), labels, len(self.classes), IGNORE)
 
     def scores(self) -> dict[str, float]:
         """Loss and Dice of the last validation, over all ranks; Dice of each class where there are several."""

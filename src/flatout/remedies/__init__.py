@@ -47,6 +47,7 @@ from flatout.remedies.queue import (
     own_handles,
     prefetch_factor,
     queue_settings,
+    shorter_samples,
     smaller_samples,
 )
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
@@ -128,6 +129,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     fused_optimizer,
     cudnn_benchmark,
     in_order,
+    shorter_samples,
     smaller_samples,
     faster_collate,
     own_handles,

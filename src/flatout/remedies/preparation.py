@@ -63,6 +63,8 @@ def crop_first(context: Context, cause: Cause) -> Proposal | None:
         change=Change(fetch_cpu_factor=1.0 - share),
         least=Change(fetch_cpu_factor=1.0 - _LEAST_SAVED * share),
         how=f"Compose([{cut.name}(...), {', '.join(f'{part.name}(...)' for part in before)}, ...])",
+        # Another order of other parts is refused by the training that is asked for it.
+        settings={"crop_first": True},
         basis=(
             f"the measured time of each transform, and pixels from {before[0].pixels_in:,.0f} "
             f"to {cut.pixels_out:,.0f}; takes their cost to grow with the pixels"

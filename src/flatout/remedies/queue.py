@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.predict.context import Context
-from flatout.predict.fetch_changes import collate_share, fewer_bytes, group_share
+from flatout.predict.fetch_changes import collate_share, fewer_bytes, group_share, like_the_others
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.mean_costs import LOCK_GROUPS
 from flatout.predict.pipeline import Change
@@ -12,6 +12,7 @@ from flatout.predict.workers import enough_prefetch, most_workers
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
+from flatout.units import percent
 
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _DEPTHS = (2, 4, 8)
@@ -101,6 +102,23 @@ def in_order(context: Context, cause: Cause) -> Proposal | None:
         how="DataLoader(..., in_order=False)  # torch 2.6 or newer; or a deeper prefetch_factor",
         settings={"in_order": False},
         basis="the recorded batches, simulated in order and as they come; the order of the batches changes",
+        memory_bytes=0,
+    )
+
+
+@remedy(("sample_skew",), DATA, risk="medium")
+def shorter_samples(context: Context, cause: Cause) -> Proposal | None:
+    """Make the few costly samples as cheap as the others, once and beforehand."""
+    loader = context.run.loading
+    slow = loader.fetch.slow if loader else None
+    if loader is None or slow is None:
+        return None
+    return Proposal(
+        title=f"cut or shrink the {percent(slow.samples)} of the samples that take most of the time, once",
+        change=like_the_others(loader, slow),
+        least=like_the_others(loader, slow, 0.5),
+        how="store long recordings in pieces, large pictures resized; or cut before the costly transform",
+        basis="the measured time of each sample; assumes that they then take as long as the median one",
         memory_bytes=0,
     )
 

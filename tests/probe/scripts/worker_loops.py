@@ -1,6 +1,7 @@
 """Loops over loaders with two workers, started as the argument says."""
 
 import sys
+import time
 
 import torch
 from learning import Net, Points, Stream, seed, train_step
@@ -9,6 +10,10 @@ from torch.utils.data import DataLoader
 
 # A worker that has not ended by then is terminated, and notes no end: on a busy machine torch's 5 s are few.
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 60.0
+
+
+def load_a_table(worker):
+    time.sleep(0.2)
 
 
 def main(method):
@@ -27,7 +32,7 @@ def main(method):
         return
 
     with part("new workers each epoch"):
-        loader = DataLoader(Points(24), shuffle=True, **common)
+        loader = DataLoader(Points(24), shuffle=True, worker_init_fn=load_a_table, **common)
         for _ in range(2):
             for batch in loader:
                 show(train_step(model, optimizer, batch))

@@ -19,6 +19,7 @@ from flatout.predict.fetch_changes import (
     fewer_bytes,
     freeing_s,
     group_share,
+    like_the_others,
 )
 from flatout.predict.mean_costs import LOCK_GROUPS
 from flatout.predict.pipeline import Change
@@ -28,6 +29,8 @@ from flatout.units import duration, percent, size
 
 # With a smaller margin, supply may just meet demand.
 _AMPLE = 1.1
+_MOST = 0.4  # of the time of all samples
+_SHOWN = 5  # indices
 
 
 @cause(
@@ -37,7 +40,16 @@ _AMPLE = 1.1
     hides=("shallow_prefetch", "too_few_workers", *COMPUTING_CAUSES),
 )
 def sample_skew(context: Context) -> Found | Lacks | None:
-    """Slow samples block finished batches behind them, since batches are delivered in order."""
+    """A few slow samples cost most of the fetching, or block finished batches behind them."""
+    ordered, costly = _blocking(context), _costly(context)
+    if ordered is None or costly is None:
+        return ordered or costly
+    first, second = sorted((ordered, costly), key=lambda found: -found.share)
+    return replace(first, evidence=(*first.evidence, *second.evidence))
+
+
+def _blocking(context: Context) -> Found | None:
+    """Batches are delivered in order."""
     run, loader = context.run, context.loader
     if loader.delivery.head_of_line_s is None or not loader.settings.in_order:
         return None
@@ -66,6 +78,33 @@ def sample_skew(context: Context) -> Found | Lacks | None:
         share=share,
         confidence=0.85,
         evidence=tuple(evidence),
+    )
+
+
+def _costly(context: Context) -> Found | None:
+    """The workers compute for a few samples most of the time."""
+    run, loader = context.run, context.loader
+    slow, parts = loader.fetch.slow, split(loader)
+    if slow is None or slow.excess < _MOST or parts.cpu is None or parts.cpu < (parts.blocked or 0.0):
+        return None
+    if run.ledger.share("batch_wait") < NOISE_SHARE:
+        return None
+    share = context.model.recovered(like_the_others(loader, slow))
+    if share < NOISE_SHARE:
+        return None
+    which = f": {', '.join(map(str, slow.indices[:_SHOWN]))}" + (", ..." if len(slow.indices) > _SHOWN else "")
+    return Found(
+        title="a few samples cost most of the time of the fetching cores",
+        share=share,
+        confidence=0.85,
+        evidence=(
+            Evidence(
+                f"{percent(slow.samples)} of the samples take {duration(slow.mean_s)} each, the median one "
+                f"{duration(slow.median_s)}: {percent(slow.excess)} of the time of all samples",
+                {"samples": slow.samples, "slow_s": slow.mean_s, "median_s": slow.median_s, "excess": slow.excess},
+            ),
+            *([Evidence(f"their indices in the data set{which}", {"first": slow.indices[0]})] if slow.indices else []),
+        ),
     )
 
 

@@ -238,7 +238,10 @@ def worker_restart(context: Context) -> Found | Lacks | None:
     if len(loader.workers.start_s):
         start_s = float(np.median(loader.workers.start_s))
         method = f" ({loader.settings.start_method})" if loader.settings.start_method else ""
-        evidence.append(Evidence(f"a worker takes {duration(start_s)} to start{method}", {"worker_start_s": start_s}))
+        set_up_s = float(np.median(loader.workers.set_up_s)) if loader.workers.set_up_s is not None else 0.0
+        own = f", {duration(set_up_s)} of it in its set-up (worker_init_fn)" if set_up_s > 0.2 * start_s else ""
+        text = f"a worker takes {duration(start_s)} to start{method}{own}"
+        evidence.append(Evidence(text, {"worker_start_s": start_s, "set_up_s": set_up_s}))
     if first.waited_s >= NOISE_SHARE * run.ledger.window_s:
         text = (
             f"the first fetch of a new worker takes {duration(first.mean_s)}, a usual one {duration(first.usual_s)}: "

@@ -12,6 +12,8 @@ from ..recorder import REC, WORKER_CHUNK_BYTES, now, quietly, report_fault
 from ..unbound import unseen
 from . import fetching, modules
 
+_STARTING: Any = {}  # of this worker: its id, and when its loop was entered
+
 
 def install(worker_module):
     """Patch ``torch.utils.data._utils.worker``. The name stays, so spawn finds it by reference."""
@@ -52,7 +54,7 @@ def _prepare(args, kwargs, order):
                 args[order.index(name)] = wrapper(args[order.index(name)])
         modules.hold(True)  # a pipeline of transforms may be made of modules
         stacks.start()
-        REC.emit(events.WORKER_START, REC.process["start_ns"], now(), 0, worker)
+        _STARTING.update(worker=worker, loop_ns=now())
     except Exception:
         report_fault("worker start")
     return args
@@ -66,7 +68,10 @@ def _argument(args, kwargs, order, name):
 
 
 @quietly
-def _note_settings():
+def _ready():
+    """The worker's own set-up and the user's ``worker_init_fn`` are done."""
+    at = now()
+    REC.emit(events.WORKER_START, REC.process["start_ns"], at, 0, _STARTING["worker"], at - _STARTING["loop_ns"])
     REC.save_process(threads=torch.get_num_threads())
 
 
@@ -90,6 +95,9 @@ class _IndexQueue:
     def get(self, *args, **kwargs):
         if not REC.on:
             return self._flatout_queue.get(*args, **kwargs)
+        if not self._flatout_settled:
+            self._flatout_settled = True
+            _ready()
         start = now()
         try:
             item = self._flatout_queue.get(*args, **kwargs)
@@ -100,9 +108,6 @@ class _IndexQueue:
                 report_fault("index queue")
         if isinstance(item, tuple) and item and isinstance(item[0], int):
             fetching.STATE.current_batch = item[0]
-        if not self._flatout_settled:
-            self._flatout_settled = True  # the worker's own set-up and the user's worker_init_fn are done
-            _note_settings()
         if REC.control.command():
             REC.on = False
         return item
