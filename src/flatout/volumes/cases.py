@@ -1,8 +1,8 @@
 """Which files are a case: its image, its labels, and where there are none.
 
 Three ways to lay them out are known: ``images/`` and ``labels/`` (also imagesTr and labelsTr, train_images and
-train_labels, ignores), a folder a case with ``image`` and ``label`` in it, and volumes beside each other, of which those
-named ``…_label`` (mask, seg, ignore) belong to the volume named before.
+train_labels, ignores), a folder a case with ``image`` and ``label`` in it, and volumes beside each other, of which
+those named ``…_label`` (mask, seg, ignore) belong to the volume named before.
 """
 
 from __future__ import annotations

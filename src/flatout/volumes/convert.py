@@ -1,8 +1,7 @@
 """Writes a volume shard by shard in bounded memory, and goes on after a kill at whole shards.
 
 A slab as thick as a chunk fills the same part of every shard that it crosses, since chunks lie in C order: a slab is
-read, its part is appended to each shard's file, and it is forgotten. A shard gets its name when all its parts are on the
-disk.
+read, its part is appended to each shard's file, and it is forgotten. A shard gets its name when all of it is written.
 """
 
 from __future__ import annotations

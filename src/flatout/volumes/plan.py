@@ -56,7 +56,6 @@ class Planned:
 
     Attributes:
         folder: name below the destination.
-        note: of what is used of the source, to tell whether it has changed.
     """
 
     case: Case
@@ -72,12 +71,20 @@ class Planned:
 
     def source_note(self, options: VolumeOptions) -> dict[str, object]:
         """What the array is made from: files with sizes and times, and the options that change voxels."""
-        sources = [self.slabs.source]
-        if isinstance(self.slabs, LabelSlabs) and self.slabs.mask is not None:
-            sources.append(self.slabs.mask)
-        files = [note for source in sources for note in _file_notes(source)]
+        files = [[str(path), facts.st_size, facts.st_mtime_ns] for path, facts in self._files()]
         label = {"ignore": options.ignore, "classes": options.classes} if self.role == LABEL else {}
         return {"files": files, **label}
+
+    def source_sizes(self) -> dict[str, int]:
+        """Bytes of the source's files."""
+        return {str(path): facts.st_size for path, facts in self._files()}
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        mask = self.slabs.mask if isinstance(self.slabs, LabelSlabs) else None
+        for source in (self.slabs.source, mask):
+            for path in source.files() if source is not None else ():
+                files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+                yield from ((file, file.stat()) for file in files)
 
 
 def plan(root: Path, options: VolumeOptions) -> Iterator[Planned]:
@@ -143,15 +150,15 @@ def chosen_compression(planned: Planned, options: VolumeOptions) -> Planned:
     """Decide on the packing of chunks: by the ratio of three slabs, where it was not said."""
     if options.compression != AUTO:
         return planned
-    ratio = packing_ratio(planned.slabs, planned.layout)
+    ratio, _ = packing_ratio(planned.slabs, planned.layout)
     return replace(planned, layout=replace(planned.layout, codec=ZSTD if ratio > WORTH_PACKING else NONE))
 
 
-def packing_ratio(slabs: Slabs, layout: Layout) -> float:
-    """Bytes of a sample, plain by packed with zstd: one row of chunks of three slabs."""
+def packing_ratio(slabs: Slabs, layout: Layout) -> tuple[float, int]:
+    """Bytes of a sample, plain by packed with zstd, and the voxels that had to be read: a row of chunks of three slabs."""
     packed_layout = replace(layout, codec=ZSTD)
-    depth, height, _ = layout.shape
-    plain = packed = 0
+    depth, height, width = layout.shape
+    plain = packed = read = 0
     for at in range(_SAMPLED_SLABS):
         share = (at + 1) / (_SAMPLED_SLABS + 1)
         # Whole chunks, from the origin of one.
@@ -159,8 +166,9 @@ def packing_ratio(slabs: Slabs, layout: Layout) -> float:
         slab = slabs.read(z, min(z + layout.chunk[0], depth), y, min(y + layout.chunk[1], height))
         chunks = chunks_of(layout, slab)
         plain += chunks.nbytes
+        read += slab.size if slabs.source.crops else len(slab) * height * width
         packed += sum(len(encode_chunk(packed_layout, chunks[place])) for place in np.ndindex(*chunks.shape[:3]))
-    return plain / max(packed, 1)
+    return plain / max(packed, 1), read
 
 
 def _names(root: Path) -> Iterator[str]:
@@ -189,13 +197,3 @@ def _with_own_labels(root: Path, case: Case) -> Case:
 
 def _stem(path: Path) -> str:
     return path.resolve().name.split(".")[0] or "volume"
-
-
-def _file_notes(source: ArraySource) -> list[list[object]]:
-    notes = []
-    for path in source.files():
-        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-        for file in files:
-            facts = file.stat()
-            notes.append([str(file), facts.st_size, facts.st_mtime_ns])
-    return notes

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from flatout.errors import StagingFailed
+from flatout.errors import StagingFailed, UsageError
+from flatout.volumes.convert import read_journal
 from flatout.volumes.foreground import N_ORIGIN
-from flatout.volumes.layout import Layout, Triple
+from flatout.volumes.layout import METADATA, Layout, Triple, read_layout
 from flatout.volumes.patch_reader import ShardedVolume
 from flatout.volumes.slabs import Slabs
+from flatout.volumes.staged import read_staged
 from flatout.volumes.statistics import Counting, Intensities
 
 _PIECE_BYTES = 1 << 22
@@ -65,16 +69,66 @@ def compare_files(folder: Path, layout: Layout, crcs: dict[Triple, int]) -> None
     """
     for place in np.ndindex(*layout.grid):
         path = layout.shard_path(folder, (place[0], place[1], place[2]))
-        crc = 0
         try:
-            with path.open("rb", buffering=0) as file:
-                while piece := file.read(_PIECE_BYTES):
-                    crc = zlib.crc32(piece, crc)
+            crc = crc_of(path)
         except OSError as error:
             raise StagingFailed(f"{path}: it cannot be read back ({error.strerror}): stage again") from None
         if crc != crcs[place[0], place[1], place[2]]:
             os.unlink(path)  # the next staging writes it anew
             raise StagingFailed(f"{path}: its bytes are not those written: is the disk sound? Stage again")
+
+
+@dataclass(frozen=True)
+class VolumeCheck:
+    """Files of a staged data set compared with the checksums of their staging.
+
+    Attributes:
+        damaged: paths of files that are missing or differ.
+    """
+
+    files: int
+    damaged: tuple[str, ...]
+    duration_s: float
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values for ``--json``."""
+        return asdict(self)
+
+
+def check(folder: Path) -> VolumeCheck:
+    """Compare the files of a staged data set with their checksums.
+
+    Raises:
+        UsageError: it is none.
+    """
+    began = time.monotonic()
+    damaged, files = [], 0
+    for case in read_staged(folder).cases:
+        for name in (case.image, case.label):
+            if name is None:
+                continue
+            layout = read_layout(folder / name)
+            if layout is None:
+                raise UsageError(f"{folder / name}: its {METADATA} is not of a staging: stage again")
+            crcs = read_journal(folder / name)
+            for place in np.ndindex(*layout.grid):
+                z, y, x = place
+                path = layout.shard_path(folder / name, (z, y, x))
+                files += 1
+                with contextlib.suppress(OSError):
+                    if crc_of(path) == crcs.get((z, y, x)):
+                        continue
+                damaged.append(str(path))
+    return VolumeCheck(files, tuple(damaged), time.monotonic() - began)
+
+
+def crc_of(path: Path) -> int:
+    """CRC32 of a file, read in pieces."""
+    crc = 0
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(_PIECE_BYTES):
+            crc = zlib.crc32(piece, crc)
+    return crc
 
 
 def compare_source(slabs: Slabs, volume: ShardedVolume) -> None:
