@@ -18,7 +18,9 @@ from flatout.loader.dali import DaliPool
 from flatout.loader.decoders import nvjpeg
 from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import open_data, open_test
-from flatout.recipes.fitting import fit, make_loader
+from flatout.recipes.fitting import fit
+from flatout.recipes.image_pipeline import make_loader
+from flatout.recipes.image_task import ImageTask
 from flatout.recipes.lr_range import range_test
 from flatout.recipes.models import build_model
 from flatout.recipes.optimization import build_optimizer
@@ -26,7 +28,6 @@ from flatout.recipes.predicting import find_trained, predict
 from flatout.recipes.reading import read_recipe
 from flatout.recipes.resolved import _device
 from flatout.recipes.schema import Recipe
-from flatout.recipes.task import ImageTask
 from flatout.recipes.trainer import lightning_precision
 from tests.gpu.fake_gpu import FakeGpu
 from tests.gpu.fake_tensors import on_gpu

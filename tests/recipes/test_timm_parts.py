@@ -13,9 +13,9 @@ from timm.models import get_pretrained_cfg
 from flatout.errors import UsageError
 from flatout.loader.interfaces import Batch
 from flatout.recipes.data_config import resolve_images
-from flatout.recipes.fitting import make_loader
+from flatout.recipes.image_pipeline import make_loader
 from flatout.recipes.models import build_model
-from flatout.recipes.objective import first_step, make_criterion, make_finish
+from flatout.recipes.objective import first_image_step, make_criterion, make_finish
 from flatout.recipes.optimization import build_optimizer
 from flatout.recipes.prerequisites import check_prerequisites, check_weights
 from flatout.recipes.reading import read_recipe
@@ -53,7 +53,7 @@ def test_images_that_are_too_small_for_a_model_are_one_line() -> None:
     recipe = resolve_images(wanted("model.name=inception_v3", "images.size=32"))[0]
     model = build_model(recipe, 3)
     refused = r"images\.size: the first step of inception_v3 with images of 32 × 32 pixels.*give another size"
-    with pytest.raises(UsageError, match=refused), first_step(recipe):
+    with pytest.raises(UsageError, match=refused), first_image_step(recipe):
         model(torch.zeros(2, 3, 32, 32))
 
 

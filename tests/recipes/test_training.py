@@ -16,11 +16,12 @@ import torch
 from flatout.errors import TrainingFailed, UsageError
 from flatout.recipes import trainer
 from flatout.recipes.datasets import open_data
-from flatout.recipes.fitting import fit, make_loader
+from flatout.recipes.fitting import fit
+from flatout.recipes.image_pipeline import make_loader
+from flatout.recipes.image_task import ImageTask
 from flatout.recipes.lr_range import range_test
 from flatout.recipes.models import build_model
 from flatout.recipes.reading import read_recipe
-from flatout.recipes.task import ImageTask
 from flatout.recipes.training import train_recipe
 from tests.recipes.small_training import losses, quiet, recipe
 

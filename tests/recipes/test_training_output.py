@@ -14,7 +14,6 @@ from flatout.recipes import demo_data
 from flatout.recipes.checkpoints import WholeFiles
 from flatout.recipes.lr_range import RangeTest, terminal_plot
 from flatout.recipes.progress import ProgressLine
-from flatout.recipes.schema import Recipe
 
 
 class Terminal(io.StringIO):
@@ -71,20 +70,13 @@ def test_the_demo_gets_its_data_once_and_no_pixel_is_in_both_parts(
     monkeypatch.setattr(demo_data, "VALIDATION", 1)
     monkeypatch.setattr(demo_data, "PHOTOGRAPHS", ("coins", "astronaut"))
     recipe: Any = SimpleNamespace(data=SimpleNamespace(root=None))
-    read: list[str] = []
-
-    def reading(root: str) -> Recipe:
-        read.append(root)
-        return recipe  # type: ignore[no-any-return]
-
-    demo_data.with_demo_data("demo", recipe, reading)
-    (root,) = map(Path, read)
+    assert demo_data.needs_demo_data("demo", recipe) and not demo_data.needs_demo_data("mine.yaml", recipe)
+    root = demo_data.make_demo_data(demo_data.demo_data_folder())
     assert root == tmp_path / "flatout" / "demo-classes"
     assert len(list(root.glob("train/*/*.jpg"))) == 4 and len(list(root.glob("val/*/*.jpg"))) == 2
     before = sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*"))
-    demo_data.with_demo_data("demo", recipe, reading)
+    assert demo_data.make_demo_data(demo_data.demo_data_folder()) == root
     assert sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*")) == before
-    assert demo_data.with_demo_data("mine.yaml", recipe, reading) is recipe and len(read) == 2
     assert [path.name for path in (tmp_path / "flatout").iterdir()] == ["demo-classes"]
 
 

@@ -1,4 +1,4 @@
-"""``flatout infer``: class probabilities of images by a trained run."""
+"""``flatout infer``: class probabilities of images, or labels of volumes, by a trained run."""
 
 from __future__ import annotations
 
@@ -20,6 +20,17 @@ SkipBad = Annotated[
 ]
 
 
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="The table. Default: submission.csv. Volumes: a .zarr or .npy, or a folder of them: predictions.",
+    ),
+]
+
+
 def infer(
     run: Annotated[
         Path,
@@ -28,24 +39,28 @@ def infer(
         ),
     ],
     data: Annotated[str, typer.Option("--data", metavar="PLACE", help="A folder, packed set or store address.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The table.")] = Path("submission.csv"),
+    output: Output = None,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images per batch.")
+        int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images or patches per batch.")
     ] = None,
     skip_bad: SkipBad = None,
-    mirrored: Annotated[bool, typer.Option("--mirrored", help="Average each image with its mirror image.")] = False,
+    mirrored: Annotated[bool, typer.Option("--mirrored", help="Average each image with its mirror images.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a table of class probabilities, one line per id.
+    """Write a table of class probabilities, one line per id; or the labels of volumes.
 
     The classes come from the run, not from the folder. For a run with folds, the models' probabilities are
-    averaged.
+    averaged. Labels of volumes are written plane by plane: after an interruption the same command goes on.
 
     Example: flatout infer .flatout/trainings/demo-1 --data test
     """
     from flatout import extras
 
     extras.require("train")
+    if _segments_volumes(run):
+        _infer_volumes(run, Path(data), output or Path("predictions"), batch_size, mirrored, as_json)
+        return
+    output = output or Path("submission.csv")
     from flatout.errors import CommandError, UnreadableImage, UsageError
     from flatout.recipes.datasets import open_test
     from flatout.recipes.predicting import find_trained, said_of_bad, write_submission
@@ -76,3 +91,36 @@ def infer(
             f"{len(trained[0].classes)} classes: {output}"
             f"{said_of_bad(made.bad)}"
         )
+
+
+def _segments_volumes(run: Path) -> bool:
+    from flatout.recipes.predicting import find_checkpoints
+    from flatout.recipes.reading import FILE_NAME, read_any_recipe
+
+    return read_any_recipe(str(find_checkpoints(run)[0].parent / FILE_NAME)).task == "volume-segmentation"
+
+
+def _infer_volumes(run: Path, data: Path, output: Path, batch_size: int | None, mirrored: bool, as_json: bool) -> None:
+    from flatout.recipes.volume_outputs import check_output_name, predict_volume
+    from flatout.recipes.volume_predicting import load_segmenter
+    from flatout.volumes import open_volume, read_staged
+    from flatout.volumes.staged import FILE as INDEX_FILE
+
+    if (data / INDEX_FILE).is_file():
+        wanted = {output / f"{case.id}.zarr": data / case.image for case in read_staged(data).cases}
+        output.mkdir(parents=True, exist_ok=True)
+    else:
+        wanted = {output: data}
+        check_output_name(output)
+    segmenter = load_segmenter(run, mirrored=mirrored)
+    rows = []
+    for target, source in wanted.items():
+        volume = open_volume(source)
+        done = predict_volume(segmenter, volume, target, batch=batch_size, options=f"mirrored={mirrored}")
+        rows.append({"volume": str(source), "planes": int(volume.shape[0]), "found_done": done, "output": str(target)})
+        if not as_json:
+            went_on = f", of which {done} were done before" if done else ""
+            print(f"{source}: {volume.shape[0]:,} planes{went_on}: {target}")
+    if as_json:
+        models = len(segmenter.checkpoints)
+        print(json.dumps({"volumes": rows, "models": models, "classes": list(segmenter.classes)}))

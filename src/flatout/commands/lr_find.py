@@ -83,7 +83,7 @@ def _measured(
     path, resolved, images = _prepared(recipe, data, settings, plot, write)
     import torch
 
-    from flatout.recipes.fitting import make_loader
+    from flatout.recipes.image_pipeline import make_loader
     from flatout.recipes.lr_range import range_test
     from flatout.recipes.models import build_model
 
@@ -119,14 +119,15 @@ def _prepared(
     """
     from flatout.errors import UsageError
     from flatout.recipes.catalogue import find_recipe, shipped
-    from flatout.recipes.demo_data import with_demo_data
+    from flatout.recipes.demo_data import demo_data_folder, make_demo_data, needs_demo_data
     from flatout.recipes.reading import read_recipe
 
     path = find_recipe(recipe)
     if write and path in shipped().values():
         raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
     resolved = read_recipe(recipe, settings, {"data.root": data})
-    resolved = with_demo_data(recipe, resolved, lambda root: read_recipe(recipe, settings, {"data.root": root}))
+    if needs_demo_data(recipe, resolved):
+        resolved = read_recipe(recipe, settings, {"data.root": str(make_demo_data(demo_data_folder()))})
     # These import torch: a mistake in the recipe is told before.
     from flatout.recipes.data_config import resolve_images
     from flatout.recipes.datasets import open_data

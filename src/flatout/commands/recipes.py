@@ -21,13 +21,13 @@ def recipes(
 
     extras.require("train")
     from flatout.recipes.catalogue import find_recipe, shipped
-    from flatout.recipes.reading import read_recipe
+    from flatout.recipes.reading import read_any_recipe
 
     if name is not None:
         print(find_recipe(name).read_text("utf-8"), end="")
         return
     longest = max(map(len, shipped()))
     for known in shipped():
-        line = f"{known:<{longest}}  {read_recipe(known).about}"
+        line = f"{known:<{longest}}  {read_any_recipe(known).about}"
         print(textwrap.fill(line, 80, subsequent_indent=" " * (longest + 2), break_on_hyphens=False))
     print("\nTrain by one:  flatout train NAME --data FOLDER\nChange one:    flatout recipes NAME > mine.yaml")

@@ -36,6 +36,11 @@ def stage(
     pack: option.Pack = False,
     tar: option.Tar = False,
     shard_size: option.ShardSize = None,
+    volumes: option.Volumes = False,
+    patch: option.Patch = "128",
+    ignore: option.Ignore = None,
+    compress: option.Compress = "auto",
+    memory: option.Memory = None,
     prune: option.Prune = False,
     prune_most: option.PruneMost = False,
     overwrite: option.Overwrite = False,
@@ -59,6 +64,10 @@ def stage(
     Example: flatout stage s3://bucket/imagenet /mnt/nvme/imagenet --splits train,val --classes 100
     """
     request = StageRequest(**locals())  # a field for each parameter
+    if request.volumes:
+        from flatout.commands.stage_volumes import stage_volumes
+
+        raise typer.Exit(stage_volumes(request))
     from flatout import extras
 
     extras.require("stage")

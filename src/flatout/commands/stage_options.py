@@ -30,7 +30,13 @@ DestinationArgument = Annotated[
 # Which files.
 Splits = Annotated[str | None, typer.Option("--splits", metavar="A,B", help="Only these folders, such as train,val.")]
 Classes = Annotated[
-    int | None, typer.Option("--classes", metavar="N", min=1, help="N classes, drawn by --seed, in every split.")
+    int | None,
+    typer.Option(
+        "--classes",
+        metavar="N",
+        min=1,
+        help="N classes, drawn by --seed. Of volumes: labels are 0 to N-1.",
+    ),
 ]
 ClassesFrom = Annotated[
     Path | None, typer.Option("--classes-from", metavar="FILE", help="The classes of a list (JSON, or lines).")
@@ -54,6 +60,19 @@ Tar = Annotated[
 ]
 ShardSize = Annotated[
     str | None, typer.Option("--shard-size", metavar="SIZE", help="Size of the shards of --tar. Default: 1GiB.")
+]
+Volumes = Annotated[
+    bool, typer.Option("--volumes", help="3-D volumes and their labels: convert them once to zarr for reading patches.")
+]
+Patch = Annotated[str, typer.Option("--patch", metavar="N|Z,Y,X", help="Of volumes: patch of the training, in voxels.")]
+Ignore = Annotated[
+    int | None, typer.Option("--ignore", metavar="VALUE", help="Of volumes: the label of voxels that have none.")
+]
+Compress = Annotated[
+    str, typer.Option("--compress", metavar="auto|none|zstd", help="Of volumes: auto packs what shrinks by 30%.")
+]
+Memory = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="Of volumes: for slices in work. Default: 512MiB.")
 ]
 Cluster = Annotated[
     str | None,

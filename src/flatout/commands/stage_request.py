@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from flatout.stage.selection import Selection
     from flatout.stage.sources.base import Source, StoreOptions
     from flatout.stage.transfer import Options
+    from flatout.volumes.plan import VolumeOptions
 
 
 SHARD_SIZE = "1GiB"
+MEMORY = "512MiB"
+_LARGEST_PATCH = 4096  # voxels along an edge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,11 @@ class StageRequest:
     pack: bool
     tar: bool
     shard_size: str | None
+    volumes: bool
+    patch: str
+    ignore: int | None
+    compress: str
+    memory: str | None
     cluster: str | None
     replicate: str
     unpack: bool
@@ -59,6 +67,8 @@ class StageRequest:
 
     def refuse_contradictions(self) -> None:
         """Raise UsageError for options that exclude each other."""
+        if self.patch != "128" or self.ignore is not None or self.compress != "auto" or self.memory is not None:
+            raise UsageError("--patch, --ignore, --compress and --memory are of volumes: give --volumes with them")
         if self.pack + self.tar + self.unpack > 1:
             raise UsageError("--pack, --tar and --unpack exclude each other: give one of them")
         if self.classes is not None and self.classes_from is not None:
@@ -106,6 +116,27 @@ class StageRequest:
             unpack=self.unpack,
         )
 
+    def volume_options(self) -> VolumeOptions:
+        """Options of a staging of volumes; raises UsageError for options that it does not have."""
+        from flatout.volumes.plan import COMPRESSIONS, VolumeOptions
+
+        files = ("splits", "classes_from", "per_class", "sample", "include", "exclude", "unpack", "short_side")
+        more = ("baseline", "drop_corrupt", "pack", "tar", "shard_size", "prune", "prune_most", "overwrite", "cluster")
+        for name in (*files, *more):
+            if getattr(self, name):
+                raise UsageError(f"--{name.replace('_', '-')} is not of volumes: leave it out, or --volumes")
+        if self.compress not in COMPRESSIONS:
+            raise UsageError(f"--compress {self.compress}: give {', '.join(COMPRESSIONS)}")
+        return VolumeOptions(
+            patch=_patch(self.patch),
+            ignore=self.ignore,
+            classes=self.classes,
+            compression=self.compress,
+            memory_bytes=parse_size(self.memory or MEMORY, option="--memory"),
+            min_free=parse_size(self.min_free, option="--min-free") if self.min_free else None,
+            wait=self.wait,
+        )
+
     def store_options(self) -> StoreOptions:
         """Options for reaching the source."""
         from flatout.stage.sources.base import StoreOptions
@@ -124,6 +155,17 @@ class StageRequest:
     def shard_bytes(self) -> int | None:
         """Size of tar shards; None: no shards."""
         return parse_size(self.shard_size or SHARD_SIZE, option="--shard-size") if self.tar else None
+
+
+def _patch(text: str) -> tuple[int, int, int]:
+    try:
+        edges = [int(part) for part in text.split(",")]
+    except ValueError:
+        edges = []
+    if len(edges) not in (1, 3) or not all(1 <= edge <= _LARGEST_PATCH for edge in edges):
+        raise UsageError(f"--patch {text}: give one edge in voxels, such as 128, or three along z,y,x: 64,128,128")
+    z, y, x = edges * 3 if len(edges) == 1 else edges
+    return z, y, x
 
 
 def _share(text: str | None) -> float:

@@ -18,8 +18,8 @@ from flatout.commands.options import AsJson, Data, Quiet, RecipeName, RecipeSett
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
+    from flatout.recipes.any_recipe import AnyRecipe
     from flatout.recipes.interfaces import Fit
-    from flatout.recipes.schema import Recipe
 
 RUNS = Path(".flatout/trainings")
 # Options that set a key of the recipe.
@@ -114,15 +114,15 @@ def _resolved(
     folder: Path,
     resume: bool,
     allow_changes: Sequence[str],
-) -> Recipe:
+) -> AnyRecipe:
     """Read the recipe with the options applied; refuse one that cannot train.
 
     Raises:
         UsageError: an option, a key or a value is not usable.
     """
     from flatout.errors import UsageError
-    from flatout.recipes.demo_data import with_demo_data
-    from flatout.recipes.reading import check_key, read_recipe
+    from flatout.recipes.demo_data import demo_data_folder, make_demo_data, needs_demo_data
+    from flatout.recipes.reading import check_key, read_any_recipe
 
     for key in allow_changes:
         check_key(key, "--allow-change")
@@ -131,7 +131,7 @@ def _resolved(
     flags: dict[str, object | None] = {key: given[option] for option, key in _KEYS.items()}
     flags["logging.wandb"] = "off" if given["--no-wandb"] else None
     notes: list[str] = []
-    resolved = read_recipe(recipe, settings, flags, notes)
+    resolved = read_any_recipe(recipe, settings, flags, notes)
     # These import torch: a mistake in the recipe is told before.
     from flatout.recipes.output_folder import check_output
     from flatout.recipes.prerequisites import check_prerequisites
@@ -140,7 +140,15 @@ def _resolved(
     for note in notes if _first() else ():
         print(one_line(note), file=sys.stderr)
     check_output(folder, resume)
-    return with_demo_data(recipe, resolved, lambda root: read_recipe(recipe, settings, {**flags, "data.root": root}))
+    from flatout.recipes.volume_demo import demo_volumes_folder, make_demo_volumes, needs_demo_volumes
+
+    if needs_demo_data(recipe, resolved):
+        root = make_demo_data(demo_data_folder())
+    elif needs_demo_volumes(recipe, resolved):
+        root = make_demo_volumes(demo_volumes_folder())
+    else:
+        return resolved
+    return read_any_recipe(recipe, settings, {**flags, "data.root": str(root)})
 
 
 def _trained(
@@ -165,14 +173,14 @@ def _trained(
     with left_as_it_was(folder) if _first() else nullcontext():
         resolved = _resolved(recipe, given, settings, folder, resume, allow_changes)
         # These import torch, which takes seconds: a mistake in the recipe is told before.
-        from flatout.recipes.datasets import open_data
+        from flatout.recipes.pipeline import pipeline_of
         from flatout.recipes.training import train_recipe
 
-        images = open_data(resolved)
+        data = pipeline_of(resolved).open_data(resolved)
         with _recording(record and alone, Path(recipe).stem) as start_recording:
             return train_recipe(
                 resolved,
-                images,
+                data,
                 folder,
                 resume=resume,
                 allowed=frozenset(allow_changes),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.recipes.schema import Recipe
+from flatout.recipes.any_recipe import AnyRecipe
 
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket", "brick", "grass", "gravel", "coins")
 TRAIN, VALIDATION = 80, 24  # crops of each
@@ -22,17 +21,14 @@ def demo_data_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flatout" / "demo-classes"
 
 
-def with_demo_data(name: str, recipe: Recipe, read: Callable[[str], Recipe]) -> Recipe:
-    """Fill in the demo recipe's data if the user names none.
+def needs_demo_data(name: str, recipe: AnyRecipe) -> bool:
+    """True for the demo recipe if the user names no data of his own.
 
     Args:
         name: as the user named the recipe.
         recipe: that was read by this name.
-        read: reads it again with another ``data.root``.
     """
-    if recipe.data.root is not None or name != "demo":
-        return recipe
-    return read(str(make_demo_data(demo_data_folder())))
+    return recipe.data.root is None and name == "demo"
 
 
 def make_demo_data(folder: Path) -> Path:

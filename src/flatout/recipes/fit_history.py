@@ -12,14 +12,12 @@ import pytorch_lightning as pl
 import torch
 
 from flatout.errors import TrainingFailed
-from flatout.loader.image_loader import ImageLoader
-from flatout.recipes.chance import at_chance
 from flatout.recipes.checkpoints import LAST, best_path
 from flatout.recipes.epoch_clock import EpochClock
-from flatout.recipes.interfaces import EpochRecord, Policy
+from flatout.recipes.interfaces import EpochRecord, Loader, Policy
 from flatout.recipes.metric_files import write_metric_files
 from flatout.recipes.random_states import random_states, restore_random_states
-from flatout.recipes.task import ImageTask
+from flatout.recipes.task import TrainedTask
 
 AGREE_EVERY_S = 1.0  # between agreements with the other processes on stopping: each waits for the device
 
@@ -29,15 +27,19 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
 
     def __init__(
         self,
-        loader: ImageLoader,
+        loader: Loader,
         folder: Path,
         policies: Sequence[Policy],
         report: Callable[[str], None],
-        classes: int,
+        warning: Callable[[Sequence[EpochRecord]], str | None],
         origin: dict[str, Any],
     ) -> None:
-        """Record the epochs of ``loader`` in ``folder``; checkpoints store ``origin`` to identify their training."""
-        self.loader, self.folder, self.policies, self.report, self.classes = loader, folder, policies, report, classes
+        """Record the epochs of ``loader`` in ``folder``; checkpoints store ``origin`` to identify their training.
+
+        ``warning`` is asked after each epoch for something wrong with all of them so far.
+        """
+        self.loader, self.folder, self.policies, self.report = loader, folder, policies, report
+        self._warning = warning
         self.origin = origin
         self.records: list[EpochRecord] = []
         self.steps: list[tuple[int, int, float, float]] = []  # step, epoch, loss, lr
@@ -45,13 +47,13 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self._why: str | None = None  # why this process wants to stop
         self._agree_every = 1  # steps
         self.notes: list[str] = []
-        self._warned: str | None = None  # that validation is at chance
+        self._warned: str | None = None  # such as that validation is at chance
         self._restore: dict[str, Any] | None = None
         self.clock = EpochClock(lambda: loader.stats.wait_s)
         self._read = 0  # losses of this epoch that were read
         self._before = 0  # steps of this epoch made before a resume
 
-    def on_save_checkpoint(self, trainer: pl.Trainer, task: ImageTask, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, trainer: pl.Trainer, task: TrainedTask, checkpoint: dict[str, Any]) -> None:
         """Add the checkpoint's origin, and whether it was taken inside an epoch."""
         inside = not self.records or self.records[-1].epoch != trainer.current_epoch
         checkpoint["flatout"] = {**self.origin, "inside_epoch": inside}
@@ -72,7 +74,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self.steps = [tuple(step) for step in state["steps"]]
         self._restore = state
 
-    def on_train_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+    def on_train_start(self, trainer: pl.Trainer, task: TrainedTask) -> None:
         """Continue inside an epoch if the checkpoint was taken inside one: Lightning does not begin it again."""
         state = self._restore
         if state is None or not trainer.fit_loop.restarted_mid_epoch:
@@ -81,7 +83,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self._before = sum(epoch == trainer.current_epoch for _, epoch, _, _ in self.steps)
         self.clock.begin(state["epoch_s"], state["wait_s"])
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+    def on_train_epoch_start(self, trainer: pl.Trainer, task: TrainedTask) -> None:
         """Begin an epoch: set the order of the images, the clocks and the end of the learning-rate schedule."""
         state, self._restore = self._restore, None
         if state is not None:
@@ -100,7 +102,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         self.clock.begin()
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, task: ImageTask, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, task: TrainedTask, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Query the policies; read losses when due."""
         with self.clock.pause():  # a policy may predict, which is no training
@@ -111,7 +113,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         if (batch_idx + 1) % task.recipe.logging.every_steps == 0:
             self.read_losses(trainer, task)
 
-    def read_losses(self, trainer: pl.Trainer, task: ImageTask) -> None:
+    def read_losses(self, trainer: pl.Trainer, task: TrainedTask) -> None:
         """Read the losses since the last reading: the one place that waits for the device."""
         new = task.losses[self._read :]
         if not new:
@@ -148,15 +150,15 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
             return last if record is self.records[-1] and last.is_file() else None
         return None
 
-    def on_validation_start(self, trainer: pl.Trainer, task: ImageTask) -> None:
+    def on_validation_start(self, trainer: pl.Trainer, task: TrainedTask) -> None:
         """Record the end of this epoch's training."""
         self.read_losses(trainer, task)
         self.clock.validation_begins()
 
-    def on_validation_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, task: TrainedTask) -> None:
         self.clock.validation_ends()
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, task: ImageTask) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: TrainedTask) -> None:
         """Close the epoch's record; checkpoints are written after this."""
         self.read_losses(trainer, task)
         epoch = trainer.current_epoch
@@ -179,7 +181,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
             logger.log_metrics({**metrics, "epoch": epoch}, trainer.global_step)
         if trainer.is_global_zero:
             write_metric_files(self.folder, self.records, self.steps)
-        warning = at_chance(self.records, self.classes, task.recipe.training)
+        warning = self._warning(self.records)
         self.notes = [note for note in self.notes if note != self._warned]
         if warning:
             self.notes.append(warning)

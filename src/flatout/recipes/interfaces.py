@@ -2,12 +2,64 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from flatout.loader.interfaces import Source
+
+
+class TrainingData(Protocol):
+    """What one training and one validation are made of."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Their names, in the order of the model's outputs."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, in words."""
+
+    @property
+    def things(self) -> str:
+        """What it consists of: "images"."""
+
+    @property
+    def train_count(self) -> int:
+        """Samples of an epoch."""
+
+    @property
+    def counts(self) -> str:
+        """How much there is for training and validation, in words."""
+
+    @property
+    def is_scored(self) -> bool:
+        """True if there is something to validate on."""
+
+    def digest(self) -> str:
+        """SHA-256 of what identifies the data, in its order."""
+
+
+class Waits(Protocol):
+    """Counts of a loader's work."""
+
+    wait_s: float  # the consumer waited for batches
+
+
+class Loader(Protocol):
+    """Batches of an epoch that can be resumed inside it."""
+
+    @property
+    def stats(self) -> Waits:
+        """Counts so far."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin another epoch."""
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +71,34 @@ class ImageData:
     validation: Source | None
     validation_indices: Sequence[int]
     classes: tuple[str, ...]  # labels of both sources are indices into it
-    notes: tuple[str, ...] = ()  # what was left out, in words
+    notes: tuple[str, ...] = ()
+    things: str = "images"
+
+    @property
+    def train_count(self) -> int:
+        """Images of an epoch."""
+        return len(self.train_indices)
+
+    @property
+    def counts(self) -> str:
+        """How many there are."""
+        return f"{len(self.train_indices):,} for training, {len(self.validation_indices):,} for validation"
+
+    @property
+    def is_scored(self) -> bool:
+        """True if there are images to validate on."""
+        return self.validation is not None
+
+    def digest(self) -> str:
+        """SHA-256 over the names and labels of all images, in their order."""
+        digest = hashlib.sha256()
+        for source, indices in ((self.train, self.train_indices), (self.validation, self.validation_indices)):
+            for index in indices if source is not None else ():
+                assert source is not None
+                sample = source.samples[index]
+                digest.update(f"{sample.label}\t{sample.key}\n".encode(errors="surrogateescape"))
+            digest.update(b"\n")
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from torch import nn
 from flatout.atomic_file import replacing
 from flatout.errors import UsageError
 from flatout.loader.image_loader import ImageLoader
-from flatout.recipes.objective import first_step, make_criterion, make_finish
+from flatout.recipes.objective import first_image_step, make_criterion, make_finish
 from flatout.recipes.optimization import build_optimizer
 from flatout.recipes.schema import Recipe
 
@@ -94,7 +94,7 @@ def range_test(
             for group in stepping.param_groups:
                 group["lr"] = lr * group.get("lr_scale", 1.0)
             images, targets = finish(next(batches).to(device), step, training=True)
-            guarded = first_step(recipe) if not step else nullcontext()
+            guarded = first_image_step(recipe) if not step else nullcontext()
             with guarded, _autocast(training.precision, device):
                 loss = criterion(model(images), targets)
             stepping.zero_grad()

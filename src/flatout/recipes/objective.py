@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import nn
@@ -49,8 +49,13 @@ def make_criterion(training: Training) -> nn.Module:
 
 
 @contextmanager
-def first_step(recipe: Recipe) -> Iterator[None]:
-    """The first step of a model: a failure there is most often due to its size or that of the images.
+def first_step(key: str, what: str, batch_size: int) -> Iterator[None]:
+    """The first step of a model: a failure there is most often due to its size or that of its samples.
+
+    Args:
+        key: of the recipe, to blame.
+        what: the model and its samples, in words.
+        batch_size: samples at once.
 
     Raises:
         UsageError: a step fails; the message includes the model's error.
@@ -62,7 +67,13 @@ def first_step(recipe: Recipe) -> Iterator[None]:
     except (RuntimeError, AssertionError, ValueError, IndexError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UsageError(
-            f"images.size: the first step of {recipe.model.name} with images of {recipe.images.size} × "
-            f"{recipe.images.size} pixels, {recipe.training.batch_size} at once, failed: {reason}: "
+            f"{key}: the first step of {what}, {batch_size} at once, failed: {reason}: "
             "give another size or training.batch_size"
         ) from error
+
+
+def first_image_step(recipe: Recipe) -> AbstractContextManager[None]:
+    """The first step of a recipe that classifies images."""
+    side = recipe.images.size
+    what = f"{recipe.model.name} with images of {side} × {side} pixels"
+    return first_step("images.size", what, recipe.training.batch_size)

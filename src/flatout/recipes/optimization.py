@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from flatout.errors import UsageError
-from flatout.recipes.schema import Optimizer, Recipe, Schedule
+from flatout.recipes.any_recipe import AnyRecipe
+from flatout.recipes.schema import Optimizer, Schedule
 
 FUSED = ("adamw", "sgd")  # of torch, with one kernel for all parameters on a GPU
 # The schedule's updates of an epoch; timm decays at milestones one of them early.
@@ -96,7 +97,7 @@ def optimizer_states(wanted: Optimizer) -> int:
     return int(info.has_momentum and wanted.momentum > 0)
 
 
-def build_optimizer(recipe: Recipe, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+def build_optimizer(recipe: AnyRecipe, model: nn.Module, lr: float) -> torch.optim.Optimizer:
     """The optimizer of a name in timm; biases, norms and what the model names are not decayed; fused on a GPU.
 
     Raises:

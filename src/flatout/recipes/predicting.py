@@ -24,7 +24,7 @@ from flatout.recipes.data_config import resolve_images
 from flatout.recipes.datasets import below, load_classes, open_test
 from flatout.recipes.models import build_model, without_weights
 from flatout.recipes.objective import make_finish
-from flatout.recipes.reading import FILE_NAME, read_recipe
+from flatout.recipes.reading import FILE_NAME, read_any_recipe, read_recipe
 from flatout.recipes.schema import Recipe
 from flatout.terminal_text import one_line
 from flatout.units import counted
@@ -49,6 +49,21 @@ def find_trained(run: Path) -> list[Trained]:
     Raises:
         UsageError: there is no checkpoint, or its recipe or class names are missing.
     """
+    trained = []
+    for path in find_checkpoints(run):
+        recipe = read_recipe(str(path.parent / FILE_NAME))
+        trained.append(Trained(path, recipe, load_classes(path.parent / CLASSES_FILE)))
+    if len({one.classes for one in trained}) > 1:
+        raise UsageError(f"{run}: its folds have different classes")
+    return trained
+
+
+def find_checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run folder (the best of each fold), or one checkpoint, with a recipe beside each.
+
+    Raises:
+        UsageError: there is none, or its recipe is missing.
+    """
     if run.is_file():
         found = [run]
     else:
@@ -56,15 +71,10 @@ def find_trained(run: Path) -> list[Trained]:
         found = [path for folder in folders if (path := _best_in(folder)) is not None]
     if not found:
         raise UsageError(f"{run}: no checkpoint there: give a folder that `flatout train` wrote, or a .ckpt file")
-    trained = []
     for path in found:
         if not (path.parent / FILE_NAME).is_file():
             raise UsageError(f"{path}: {FILE_NAME} is missing beside it: it says which model this is")
-        recipe = read_recipe(str(path.parent / FILE_NAME))
-        trained.append(Trained(path, recipe, load_classes(path.parent / CLASSES_FILE)))
-    if len({one.classes for one in trained}) > 1:
-        raise UsageError(f"{run}: its folds have different classes")
-    return trained
+    return found
 
 
 def _best_in(folder: Path) -> Path | None:
@@ -74,7 +84,7 @@ def _best_in(folder: Path) -> Path | None:
     if best and metrics.is_file():
         from flatout.recipes.early_stopping import better
 
-        metric = read_recipe(str(folder / FILE_NAME)).checkpoints.metric
+        metric = read_any_recipe(str(folder / FILE_NAME)).checkpoints.metric
         with metrics.open(newline="") as file:
             scores = {int(row["epoch"]): float(row[metric]) for row in csv.DictReader(file) if row.get(metric)}
         ranked: Path | None = None

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import torch
 
+from flatout import extras
 from flatout.errors import UsageError
+from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.optimization import check_optimizer
 from flatout.recipes.schema import Recipe
 
 ANSWER_S = 5.0  # the hub's own client retries for most of a minute
 
 
-def check_prerequisites(recipe: Recipe) -> None:
+def check_prerequisites(recipe: AnyRecipe) -> None:
     """Check that the model, optimizer, loggers and precision of a recipe are available here.
 
     Raises:
@@ -33,9 +35,12 @@ def check_prerequisites(recipe: Recipe) -> None:
             raise UsageError(f"logging.{key}: not installed: pip install {package}, or set it to {off}")
     if recipe.training.precision == "fp16" and not torch.cuda.is_available():
         raise UsageError("training.precision: fp16 needs a GPU, there is none: give auto, fp32 or bf16")
-    check_model(recipe.model.name)
     check_optimizer(recipe.optimizer.name)
-    check_weights(recipe.model.name, recipe.model.weights)
+    if isinstance(recipe, Recipe):
+        check_model(recipe.model.name)
+        check_weights(recipe.model.name, recipe.model.weights)
+    else:
+        extras.require("volumes")
 
 
 def check_model(name: str) -> None:

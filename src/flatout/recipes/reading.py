@@ -15,9 +15,10 @@ from ruamel.yaml.representer import RepresenterError
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.recipes.any_recipe import KINDS, AnyRecipe, kind_of
 from flatout.recipes.bounded_yaml import parse_yaml, read_yaml, round_trip_yaml
 from flatout.recipes.catalogue import find_recipe
-from flatout.recipes.schema import Recipe, Schedule
+from flatout.recipes.schema import Recipe
 
 FILE_NAME = "recipe.yaml"
 EPOCHS, WARMUP = "training.epochs", "schedule.warmup_epochs"
@@ -39,7 +40,24 @@ def read_recipe(
     flags: Mapping[str, object | None] | None = None,
     notes: list[str] | None = None,
 ) -> Recipe:
-    """A recipe with everything that overrides it.
+    """A recipe that classifies images, see :func:`read_any_recipe`.
+
+    Raises:
+        UsageError: as there, or it is of another task.
+    """
+    found = read_any_recipe(name_or_path, overrides, flags, notes)
+    if not isinstance(found, Recipe):
+        raise UsageError(f"{name_or_path}: task: {found.task}: this is for image-classification only")
+    return found
+
+
+def read_any_recipe(
+    name_or_path: str,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, object | None] | None = None,
+    notes: list[str] | None = None,
+) -> AnyRecipe:
+    """A recipe of any task with everything that overrides it.
 
     Args:
         name_or_path: a shipped recipe, or a YAML file.
@@ -77,7 +95,7 @@ def _shorten_warmup(tree: Any, origin: Mapping[str, str]) -> list[str]:
     """Shorten a warm-up that was not chosen together with the number of epochs; returns what to say about it."""
     warmup, epochs = _at(tree, ("schedule", "warmup_epochs")), _at(tree, ("training", "epochs"))
     chosen = WARMUP in origin or (warmup is not None and EPOCHS not in origin)
-    warmup = Schedule.model_fields["warmup_epochs"].default if warmup is None else warmup
+    warmup = _default(kind_of(tree), WARMUP) if warmup is None else warmup
     is_section = isinstance(tree.get("schedule") or {}, dict)
     if (
         chosen
@@ -93,21 +111,21 @@ def _shorten_warmup(tree: Any, origin: Mapping[str, str]) -> list[str]:
 
 
 def check_key(key: str, option: str) -> None:
-    """Check that a recipe has a key; ``data`` stands for the images.
+    """Check that a recipe of some task has a key; ``data`` stands for the images or volumes.
 
     Raises:
         UsageError: there is none; the nearest name is given.
     """
-    known = [name for name, _ in _keys(Recipe)]
+    known = [name for kind in KINDS.values() for name, _ in _keys(kind)]
     if key not in known:
         near = difflib.get_close_matches(key, known, 1)
         raise UsageError(f"{option} {key}: no key of a recipe{f': did you mean {near[0]}?' if near else ''}")
 
 
-def save_recipe(recipe: Recipe, folder: Path) -> Path:
+def save_recipe(recipe: AnyRecipe, folder: Path) -> Path:
     """Write the resolved recipe, each key with its meaning; reading it back yields an equal one."""
     lines: list[str] = ["# The recipe as it was resolved for this run: defaults, file and command line together.\n"]
-    for name, field in Recipe.model_fields.items():
+    for name, field in type(recipe).model_fields.items():
         value = getattr(recipe, name)
         lines.append(f"\n# {field.description}\n")
         if not isinstance(value, BaseModel):
@@ -171,9 +189,9 @@ def _put(tree: Any, key: str, value: object, option: str) -> None:
     section[last] = value
 
 
-def _validated(tree: Any, path: Path, origin: Mapping[str, str]) -> Recipe:
+def _validated(tree: Any, path: Path, origin: Mapping[str, str]) -> AnyRecipe:
     try:
-        return Recipe.model_validate(_plain(tree))
+        return kind_of(tree).model_validate(_plain(tree))
     except ValidationError as error:
         raise UsageError(_one_line_of(error.errors()[0], tree, path, origin)) from None
 
@@ -181,26 +199,26 @@ def _validated(tree: Any, path: Path, origin: Mapping[str, str]) -> Recipe:
 def _one_line_of(error: Any, tree: Any, path: Path, origin: Mapping[str, str]) -> str:
     """One line with the mistake's place, its key, the allowed values and the value found."""
     message = error["msg"].removeprefix("Value error, ")
+    known = dict(_keys(kind_of(tree)))
     parts = [str(part) for part in error["loc"]]
     if not parts:  # of several keys together: the message names them, the one to blame first
-        named = [key for key in re.findall(r"[a-z_]+\.[a-z_]+", message) if key in dict(_keys(Recipe))]
+        named = [key for key in re.findall(r"[a-z_]+\.[a-z_]+", message) if key in known]
         given = next((key for key in named if key in origin), named[0] if named else "")
         place = origin[given] if given in origin else _place(tree, given.split("."), path)
         return f"{place}: {message}"
-    parts = _known_part(parts)
+    parts = _known_part(parts, known)
     key = ".".join(parts)
     given_by = [origin[outer] for outer in _outer(parts) if outer in origin]
     place = given_by[0] if given_by else _place(tree, parts, path)
     if error["type"] == "extra_forbidden":
-        return f"{place}: {key}: unknown key{_nearest(parts)}"
+        return f"{place}: {key}: unknown key{_nearest(parts, known)}"
     value = _at(tree, parts)
     seen = "" if isinstance(value, dict) and len(value) > 3 else f" (it says {_scalar(_plain(value))})"
-    return f"{place}: {key}: {allowed(error, parts)}{seen}"
+    return f"{place}: {key}: {_allowed(error, parts, known)}{seen}"
 
 
-def _known_part(parts: list[str]) -> list[str]:
+def _known_part(parts: list[str], known: Mapping[str, Any]) -> list[str]:
     """The keys of a place, without pydantic's names of types and places in lists."""
-    known = dict(_keys(Recipe))
     while len(parts) > 1 and ".".join(parts) not in known and ".".join(parts[:-1]) in known:
         field = known[".".join(parts[:-1])]
         if any(isinstance(part, type) and issubclass(part, BaseModel) for part in _types(field.annotation)):
@@ -209,9 +227,9 @@ def _known_part(parts: list[str]) -> list[str]:
     return parts
 
 
-def allowed(error: Any, parts: Sequence[str]) -> str:
+def _allowed(error: Any, parts: Sequence[str], known: Mapping[str, Any]) -> str:
     """The allowed values of a key, with an example if the form was wrong."""
-    field = dict(_keys(Recipe)).get(".".join(parts))
+    field = known.get(".".join(parts))
     message: str = error["msg"].removeprefix("Value error, ").replace("Input should be", "has to be")
     kind = error["type"]
     if kind in ("model_type", "dict_type", "model_attributes_type"):
@@ -226,6 +244,8 @@ def allowed(error: Any, parts: Sequence[str]) -> str:
         examples = {"betas": "[0.9, 0.999]", "mean": "[0.485, 0.456, 0.406]", "std": "[0.229, 0.224, 0.225]"}
         example = examples.get(parts[-1]) or _scalar(default)
         return f"is a list of {example.count(',') + 1} numbers: give one such as {example}"
+    if kind == "literal_error" and list(parts) == ["task"]:
+        return f"allowed are {' or '.join(KINDS)}"
     if kind == "literal_error":
         return f"allowed are {error['ctx']['expected'].replace(chr(39), '')}"
     if kind == "finite_number":
@@ -251,9 +271,8 @@ def _outer(parts: Sequence[str]) -> list[str]:
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
-def _nearest(parts: Sequence[str]) -> str:
+def _nearest(parts: Sequence[str], known: Mapping[str, Any]) -> str:
     """The known key that an unknown one may mean, here or in another section."""
-    known = dict(_keys(Recipe))
     here = ".".join(parts[:-1])
     local = [key for key in known if key.rpartition(".")[0] == here]
     name = parts[-1]
@@ -264,6 +283,10 @@ def _nearest(parts: Sequence[str]) -> str:
     if len(elsewhere) == 1:
         return f": it belongs to {elsewhere[0]}"
     return f": known here are {', '.join(sorted(key.rpartition('.')[2] for key in local))}"
+
+
+def _default(model: type[BaseModel], key: str) -> Any:
+    return dict(_keys(model))[key].get_default(call_default_factory=True)
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:

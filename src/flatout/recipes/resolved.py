@@ -7,7 +7,8 @@ from torch import nn
 
 from flatout.loader.choice import Choice
 from flatout.machine.snapshot import take_snapshot
-from flatout.recipes.interfaces import ImageData
+from flatout.recipes.any_recipe import AnyRecipe
+from flatout.recipes.interfaces import ImageData, TrainingData
 from flatout.recipes.models import count_parameters
 from flatout.recipes.optimization import optimizer_states
 from flatout.recipes.schema import Recipe
@@ -18,10 +19,11 @@ FLOAT_BYTES = 4
 
 
 def derive(
-    recipe: Recipe,
-    data: ImageData,
+    recipe: AnyRecipe,
+    data: TrainingData,
     model: nn.Module,
-    choice: Choice,
+    about: list[str],
+    host_memory: str,
     *,
     lr: float,
     how: str,
@@ -32,9 +34,10 @@ def derive(
 
     Args:
         recipe: of the training.
-        data: its images.
+        data: of the training.
         model: the network, its parameters in float32.
-        choice: of the way to build batches.
+        about: lines on the data and the loader.
+        host_memory: a line on the memory of batches.
         lr: the highest learning rate.
         how: its derivation from the recipe's rate.
         world: number of processes.
@@ -51,17 +54,23 @@ def derive(
     warmup = round(recipe.schedule.warmup_epochs * steps)
     return [
         f"RESOURCES: {take_snapshot().one_line()}; this training uses {_device(world)}",
-        f"images: {len(data.train_indices):,} for training, {len(data.validation_indices):,} for validation, "
-        f"{len(data.classes)} classes",
-        f"loader: {choice.reason}",
-        f"batch: {batch} images a step, {steps:,} steps an epoch "
-        f"({_counted(len(data.train_indices), training.batch_size * world, training.accumulate)}), "
+        *about,
+        f"batch: {batch} {data.things} a step, {steps:,} steps an epoch "
+        f"({_counted(data.train_count, training.batch_size * world, training.accumulate)}), "
         f"{steps * training.epochs:,} in all",
         f"learning rate: {lr:g} = {how}; warm-up {warmup:,} steps "
         f"= {recipe.schedule.warmup_epochs:g} epochs × {steps:,}, then {recipe.schedule.name}",
-        _host_memory(recipe),
+        host_memory,
         _model_memory(recipe, model),
     ]
+
+
+def describe_images(recipe: Recipe, data: ImageData, choice: Choice) -> tuple[list[str], str]:
+    """Lines on the images and on the way to build batches, and one on the memory that these take."""
+    return [
+        f"images: {data.counts}, {len(data.classes)} classes",
+        f"loader: {choice.reason}",
+    ], _host_memory(recipe)
 
 
 def _device(world: int) -> str:
@@ -88,7 +97,7 @@ def _counted(images: int, batch: int, accumulate: int) -> str:
     return batches if accumulate == 1 else f"⌈{batches} / {accumulate}⌉"
 
 
-def _model_memory(recipe: Recipe, model: nn.Module) -> str:
+def _model_memory(recipe: AnyRecipe, model: nn.Module) -> str:
     """Weights, gradients and optimizer state; activations come on top and are not known before a step."""
     trained = count_parameters(model)
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())

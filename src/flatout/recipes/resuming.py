@@ -1,8 +1,7 @@
-"""Resume from an intact checkpoint of the same recipe and the same images."""
+"""Resume from an intact checkpoint of the same recipe and the same data."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -10,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from flatout.errors import DamagedCheckpoint, UsageError
+from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
-from flatout.recipes.interfaces import EpochRecord, ImageData
-from flatout.recipes.schema import Recipe
+from flatout.recipes.interfaces import EpochRecord, TrainingData
 
-# These do not change the result. The images themselves are compared by names and labels.
+# These do not change the result. The data are compared by names and labels.
 FREE = ("about", "data.", "logging.", "checkpoints.keep", "checkpoints.every_steps", "images.workers", "images.backend",
-        "images.prefetch_batches", "training.max_time", "training.oom_fallback", "training.validation_batch_size",
-        "model.weights")  # fmt: skip
+        "images.prefetch_batches", "patches.workers", "patches.prefetch_batches", "patches.overlap",
+        "training.max_time", "training.oom_fallback", "training.validation_batch_size", "model.weights")  # fmt: skip
 # The checkpoint holds tensors of these shapes and meanings.
-FIXED = ("task", "model.name", "model.in_chans", "optimizer.name", "optimizer.momentum", "optimizer.nesterov",
-         "optimizer.betas", "optimizer.eps", "optimizer.weight_decay", "optimizer.layer_decay", "optimizer.options",
-         "folds")  # fmt: skip
+FIXED = ("task", "model.name", "model.in_chans", "network.kind", "network.features", "network.blocks",
+         "optimizer.name", "optimizer.momentum", "optimizer.nesterov", "optimizer.betas", "optimizer.eps",
+         "optimizer.weight_decay", "optimizer.layer_decay", "optimizer.options", "folds")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,32 +33,20 @@ class Start:
     changed: tuple[str, ...]  # keys that were allowed to differ
 
 
-def origin_of(recipe: Recipe, data: ImageData) -> dict[str, Any]:
+def origin_of(recipe: AnyRecipe, data: TrainingData) -> dict[str, Any]:
     """Origin of a checkpoint, as plain values."""
     return {
         "recipe": recipe.model_dump(mode="json"),
         "classes": list(data.classes),
-        "images": digest_of(data),
+        "images": data.digest(),
         "batch_size": recipe.training.batch_size,
     }
 
 
-def digest_of(data: ImageData) -> str:
-    """SHA-256 over the names and labels of all images, in their order."""
-    digest = hashlib.sha256()
-    for source, indices in ((data.train, data.train_indices), (data.validation, data.validation_indices)):
-        for index in indices if source is not None else ():
-            assert source is not None
-            sample = source.samples[index]
-            digest.update(f"{sample.label}\t{sample.key}\n".encode(errors="surrogateescape"))
-        digest.update(b"\n")
-    return digest.hexdigest()
-
-
 def find_start(
     folder: Path,
-    recipe: Recipe,
-    data: ImageData,
+    recipe: AnyRecipe,
+    data: TrainingData,
     allowed: Collection[str],
     report: Callable[[str], None],
     smaller_batch: int | None = None,
@@ -69,7 +56,7 @@ def find_start(
     Args:
         folder: of the fit.
         recipe: the current one.
-        data: the current images.
+        data: the current images or volumes.
         allowed: keys that may differ from the recipe that the checkpoint was trained by.
         report: called if a checkpoint other than the last is used.
         smaller_batch: batch size to resume with after running out of memory; None: the checkpoint's.
@@ -78,7 +65,7 @@ def find_start(
         None if no checkpoint can be resumed with a smaller batch.
 
     Raises:
-        UsageError: no intact checkpoint, or it is of another recipe or of other images.
+        UsageError: no intact checkpoint, or it is of another recipe or of other data.
     """
     found = kept_checkpoints(folder)
     if not found:
@@ -102,7 +89,7 @@ def find_start(
     raise UsageError(f"--resume: {damaged[0]}, and no other is whole: start anew with another --output")
 
 
-def _checked(path: Path, checkpoint: Any, recipe: Recipe, data: ImageData, allowed: Collection[str]) -> Start:
+def _checked(path: Path, checkpoint: Any, recipe: AnyRecipe, data: TrainingData, allowed: Collection[str]) -> Start:
     origin = checkpoint.get("flatout")
     if not isinstance(origin, dict):
         raise UsageError(f"--resume: {path}: was not written by flatout train")
@@ -117,13 +104,12 @@ def _checked(path: Path, checkpoint: Any, recipe: Recipe, data: ImageData, allow
     if refused:
         options = " ".join(f"--allow-change {key}" for key in refused)
         raise UsageError(f"--resume: {path}: {_said(refused)}: give what it was trained by, or allow it: {options}")
-    if origin["images"] != digest_of(data) and "data" not in allowed:
+    if origin["images"] != data.digest() and "data" not in allowed:
         raise UsageError(
-            f"--resume: {path}: trained on other images than the data has now ({len(data.train_indices):,} for "
-            f"training, {len(data.validation_indices):,} for validation): give the same --data, or allow it: "
-            "--allow-change data"
+            f"--resume: {path}: trained on other {data.things} than the data has now ({data.counts}): "
+            "give the same --data, or allow it: --allow-change data"
         )
-    moved = {"training.batch_size", "training.accumulate"} & different.keys() or origin["images"] != digest_of(data)
+    moved = {"training.batch_size", "training.accumulate"} & different.keys() or origin["images"] != data.digest()
     if origin["inside_epoch"] and moved:
         raise UsageError(
             f"--resume: {path}: lies inside an epoch, whose batches would be others now: "

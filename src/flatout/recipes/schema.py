@@ -181,22 +181,35 @@ class EarlyStopping(Section):
     min_delta: NotNegative = Field(0.0, description="what counts as better")
 
 
-class Training(Section):
-    """The loop."""
+class Loop(Section):
+    """The loop, whatever is trained."""
 
     epochs: PositiveInt = Field(90, description="passes over the training data")
-    batch_size: PositiveInt = Field(256, description="images a step and process")
-    validation_batch_size: PositiveInt | None = Field(None, description="images a validation batch; null: batch_size")
+    batch_size: PositiveInt = Field(256, description="samples a step and process")
+    validation_batch_size: PositiveInt | None = Field(None, description="samples a validation batch; null: batch_size")
     validate_every: PositiveInt = Field(1, description="epochs between validations; the last one is always scored")
     accumulate: PositiveInt = Field(1, description="batches a step: gradients are added up")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="auto: bf16 where the GPU has it, fp16 on other GPUs, fp32 on a CPU"
     )
     tf32: bool = Field(True, description="TF32 products where the GPU has them")
-    channels_last: bool = Field(True, description="memory format of images and weights")
+    channels_last: bool = Field(True, description="memory format of samples and weights")
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = Field(
         "off", description="torch.compile mode"
     )
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of the weights' moving average; 0: off")
+    ema_warmup: bool = Field(False, description="the average begins short, and grows to ema_decay")
+    sync_batchnorm: bool = Field(False, description="batch statistics over all processes")
+    clip_gradients: NotNegative = Field(0.0, description="largest norm of the gradients; 0: off")
+    early_stopping: EarlyStopping | None = Field(None, description="null: train all epochs")
+    max_time: Duration | None = Field(None, description='a deadline such as "11m": work is planned into it')
+    oom_fallback: bool = Field(True, description="out of memory: go on with the next smaller batch")
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(0, description="seed of everything that is drawn")
+
+
+class Training(Loop):
+    """The loop, with what an image classifier is trained for."""
+
     loss: Literal["cross-entropy", "bce"] = Field("cross-entropy", description="bce: binary, of each class")
     bce_threshold: Share | None = Field(None, description="bce: targets above it become 1, others 0; null: as they are")
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="label smoothing")
@@ -206,14 +219,6 @@ class Training(Section):
     cutmix_share: Share = Field(0.5, description="probability of cutmix where both are on")
     mix_mode: Literal["batch", "pair", "elem"] = Field("batch", description="drawn once for a batch, pair or image")
     mix_off_epoch: NonNegativeInt | None = Field(None, description="no mixup and cutmix from here on; null: always")
-    ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of the weights' moving average; 0: off")
-    ema_warmup: bool = Field(False, description="the average begins short, and grows to ema_decay")
-    sync_batchnorm: bool = Field(False, description="batch statistics over all processes")
-    clip_gradients: NotNegative = Field(0.0, description="largest norm of the gradients; 0: off")
-    early_stopping: EarlyStopping | None = Field(None, description="null: train all epochs")
-    max_time: Duration | None = Field(None, description='a deadline such as "11m": work is planned into it')
-    oom_fallback: bool = Field(True, description="out of memory: go on with the next smaller batch")
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(0, description="seed of everything that is drawn")
 
 
 class Folds(Section):
@@ -266,17 +271,9 @@ class Recipe(Section):
             raise ValueError(f"training.batch_size: {training.batch_size} is odd: mixup and cutmix need pairs")
         if training.bce_threshold is not None and training.loss != "bce":
             raise ValueError("training.bce_threshold: belongs to training.loss: bce, or set it to null")
-        if training.ema_warmup and not training.ema_decay:
-            raise ValueError("training.ema_warmup: there is no average: set training.ema_decay, such as 0.9998")
         if self.data.keep_indices and self.data.classes is None:
             raise ValueError("data.keep_indices: no classes are drawn: set data.classes, or set it to false")
-        if training.validate_every > training.epochs:
-            raise ValueError(
-                f"training.validate_every: {training.validate_every} is more than the {training.epochs} epochs: "
-                "give at most as many"
-            )
-        if list(self.schedule.milestones) != sorted(set(self.schedule.milestones)):
-            raise ValueError(f"schedule.milestones: {list(self.schedule.milestones)}: give rising epochs")
+        check_loop(training, self.schedule)
         if self.data.format == "csv" and self.data.labels is None:
             raise ValueError("data.labels: null: data.format csv needs the table's file name under data.root")
         low, high = self.images.crop_scale
@@ -286,12 +283,29 @@ class Recipe(Section):
             )
         if self.images.crop_ratio[0] > self.images.crop_ratio[1]:
             raise ValueError("images.crop_ratio: the first must not be above the second")
-        warmup, epochs = self.schedule.warmup_epochs, self.training.epochs
-        if warmup >= epochs and warmup > 0:
-            raise ValueError(
-                f"schedule.warmup_epochs: {warmup:g} of {epochs} epochs (training.epochs) leave none at the full rate: "
-                f"--set schedule.warmup_epochs={epochs / 10:g}, or train longer"
-            )
         if self.training.early_stopping and self.data.validation is None and self.folds is None:
             raise ValueError("training.early_stopping: nothing to score without data.validation or folds")
         return self
+
+
+def check_loop(training: Loop, schedule: Schedule) -> None:
+    """Check keys of the loop and the schedule against each other.
+
+    Raises:
+        ValueError: they contradict each other.
+    """
+    if training.ema_warmup and not training.ema_decay:
+        raise ValueError("training.ema_warmup: there is no average: set training.ema_decay, such as 0.9998")
+    if training.validate_every > training.epochs:
+        raise ValueError(
+            f"training.validate_every: {training.validate_every} is more than the {training.epochs} epochs: "
+            "give at most as many"
+        )
+    if list(schedule.milestones) != sorted(set(schedule.milestones)):
+        raise ValueError(f"schedule.milestones: {list(schedule.milestones)}: give rising epochs")
+    warmup, epochs = schedule.warmup_epochs, training.epochs
+    if warmup >= epochs and warmup > 0:
+        raise ValueError(
+            f"schedule.warmup_epochs: {warmup:g} of {epochs} epochs (training.epochs) leave none at the full rate: "
+            f"--set schedule.warmup_epochs={epochs / 10:g}, or train longer"
+        )

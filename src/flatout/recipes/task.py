@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torchmetrics.classification import MulticlassAccuracy
 
-from flatout.loader.interfaces import Batch
-from flatout.recipes.objective import first_step, make_criterion, make_finish
+from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.optimization import LearningRate, build_optimizer
-from flatout.recipes.schema import Recipe
 
 
-class ImageTask(pl.LightningModule):  # type: ignore[misc]
-    """Classifies images: uint8 batches in, losses and accuracies out.
+class TrainedTask(pl.LightningModule):  # type: ignore[misc]
+    """What the steps of all tasks share: compiling with a fallback, learning rate, accumulation, the record of losses.
 
     Attributes:
         planned_epochs: end of the learning-rate schedule; a deadline may lower it.
@@ -27,12 +23,7 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        recipe: Recipe,
-        model: nn.Module,
-        classes: int,
-        lr: float,
-        report: Callable[[str], None] = lambda line: None,
+        self, recipe: AnyRecipe, model: nn.Module, lr: float, report: Callable[[str], None] = lambda line: None
     ) -> None:
         """Take a model; ``lr`` is the highest rate, for the global batch; ``report`` is called with each fallback."""
         super().__init__()
@@ -41,42 +32,37 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         self._compiled: set[bool] = set()  # modes (training or not) in which the compiled model has run
         if recipe.training.compile != "off":
             self.model.compile(mode=None if recipe.training.compile == "default" else recipe.training.compile)
-        self.finish = make_finish(recipe, classes)
-        self.criterion = make_criterion(recipe.training)
-        self.scored = nn.CrossEntropyLoss(reduction="sum")
-        self.top1 = MulticlassAccuracy(classes, average="micro")
-        self.top5 = MulticlassAccuracy(classes, average="micro", top_k=min(5, classes))
         self.planned_epochs = float(recipe.training.epochs)
         self.losses: list[Tensor] = []
         self.rates: list[float] = []
         self._rate: tuple[float, LearningRate] | None = None  # with the planned epochs that it was made for
 
-    def forward(self, images: Tensor) -> Tensor:
-        """The model's logits; if compiling fails, it runs uncompiled from then on, and the reason is reported."""
+    def forward(self, samples: Tensor) -> Any:
+        """The model's output; if compiling fails, it runs uncompiled from then on, and the reason is reported."""
         if self.model._compiled_call_impl is None or self.model.training in self._compiled:
-            return self.model(images)
+            return self.model(samples)
         try:
-            logits: Tensor = self.model(images)
+            output = self.model(samples)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
             self.model._compiled_call_impl = None
-            logits = self.model(images)  # an error of the model itself is raised here
+            output = self.model(samples)  # an error of the model itself is raised here
             lines = [line for line in str(error).splitlines() if line.strip()]
             why = lines[0].strip()[:300] if lines else ""
             self.report(f"torch.compile failed, going on without it: {type(error).__name__}: {why}")
         self._compiled.add(self.model.training)
-        return logits
+        return output
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Copy the uint8 batch asynchronously."""
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Copy the batch asynchronously, as it is stored."""
         return batch.to(device, non_blocking=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The recipe's optimizer; its rate is set before each step."""
         return build_optimizer(self.recipe, self.model, self.lr)
 
-    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Set the learning rate: the same for all batches that are accumulated."""
         found = self.optimizers()
         assert not isinstance(found, list)  # of several optimizers
@@ -89,13 +75,18 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
         self._rate[1].set(self.current_epoch + first / self.trainer.num_training_batches)
         self.rates.append(max(group["lr"] for group in optimizer.param_groups))
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def scores(self) -> dict[str, float]:
+        """Metrics of the last validation, over all ranks."""
+        raise NotImplementedError
+
+    def loss_of(self, batch: Any, step: int) -> Tensor:
+        """The loss of one batch; ``step`` counts the batches of the whole training."""
+        raise NotImplementedError
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Loss of one batch."""
         batches = self.trainer.num_training_batches
-        step = self.current_epoch * batches + batch_idx
-        images, targets = self.finish(batch, step, training=True, epoch=self.current_epoch)
-        with first_step(self.recipe) if not step else nullcontext():
-            loss: Tensor = self.criterion(self(images), targets)
+        loss = self.loss_of(batch, self.current_epoch * batches + batch_idx)
         self.losses.append(loss.detach())
         each = self.recipe.training.accumulate
         left = batches % each
@@ -106,32 +97,3 @@ class ImageTask(pl.LightningModule):  # type: ignore[misc]
     def on_train_epoch_start(self) -> None:
         """Forget the losses of the last epoch."""
         self.losses, self.rates = [], []
-
-    def on_validation_epoch_start(self) -> None:
-        """Reset the counts."""
-        for counter in (self.top1, self.top5):
-            counter.reset()
-        # No buffers of the module: those are exchanged with the weights' average around a validation.
-        self.val_loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        self.val_images = torch.zeros((), dtype=torch.float64, device=self.device)
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score one batch."""
-        images, labels = self.finish(batch, 0, training=False)
-        logits = self(images).float()
-        self.val_loss += self.scored(logits, labels)
-        self.val_images += len(labels)
-        self.top1.update(logits, labels)
-        self.top5.update(logits, labels)
-
-    def scores(self) -> dict[str, float]:
-        """Metrics of the last validation, over all ranks."""
-        loss, images = self.val_loss, self.val_images
-        if self.trainer.world_size > 1:
-            both: Any = self.trainer.strategy.reduce(torch.stack([loss, images]), reduce_op="sum")
-            loss, images = both[0], both[1]
-        return {
-            "val/loss": float(loss / images),
-            "val/acc1": float(self.top1.compute()),
-            "val/acc5": float(self.top5.compute()),
-        }

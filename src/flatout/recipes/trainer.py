@@ -13,16 +13,16 @@ from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from flatout.errors import UsageError
+from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.checkpoints import Checkpoints, WholeFiles
 from flatout.recipes.fit_history import FitHistory
 from flatout.recipes.progress import ProgressLine
 from flatout.recipes.ranks import this_process
-from flatout.recipes.schema import Recipe
 
 WARMUP_POWER = 2 / 3  # of timm's ModelEmaV3: a decay of 0.999 after 31,600 steps
 
 
-def build_trainer(recipe: Recipe, folder: Path, history: FitHistory, show_progress: bool, world: int) -> pl.Trainer:
+def build_trainer(recipe: AnyRecipe, folder: Path, history: FitHistory, show_progress: bool, world: int) -> pl.Trainer:
     """The trainer of one fit: callbacks, loggers, precision, devices.
 
     Raises:
@@ -89,7 +89,7 @@ class MovingAverage(WeightAveraging):  # type: ignore[misc]
         super().on_train_batch_end(trainer, *args, **kwargs)
 
 
-def _loggers(recipe: Recipe, folder: Path) -> list[Any]:
+def _loggers(recipe: AnyRecipe, folder: Path) -> list[Any]:
     wanted = recipe.logging
     found: list[Any] = []
     from pytorch_lightning import loggers

@@ -7,21 +7,24 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from flatout.errors import UsageError
-from flatout.recipes.data_config import resolve_images
+from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.first_submission import FirstSubmission
 from flatout.recipes.fitting import fit
-from flatout.recipes.interfaces import Fit, ImageData, Policy
+from flatout.recipes.interfaces import Fit, ImageData, Policy, TrainingData
 from flatout.recipes.output_folder import remove_unfinished
+from flatout.recipes.pipeline import pipeline_of
 from flatout.recipes.predicting import find_test, submit
 from flatout.recipes.ranks import this_process
 from flatout.recipes.schema import Recipe
+from flatout.recipes.volume_data import VolumeData
+from flatout.recipes.volume_schema import VolumeRecipe
 from flatout.units import parse_duration
 
 
 def train_recipe(
-    recipe: Recipe,
-    data: ImageData,
+    recipe: AnyRecipe,
+    data: TrainingData,
     folder: Path,
     *,
     resume: bool = False,
@@ -36,10 +39,10 @@ def train_recipe(
 
     Args:
         recipe: of the training.
-        data: the images.
+        data: the images or volumes.
         folder: for all output.
         resume: continue from the last checkpoint.
-        allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the images.
+        allowed: keys that may differ from the recipe that the checkpoint was trained by; ``data``: the data.
         report: called with each progress message.
         show_progress: a moving line on standard error.
         before_training: called when there is something to train, perhaps several times.
@@ -49,7 +52,7 @@ def train_recipe(
     Raises:
         UsageError: the recipe cannot be run.
     """
-    recipe, line = resolve_images(recipe)
+    recipe, line = pipeline_of(recipe).resolve(recipe)
     for said in (line, *data.notes):
         if said:
             report(said)
@@ -70,6 +73,21 @@ def train_recipe(
             file=folder / "deadline.json",
             resume=resume,
         )
+    if isinstance(data, VolumeData) and isinstance(recipe, VolumeRecipe):
+        from flatout.recipes.volume_training import train_volumes
+
+        return train_volumes(
+            recipe,
+            data,
+            folder,
+            deadline=deadline,
+            resume=resume,
+            allowed=allowed,
+            report=report,
+            show_progress=show_progress,
+            before_training=before_training,
+        )
+    assert isinstance(data, ImageData) and isinstance(recipe, Recipe)
     test = find_test(recipe)
     if recipe.folds is not None:
         if data.validation is not None:

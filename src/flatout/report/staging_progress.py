@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from rich.console import Console
@@ -44,6 +45,10 @@ class Show:
             print(one_line(text), file=self._stream)
 
     def progress(self, progress: Progress) -> None:
+        """Show the state of a copy."""
+        self.state(lambda: state_line(progress))
+
+    def state(self, text: Callable[[], str]) -> None:
         """Update the live line, or print one every ``LINE_EVERY_S``."""
         if self._quiet:
             return
@@ -51,10 +56,10 @@ class Show:
             if self._live is None:
                 self._live = Live(console=Console(file=self._stream), refresh_per_second=4, transient=True)
                 self._live.start()
-            self._live.update(Text(state_line(progress), no_wrap=True, overflow="ellipsis"))
+            self._live.update(Text(text(), no_wrap=True, overflow="ellipsis"))
         elif time.monotonic() - self._shown >= LINE_EVERY_S:
             self._shown = time.monotonic()
-            self.line(state_line(progress))
+            self.line(text())
 
     def close(self) -> None:
         """End the live line."""

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -143,18 +143,38 @@ class ShardedVolume:
         self.bytes_read += got
 
     def _read_chunks(self, shard: _Shard, first: list[int], counts: list[int], bricks: npt.NDArray[np.uint8]) -> None:
-        for place in np.ndindex(*counts):
-            z, y, x = (f + at for f, at in zip(first, place, strict=True))
-            offset, size = shard.index[z, y, x]
+        (z0, y0, x0), (nz, ny, nx) = first, counts
+        for z in range(nz):
+            for y in range(ny):
+                row = shard.index[z0 + z, y0 + y, x0 : x0 + nx].tolist()
+                self._read_row(shard, row, bricks[z, y])
+
+    def _read_row(self, shard: _Shard, row: list[list[int]], room: npt.NDArray[np.uint8]) -> None:
+        """Chunks along x: in one read if they follow each other in the file."""
+        there = [(offset, size) for offset, size in row if offset != MISSING]
+        if not there:
+            room[...] = 0
+            return
+        start, stop = there[0][0], there[-1][0] + there[-1][1]
+        in_order = all(a + n == b for (a, n), (b, _) in pairwise(there))
+        packed = np.empty(stop - start, np.uint8) if in_order else None
+        if packed is not None:
+            self._pread(shard, packed, start)
+        for at, (offset, size) in enumerate(row):
             if offset == MISSING:
-                bricks[place] = 0
+                room[at] = 0
                 continue
+            if packed is not None:
+                part = packed[offset - start : offset - start + size]
+            else:
+                part = np.empty(size, np.uint8)
+                self._pread(shard, part, offset)
             if self.layout.codec == NONE:
-                self._pread(shard, bricks[place], int(offset))
-                continue
-            packed = np.empty(int(size), np.uint8)
-            self._pread(shard, packed, int(offset))
-            _unpack(packed, bricks[place], shard.path)
+                if size != room.shape[1]:
+                    raise UsageError(f"{shard.path}: a chunk has {size:,} bytes: stage its volume again")
+                room[at] = part
+            else:
+                _unpack(part, room[at], shard.path)
 
     def _shard(self, place: Triple) -> _Shard | None:
         with self._lock:

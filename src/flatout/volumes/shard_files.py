@@ -15,7 +15,7 @@ import numpy.typing as npt
 from flatout.errors import UsageError
 from flatout.volumes.layout import ZSTD, Layout, Triple
 
-MISSING = np.uint64(2**64 - 1)
+MISSING = 2**64 - 1
 _CRC_BYTES = 4
 
 Index = npt.NDArray[np.uint64]  # chunks along z, y, x, then (offset, size) in bytes

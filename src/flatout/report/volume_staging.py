@@ -1,0 +1,96 @@
+"""Stagings of volumes as lines for a terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from flatout.terminal_text import one_line
+from flatout.units import duration, size
+
+if TYPE_CHECKING:
+    from flatout.volumes.outlook import VolumeOutlook
+    from flatout.volumes.readback import VolumeCheck
+    from flatout.volumes.staging import VolumeProgress, VolumeSummary
+
+SHOWN = 20  # damaged files
+_LEAST_SHARE = 0.02  # of the voxels, before the time left is estimated
+
+
+def state_line(progress: VolumeProgress) -> str:
+    """One line of at most 80 columns: voxels done, rate, time left."""
+    seconds = max(time.monotonic() - progress.began, 1e-9)
+    done = progress.written + progress.checked  # each voxel is written, and read back
+    total = 2 * (progress.total - progress.kept)
+    new = done - progress.kept
+    share = new / total if total else 1.0
+    text = f"{share:.0%} of {progress.total / 1e9:.3g} billion voxels  {new / 2e6 / seconds:,.0f} million/s"
+    if share > _LEAST_SHARE:
+        text += f"  {duration(seconds * (1 - share) / share)} left"
+    return text
+
+
+def summary_lines(summary: VolumeSummary) -> str:
+    """The result of a staging."""
+    kept = f", {summary.n_arrays_kept} arrays were complete already" if summary.n_arrays_kept else ""
+    lines = [
+        f"{_volumes(summary.n_cases)} staged in {duration(summary.duration_s)}, {summary.n_labelled} with labels{kept}",
+        f"  {one_line(summary.source)} → {one_line(summary.destination)}",
+        f"  {summary.voxels / 1e9:.3g} billion voxels in {size(summary.staged_bytes)}: {_codecs(summary.codecs)}",
+        f"  chunks of {_edges(summary.chunk)} for patches of {_edges(summary.patch)}: "
+        f"{summary.read_per_patch_byte:.2g} bytes read per byte of a patch (computed)",
+    ]
+    if summary.classes:
+        ignore = f"; {summary.ignore} is ignored" if summary.ignore is not None else ""
+        lines.append(f"  labels {', '.join(map(str, summary.classes))}{ignore}")
+    found = summary.intensity
+    lines.append(
+        f"  intensities {found['min']:.6g} to {found['max']:.6g}, mean {found['mean']:.4g}, "
+        f"standard deviation {found['std']:.4g}, 99% within {found['p0_5']:.6g} to {found['p99_5']:.6g}"
+    )
+    lines.append("  every file was read back and compared; some slices were compared with the source once more")
+    return "\n".join(lines)
+
+
+def outlook_lines(outlook: VolumeOutlook) -> str:
+    """The prediction of ``--dry-run``."""
+    room = "it fits" if outlook.fits else "too little"
+    lines = [
+        one_line(outlook.source),
+        f"  {_volumes(outlook.n_cases)}, {outlook.n_labelled} with labels, {size(outlook.source_bytes)}: "
+        f"{outlook.voxels / 1e9:.3g} billion voxels",
+        f"  about {size(outlook.staged_bytes)} when staged: {_codecs(outlook.codecs)}",
+        f"  free at the destination: {size(outlook.free_bytes)}: {room}",
+        f"  chunks of {_edges(outlook.chunk)} for patches of {_edges(outlook.patch)}: "
+        f"{outlook.read_per_patch_byte:.2g} bytes read per byte of a patch (computed)",
+    ]
+    if outlook.predicted_s is not None:
+        lines.append(
+            f"  about {duration(outlook.predicted_s)}: a prediction from reading and packing {outlook.tried_share:.2g}"
+            " of the voxels"
+        )
+    return "\n".join([*lines, "Nothing was converted."])
+
+
+def check_lines(found: VolumeCheck) -> str:
+    """The result of ``--check``."""
+    lines = [
+        f"{found.files:,} files checked in {duration(found.duration_s)}: {len(found.damaged):,} damaged or missing"
+    ]
+    lines += [f"  {one_line(path)}" for path in found.damaged[:SHOWN]]
+    if len(found.damaged) > SHOWN:
+        lines.append(f"  and {len(found.damaged) - SHOWN:,} more")
+    return "\n".join(lines)
+
+
+def _volumes(count: int) -> str:
+    return f"{count:,} volume{'s' if count != 1 else ''}"
+
+
+def _edges(edges: tuple[int, int, int]) -> str:
+    return f"{edges[0]}³" if len(set(edges)) == 1 else " × ".join(map(str, edges))
+
+
+def _codecs(codecs: dict[str, int]) -> str:
+    words = {"none": "unpacked", "zstd": "packed with zstd"}
+    return ", ".join(f"{codecs[name]:,} arrays {words[name]}" for name in sorted(codecs))

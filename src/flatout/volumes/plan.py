@@ -1,0 +1,199 @@
+"""What a staging of volumes is going to do: its cases, checked as far as their headers tell, and their layouts."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from flatout.errors import UsageError
+from flatout.volumes.cases import IMAGE, LABEL, Case, find_cases
+from flatout.volumes.layout import NONE, ZSTD, Layout, Triple
+from flatout.volumes.shard_files import chunks_of, encode_chunk
+from flatout.volumes.slabs import ImageSlabs, LabelSlabs, Slabs
+from flatout.volumes.sources.base import ArraySource
+from flatout.volumes.sources.chunked import HDF5_SUFFIXES, hdf5_holds_labels
+from flatout.volumes.sources.open import is_zarr, open_source
+
+AUTO = "auto"
+COMPRESSIONS = (AUTO, NONE, ZSTD)
+# Unpacking zstd costs three to four times the reading: worth it where it saves a third of the disk.
+WORTH_PACKING = 1 / 0.7
+_SPACING_TOLERANCE = 1e-3
+_SAMPLED_SLABS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeOptions:
+    """Options of a staging of volumes.
+
+    Attributes:
+        patch: the training's, voxels along z, y, x: chunks are a quarter of it.
+        ignore: the labels' value of voxels without a label; None: all have one.
+        classes: labels are 0 to this less one; None: any up to 255.
+        compression: of images and labels; ``auto``: zstd where a sample shows that it saves 30%.
+        memory_bytes: for slabs of the source.
+        min_free: bytes to leave free at the destination; None: as other stagings do.
+        wait: for another staging to the same destination.
+    """
+
+    patch: Triple = (128, 128, 128)
+    ignore: int | None = None
+    classes: int | None = None
+    compression: str = AUTO
+    memory_bytes: int = 512 << 20
+    min_free: int | None = None
+    wait: bool = False
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One array of a case.
+
+    Attributes:
+        folder: name below the destination.
+    """
+
+    case: Case
+    role: str
+    slabs: Slabs
+    layout: Layout
+    folder: str
+
+    @property
+    def voxels(self) -> int:
+        """Of the volume."""
+        return math.prod(self.layout.shape)
+
+    def source_note(self, options: VolumeOptions) -> dict[str, object]:
+        """What the array is made from: files with sizes and times, and the options that change voxels."""
+        files = [[str(path), facts.st_size, facts.st_mtime_ns] for path, facts in self._files()]
+        label = {"ignore": options.ignore, "classes": options.classes} if self.role == LABEL else {}
+        return {"files": files, **label}
+
+    def source_sizes(self) -> dict[str, int]:
+        """Bytes of the source's files."""
+        return {str(path): facts.st_size for path, facts in self._files()}
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        mask = self.slabs.mask if isinstance(self.slabs, LabelSlabs) else None
+        for source in (self.slabs.source, mask):
+            for path in source.files() if source is not None else ():
+                files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+                yield from ((file, file.stat()) for file in files)
+
+
+def plan(root: Path, options: VolumeOptions) -> Iterator[Planned]:
+    """Open the volumes below ``root``, or the one that it is, a case after the other.
+
+    Raises:
+        UsageError: nothing is there, files do not fit together, or one cannot be read.
+    """
+    for case in local_cases(root):
+        yield from _plan_case(root, case, options)
+
+
+def local_cases(root: Path) -> list[Case]:
+    """The cases below a folder, or the one that a file is."""
+    if root.is_file() or (root.is_dir() and is_zarr(root)):
+        cases = [Case(_stem(root), ".")]
+    elif root.is_dir():
+        try:
+            cases = find_cases(_names(root), lambda name: _one_page(root / name))
+        except UsageError as error:
+            raise UsageError(f"{root}: {error}") from None
+    else:
+        raise UsageError(f"{root}: it does not exist: give a folder, a file, or the address of a store")
+    return [_with_own_labels(root, case) for case in cases]
+
+
+def _plan_case(root: Path, case: Case, options: VolumeOptions) -> Iterator[Planned]:
+    image = open_source(root / case.image)
+    yield _planned(case, IMAGE, ImageSlabs(image), options)
+    if case.label is None:
+        return
+    label = open_source(root / case.label, LABEL)
+    mask = open_source(root / case.ignore, LABEL) if case.ignore else None
+    for other in (label, mask):
+        if other is not None:
+            _compare(image, other)
+    yield _planned(case, LABEL, LabelSlabs(label, mask, options.ignore, options.classes), options)
+
+
+def _compare(image: ArraySource, label: ArraySource) -> None:
+    if image.shape != label.shape:
+        raise UsageError(
+            f"{label.path}: its shape is {label.shape} (z, y, x), its image's {image.shape} ({image.path}): give the"
+            " labels of this image"
+        )
+    known = (1.0, 1.0, 1.0) not in (image.spacing, label.spacing)
+    if known and not np.allclose(image.spacing, label.spacing, rtol=_SPACING_TOLERANCE):
+        raise UsageError(
+            f"{label.path}: its voxels are {label.spacing} apart, its image's {image.spacing}: give the labels of this"
+            " image"
+        )
+
+
+def _planned(case: Case, role: str, slabs: Slabs, options: VolumeOptions) -> Planned:
+    source = slabs.source
+    layout = Layout.of(source.shape, slabs.dtype, options.patch, spacing=source.spacing)
+    if options.compression != AUTO:
+        layout = replace(layout, codec=options.compression)
+    return Planned(case, role, slabs, layout, f"{case.id}/{role}.zarr")
+
+
+def chosen_compression(planned: Planned, options: VolumeOptions) -> Planned:
+    """Decide on the packing of chunks: by the ratio of three slabs, where it was not said."""
+    if options.compression != AUTO:
+        return planned
+    ratio, _ = packing_ratio(planned.slabs, planned.layout)
+    return replace(planned, layout=replace(planned.layout, codec=ZSTD if ratio > WORTH_PACKING else NONE))
+
+
+def packing_ratio(slabs: Slabs, layout: Layout) -> tuple[float, int]:
+    """Bytes of a sample, plain by packed with zstd, and the voxels that had to be read: a row of chunks of three slabs."""
+    packed_layout = replace(layout, codec=ZSTD)
+    depth, height, width = layout.shape
+    plain = packed = read = 0
+    for at in range(_SAMPLED_SLABS):
+        share = (at + 1) / (_SAMPLED_SLABS + 1)
+        # Whole chunks, from the origin of one.
+        z, y = (int(size * share) // edge * edge for size, edge in zip((depth, height), layout.chunk, strict=False))
+        slab = slabs.read(z, min(z + layout.chunk[0], depth), y, min(y + layout.chunk[1], height))
+        chunks = chunks_of(layout, slab)
+        plain += chunks.nbytes
+        read += slab.size if slabs.source.crops else len(slab) * height * width
+        packed += sum(len(encode_chunk(packed_layout, chunks[place])) for place in np.ndindex(*chunks.shape[:3]))
+    return plain / max(packed, 1), read
+
+
+def _names(root: Path) -> Iterator[str]:
+    for folder, _, files in os.walk(root, followlinks=True):
+        below = os.path.relpath(folder, root)
+        yield from files if below == "." else (f"{below}/{name}" for name in files)
+
+
+def _one_page(path: Path) -> bool:
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            return len(file.pages) == 1 and len([size for size in file.series[0].shape if size > 1]) <= 2
+    except (OSError, ValueError, tifffile.TiffFileError) as error:
+        raise UsageError(f"{path}: it cannot be read as tif ({error}): get it again") from None
+
+
+def _with_own_labels(root: Path, case: Case) -> Case:
+    """Labels in the HDF5 file of the image."""
+    path = root / case.image if case.image != "." else root
+    if case.label is None and path.name.lower().endswith(HDF5_SUFFIXES) and hdf5_holds_labels(path):
+        return replace(case, label=case.image)
+    return case
+
+
+def _stem(path: Path) -> str:
+    return path.resolve().name.split(".")[0] or "volume"

@@ -1,0 +1,135 @@
+"""NIfTI and NRRD. Voxels are kept as they lie; nothing is turned or resampled."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flatout.errors import UsageError
+from flatout.volumes.layout import Triple
+from flatout.volumes.sources.base import ArraySource, three_axes
+from flatout.volumes.sources.streams import StreamSource
+
+NIFTI_SUFFIXES = (".nii", ".nii.gz")
+NRRD_SUFFIXES = (".nrrd", ".nhdr")
+
+
+class ScaledSource(ArraySource):
+    """A source whose values are stored as integers with a slope and an offset."""
+
+    def __init__(self, stored: ArraySource, slope: float, offset: float) -> None:
+        self.path, self.shape, self.spacing, self.crops = stored.path, stored.shape, stored.spacing, stored.crops
+        self.dtype = np.dtype(np.float32)
+        self._stored, self._slope, self._offset = stored, slope, offset
+
+    def read(self, z0: int, z1: int, y0: int, y1: int) -> npt.NDArray[Any]:
+        """Planes z0 to z1, of each the rows y0 to y1."""
+        stored = self._stored.read(z0, z1, y0, y1)
+        return (stored * np.float64(self._slope) + np.float64(self._offset)).astype(np.float32)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._stored.close()
+
+
+def open_nifti(path: Path) -> ArraySource:
+    """A NIfTI file; its axes x, y, z become z, y, x.
+
+    Raises:
+        UsageError: it cannot be read, or has a time axis.
+    """
+    import nibabel
+
+    try:
+        image = nibabel.load(path)
+        voxels = image.dataobj  # the header forgets the offset and the slope once it is loaded
+        dtype, offset, sizes = voxels.dtype, int(voxels.offset), voxels.shape
+        slope, inter, zooms = float(voxels.slope), float(voxels.inter), image.header.get_zooms()
+    except Exception as error:  # nibabel's own, the file system's, and struct's
+        raise UsageError(f"{path}: it cannot be read as NIfTI ({_first_line(error)}): get it again") from None
+    if not isinstance(image, nibabel.Nifti1Image):
+        raise UsageError(f"{path}: it is {type(image).__name__}, not NIfTI in one file: convert it to .nii.gz")
+    shape = three_axes(path, tuple(int(size) for size in reversed(sizes)))[0]
+    spacing = _spacing(path, zooms[:3])
+    packed = path.name.endswith(".gz")
+    stored = _stored(path, offset, shape, dtype, spacing, packed)
+    return stored if (slope, inter) == (1.0, 0.0) else ScaledSource(stored, slope, inter)
+
+
+def open_nrrd(path: Path) -> ArraySource:
+    """An NRRD file with its voxels in it, or beside it in one file, raw or in gzip.
+
+    Raises:
+        UsageError: it cannot be read, or is laid out otherwise.
+    """
+    import nrrd
+
+    try:
+        with path.open("rb") as file:
+            header = nrrd.read_header(file)
+            offset = file.tell()
+        # pynrrd's table of the type's many names.
+        dtype = np.dtype(nrrd.reader._determine_datatype(header))
+    except Exception as error:
+        raise UsageError(f"{path}: it cannot be read as NRRD ({_first_line(error)}): get it again") from None
+    encoding = header["encoding"].lower()
+    if encoding not in ("raw", "gzip", "gz"):
+        raise UsageError(f"{path}: its encoding is {header['encoding']}: save it as raw or gzip")
+    data = path
+    named = header.get("datafile", header.get("data file"))
+    if named is not None:
+        data, offset = path.parent / str(named), int(header.get("byteskip", header.get("byte skip", 0)))
+        if "%" in str(named) or str(named).upper().startswith("LIST") or offset < 0:
+            raise UsageError(f"{path}: its voxels lie in several files ({named}): save it as one .nrrd")
+    shape = three_axes(path, tuple(int(size) for size in reversed(header["sizes"])))[0]
+    if "space directions" in header:
+        directions = np.asarray(header["space directions"], float)
+        directions = directions[np.isfinite(directions).all(axis=1)]
+        spacing = _spacing(path, np.linalg.norm(directions, axis=1)[:3])
+    else:
+        spacing = _spacing(path, header.get("spacings", (1.0, 1.0, 1.0))[:3])
+    return _stored(data, offset, shape, dtype, spacing, packed=encoding != "raw", after_header=True)
+
+
+def _stored(
+    path: Path,
+    offset: int,
+    shape: Triple,
+    dtype: np.dtype[Any],
+    spacing: tuple[float, float, float],
+    packed: bool,
+    after_header: bool = False,
+) -> ArraySource:
+    """The voxels from ``offset`` on: of the unpacked file, or with ``after_header`` of where the packed part begins."""
+    needed = math.prod(shape) * dtype.itemsize
+    if not packed and offset + needed > path.stat().st_size:
+        raise UsageError(f"{path}: it is cut off: {path.stat().st_size:,} of {offset + needed:,} bytes: get it again")
+
+    def stream() -> IO[bytes]:
+        file = path.open("rb")
+        if packed and not after_header:
+            unpacked = gzip.GzipFile(fileobj=file)
+            unpacked.read(offset)
+            return unpacked
+        file.seek(offset)
+        return gzip.GzipFile(fileobj=file) if packed else file
+
+    return StreamSource(path, stream, shape, dtype, spacing)
+
+
+def _spacing(path: Path, sizes: Any) -> tuple[float, float, float]:
+    """Of voxels along z, y, x, from x, y, z."""
+    found = [abs(float(size)) for size in sizes]
+    if len(found) != 3 or not all(math.isfinite(size) and size > 0 for size in found):
+        return 1.0, 1.0, 1.0
+    x, y, z = found
+    return z, y, x
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,0 +1,284 @@
+"""Stages volumes: converts each once, reads it back, and lists all in ``volumes.json``, which is written last."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from flatout.atomic_file import write_atomically
+from flatout.errors import UsageError
+from flatout.stage.destination.lock import destination_lock
+from flatout.stage.destination.space import check_room
+from flatout.volumes.cases import IMAGE, LABEL
+from flatout.volumes.convert import convert
+from flatout.volumes.layout import METADATA, Layout, read_layout, touched_ratio
+from flatout.volumes.patch_reader import ShardedVolume
+from flatout.volumes.plan import Planned, VolumeOptions, chosen_compression, plan
+from flatout.volumes.readback import LabelCounts, compare_files, compare_source, intensities, label_counts
+from flatout.volumes.slabs import staged_ignore
+from flatout.volumes.staged import StagedCase, StagedSet
+from flatout.volumes.statistics import Intensities, summarize
+
+NOTE, COUNTS = "flatout.json", "counts.npz"
+FOREGROUND = "foreground.npy"
+MARKER = ".flatout-volumes"  # in folders that stagings of volumes write to
+
+
+@dataclass
+class VolumeProgress:
+    """Counters of a staging that is running; voxels of all arrays."""
+
+    total: int = 0
+    written: int = 0
+    kept: int = 0
+    checked: int = 0
+    began: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeSummary:
+    """The result of a staging of volumes."""
+
+    source: str
+    destination: str
+    n_cases: int
+    n_labelled: int
+    n_arrays_kept: int  # complete already
+    voxels: int
+    staged_bytes: int
+    classes: tuple[int, ...]
+    ignore: int | None
+    intensity: dict[str, float]
+    patch: tuple[int, int, int]
+    chunk: tuple[int, int, int]
+    read_per_patch_byte: float  # computed: bytes of the chunks a random patch touches
+    codecs: dict[str, int]  # arrays by their packing
+    duration_s: float
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values for ``--json``."""
+        return asdict(self)
+
+
+def stage_volumes(
+    root: Path,
+    destination: Path,
+    options: VolumeOptions,
+    show: Callable[[VolumeProgress], None],
+    report: Callable[[str], None],
+) -> VolumeSummary:
+    """Convert what is not converted yet.
+
+    Args:
+        root: folder of cases, or a file.
+        destination: folder; made if it is missing.
+        options: of the staging.
+        show: called as it goes on.
+        report: called with lines that stay.
+
+    Raises:
+        UsageError: of the source.
+        DiskFull: there is no room. Whole shards are kept.
+        StagingFailed: what was written reads back otherwise.
+    """
+    began = time.monotonic()
+    planned = list(plan(root, options))
+    destination.mkdir(parents=True, exist_ok=True)
+    with destination_lock(destination, options.wait, report):
+        _claim(destination)
+        progress = VolumeProgress(total=sum(part.voxels for part in planned), began=began)
+        staging = _Staging(destination, options, progress, show, report)
+        staging.need_room(planned)
+        for part in planned:
+            staging.array(part)
+        staged = staging.finish(planned)
+    layouts = [part.layout for part in staging.done]
+    return VolumeSummary(
+        source=str(root),
+        destination=str(destination),
+        n_cases=len(staged.cases),
+        n_labelled=sum(case.label is not None for case in staged.cases),
+        n_arrays_kept=staging.n_kept,
+        voxels=sum(part.voxels for part in planned if part.role == IMAGE),
+        staged_bytes=sum(_size(destination / part.folder) for part in planned),
+        classes=staged.classes,
+        ignore=staged.ignore,
+        intensity=staged.intensity,
+        patch=options.patch,
+        chunk=layouts[0].chunk,
+        read_per_patch_byte=touched_ratio(options.patch, layouts[0].chunk),
+        codecs={name: sum(layout.codec == name for layout in layouts) for name in {x.codec for x in layouts}},
+        duration_s=time.monotonic() - began,
+    )
+
+
+class _Staging:
+    """The steps of one staging."""
+
+    def __init__(
+        self,
+        destination: Path,
+        options: VolumeOptions,
+        progress: VolumeProgress,
+        show: Callable[[VolumeProgress], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self.destination, self.options = destination, options
+        self.progress, self._show, self._report = progress, show, report
+        self.n_kept = 0
+        self.done: list[Planned] = []
+
+    def need_room(self, planned: list[Planned]) -> None:
+        """Refuse a staging for which there is no room, before anything is written."""
+        needed = 0
+        for part in planned:
+            there = 0
+            for folder in (self.destination / part.folder, _partial(self.destination / part.folder)):
+                there += _size(folder)
+            needed += max(part.voxels * part.layout.dtype.itemsize - there, 0)
+        check_room(self.destination, needed, self.options.min_free)
+
+    def array(self, part: Planned) -> None:
+        """Convert an array, unless it is complete."""
+        folder = self.destination / part.folder
+        note = _note(part, self.options)
+        kept = self._complete(folder, note)
+        if kept is not None:
+            self.n_kept += 1
+            self.progress.kept += part.voxels
+            self.progress.checked += part.voxels
+            self.done.append(replace(part, layout=kept))
+            part.slabs.close()
+            return
+        partial = _partial(folder)
+        layout = _resumed(partial, note)
+        if layout is None:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            part = chosen_compression(part, self.options)
+            layout = part.layout
+            write_atomically(partial / METADATA, json.dumps(layout.as_zarr(), indent=1) + "\n")
+            write_atomically(partial / NOTE, json.dumps({"source": note}) + "\n")
+        crcs = convert(part.slabs, partial, layout, self.options.memory_bytes, self._written)
+        compare_files(partial, layout, crcs)
+        volume = ShardedVolume(partial, layout)
+        compare_source(part.slabs, volume)
+        part.slabs.close()
+        if part.role == IMAGE:
+            intensities(volume, self._checked).save(partial / COUNTS)
+        else:
+            label_counts(volume, self._checked).save(partial / COUNTS)
+        _replace_folder(partial, folder)
+        self.done.append(replace(part, layout=layout))
+
+    def finish(self, planned: list[Planned]) -> StagedSet:
+        """Write the indexes of the labels and the list."""
+        labels = {
+            part.case.id: LabelCounts.load(self.destination / part.folder / COUNTS)
+            for part in planned
+            if part.role == LABEL
+        }
+        ignore = staged_ignore(self.options.ignore, any(part.case.ignore for part in planned))
+        found = {value for counts in labels.values() for value in counts.values} - {ignore}
+        classes = (0, *sorted(found - {0})) if labels else ()
+        for name, counts in labels.items():
+            rows = counts.index(classes)
+            if not len(rows):
+                raise UsageError(
+                    f"case {name}: every voxel has the ignored label {ignore}: leave it out, or its labels"
+                )
+            path = self.destination / name / FOREGROUND
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            np.save(path, rows)
+        parts = {(part.case.id, part.role): part for part in planned}
+        cases = tuple(
+            StagedCase(
+                part.case.id,
+                part.folder,
+                f"{part.case.id}/{LABEL}.zarr" if (part.case.id, LABEL) in parts else None,
+                part.layout.shape,
+                part.layout.spacing,
+                f"{part.case.id}/{FOREGROUND}" if part.case.id in labels else None,
+            )
+            for part in planned
+            if part.role == IMAGE
+        )
+        images = [Intensities.load(self.destination / part.folder / COUNTS) for part in planned if part.role == IMAGE]
+        staged = StagedSet(self.destination, cases, summarize(images), classes, ignore, planned[0].layout.chunk)
+        staged.write()
+        return staged
+
+    def _complete(self, folder: Path, note: str) -> Layout | None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, UsageError):
+            if json.loads((folder / NOTE).read_text())["source"] == note and (folder / COUNTS).exists():
+                return read_layout(folder)
+        return None
+
+    def _written(self, voxels: int) -> None:
+        self.progress.written += voxels
+        self._show(self.progress)
+
+    def _checked(self, voxels: int) -> None:
+        self.progress.checked += voxels
+        self._show(self.progress)
+
+
+def _note(part: Planned, options: VolumeOptions) -> str:
+    """What an array is made from, and its layout, in a hash."""
+    chosen = {"patch_chunk": part.layout.chunk, "shard": part.layout.shard, "compression": options.compression}
+    plain = json.dumps([part.source_note(options), chosen, part.layout.shape, part.layout.dtype.name])
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _partial(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.partial")
+
+
+def _resumed(partial: Path, note: str) -> Layout | None:
+    """The layout of an array that a staging of the same source began; None: there is none."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, UsageError):
+        if json.loads((partial / NOTE).read_text())["source"] == note:
+            return read_layout(partial)
+    return None
+
+
+def _replace_folder(new: Path, folder: Path) -> None:
+    """Give a complete array its name; an older one of another source goes."""
+    if folder.exists():
+        old = folder.with_name(f".{folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(folder, old)
+        os.replace(new, folder)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        os.replace(new, folder)
+
+
+def _claim(destination: Path) -> None:
+    """Take an empty folder, or one that a staging of volumes began.
+
+    Raises:
+        UsageError: other files are there.
+    """
+    marker = destination / MARKER
+    if not marker.exists():
+        other = next(iter(sorted(os.listdir(destination))), None)
+        if other is not None:
+            raise UsageError(
+                f"{destination}: {other} is there, which no staging of volumes wrote: give an empty folder"
+            )
+        marker.touch()
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
