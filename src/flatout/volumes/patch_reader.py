@@ -134,9 +134,9 @@ class ShardedVolume:
                 self._pread(shard, bricks[z, y], (((z0 + z) * fy + y0 + y) * fx + x0) * size)
 
     def _pread(self, shard: _Shard, room: npt.NDArray[np.uint8], offset: int) -> None:
-        got = os.preadv(shard.file.number, [room], offset)
+        got = os.preadv(shard.file.number, [room.data], offset)
         while 0 < got < room.nbytes:
-            more = os.preadv(shard.file.number, [room.reshape(-1)[got:]], offset + got)
+            more = os.preadv(shard.file.number, [room.reshape(-1)[got:].data], offset + got)
             got = got + more if more else 0
         if got != room.nbytes:
             raise UsageError(f"{shard.path}: it ends before byte {offset + room.nbytes:,}: stage its volume again")

@@ -155,7 +155,7 @@ def chosen_compression(planned: Planned, options: VolumeOptions) -> Planned:
 
 
 def packing_ratio(slabs: Slabs, layout: Layout) -> tuple[float, int]:
-    """Bytes of a sample, plain by packed with zstd, and the voxels that had to be read: a row of chunks of three slabs."""
+    """Bytes plain by packed with zstd, of a row of chunks of three slabs, and the voxels that had to be read for it."""
     packed_layout = replace(layout, codec=ZSTD)
     depth, height, width = layout.shape
     plain = packed = read = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from flatout.errors import UsageError
 from flatout.volumes.layout import Triple
 from flatout.volumes.sources.base import ArraySource, three_axes
-from flatout.volumes.sources.streams import StreamSource
+from flatout.volumes.sources.streams import Readable, StreamSource
 
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
@@ -35,6 +35,18 @@ class ScaledSource(ArraySource):
     def close(self) -> None:
         """Close the files."""
         self._stored.close()
+
+
+class _Unpacked(gzip.GzipFile):
+    """Closes the file that it reads, which GzipFile leaves open."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(fileobj=file)
+        self._below = file
+
+    def close(self) -> None:
+        super().close()
+        self._below.close()
 
 
 def open_nifti(path: Path) -> ArraySource:
@@ -110,14 +122,14 @@ def _stored(
     if not packed and offset + needed > path.stat().st_size:
         raise UsageError(f"{path}: it is cut off: {path.stat().st_size:,} of {offset + needed:,} bytes: get it again")
 
-    def stream() -> IO[bytes]:
+    def stream() -> Readable:
         file = path.open("rb")
         if packed and not after_header:
-            unpacked = gzip.GzipFile(fileobj=file)
+            unpacked = _Unpacked(file)
             unpacked.read(offset)
             return unpacked
         file.seek(offset)
-        return gzip.GzipFile(fileobj=file) if packed else file
+        return _Unpacked(file) if packed else file
 
     return StreamSource(path, stream, shape, dtype, spacing)
 
