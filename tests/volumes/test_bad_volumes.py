@@ -14,7 +14,7 @@ import zarr
 
 from flatout.errors import DiskFull, UsageError
 from flatout.volumes import convert, open_volume
-from flatout.volumes.plan import VolumeOptions
+from flatout.volumes.plan import VolumeOptions, plan
 from tests.volumes.synthetic import volume, write_slices
 from tests.volumes.test_staging_volumes import staged
 
@@ -66,7 +66,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut slice": (_cut_slices, "0005.tif: it is cut off"),
     "cut tif": (_cut_tif, "a.tif: it (is cut off|cannot be read)"),
     "cut packed tif": (lambda root: _cut_tif(root, compression="zlib"), "a.tif: (it|its) "),
-    "cut zarr": (_cut_zarr, "a.zarr: slices 0 to 23 cannot be read"),
+    "cut zarr": (_cut_zarr, "a.zarr: slices 0 to 15 cannot be read"),
     "cut npy": (lambda root: (np.save(root / "a.npy", IMAGE), _cut(root / "a.npy")), "a.npy: it cannot be read as npy"),
     "cut npz": (lambda root: (np.savez(root / "a.npz", IMAGE), _cut(root / "a.npz")), "a.npz: it cannot be read"),
     "label values": (lambda root: _pair(root, IMAGE, LABELS.astype(np.int16) + 300), "the label 302: allowed are 0 to"),
@@ -75,7 +75,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "slice .* the label -1: .*--ignore",
     ),
     "halves": (lambda root: _pair(root, IMAGE, LABELS * 0.5), "labels that are no whole numbers"),
-    "all ignored": (lambda root: _pair(root, IMAGE, LABELS * 0 + 2), "all its voxels have the ignored label 2"),
+    "all ignored": (lambda root: _pair(root, IMAGE, LABELS * 0 + 2), "every voxel of its labels is ignored"),
     "nan": (lambda root: np.save(root / "a.npy", _not_finite(np.nan)), "slice 7 holds 1 voxels that are NaN"),
     "infinite": (lambda root: np.save(root / "a.npy", _not_finite(np.inf)), "slice 7 holds 1 voxels"),
     "complex": (lambda root: np.save(root / "a.npy", IMAGE.astype(complex)), "its voxels are complex128"),
@@ -114,17 +114,14 @@ def test_a_disk_that_fills_up_keeps_whole_shards_only(tmp_path: Path, monkeypatc
             raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(convert.os, "fsync", fsync)
-    with pytest.raises(DiskFull, match="the disk is full: make room, and give the same command again"):
-        convert.convert(*_conversion(tmp_path))
-    assert [file.name for file in (tmp_path / "z" / "c").rglob("*") if file.is_file()] == ["0"]
-
-
-def _conversion(tmp_path: Path) -> tuple[object, ...]:
-    from flatout.volumes.plan import plan
-
     (part,) = plan(tmp_path / "a.npy", VolumeOptions(patch=(64, 64, 64)))
     (tmp_path / "z").mkdir()
-    return part.slabs, tmp_path / "z", part.layout, 1 << 20, lambda voxels: None
+    with (
+        part.slabs() as slabs,
+        pytest.raises(DiskFull, match="the disk is full: make room, and give the same command again"),
+    ):
+        convert.convert(slabs, tmp_path / "z", part.layout, 1 << 20, lambda voxels: None)
+    assert [file.name for file in (tmp_path / "z" / "c").rglob("*") if file.is_file()] == ["0"]
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "index"])
@@ -150,6 +147,6 @@ def test_a_destination_with_other_files_is_left_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", IMAGE)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(UsageError, match=r"thesis.txt is there, from no staging of volumes"):
+    with pytest.raises(UsageError, match=r"thesis.txt is there, which no staging of volumes"):
         staged(tmp_path / "a.npy", tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
