@@ -244,9 +244,9 @@ def _pieces(start: int, stop: int, edge: int) -> list[_Piece]:
 
 
 def _unpack(packed: npt.NDArray[np.uint8], room: npt.NDArray[np.uint8], path: Path) -> None:
-    from numcodecs import zstd
+    from numcodecs.zstd import decompress
 
     try:
-        zstd.decompress(packed, room)
+        decompress(packed, room)
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"{path}: a chunk cannot be unpacked ({error}): stage its volume again") from None

@@ -19,6 +19,25 @@ NIFTI_SUFFIXES = (".nii", ".nii.gz")
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 
 
+# Names that the format allows for one type: https://teem.sourceforge.net/nrrd/format.html#type
+_NRRD_TYPES = {
+    name: code
+    for code, names in {
+        "i1": ("signed char", "int8", "int8_t"),
+        "u1": ("uchar", "unsigned char", "uint8", "uint8_t"),
+        "i2": ("short", "short int", "signed short", "signed short int", "int16", "int16_t"),
+        "u2": ("ushort", "unsigned short", "unsigned short int", "uint16", "uint16_t"),
+        "i4": ("int", "signed int", "int32", "int32_t"),
+        "u4": ("uint", "unsigned int", "uint32", "uint32_t"),
+        "i8": ("longlong", "long long", "long long int", "signed long long", "int64", "int64_t"),
+        "u8": ("ulonglong", "unsigned long long", "unsigned long long int", "uint64", "uint64_t"),
+        "f4": ("float",),
+        "f8": ("double",),
+    }.items()
+    for name in names
+}
+
+
 class ScaledSource(ArraySource):
     """A source whose values are stored as integers with a slope and an offset."""
 
@@ -58,7 +77,7 @@ def open_nifti(path: Path) -> ArraySource:
     import nibabel
 
     try:
-        image = nibabel.load(path)
+        image: Any = nibabel.load(path)
         voxels = image.dataobj  # the header forgets the offset and the slope once it is loaded
         dtype, offset, sizes = voxels.dtype, int(voxels.offset), voxels.shape
         slope, inter, zooms = float(voxels.slope), float(voxels.inter), image.header.get_zooms()
@@ -85,8 +104,8 @@ def open_nrrd(path: Path) -> ArraySource:
         with path.open("rb") as file:
             header = nrrd.read_header(file)
             offset = file.tell()
-        # pynrrd's table of the type's many names.
-        dtype = np.dtype(nrrd.reader._determine_datatype(header))
+        order = {"big": ">", "little": "<"}[header.get("endian", "little").lower()]
+        dtype = np.dtype(_NRRD_TYPES[header["type"].lower()]).newbyteorder(order)
     except Exception as error:
         raise UsageError(f"{path}: it cannot be read as NRRD ({_first_line(error)}): get it again") from None
     encoding = header["encoding"].lower()
