@@ -2,10 +2,12 @@
 """Read random patches in a process of its own and print what they took, as JSON: started by run.py.
 
 python one_reader.py READER FOLDER VOLUME_EDGE PATCH_EDGE PATCHES COLD
+python one_reader.py --write READER VOLUME.npy FOLDER
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -18,7 +20,8 @@ from readers import READERS
 
 def main(name: str, folder: Path, size: int, edge: int, patches: int, cold: bool) -> None:
     """Print CPU ms and wall ms of each patch, and bytes read from the disk by each."""
-    read = {reader.name: reader for reader in READERS}[name].opened(folder)
+    opened = {reader.name: reader for reader in READERS}[name].opened
+    read = opened(folder)
     rng = np.random.default_rng(edge)  # the same places for every reader
     places = rng.integers(0, size - edge, (patches, 3)).tolist()
     files = [path for path in folder.rglob("*") if path.is_file()]
@@ -27,7 +30,10 @@ def main(name: str, folder: Path, size: int, edge: int, patches: int, cold: bool
     cpu, wall, disk, check = [], [], [], 0
     for z, y, x in places:
         if cold:
+            del read  # a page that is mapped stays in memory
+            gc.collect()
             _drop(files)
+            read = opened(folder)
         before = _bytes_from_disk()
         begun, used = time.perf_counter(), time.process_time()
         patch = read(z, y, x, edge)
@@ -53,5 +59,9 @@ def _bytes_from_disk() -> int:
 
 
 if __name__ == "__main__":
-    reader, where, volume, patch, count, is_cold = sys.argv[1:]
-    main(reader, Path(where), int(volume), int(patch), int(count), is_cold == "1")
+    if sys.argv[1] == "--write":
+        reader, source, where = sys.argv[2:]
+        {one.name: one for one in READERS}[reader].write(np.load(source), Path(where))
+    else:
+        reader, where, volume, patch, count, is_cold = sys.argv[1:]
+        main(reader, Path(where), int(volume), int(patch), int(count), is_cold == "1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,10 +116,39 @@ def _read_blosc2(folder: Path) -> Read:
     return lambda z, y, x, n: np.asarray(array[z : z + n, y : y + n, x : x + n])
 
 
+def _stage_with_labels(volume: Array, folder: Path) -> None:
+    from flatout.volumes.plan import VolumeOptions
+    from flatout.volumes.staging import stage_volumes
+
+    source = folder / "source"
+    source.mkdir()
+    np.save(source / "image.npy", volume)
+    np.save(source / "label.npy", (volume > np.percentile(volume[:8], 85)).astype(np.uint8))
+    stage_volumes(source, folder / "staged", VolumeOptions(), lambda progress: None, lambda line: None)
+    shutil.rmtree(source)
+
+
+def _loader(folder: Path) -> Read:
+    """Places of its own: a third of the patches around foreground."""
+    from flatout.volumes import PatchDataset
+
+    sets: dict[int, PatchDataset] = {}
+    number = iter(range(10**9))
+
+    def read(z: int, y: int, x: int, n: int) -> Array:
+        if n not in sets:
+            sets[n] = PatchDataset(folder / "staged", (n, n, n))
+        image, _ = sets[n][next(number)]
+        return image
+
+    return read
+
+
 READERS = (
     Reader("npy, memory map, copied", lambda volume, folder: np.save(folder / "a.npy", volume), _memory_map),
     Reader("flatout, unpacked", _staged("none"), _flatout),
     Reader("flatout, zstd", _staged("zstd"), _flatout),
+    Reader("flatout, data set: image with labels", _stage_with_labels, _loader),
     Reader("tensorstore, the same unpacked files", _staged("none"), _tensorstore),
     Reader("tensorstore, the same zstd files", _staged("zstd"), _tensorstore),
     Reader("zarr-python, the same unpacked files", _staged("none"), _zarr_python, slow=True),
