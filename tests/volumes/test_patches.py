@@ -60,6 +60,21 @@ def test_any_box_holds_the_voxels_of_its_place(written_by: str, tmp_path: Path) 
         assert np.array_equal(opened.read(*start, *edges, fill=7), wanted)
 
 
+def test_other_layouts_are_read_as_they_are_with_a_warning(tmp_path: Path) -> None:
+    image, _ = volume((100, 50, 60))
+    np.save(tmp_path / "a.npy", image.astype(">u2"))
+    zarr.create_array(store=tmp_path / "b", data=image[None], chunks=(1, 100, 50, 60))
+    with pytest.warns(UserWarning, match="128 KiB around each row"):
+        mapped = open_volume(tmp_path / "a.npy")
+    with pytest.warns(UserWarning, match=r"chunks of \(100, 50, 60\): a patch of 128³ reads 3\.\d times its bytes"):
+        whole = open_volume(tmp_path / "b")
+    wanted = np.pad(image, 5, constant_values=9)[2:32, :30, 30:]
+    for opened in (mapped, whole):
+        assert np.array_equal(opened.read(-3, -5, 25, 30, 30, 40, fill=9), wanted)
+    with pytest.raises(UsageError, match="does not exist"):
+        open_volume(tmp_path / "c")
+
+
 def test_threads_forks_and_pickles_read_the_same(folder: Path) -> None:
     data = PatchDataset(folder, PATCH, seed=5)
     alone = [data[n] for n in range(12)]

@@ -108,7 +108,7 @@ def local_cases(root: Path) -> list[Case]:
         except UsageError as error:
             raise UsageError(f"{root}: {error}") from None
     else:
-        raise UsageError(f"{root}: it does not exist: give a folder, a file, or the address of a store")
+        raise UsageError(f"{root}: it does not exist: give a folder or a file")
     return [_with_own_labels(root, case) for case in cases]
 
 
