@@ -62,6 +62,8 @@ def stage(
     Credentials come from the environment, a profile, or the instance's role.
 
     Example: flatout stage s3://bucket/imagenet /mnt/nvme/imagenet --splits train,val --classes 100
+
+    Example: flatout stage slices/ /mnt/nvme/volumes --volumes --patch 128 --ignore 2
     """
     request = StageRequest(**locals())  # a field for each parameter
     if request.volumes:

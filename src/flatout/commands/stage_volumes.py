@@ -18,7 +18,7 @@ def stage_volumes(request: StageRequest) -> int:
     options = request.volume_options()
     if request.check:
         return _check(request)
-    root = Path(request.address.removeprefix("file://"))
+    root = _local(request)
     if request.dry_run:
         from flatout.report.volume_staging import outlook_lines
         from flatout.volumes.outlook import look_ahead
@@ -36,6 +36,21 @@ def stage_volumes(request: StageRequest) -> int:
         )
     print(json.dumps(summary.as_json()) if request.as_json else summary_lines(summary))
     return 0
+
+
+def _local(request: StageRequest) -> Path:
+    from flatout.errors import UsageError
+
+    address = request.address.removeprefix("file://")
+    scheme, is_remote, _ = address.partition("://")
+    if is_remote:
+        raise UsageError(
+            f"{scheme}://…: volumes are converted from a folder or a mount: first copy them with"
+            " flatout stage ADDRESS FOLDER, or give a mount"
+        )
+    if not address:
+        raise UsageError("SOURCE is empty: give a folder or a file (. for this folder)")
+    return Path(address)
 
 
 def _check(request: StageRequest) -> int:

@@ -183,4 +183,6 @@ class Tiles:
         """Image and label; beyond a volume that is smaller than a patch lies what :class:`PatchDataset` puts there."""
         name, place = self.places[number]
         image, label = self._volumes[name]
-        return image.read(*place, *self._patch), label.read(*place, *self._patch, fill=self._outside or 0)
+        (z, y, x), (depth, height, width) = place, self._patch
+        labels = label.read(z, y, x, depth, height, width, fill=self._outside or 0)
+        return image.read(z, y, x, depth, height, width), labels

@@ -29,7 +29,8 @@ _FLATOUT = "flatout"  # key of our attributes
 def chunk_edge(patch: Triple) -> int:
     """The chunk's edge for patches of this size, voxels: the power of two next below a quarter of the mean edge."""
     mean = math.prod(patch) ** (1 / 3)
-    return min(max(2 ** int(math.log2(max(mean / 4, 1)) + 1e-9), SMALLEST_CHUNK), LARGEST_CHUNK)
+    quarter = 1 << int(math.log2(max(mean / 4, 1)) + 1e-9)
+    return min(max(quarter, SMALLEST_CHUNK), LARGEST_CHUNK)
 
 
 def touched_ratio(patch: Triple, chunk: Triple) -> float:

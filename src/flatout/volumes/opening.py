@@ -11,6 +11,7 @@ import numpy.typing as npt
 from flatout.errors import UsageError
 from flatout.volumes.layout import METADATA, Triple, read_layout
 from flatout.volumes.patch_reader import ShardedVolume
+from flatout.volumes.plain import open_plain
 
 
 class Volume(Protocol):
@@ -29,20 +30,17 @@ class Volume(Protocol):
 
 
 def open_volume(path: str | Path) -> Volume:
-    """Open a volume.
+    """Open a volume for reading patches.
 
     Args:
-        path: the folder of a zarr array, as ``flatout stage --volumes`` writes it.
+        path: the folder of a zarr array, as ``flatout stage --volumes`` writes it; other zarr, and npy, are read as
+            they are, with a warning where that reads much more than a patch.
 
     Raises:
-        UsageError: it is missing, damaged, or of a layout that has to be staged first.
+        UsageError: it is missing or damaged, or of a format that has to be staged first.
     """
-    folder = Path(path)
-    if not folder.is_dir() or not (folder / METADATA).exists():
-        raise UsageError(f"{folder}: it is no volume of zarr v3: stage it by flatout stage {folder} DEST --volumes")
-    layout = read_layout(folder)
-    if layout is None:
-        raise UsageError(
-            f"{folder}: its layout would read much more than a patch: stage it by flatout stage {folder} DEST --volumes"
-        )
-    return ShardedVolume(folder, layout)
+    found = Path(path)
+    if not found.exists():
+        raise UsageError(f"{found}: it does not exist: give the folder of a zarr array, or an npy file")
+    layout = read_layout(found) if (found / METADATA).exists() else None
+    return ShardedVolume(found, layout) if layout is not None else open_plain(found)

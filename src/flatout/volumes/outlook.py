@@ -47,14 +47,14 @@ def look_ahead(root: Path, destination: Path, options: VolumeOptions) -> VolumeO
     codecs: dict[str, int] = {}
     for part in planned:
         began = time.monotonic()
-        ratio, sampled = packing_ratio(part.slabs, part.layout)
+        with part.slabs() as slabs:
+            ratio, sampled = packing_ratio(slabs, part.layout)
         seconds += time.monotonic() - began
         tried += sampled
         codec = options.compression if options.compression != AUTO else (ZSTD if ratio > WORTH_PACKING else NONE)
         codecs[codec] = codecs.get(codec, 0) + 1
         plain = part.voxels * part.layout.dtype.itemsize
         staged += int(plain / ratio) if codec == ZSTD else plain
-        part.slabs.close()
     existing = next(folder for folder in (destination.absolute(), *destination.absolute().parents) if folder.exists())
     free = free_bytes(existing, options.min_free)
     voxels = sum(part.voxels for part in planned)
@@ -78,7 +78,5 @@ def look_ahead(root: Path, destination: Path, options: VolumeOptions) -> VolumeO
 
 
 def _source_bytes(planned: list[Planned]) -> int:
-    sizes: dict[str, int] = {}
-    for part in planned:
-        sizes |= part.source_sizes()
+    sizes = {path: size for part in planned for path, size, _ in part.files}  # a file may hold image and labels
     return sum(sizes.values())

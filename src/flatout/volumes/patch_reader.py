@@ -134,9 +134,9 @@ class ShardedVolume:
                 self._pread(shard, bricks[z, y], (((z0 + z) * fy + y0 + y) * fx + x0) * size)
 
     def _pread(self, shard: _Shard, room: npt.NDArray[np.uint8], offset: int) -> None:
-        got = os.preadv(shard.file.number, [room], offset)
+        got = os.preadv(shard.file.number, [room.data], offset)
         while 0 < got < room.nbytes:
-            more = os.preadv(shard.file.number, [room.reshape(-1)[got:]], offset + got)
+            more = os.preadv(shard.file.number, [room.reshape(-1)[got:].data], offset + got)
             got = got + more if more else 0
         if got != room.nbytes:
             raise UsageError(f"{shard.path}: it ends before byte {offset + room.nbytes:,}: stage its volume again")
@@ -244,9 +244,9 @@ def _pieces(start: int, stop: int, edge: int) -> list[_Piece]:
 
 
 def _unpack(packed: npt.NDArray[np.uint8], room: npt.NDArray[np.uint8], path: Path) -> None:
-    from numcodecs import zstd
+    from numcodecs.zstd import decompress
 
     try:
-        zstd.decompress(packed, room)
+        decompress(packed, room)
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"{path}: a chunk cannot be unpacked ({error}): stage its volume again") from None

@@ -124,8 +124,8 @@ class PatchDataset:
         if case.index.labelled < math.prod(case.staged.shape):
             return Place(number, self._around(rng, case, case.index.draw(rng, case.label)), foreground=False)
         centre = [int(rng.integers(size)) for size in case.staged.shape]
-        start = [at - edge // 2 for at, edge in zip(centre, self.patch, strict=True)]
-        return Place(number, _inside(start, self.patch, case.staged.shape), foreground=False)
+        corner = [at - edge // 2 for at, edge in zip(centre, self.patch, strict=True)]
+        return Place(number, _inside(corner, self.patch, case.staged.shape), foreground=False)
 
     def _around(self, rng: np.random.Generator, case: _Case, voxel: Triple) -> Triple:
         start = [at - int(rng.integers(edge)) for at, edge in zip(voxel, self.patch, strict=True)]

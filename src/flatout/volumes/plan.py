@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator
@@ -55,36 +56,36 @@ class Planned:
     """One array of a case.
 
     Attributes:
-        folder: name below the destination.
+        files: of the source: path, bytes, time of the last change in ns.
     """
 
+    root: Path
     case: Case
     role: str
-    slabs: Slabs
     layout: Layout
-    folder: str
+    options: VolumeOptions
+    files: tuple[tuple[str, int, int], ...]
+
+    @property
+    def folder(self) -> str:
+        """Name of the array below the destination."""
+        return f"{self.case.id}/{self.role}.zarr"
 
     @property
     def voxels(self) -> int:
         """Of the volume."""
         return math.prod(self.layout.shape)
 
-    def source_note(self, options: VolumeOptions) -> dict[str, object]:
+    @contextlib.contextmanager
+    def slabs(self) -> Iterator[Slabs]:
+        """The source, open."""
+        with contextlib.ExitStack() as closing:
+            yield _open_slabs(self.root, self.case, self.role, self.options, closing)
+
+    def source_note(self) -> dict[str, object]:
         """What the array is made from: files with sizes and times, and the options that change voxels."""
-        files = [[str(path), facts.st_size, facts.st_mtime_ns] for path, facts in self._files()]
-        label = {"ignore": options.ignore, "classes": options.classes} if self.role == LABEL else {}
-        return {"files": files, **label}
-
-    def source_sizes(self) -> dict[str, int]:
-        """Bytes of the source's files."""
-        return {str(path): facts.st_size for path, facts in self._files()}
-
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        mask = self.slabs.mask if isinstance(self.slabs, LabelSlabs) else None
-        for source in (self.slabs.source, mask):
-            for path in source.files() if source is not None else ():
-                files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-                yield from ((file, file.stat()) for file in files)
+        label = {"ignore": self.options.ignore, "classes": self.options.classes} if self.role == LABEL else {}
+        return {"files": self.files, **label}
 
 
 def plan(root: Path, options: VolumeOptions) -> Iterator[Planned]:
@@ -107,21 +108,37 @@ def local_cases(root: Path) -> list[Case]:
         except UsageError as error:
             raise UsageError(f"{root}: {error}") from None
     else:
-        raise UsageError(f"{root}: it does not exist: give a folder, a file, or the address of a store")
+        raise UsageError(f"{root}: it does not exist: give a folder or a file")
     return [_with_own_labels(root, case) for case in cases]
 
 
 def _plan_case(root: Path, case: Case, options: VolumeOptions) -> Iterator[Planned]:
-    image = open_source(root / case.image)
-    yield _planned(case, IMAGE, ImageSlabs(image), options)
-    if case.label is None:
-        return
-    label = open_source(root / case.label, LABEL)
-    mask = open_source(root / case.ignore, LABEL) if case.ignore else None
-    for other in (label, mask):
-        if other is not None:
-            _compare(image, other)
-    yield _planned(case, LABEL, LabelSlabs(label, mask, options.ignore, options.classes), options)
+    # Open at the same time, so that they can be compared; closed before the next case, of which there may be thousands.
+    with contextlib.ExitStack() as closing:
+        slabs = {IMAGE: _open_slabs(root, case, IMAGE, options, closing)}
+        if case.label is not None:
+            slabs[LABEL] = labels = _open_slabs(root, case, LABEL, options, closing)
+            assert isinstance(labels, LabelSlabs)
+            for other in (labels.source, labels.mask):
+                if other is not None:
+                    _compare(slabs[IMAGE].source, other)
+        found = [_planned(root, case, role, opened, options) for role, opened in slabs.items()]
+    yield from found
+
+
+def _open_slabs(
+    root: Path, case: Case, role: str, options: VolumeOptions, closing: contextlib.ExitStack
+) -> ImageSlabs | LabelSlabs:
+    def opened(name: str, of: str) -> ArraySource:
+        source = open_source(root / name, of)
+        closing.callback(source.close)
+        return source
+
+    if role == IMAGE:
+        return ImageSlabs(opened(case.image, IMAGE))
+    assert case.label is not None
+    mask = opened(case.ignore, LABEL) if case.ignore else None
+    return LabelSlabs(opened(case.label, LABEL), mask, options.ignore, options.classes)
 
 
 def _compare(image: ArraySource, label: ArraySource) -> None:
@@ -138,24 +155,33 @@ def _compare(image: ArraySource, label: ArraySource) -> None:
         )
 
 
-def _planned(case: Case, role: str, slabs: Slabs, options: VolumeOptions) -> Planned:
+def _planned(root: Path, case: Case, role: str, slabs: ImageSlabs | LabelSlabs, options: VolumeOptions) -> Planned:
     source = slabs.source
     layout = Layout.of(source.shape, slabs.dtype, options.patch, spacing=source.spacing)
     if options.compression != AUTO:
         layout = replace(layout, codec=options.compression)
-    return Planned(case, role, slabs, layout, f"{case.id}/{role}.zarr")
+    mask = slabs.mask if isinstance(slabs, LabelSlabs) else None
+    files = [*_files(source), *(_files(mask) if mask is not None else ())]
+    return Planned(root, case, role, layout, options, tuple(files))
 
 
-def chosen_compression(planned: Planned, options: VolumeOptions) -> Planned:
-    """Decide on the packing of chunks: by the ratio of three slabs, where it was not said."""
+def _files(source: ArraySource) -> Iterator[tuple[str, int, int]]:
+    for path in source.files():
+        for file in [path] if path.is_file() else sorted(below for below in path.rglob("*") if below.is_file()):
+            facts = file.stat()
+            yield str(file), facts.st_size, facts.st_mtime_ns
+
+
+def chosen_codec(slabs: Slabs, layout: Layout, options: VolumeOptions) -> str:
+    """How chunks are packed: by the ratio of three slabs, where it was not said."""
     if options.compression != AUTO:
-        return planned
-    ratio, _ = packing_ratio(planned.slabs, planned.layout)
-    return replace(planned, layout=replace(planned.layout, codec=ZSTD if ratio > WORTH_PACKING else NONE))
+        return options.compression
+    ratio, _ = packing_ratio(slabs, layout)
+    return ZSTD if ratio > WORTH_PACKING else NONE
 
 
 def packing_ratio(slabs: Slabs, layout: Layout) -> tuple[float, int]:
-    """Bytes of a sample, plain by packed with zstd, and the voxels that had to be read: a row of chunks of three slabs."""
+    """Bytes plain by packed with zstd, of a row of chunks of three slabs, and the voxels that had to be read for it."""
     packed_layout = replace(layout, codec=ZSTD)
     depth, height, width = layout.shape
     plain = packed = read = 0

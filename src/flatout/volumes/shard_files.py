@@ -44,9 +44,9 @@ def chunks_of(layout: Layout, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def encode_chunk(layout: Layout, chunk: npt.NDArray[Any]) -> bytes:
     """The bytes of a chunk as they lie in the file."""
     if layout.codec == ZSTD:
-        from numcodecs import zstd
+        from numcodecs.zstd import compress
 
-        packed: bytes = zstd.compress(chunk, layout.level)
+        packed: bytes = compress(chunk, layout.level)
         return packed
     return chunk.tobytes()
 

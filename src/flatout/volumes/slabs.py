@@ -21,12 +21,12 @@ class Slabs(ABC):
     Attributes:
         source: it is read from.
         dtype: of the slabs.
-        planes_at_once: slabs in memory at the same time, for the budget.
+        working_bytes: of a voxel while a slab is prepared.
     """
 
     source: ArraySource
     dtype: np.dtype[Any]
-    working_bytes: int  # of a voxel while a slab is prepared
+    working_bytes: int
 
     @abstractmethod
     def read(self, z0: int, z1: int, y0: int, y1: int) -> npt.NDArray[Any]:
@@ -35,10 +35,6 @@ class Slabs(ABC):
         Raises:
             UsageError: the source is damaged, or has values that cannot be trained on.
         """
-
-    def close(self) -> None:
-        """Close the files."""
-        self.source.close()
 
 
 class ImageSlabs(Slabs):
@@ -128,12 +124,6 @@ class LabelSlabs(Slabs):
                 )
             out[unlabelled] = self.ignore
         return out
-
-    def close(self) -> None:
-        """Close the files."""
-        super().close()
-        if self.mask is not None:
-            self.mask.close()
 
 
 def staged_ignore(ignore: int | None, has_mask: bool) -> int | None:

@@ -22,9 +22,9 @@ from flatout.volumes.cases import IMAGE, LABEL
 from flatout.volumes.convert import convert
 from flatout.volumes.layout import METADATA, Layout, read_layout, touched_ratio
 from flatout.volumes.patch_reader import ShardedVolume
-from flatout.volumes.plan import Planned, VolumeOptions, chosen_compression, plan
+from flatout.volumes.plan import Planned, VolumeOptions, chosen_codec, plan
 from flatout.volumes.readback import LabelCounts, compare_files, compare_source, intensities, label_counts
-from flatout.volumes.slabs import staged_ignore
+from flatout.volumes.slabs import Slabs, staged_ignore
 from flatout.volumes.staged import StagedCase, StagedSet
 from flatout.volumes.statistics import Intensities, summarize
 
@@ -150,35 +150,36 @@ class _Staging:
     def array(self, part: Planned) -> None:
         """Convert an array, unless it is complete."""
         folder = self.destination / part.folder
-        note = _note(part, self.options)
-        kept = self._complete(folder, note)
-        if kept is not None:
+        note = _note(part)
+        layout = _complete(folder, note)
+        if layout is not None:
             self.n_kept += 1
             self.progress.kept += part.voxels
             self.progress.checked += part.voxels
-            self.done.append(replace(part, layout=kept))
-            part.slabs.close()
-            return
-        partial = _partial(folder)
+        else:
+            with part.slabs() as slabs:
+                layout = self._convert(part, slabs, note)
+            _replace_folder(_partial(folder), folder)
+        self.done.append(replace(part, layout=layout))
+
+    def _convert(self, part: Planned, slabs: Slabs, note: str) -> Layout:
+        partial = _partial(self.destination / part.folder)
         layout = _resumed(partial, note)
         if layout is None:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            part = chosen_compression(part, self.options)
-            layout = part.layout
+            layout = replace(part.layout, codec=chosen_codec(slabs, part.layout, self.options))
             write_atomically(partial / METADATA, json.dumps(layout.as_zarr(), indent=1) + "\n")
             write_atomically(partial / NOTE, json.dumps({"source": note}) + "\n")
-        crcs = convert(part.slabs, partial, layout, self.options.memory_bytes, self._written)
+        crcs = convert(slabs, partial, layout, self.options.memory_bytes, self._written)
         compare_files(partial, layout, crcs)
         volume = ShardedVolume(partial, layout)
-        compare_source(part.slabs, volume)
-        part.slabs.close()
+        compare_source(slabs, volume)
         if part.role == IMAGE:
             intensities(volume, self._checked).save(partial / COUNTS)
         else:
             label_counts(volume, self._checked).save(partial / COUNTS)
-        _replace_folder(partial, folder)
-        self.done.append(replace(part, layout=layout))
+        return layout
 
     def finish(self, planned: list[Planned]) -> StagedSet:
         """Write the indexes of the labels and the list."""
@@ -193,9 +194,7 @@ class _Staging:
         for name, counts in labels.items():
             rows = counts.index(classes)
             if not len(rows):
-                raise UsageError(
-                    f"case {name}: every voxel has the ignored label {ignore}: leave it out, or its labels"
-                )
+                raise UsageError(f"case {name}: every voxel of its labels is ignored ({ignore}): take its labels away")
             path = self.destination / name / FOREGROUND
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
@@ -218,12 +217,6 @@ class _Staging:
         staged.write()
         return staged
 
-    def _complete(self, folder: Path, note: str) -> Layout | None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, UsageError):
-            if json.loads((folder / NOTE).read_text())["source"] == note and (folder / COUNTS).exists():
-                return read_layout(folder)
-        return None
-
     def _written(self, voxels: int) -> None:
         self.progress.written += voxels
         self._show(self.progress)
@@ -233,11 +226,16 @@ class _Staging:
         self._show(self.progress)
 
 
-def _note(part: Planned, options: VolumeOptions) -> str:
+def _note(part: Planned) -> str:
     """What an array is made from, and its layout, in a hash."""
-    chosen = {"patch_chunk": part.layout.chunk, "shard": part.layout.shard, "compression": options.compression}
-    plain = json.dumps([part.source_note(options), chosen, part.layout.shape, part.layout.dtype.name])
-    return hashlib.sha256(plain.encode()).hexdigest()
+    layout = part.layout
+    plain = [part.source_note(), layout.chunk, layout.shard, part.options.compression, layout.shape, layout.dtype.name]
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+
+
+def _complete(folder: Path, note: str) -> Layout | None:
+    """The layout of an array that is complete, of the same source; None: there is none."""
+    return _resumed(folder, note) if (folder / COUNTS).exists() else None
 
 
 def _partial(folder: Path) -> Path:

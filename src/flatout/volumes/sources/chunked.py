@@ -99,10 +99,10 @@ def open_zarr(path: Path) -> ChunkedSource:
     import zarr
 
     try:
-        node = zarr.open(path, mode="r")
+        node: Any = zarr.open(path, mode="r")
         if isinstance(node, zarr.Array):
             return ChunkedSource(path, node)
-        attributes = dict(node.attrs)
+        attributes: Any = dict(node.attrs)
         scales = attributes.get("ome", attributes).get("multiscales")
         if scales:
             level = scales[0]["datasets"][0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,29 @@ import numpy.typing as npt
 from flatout.errors import UsageError
 from flatout.volumes.layout import Triple
 from flatout.volumes.sources.base import ArraySource, three_axes
-from flatout.volumes.sources.streams import StreamSource
+from flatout.volumes.sources.streams import Readable, StreamSource
 
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
+
+
+# Names that the format allows for one type: https://teem.sourceforge.net/nrrd/format.html#type
+_NRRD_TYPES = {
+    name: code
+    for code, names in {
+        "i1": ("signed char", "int8", "int8_t"),
+        "u1": ("uchar", "unsigned char", "uint8", "uint8_t"),
+        "i2": ("short", "short int", "signed short", "signed short int", "int16", "int16_t"),
+        "u2": ("ushort", "unsigned short", "unsigned short int", "uint16", "uint16_t"),
+        "i4": ("int", "signed int", "int32", "int32_t"),
+        "u4": ("uint", "unsigned int", "uint32", "uint32_t"),
+        "i8": ("longlong", "long long", "long long int", "signed long long", "int64", "int64_t"),
+        "u8": ("ulonglong", "unsigned long long", "unsigned long long int", "uint64", "uint64_t"),
+        "f4": ("float",),
+        "f8": ("double",),
+    }.items()
+    for name in names
+}
 
 
 class ScaledSource(ArraySource):
@@ -37,6 +56,18 @@ class ScaledSource(ArraySource):
         self._stored.close()
 
 
+class _Unpacked(gzip.GzipFile):
+    """Closes the file that it reads, which GzipFile leaves open."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(fileobj=file)
+        self._below = file
+
+    def close(self) -> None:
+        super().close()
+        self._below.close()
+
+
 def open_nifti(path: Path) -> ArraySource:
     """A NIfTI file; its axes x, y, z become z, y, x.
 
@@ -46,7 +77,7 @@ def open_nifti(path: Path) -> ArraySource:
     import nibabel
 
     try:
-        image = nibabel.load(path)
+        image: Any = nibabel.load(path)
         voxels = image.dataobj  # the header forgets the offset and the slope once it is loaded
         dtype, offset, sizes = voxels.dtype, int(voxels.offset), voxels.shape
         slope, inter, zooms = float(voxels.slope), float(voxels.inter), image.header.get_zooms()
@@ -73,8 +104,8 @@ def open_nrrd(path: Path) -> ArraySource:
         with path.open("rb") as file:
             header = nrrd.read_header(file)
             offset = file.tell()
-        # pynrrd's table of the type's many names.
-        dtype = np.dtype(nrrd.reader._determine_datatype(header))
+        order: Literal["<", ">"] = ">" if header.get("endian", "little").lower() == "big" else "<"
+        dtype = np.dtype(_NRRD_TYPES[header["type"].lower()]).newbyteorder(order)
     except Exception as error:
         raise UsageError(f"{path}: it cannot be read as NRRD ({_first_line(error)}): get it again") from None
     encoding = header["encoding"].lower()
@@ -110,14 +141,14 @@ def _stored(
     if not packed and offset + needed > path.stat().st_size:
         raise UsageError(f"{path}: it is cut off: {path.stat().st_size:,} of {offset + needed:,} bytes: get it again")
 
-    def stream() -> IO[bytes]:
+    def stream() -> Readable:
         file = path.open("rb")
         if packed and not after_header:
-            unpacked = gzip.GzipFile(fileobj=file)
+            unpacked = _Unpacked(file)
             unpacked.read(offset)
             return unpacked
         file.seek(offset)
-        return gzip.GzipFile(fileobj=file) if packed else file
+        return _Unpacked(file) if packed else file
 
     return StreamSource(path, stream, shape, dtype, spacing)
 

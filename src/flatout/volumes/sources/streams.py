@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,14 @@ from flatout.volumes.layout import Triple
 from flatout.volumes.sources.base import ArraySource
 
 _SKIP_BYTES = 1 << 20
+
+
+class Readable(Protocol):
+    """A stream of bytes: of a file, or of what unpacks one."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+    def close(self) -> None: ...
 
 
 class StreamSource(ArraySource):
@@ -33,14 +41,14 @@ class StreamSource(ArraySource):
     def __init__(
         self,
         path: Path,
-        open_stream: Callable[[], IO[bytes]],
+        open_stream: Callable[[], Readable],
         shape: Triple,
         dtype: np.dtype[Any],
         spacing: tuple[float, float, float] = (1.0, 1.0, 1.0),
     ) -> None:
         self.path, self.shape, self.dtype, self.spacing = path, shape, dtype, spacing
         self._open = open_stream
-        self._stream: IO[bytes] | None = None
+        self._stream: Readable | None = None
         self._at = 0  # bytes of voxels read so far
 
     def read(self, z0: int, z1: int, y0: int, y1: int) -> npt.NDArray[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,36 @@ SUFFIXES = (".tif", ".tiff")
 _NUMBER = re.compile(r"(\d+)")
 
 
+class _Complaints(logging.Handler):
+    """What tifffile only logs: with a chain of pages that is broken it goes on with fewer pages."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
 @contextmanager
 def _clear(path: Path) -> Iterator[None]:
-    """Turn what tifffile and its codecs raise into one line."""
+    """Turn what tifffile and its codecs raise or log into one line."""
+    complaints, log = _Complaints(), logging.getLogger("tifffile")
+    propagates, log.propagate = log.propagate, False
+    log.addHandler(complaints)
     try:
         yield
+        why = complaints.said[0] if complaints.said else ""
     except UsageError:
         raise
     except Exception as error:  # each codec has errors of its own
-        why = str(error).strip().split("\n")[0] or type(error).__name__
-        raise UsageError(
-            f"{path}: it cannot be read as tif ({why}): get it again, or save it without packing"
-        ) from None
+        why = str(error) or type(error).__name__
+    finally:
+        log.removeHandler(complaints)
+        log.propagate = propagates
+    if why:
+        (first, *_) = why.strip().split("\n")
+        raise UsageError(f"{path}: it cannot be read as tif ({first}): get it again, or save it unpacked")
 
 
 class TifSource(ArraySource):
@@ -40,39 +59,35 @@ class TifSource(ArraySource):
         import tifffile
 
         self.path = path
-        with _clear(path):
-            self._file = tifffile.TiffFile(path)
-            series = self._file.series
-            first = series[0]
-            if len(series) > 1 and sum(part.size for part in series) != first.size and len(series[1].shape) >= 2:
-                # Pages of different shapes; overviews of one picture are levels, not series.
-                raise UsageError(
-                    f"{path}: its pages differ in shape ({first.shape}, {series[1].shape}): one volume a file"
-                )
-            if first.keyframe.samplesperpixel != 1:
-                raise UsageError(
-                    f"{path}: it has {first.keyframe.samplesperpixel} colours: a volume has one value a voxel"
-                )
-            axes = first.axes.translate(str.maketrans("IQ", "ZZ"))
-            shape = first.shape if len(first.shape) > 2 else (1, *first.shape)
-            self.shape, self._index = three_axes(path, shape, axes if len(axes) == len(shape) else "")
-            self.dtype = np.dtype(first.dtype).newbyteorder(self._file.byteorder)
-            self._pages = first.pages
-            self._mapped: npt.NDArray[Any] | None = None
-            if first.dataoffset is not None:
-                needed = first.dataoffset + first.size * self.dtype.itemsize
-                if needed > path.stat().st_size:
-                    raise UsageError(
-                        f"{path}: it is cut off: {path.stat().st_size:,} of {needed:,} bytes: get it again"
-                    )
-                mapped = np.memmap(path, self.dtype, "r", first.dataoffset, shape)
-                self._mapped = mapped[self._index]
-        if self._mapped is None:
-            self.crops = False
-            if len(self._pages) != self.shape[0]:
-                raise UsageError(
-                    f"{path}: {len(self._pages)} pages for {self.shape[0]} slices: save it with one page a slice"
-                )
+        with ExitStack() as closing:
+            with _clear(path):
+                self._file = tifffile.TiffFile(path)
+                closing.callback(self._file.close)
+                self._look()
+            closing.pop_all()
+
+    def _look(self) -> None:
+        path, series = self.path, self._file.series
+        first = series[0]
+        if len(series) > 1 and len(series[1].shape) >= 2:  # overviews of one picture are levels, not series
+            raise UsageError(f"{path}: its pages have shapes {first.shape} and {series[1].shape}: one volume a file")
+        if first.keyframe.samplesperpixel != 1:
+            raise UsageError(f"{path}: it has {first.keyframe.samplesperpixel} colours: save it in grey")
+        axes = first.axes.translate(str.maketrans("IQ", "ZZ"))
+        shape = first.shape if len(first.shape) > 2 else (1, *first.shape)
+        self.shape, index = three_axes(path, shape, axes if len(axes) == len(shape) else "")
+        self.dtype = np.dtype(first.dtype).newbyteorder(self._file.byteorder)
+        self._pages = first.pages
+        self._mapped: npt.NDArray[Any] | None = None
+        if first.dataoffset is not None:
+            needed, there = first.dataoffset + first.size * self.dtype.itemsize, path.stat().st_size
+            if needed > there:
+                raise UsageError(f"{path}: it is cut off: {there:,} of {needed:,} bytes: get it again")
+            self._mapped = np.memmap(path, self.dtype, "r", first.dataoffset, shape)[index]
+            return
+        self.crops = False
+        if len(self._pages) != self.shape[0]:
+            raise UsageError(f"{path}: {len(self._pages)} pages for {self.shape[0]} slices: save one page a slice")
 
     def read(self, z0: int, z1: int, y0: int, y1: int) -> npt.NDArray[Any]:
         """Planes z0 to z1, of each the rows y0 to y1; packed pages are unpacked whole."""
@@ -166,7 +181,7 @@ def in_order(folder: Path, slices: list[Path]) -> list[Path]:
     numbers = {path: int(found[varying[0]]) if varying else 0 for path, found in parts.items()}
     ordered = sorted(slices, key=lambda path: numbers[path])
     steps = [numbers[b] - numbers[a] for a, b in itertools.pairwise(ordered)]
-    step = min(steps, default=1)
+    step = min((found for found in steps if found), default=1)
     for at, found_step in enumerate(steps):
         before, after = ordered[at].name, ordered[at + 1].name
         if found_step == 0:
