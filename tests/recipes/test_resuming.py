@@ -12,7 +12,7 @@ import pytest
 
 from flatout.commands.train import resume_command
 from flatout.errors import UsageError
-from flatout.recipes import fitting
+from flatout.recipes import fitting, image_pipeline
 from flatout.recipes.datasets import open_data, open_test, save_classes
 from flatout.recipes.fitting import fit
 from flatout.recipes.folds import train_folds
@@ -43,7 +43,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object) -> None:
         raise AssertionError("a model is made")
 
-    monkeypatch.setattr(fitting, "build_model", refuse)
+    monkeypatch.setattr(image_pipeline, "build_model", refuse)
 
 
 def test_a_damaged_last_checkpoint_falls_back_to_the_whole_one_before_it(

@@ -47,7 +47,7 @@ def infer(
     mirrored: Annotated[bool, typer.Option("--mirrored", help="Average each image with its mirror images.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a table of class probabilities, one line per id; or the labels of volumes.
+    """Predict by a finished training: a table of classes, or volumes.
 
     The classes come from the run, not from the folder. For a run with folds, the models' probabilities are
     averaged. Labels of volumes are written plane by plane: after an interruption the same command goes on.
