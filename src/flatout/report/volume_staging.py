@@ -32,7 +32,7 @@ def state_line(progress: VolumeProgress) -> str:
 
 def summary_lines(summary: VolumeSummary) -> str:
     """The result of a staging."""
-    kept = f", {summary.n_arrays_kept} arrays were complete already" if summary.n_arrays_kept else ""
+    kept = f"; arrays complete already: {summary.n_arrays_kept}" if summary.n_arrays_kept else ""
     lines = [
         f"{_volumes(summary.n_cases)} staged in {duration(summary.duration_s)}, {summary.n_labelled} with labels{kept}",
         f"  {one_line(summary.source)} → {one_line(summary.destination)}",
@@ -66,8 +66,8 @@ def outlook_lines(outlook: VolumeOutlook) -> str:
     ]
     if outlook.predicted_s is not None:
         lines.append(
-            f"  about {duration(outlook.predicted_s)}: a prediction from reading and packing {outlook.tried_share:.2g}"
-            " of the voxels"
+            f"  about {duration(outlook.predicted_s)} to read and pack them: a prediction from"
+            f" {outlook.tried_share:.1%} of the voxels; writing and reading back come on top"
         )
     return "\n".join([*lines, "Nothing was converted."])
 
@@ -93,4 +93,5 @@ def _edges(edges: tuple[int, int, int]) -> str:
 
 def _codecs(codecs: dict[str, int]) -> str:
     words = {"none": "unpacked", "zstd": "packed with zstd"}
-    return ", ".join(f"{codecs[name]:,} arrays {words[name]}" for name in sorted(codecs))
+    counts = sorted(codecs.items())
+    return ", ".join(f"{count:,} array{'s' if count != 1 else ''} {words[name]}" for name, count in counts)
