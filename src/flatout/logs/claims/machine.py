@@ -8,7 +8,9 @@ from flatout.logs.claims.verdict import Claim
 from flatout.logs.facts import Device, FileFacts
 from flatout.logs.readers.prose import DEVICES
 
-_ASSUMED = re.compile(r"(?i)\b(?:likely|probably|presumably|assume\w*|assuming|assumption|perhaps|guess\w*|maybe|i think|seems?)\b")
+_ASSUMED = re.compile(
+    r"(?i)\b(?:likely|probably|presumably|assume\w*|assuming|assumption|perhaps|guess\w*|maybe|i think|seems?)\b"
+)
 _SETTING = re.compile(
     r"(?i)\b(num_workers|workers|prefetch_factor|pin_memory|batch_size|persistent_workers|channels_last)\s*[=:]\s*(\w+)"
 )
