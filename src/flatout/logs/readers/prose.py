@@ -10,7 +10,7 @@ from flatout.logs.quantities import Quantity, number, quantities
 
 CUE = rb"\d"
 LONGEST = 2000  # characters: what is longer is data, not a sentence
-_N = r"(?<![\d.,])(\d[\d,]*)"
+_N = r"(?<![\d.,])(\d{1,3}(?:,\d{3})+|\d+)"
 _IMAGES = r"(?:\s+(?:images|samples|files|examples)\b|(?=\s*(?:[,;)]|and\b|\+|$)))"
 _SETTINGS = (
     (
@@ -26,6 +26,7 @@ _SETTINGS = (
         ),
     ),
     ("prefetch", re.compile(rf"(?i)\bprefetch(?:[_ ]factor)?\s*(?:[:=|]|\bof\b)?\s*{_N}\b(?![.\d]|\s?x)")),
+    ("steps_per_epoch", re.compile(rf"(?i)\b(?:batches|steps|iterations)\s(?:per|an|each)\sepoch\s*[:=|]\W*{_N}\b")),
     (
         "epochs",
         re.compile(
@@ -93,6 +94,11 @@ class ProseReader:
         observed = []
         for cell, phase in zip(cells[1:], self._columns[1:], strict=False):
             observed += _sentence(f"{cells[0]}: {cell}", phase)
+        if {"before", "after"} <= set(self._columns) and len(cells) >= len(self._columns):
+            before, after = cells[self._columns.index("before")], cells[self._columns.index("after")]
+            rest = [cell for cell, phase in zip(cells[1:], self._columns[1:], strict=False) if not phase]
+            labels = {"said": f"{cells[0]}: {' '.join(rest)}", "before": before, "after": after}
+            observed.append(Observation(Kind.STATEMENT, {}, labels))
         return observed
 
 
