@@ -16,6 +16,7 @@ from flatout.report.html.comparison_data import comparison_data
 from flatout.report.html.page import page
 from flatout.report.html.run_data import run_data
 from flatout.report.json_report import diagnosis_to_json
+from flatout.report.outline import CLASS_MEANING
 from flatout.report.terminal import render
 from flatout.report.writing import write_file
 from flatout.results import Diagnosis
@@ -47,6 +48,7 @@ def write_run(diagnosis: Diagnosis, run: Run | None, path: Path, *, force: bool)
     data["notes"] = ["A saved report has no charts over time: they need the record."]
     if run is not None:
         data = run_data(run, report)
+    data["classes"] = CLASS_MEANING
     text = render(diagnosis).plain
     return _write(page(f"flatout: {diagnosis.run_id}", "run.js", data, text), path, force)
 
@@ -59,7 +61,7 @@ def write_comparison(comparison: Comparison, path: Path, *, force: bool) -> str:
 
 def write_fix(fixed: FixResult, files: tuple[Export | None, Mapping[str, Export]], path: Path, *, force: bool) -> str:
     """Write the page of a fix: every trial, predicted against measured; ``files`` as of ``report.fix.lines``."""
-    data = {"result": to_dict(fixed, *files), "words": OUTCOMES}
+    data = {"result": to_dict(fixed, *files), "words": OUTCOMES, "classes": CLASS_MEANING}
     return _write(page("flatout: fix", "fix.js", data, "\n".join(fix_lines(fixed, *files))), path, force)
 
 
