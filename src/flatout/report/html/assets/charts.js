@@ -52,7 +52,7 @@ function axis(context, view, width, height) {
   for (let time = Math.ceil(view.from / step) * step; time <= view.to; time += step) {
     const x = LEFT + (time - view.from) / span * (width - LEFT);
     context.beginPath(); context.moveTo(x, 0); context.lineTo(x, height - 16); context.stroke();
-    const text = seconds(Math.abs(time) < step / 1e6 ? 0 : time);
+    const text = (view.text || seconds)(Math.abs(time) < step / 1e6 ? 0 : time);
     if (x + context.measureText(text).width / 2 < width) context.fillText(text, x, height - 4);
   }
   context.textAlign = "left";

@@ -78,10 +78,6 @@ function laneChart(lanes, names, view, slow) {
   });
   view.redraw.push(again);
   view.listen(canvas, LEFT);
-  const tools = el("div", {class: "tools"},
-    [["Zoom in", () => view.zoom(2)], ["Zoom out", () => view.zoom(0.5)], ["‹", () => view.move(-0.3)], ["›", () => view.move(0.3)], ["Whole run", () => view.set(...view.whole)]]
-      .map(([name, act]) => el("button", {type: "button", onclick: act}, name)),
-    slow.length ? el("button", {type: "button", onclick: () => go(1)}, "Next slow step") : null,
-    el("span", {class: "soft"}, "Ctrl and wheel zoom; drag moves; with the keyboard: arrows, +, -, 0."));
+  const tools = zoomTools(view, slow.length ? el("button", {type: "button", onclick: () => go(1)}, "Next slow step") : null);
   return el("figure", {}, tools, canvas, text);
 }
