@@ -23,7 +23,7 @@ def _charts(pace: Pace, duration_s: float, copied: int, copied_bytes: int) -> li
     spans = [max(now.at_s - then.at_s, 1e-9) for then, now in zip(before, points, strict=True)]
     read = [now.copied_bytes - then.copied_bytes for then, now in zip(before, points, strict=True)]
     files = [now.copied - then.copied for then, now in zip(before, points, strict=True)]
-    lines = {
+    lines: dict[str, list[float]] = {
         "MiB/s": [_short(count / MIB / span) for count, span in zip(read, spans, strict=True)],
         "files/s": [_short(count / span) for count, span in zip(files, spans, strict=True)],
         "transfers at once": [point.concurrency for point in points],

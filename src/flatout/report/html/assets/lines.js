@@ -50,7 +50,7 @@ function lineChart(chart, view) {
     view.changed();
   });
   view.listen(canvas, LEFT);
-  const keys = chart.lines.map((line, at) => {
+  const keys = chart.lines.length < 2 ? [] : chart.lines.map((line, at) => {
     const [hue, dashes] = style(at), border = dashes.length ? (dashes[0] > 2 ? "dashed" : "dotted") : "solid";
     return el("span", {class: "key"}, el("i", {class: "stroke", style: {borderTop: `2px ${border} var(${hue})`}}), line.name);
   });
@@ -62,5 +62,5 @@ function zoomTools(view, ...more) {
   return el("div", {class: "tools"},
     [["Zoom in", () => view.zoom(2)], ["Zoom out", () => view.zoom(0.5)], ["‹", () => view.move(-0.3)], ["›", () => view.move(0.3)], ["Whole run", () => view.set(...view.whole)]]
       .map(([name, act]) => el("button", {type: "button", onclick: act}, name)), more,
-    el("span", {class: "soft"}, "Ctrl and wheel zoom; drag moves; with the keyboard: arrows, +, -, 0."));
+    el("span", {class: "soft"}, "Ctrl and wheel zoom; drag moves; with the keyboard: arrows, +, -, 0, and Enter to read values."));
 }
