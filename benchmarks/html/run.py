@@ -107,14 +107,14 @@ def main() -> int:
         version = chromium.version
     lines = [
         *head("HTML pages", "benchmarks/html/run.py", ["playwright"], {"Chromium (headless)": version}),
-        f"- Seconds, medians and ranges of {asked.rounds} rounds: CPU time of one process for the diagnosis and for the "
+        f"- Seconds, medians and ranges of {asked.rounds} rounds: CPU time of one process for the diagnosis and the "
         f"page, wall time for the browser. The load of the machine was {before:.1f} before the first round.",
         "",
         "| steps | spans of the record | size | diagnosis | writing the page | until it is shown | one zoom |",
         "|---|---|---|---|---|---|---|",
         *rows,
         "",
-        "Shown: from asking for the file to the second frame after everything is drawn. A page keeps the 12,000 longest "
+        "Shown: from asking for the file to the second frame after all is drawn. A page keeps the 12,000 longest "
         "spans and 1,500 bars, the 300 slowest steps alone among them.",
     ]
     print("\n".join(lines))

@@ -9,9 +9,9 @@ function plans(deadline) {
   return section(`Plan to the deadline of ${seconds(deadline.limit_s)}`,
     el("p", {class: "soft"}, `${seconds(deadline.used_s)} of it were used. The recipe asks for ${deadline.folds} × ${deadline.epochs} epochs; each plan is predicted from the epochs measured before it. Fewer epochs are less work, not a faster training.${changed.length < deadline.plans.length ? " Plans that did not change are left out." : ""}`),
     deadline.plans.length ? el("div", {}, el("span", {class: "key"}, el("i", {class: "used"}), "used"), el("span", {class: "key"}, el("i", {class: "needed"}), "needed for the plan"), el("span", {class: "key"}, el("i", {class: "spare"}), "left over")) : null,
-    deadline.plans.length ? table(["after", "#an epoch takes", "#planned epochs", "#of the work", "#needed", "#left", "of the limit"], changed.map((one) => [
+    deadline.plans.length ? table(["after", "#an epoch takes", "#planned epochs", "#of the work", "#needed", "#left for it", "of the limit"], changed.map((one) => [
       `${deadline.folds > 1 ? `fold-${one.folds_done}, ` : ""}epoch ${one.epochs_done - 1}`, seconds(one.epoch_s), `${one.folds} × ${one.epochs}`,
-      percent(one.folds * one.epochs / (deadline.folds * deadline.epochs)), seconds(one.needed_s), seconds(one.left_s), bars(one)]))
+      percent(one.folds * one.epochs / (deadline.folds * deadline.epochs)), seconds(one.needed_s), seconds(Math.max(one.left_s, 0)), bars(one)]))
       : el("p", {}, "No epoch had ended, so that no plan was made."));
 }
 
