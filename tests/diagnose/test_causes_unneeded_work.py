@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from flatout.diagnose.causes.unneeded_work import padding_waste, unbatched_calls, unused_gradients
+from flatout.diagnose.causes.unneeded_work import padding_waste, slice_gradients, unbatched_calls, unused_gradients
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.slice_gradients import SliceGradients
 from flatout.predict.context import Context
 from flatout.remedies import propose
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
@@ -193,3 +194,15 @@ def test_without_a_trace_nothing_is_known_of_calls_in_turn() -> None:
     answer = unbatched_calls(context)
     assert isinstance(answer, NotMeasured) and answer.because == "no kernel trace was taken"
     assert unbatched_calls(run()) is None
+
+
+def test_gradients_of_slices_taken_in_a_loop_are_named() -> None:
+    slices = SliceGradients((64, 168, 48), 1, 168, 0.004)
+    context = run(operators=small_operators(0.001, slices=slices))
+    cause = found(slice_gradients(context))
+    assert cause.share == pytest.approx(0.4, abs=0.05)
+    assert "each of the 168 slices along dimension 1 is a tensor of 64x168x48" in cause.evidence[0].text
+    offered = remedies(context)["unbind"]
+    assert "unbind(1)" in offered.title and offered.gain.predicted > 1.3
+    assert slice_gradients(run(operators=small_operators(0.001))) is None
+    assert isinstance(slice_gradients(run(operators="no kernel trace was taken")), NotMeasured)

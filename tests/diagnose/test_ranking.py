@@ -131,7 +131,8 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
         "crowded_machine debug_mode device_sync epoch_start garbage_collection graph_breaks h2d hooks "
         "interpreter_lock large_batches layout_conversions lock_contention logging main_process_work "
         "needless_workers no_workers overhead_bound own_input padding_waste rank_straggler read_amplification "
-        "recompilation row_lookup sample_skew sampler shallow_prefetch slow_collate small_batch small_files "
+        "recompilation row_lookup sample_skew sampler shallow_prefetch slice_gradients slow_collate small_batch "
+        "small_files "
         "storage_bandwidth storage_latency throttled too_few_threads too_few_workers too_many_threads "
         "too_many_workers unbatched_calls unused_gradients validation wide_dtype worker_restart"
     )

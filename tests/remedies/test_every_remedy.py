@@ -17,7 +17,9 @@ from flatout.measure.fusion import Fusible
 from flatout.measure.loader_stats import TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.operators import Operators
 from flatout.measure.ranks import Ranks
+from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slow_samples import SlowSamples
 from flatout.predict import rate_model, whatif
 from flatout.predict.context import Context
@@ -92,6 +94,11 @@ def few_costly(run: MeasuredRun) -> MeasuredRun:
     assert run.loading is not None
     slow = SlowSamples(samples=0.05, excess=0.5, median_s=0.001, mean_s=0.02, indices=(3, 23))
     return replace(run, loading=replace(run.loading, fetch=replace(run.loading.fetch, slow=slow)))
+
+
+def sliced(seconds: float) -> Operators:
+    """Gradients of 168 slices take this long a step."""
+    return small_operators(0.001, slices=SliceGradients((64, 168, 48), 1, 168, seconds))
 
 
 def without_loader(**accounts: float) -> MeasuredRun:
@@ -278,6 +285,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "frozen_clipped_parameters": (
         lambda: replace(healthy(), unused_gradients=unused(None, clipped=True)),
         lambda: replace(starved(), unused_gradients=unused(None, clipped=True)),
+    ),
+    "unbind": (
+        lambda: replace(healthy(), operators=sliced(0.004)),
+        lambda: replace(starved(), operators=sliced(0.004)),
     ),
     "one_batch": (
         lambda: replace(healthy(), repeated_weight=repeated(), operators=SMALL_OPERATORS),

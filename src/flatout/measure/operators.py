@@ -22,6 +22,7 @@ from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
 from flatout.measure.recurrent import recurrent_share
 from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
 from flatout.measure.samples import Samples
+from flatout.measure.slice_gradients import SliceGradients, slice_gradients
 from flatout.measure.timeline import Accrual, Floats, union
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
 from flatout.measure.training import Training
@@ -61,6 +62,7 @@ class Operators:
     blocked_s: float = 0.0  # of computed_s, in which the training thread slept or waited; on a GPU not measured
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
+    slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
 
     @property
     def removable_overhead_s(self) -> float:
@@ -223,6 +225,7 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         fusible=fusible(attribution, rows, of_model, owner, work, steps),
         costliest=costliest(all_operators),
         roofline=measure_roofline(all_operators, ceilings, overhead_s, window.queued),
+        slices=slice_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )
 
 

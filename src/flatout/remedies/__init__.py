@@ -66,6 +66,7 @@ from flatout.remedies.unneeded_work import (
     group_by_length,
     one_batch,
     trim_padding,
+    unbind,
 )
 from flatout.remedies.workers import (
     fewer_workers,
@@ -120,6 +121,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     frozen_parameters,
     frozen_clipped_parameters,
     one_batch,
+    unbind,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,

@@ -8,7 +8,7 @@ from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import fewer_positions, joined_calls, without_gradients
+from flatout.predict.step_changes import fewer_positions, joined_calls, shorter_step, without_gradients
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
@@ -191,4 +191,44 @@ def unbatched_calls(context: Context) -> Found | Lacks | None:
         share=share,
         confidence=0.8 if weight.joined is not None else 0.6,
         evidence=tuple(evidence),
+    )
+
+
+def _fills_zeros(context: Context, found: Cause) -> str:
+    return f"Backward passes fill zeros for {found.title}: that takes {percent(found.share)} of the time."
+
+
+@cause(
+    "training",
+    # Large fills by several threads wait for each other and for memory.
+    hides=("too_many_threads", "too_few_threads"),
+    sentence=_fills_zeros,
+)
+def slice_gradients(context: Context) -> Found | Lacks | None:
+    """A loop takes slices of a tensor that needs a gradient, and the gradient of each is as large as the whole."""
+    operators = context.run.operators
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if isinstance(operators, str):
+        return Lacks(operators)
+    slices = operators.slices
+    if slices is None:
+        return None
+    share = context.fitted.recovered(shorter_step(operators.in_kernels_s(slices.seconds)))
+    if share < NOISE_SHARE:
+        return None
+    shape = "x".join(map(str, slices.shape))
+    return Found(
+        title=f"{slices.slices:,} slices of a tensor of {shape}, one after the other",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"the gradient of each of the {slices.slices:,} slices along dimension {slices.dimension} is a tensor "
+                f"of {shape}, mostly zeros, which is added to the others: "
+                f"{percent(slices.seconds / operators.kernels_s)} of the time in kernels",
+                {"slices": slices.slices, "dimension": slices.dimension, "seconds": slices.seconds},
+            ),
+            *hottest(context.run.lines("forward"), 2),
+        ),
     )

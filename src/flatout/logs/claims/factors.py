@@ -1,0 +1,230 @@
+"""Claims about speed-ups: products, bounds, options, and less work that is counted as more speed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from flatout.logs.claims.copying import copied
+from flatout.logs.claims.verdict import Claim, judged, span, time_span
+from flatout.logs.facts import FileFacts, Statement
+from flatout.logs.quantities import Quantity
+from flatout.logs.throughput import measured_epochs
+from flatout.units import duration
+
+_SUM = re.compile(
+    r"(?i)\b(?:together|combined|total|altogether|overall|cumulative|summary|all in all|bottom line|product)\b"
+)
+_OPTION = re.compile(r"(?i)\boption\s+\w|\bplan\s+\w\b")
+_WORK = re.compile(
+    r"(?i)\b(?:folds?|epochs?|fewer|subset|half|less data|smaller (?:image|model|resolution)|early stop)\b"
+)
+_INSTEAD = re.compile(r"(?i)\binstead of|\bfewer|\bless\b|\bonly\b|\bhalf\b|\brather than|\bnot\b|->|→")
+_BATCH = re.compile(r"(?i)\b(?:larger|bigger)\s+batch|\bbatch(?:[_ -]?size)?\b")
+_WAITS = re.compile(r"(?i)\bwait\w*|\bidle\b|\bfor data\b|\bloading\b")
+_COMPUTES = re.compile(r"(?i)\bGPU\b|\bcomput\w*")
+_IDLE = re.compile(r"(?i)\b(?:GPU|utili[sz]ation)\b")
+_MOSTLY = re.compile(r"(?i)\bmost of the time|\bmostly\b|\bidle\b")
+_CLAUSE = re.compile(r"[;,](?!\d)")
+
+
+def factor_product(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
+    """The listed factors, multiplied, against the factors that are said to sum them up."""
+    listed: list[tuple[Statement, Quantity, str]] = []
+    claims = []
+    for one in facts.statements:
+        factors = one.all("factor")
+        if not factors or _OPTION.search(one.said) or one.phase:
+            continue
+        if not _SUM.search(one.said):
+            listed += [(one, factor, _clause(one, factor)) for factor in factors]
+            continue
+        single = [entry for entry in listed if entry[1].low == entry[1].high]
+        if len(single) < 3:
+            continue
+        product = math.prod(factor.low for _, factor, _ in single)
+        said = factors[-1]
+        terms = " x ".join(f"{factor.low:g}" for _, factor, _ in single)
+        words = (f"{span(said.low, said.high, 'x', 1)} together", f"{terms} = {product:.2f}x")
+        slack = 0.08 if said.low == said.high else 0.04
+        sources = (one.source, single[0][0].source, single[-1][0].source)
+        claims.append(judged("factor_product", (said.low, said.high), (product, product), words, sources, slack))
+        claims += _work_apart(one, said, single)
+    return claims
+
+
+def _work_apart(one: Statement, said: Quantity, listed: list[tuple[Statement, Quantity, str]]) -> list[Claim]:
+    """Split the factors into throughput and amount of work."""
+    work = [factor.low for _, factor, clause in listed if _WORK.search(clause) and _INSTEAD.search(clause)]
+    speed = [factor.low for _, factor, clause in listed if not (_WORK.search(clause) and _INSTEAD.search(clause))]
+    if not work:
+        return []
+    faster, less = math.prod(speed), math.prod(work)
+    found = f"{faster:.1f}x is throughput, {less:.0f}x is doing less work: training less is not training faster"
+    off_by = said.mean / faster if faster > 0 else None
+    return [
+        Claim("throughput_and_work", "off", f"{said.text} faster", found, (one.source, listed[0][0].source), off_by)
+    ]
+
+
+def _clause(one: Statement, factor: Quantity) -> str:
+    """The part of the line that a factor belongs to."""
+    begins = [found.end() for found in _CLAUSE.finditer(one.said) if found.start() < factor.start]
+    return one.said[(begins[-1] if begins else 0) : factor.end]
+
+
+def step_parts(facts: FileFacts) -> tuple[Statement, tuple[float, float], tuple[float, float]] | None:
+    """A line that divides a step: the line, the whole step, and the part that computes, seconds."""
+    for one in facts.statements:
+        if not (_WAITS.search(one.said) and _COMPUTES.search(one.said)):
+            continue
+        whole = next(iter(one.all("s_step")), None)
+        parts = [q for q in one.all("s") if whole and q.high < whole.high]
+        waits = _WAITS.search(one.said)
+        computing = [q for q in parts if waits and q.start < waits.start()]
+        if whole is not None and computing:
+            return one, (whole.low, whole.high), (computing[0].low, computing[0].high)
+    return None
+
+
+def input_bound(facts: FileFacts) -> Statement | None:
+    """A line that says that the device waits most of the time."""
+    parts = step_parts(facts)
+    if parts is not None and parts[2][1] < 0.5 * parts[1][0]:
+        return parts[0]
+    for one in facts.statements:
+        idle = _IDLE.search(one.said) and _MOSTLY.search(one.said)
+        if idle and any(q.low <= 10 for q in one.all("percent")):
+            return one
+    return None
+
+
+def waiting_bound(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
+    """No remedy of the input gives more than removing all waiting."""
+    parts = step_parts(facts)
+    if parts is None:
+        return []
+    line, whole, computing = parts
+    low, high = whole[0] / computing[1], whole[1] / computing[0]
+    bound = (
+        f"removing all waiting gives {span(low, high, 'x', 0)} at most ({time_span(*whole)} / {time_span(*computing)})"
+    )
+    over = [(one, q) for one in facts.statements for q in one.all("factor") if q.high > high * 1.02]
+    if not over:
+        return [
+            Claim("waiting_bound", "consistent", "no factor is above what all waiting costs", bound, (line.source,))
+        ]
+    return [
+        Claim("waiting_bound", "off", f"{q.text}", bound, (one.source, line.source), q.high / high)
+        for one, q in over[:5]
+    ]
+
+
+def larger_batch(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
+    """A larger batch is the same samples in fewer steps: no gain while the device waits for them."""
+    waiting = input_bound(facts)
+    claims = []
+    for one in facts.statements:
+        for factor in one.all("factor"):
+            clause = _clause(one, factor)
+            if not _BATCH.search(clause if len(one.all("factor")) > 1 else one.said) or _SUM.search(one.said):
+                continue
+            if re.search(r"(?i)\bworkers\b", clause):
+                continue
+            if waiting is None:
+                found = (
+                    "fewer steps count the same samples, and the log does not say what bounds a step: measure samples/s"
+                )
+                claims.append(Claim("larger_batch", "unknown", clause.strip(" -*"), found, (one.source,)))
+            else:
+                found = "about 1.0x: the device waits for samples, and a larger batch needs as many of them"
+                sources = (one.source, waiting.source)
+                claims.append(Claim("larger_batch", "off", clause.strip(" -*"), found, sources, factor.mean))
+    return claims
+
+
+def options(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
+    """A factor and the duration that it should lead to, against the duration now."""
+    claims = []
+    for one in facts.statements:
+        factor = next(iter(one.all("factor")), None)
+        if factor is None:
+            continue
+        per_epoch = next(iter(one.all("s_epoch")), None)
+        now = next((found for found in _durations_now(facts, one, per_epoch is not None)), None)
+        times = [per_epoch] if per_epoch else [q for q in one.all("s") if now and q.low != now[0]]
+        if now is None or not times or times[0].low <= 0:
+            continue
+        after = times[0]
+        low, high = now[0] / after.high, now[0] / after.low
+        found = f"{time_span(now[0], now[0])} / {time_span(after.low, after.high)} = {span(low, high, 'x')}"
+        epochs = facts.setting("epochs")
+        if per_epoch and epochs:
+            found += (
+                f"; {epochs.value:.0f} epochs take {time_span(after.low * epochs.value, after.high * epochs.value)}"
+            )
+        words = (f"{span(factor.low, factor.high, 'x', 0)}, {after.text}", found)
+        claims.append(judged("options", (factor.low, factor.high), (low, high), words, (one.source, now[1].source)))
+    return claims
+
+
+def _durations_now(facts: FileFacts, one: Statement, per_epoch: bool) -> Iterator[tuple[float, Statement]]:
+    """The duration before any change: in the line itself ("instead of 26.7 days"), else of an epoch earlier on."""
+    if not per_epoch:
+        spoken = re.search(r"(?i)\b(?:instead of|down from|rather than|before)\b", one.said)
+        for quantity in one.all("s"):
+            if spoken and quantity.start > spoken.start():
+                yield quantity.low, one
+        return
+    for other in facts.statements:
+        if other.source.line < one.source.line and not other.all("factor"):
+            for quantity in other.all("s_epoch"):
+                if quantity.low == quantity.high:
+                    yield quantity.low, other
+
+
+def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
+    """Factors said of a change whose epochs before and after it stand in the same text."""
+    before, after = measured_epochs(facts, "before"), measured_epochs(facts, "after")
+    if len(before) < 2 or not after:
+        return []
+    claims = []
+    for one in facts.statements:
+        count = next(iter(one.all("epochs")), None)
+        if one.phase == "before" and count and (said := next(iter(one.all("s")), None)):
+            found_s = whole_time([e.seconds or 0 for e in before], int(count.low))
+            words = (
+                f"{count.low:.0f} epochs took {said.text}",
+                f"by its own epochs {duration(found_s)}, if the later ones were like the last",
+            )
+            claims.append(
+                judged("time_before", (said.low, said.high), (found_s, found_s), words, (one.source, before[0].source))
+            )
+        factor = next(iter(one.all("factor")), None)
+        if factor and count and not one.phase:
+            old = whole_time([e.seconds or 0 for e in before], int(count.low))
+            new = whole_time([e.seconds or 0 for e in after], int(count.low))
+            found = f"{duration(old)} / {duration(new)} = {old / new:.1f}x"
+            found += _with_preparation(facts, old, new, before[-1].seconds or 0, after[-1].seconds or 0)
+            sources = (one.source, before[-1].source, after[-1].source)
+            claims.append(
+                judged("measured_speed_up", (factor.low, factor.high), (old / new,) * 2, (factor.text, found), sources)
+            )
+    return claims
+
+
+def _with_preparation(facts: FileFacts, old: float, new: float, old_epoch: float, new_epoch: float) -> str:
+    copy = copied(facts)
+    if copy is None or old_epoch <= new_epoch:
+        return ""
+    seconds = copy.seconds.low
+    pays = seconds / (old_epoch - new_epoch)
+    longer = "longer" if seconds + new > old else "less"
+    return f"; with the copy {duration(seconds + new)}, {longer} than before: it pays off after {pays:.0f} warm epochs"
+
+
+def whole_time(epochs_s: list[float], count: int) -> float:
+    """Time of ``count`` epochs, the later ones taken to be like the last known."""
+    known = epochs_s[:count]
+    return sum(known) + known[-1] * (count - len(known))

@@ -1,0 +1,41 @@
+"""Losses and accuracies of a line, under one spelling: train_loss, val_loss, val_acc1, val_acc5."""
+
+from __future__ import annotations
+
+import re
+
+_METRIC = re.compile(
+    r"""(?ix)
+    (?<![\w.]) ["']? (?P<split> (?: train(?:ing)? | val(?:id(?:ation)?)? | test | eval )? )
+    [\s_/.-]{0,2}
+    (?P<name> loss | acc(?:uracy)?(?:[\s_@-]?(?:top[-_]?)?[15])?
+      | top[-_]?[15](?:[\s_-]?acc(?:uracy)?)? ) (?:_epoch|_step)? ["']?
+    \s* (?: [:=] | \bis\b | \s )? \s* ["']? (?P<value> -?\d+(?:\.\d+)?(?:e[+-]?\d+)? | nan | -?inf )
+    (?P<percent> \s?% )?"""
+)
+_CHEAP = re.compile(r"loss|acc|top", re.IGNORECASE)
+
+
+def named_metrics(text: str) -> dict[str, float]:
+    """Metrics by name; accuracies from 0 to 1. What has no split named is "loss" or "acc1"."""
+    if not _CHEAP.search(text):
+        return {}
+    found = {}
+    for one in _METRIC.finditer(text):
+        name = canonical(one["split"], one["name"])
+        value = float(one["value"])
+        if "acc" in name and (one["percent"] or 1 < value <= 100):
+            value /= 100
+        found[name] = value
+    return found
+
+
+def canonical(split: str, name: str) -> str:
+    """One spelling for the name of a metric."""
+    name = name.lower()
+    if name != "loss":
+        name = "acc5" if "5" in name else "acc1"
+    split = split.lower()
+    if split.startswith("train"):
+        return f"train_{name}"
+    return f"val_{name}" if split else name

@@ -1,0 +1,156 @@
+"""The result of `flatout read`: what the logs say together, what is claimed, what cannot be known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flatout.logs.claims import Claim, check_claims
+from flatout.logs.claims.factors import step_parts
+from flatout.logs.facts import EpochTime, FileFacts
+from flatout.logs.projection import Projection, project
+from flatout.logs.reading import read_files
+from flatout.logs.throughput import COLD, Cold, cold_start, measured_epochs, samples_rate
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A row of the throughput table; ``rate_sps``: samples/s, None where the log has no batch size."""
+
+    time: EpochTime
+    rate_sps: float | None
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """One file: its facts, and what follows from them."""
+
+    facts: FileFacts
+    epochs: tuple[Epoch, ...]
+    cold: Cold | None
+    projection: Projection | None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Use of a device, from one file, while another file's training ran.
+
+    Attributes:
+        training: File of the training.
+        usage: File of the samples.
+        name: Of the samples, such as "gpu0 utilisation".
+        mean: Their mean in the common time; None: the times do not overlap.
+        idle: Share of them below a twentieth.
+        samples: How many lay in it.
+        why: Why there is no mean.
+    """
+
+    training: str
+    usage: str
+    name: str
+    mean: float | None
+    idle: float | None
+    samples: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Something that the logs do not say, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Postmortem:
+    """All that was read.
+
+    Attributes:
+        files: In the order given.
+        joined: Device use while a training ran.
+        claims: Verdicts, file by file.
+        unknown: What no line says.
+        command: The one command that would tell it.
+    """
+
+    files: tuple[FileResult, ...]
+    joined: tuple[Joined, ...]
+    claims: tuple[Claim, ...]
+    unknown: tuple[Unknown, ...]
+    command: str
+
+
+def read_logs(paths: list[Path]) -> Postmortem:
+    """Read logs of others.
+
+    Args:
+        paths: Files, or folders with logs.
+
+    Raises:
+        UsageError: a path is missing, unreadable, or no log.
+    """
+    files = read_files(paths)
+    results = tuple(_result(facts) for facts in files)
+    return Postmortem(
+        results, tuple(_join(files)), tuple(check_claims(files)), tuple(_unknown(results)), "flatout profile -- COMMAND"
+    )
+
+
+def _result(facts: FileFacts) -> FileResult:
+    times = measured_epochs(facts)
+    cold = cold_start(times)
+    epochs = tuple(Epoch(one, samples_rate(facts, one)) for one in times)
+    return FileResult(facts, epochs, cold if cold and cold.ratio >= COLD else None, project(facts))
+
+
+def _join(files: list[FileFacts]) -> list[Joined]:
+    """Samples of one file within the time of a training in another."""
+    found = []
+    for training in files:
+        if not (training.epochs or training.metrics) or training.timed:
+            continue
+        for usage in files:
+            names = sorted({name for _, name, _ in usage.timed})
+            if usage is not training:
+                found += [_overlap(training, usage, name) for name in names]
+    return found[:64]
+
+
+def _overlap(training: FileFacts, usage: FileFacts, name: str) -> Joined:
+    if training.from_s is None or training.to_s is None:
+        why = f"{training.file} writes no times: it cannot be laid beside {usage.file}"
+        return Joined(training.file, usage.file, name, None, None, 0, why)
+    inside = [value for at, known, value in usage.timed if known == name and training.from_s <= at <= training.to_s]
+    if not inside:
+        why = "their times do not overlap"
+        if not (training.zoned and usage.zoned):
+            why += "; one of them is a wall clock without its time zone"
+        return Joined(training.file, usage.file, name, None, None, 0, why)
+    idle = sum(value < 0.05 for value in inside) / len(inside)
+    return Joined(training.file, usage.file, name, sum(inside) / len(inside), idle, len(inside))
+
+
+def _unknown(results: tuple[FileResult, ...]) -> list[Unknown]:
+    found = []
+    epochs = [one for result in results for one in result.epochs]
+    divided = any(step_parts(result.facts) is not None for result in results)
+    if not divided and not any(one.time.waiting is not None for one in epochs):
+        found.append(
+            Unknown("where the time of a step goes", "no line divides it into waiting for data, copying and computing")
+        )
+    if not epochs:
+        found.append(Unknown("the throughput", "no line has a count of steps and the time that they took"))
+    elif all(one.rate_sps is None for one in epochs) and not any(
+        "samples_s" in total.values for result in results for total in result.facts.totals
+    ):
+        found.append(Unknown("samples/s", "no line gives the batch size"))
+    if not any("utilisation" in name for result in results for name in result.facts.usage):
+        found.append(Unknown("how busy the GPU was", "no log of nvidia-smi, W&B or the like was given"))
+    if (
+        epochs
+        and all(result.projection is None for result in results)
+        and not any(r.facts.setting("epochs") for r in results)
+    ):
+        found.append(Unknown("when it ends", "no line says how many epochs or steps there are to do"))
+    return found

@@ -1,0 +1,76 @@
+"""Lines with a step's time and its wait for data: PyTorch's ImageNet example, timm, OpenMMLab, Detectron2."""
+
+from __future__ import annotations
+
+import re
+
+from flatout.logs.metrics import named_metrics
+from flatout.logs.observations import Kind, Observation
+
+CUE = rb"(?i:data[ _]?(?:time)?:? ?\s*\d|Train: \d+ \[|Test: )"
+_NUMBER = r"[\d.]+(?:e[+-]?\d+)?"
+_IMAGENET = re.compile(
+    rf"Epoch:? ?\[(\d+)\] ?\[\s*(\d+)/(\d+)\]\s+Time:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
+    rf"\s+Data:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
+)
+_TIMM = re.compile(
+    rf"Train: (\d+) \[\s*(\d+)/(\d+) .*?Time: ({_NUMBER})s,\s*({_NUMBER})/s\s*\(({_NUMBER})s,\s*({_NUMBER})/s\)"
+    rf"(?:.*?Data: ({_NUMBER}) \(({_NUMBER})\))?"
+)
+_TIMM_LOSS = re.compile(rf"Loss:\s*({_NUMBER}|nan)\s*\(({_NUMBER}|nan)\)")
+_TIMM_TEST = re.compile(
+    rf"Test:.*?\[\s*(\d+)/(\d+)\].*?Loss:\s*{_NUMBER}\s*\(\s*({_NUMBER})\)\s*Acc@1:\s*{_NUMBER}\s*\(\s*({_NUMBER})\)"
+    rf"\s*Acc@5:\s*{_NUMBER}\s*\(\s*({_NUMBER})\)"
+)
+_TIME = re.compile(rf"(?<![\w])time: ({_NUMBER})")
+_DATA = re.compile(rf"data_time: ({_NUMBER})")
+_MM = re.compile(r"Epoch ?(?:\(train\))?\s*\[(\d+)\]\[\s*(\d+)/(\d+)\]")
+_D2 = re.compile(r"\biter: (\d+)")
+
+
+def parse(text: str) -> list[Observation]:
+    """A line of one of these; the averages where it gives both."""
+    if found := _IMAGENET.search(text):
+        epoch, step, total, _, mean_s, _, data_s = map(float, found.groups())
+        values = {"epoch": epoch, "step": step, "total": total, "step_s": mean_s, "data_s": data_s, "mean": 1.0}
+        return [Observation(Kind.STEP, values), *_metrics(text, {"epoch": epoch, "step": step})]
+    if found := _TIMM.search(text):
+        return _timm(text, found)
+    if found := _TIMM_TEST.search(text):
+        at, last, loss, acc1, acc5 = map(float, found.groups())
+        metrics = {"val_loss": loss, "val_acc1": acc1 / 100, "val_acc5": acc5 / 100}
+        return [Observation(Kind.METRICS, metrics if at == last else {})]
+    time, data = _TIME.search(text), _DATA.search(text)
+    place = _MM.search(text) or _D2.search(text)
+    if not (time and place):
+        return []
+    values = {"step_s": float(time[1])}
+    if data:
+        values["data_s"] = float(data[1])
+    if len(place.groups()) == 3:
+        values |= {"epoch": float(place[1]), "step": float(place[2]), "total": float(place[3])}
+    else:
+        values["step"] = float(place[1])
+    return [
+        Observation(Kind.STEP, values),
+        *_metrics(text, {k: v for k, v in values.items() if k in ("epoch", "step")}),
+    ]
+
+
+def _timm(text: str, found: re.Match[str]) -> list[Observation]:
+    epoch, step, total = (float(found[place]) for place in (1, 2, 3))
+    values = {"epoch": epoch, "step": step, "total": total, "mean": 1.0}
+    values |= {"step_s": float(found[6]), "samples_s": float(found[7])}
+    if found[9]:
+        values["data_s"] = float(found[9])
+    observed = [Observation(Kind.STEP, values)]
+    if loss := _TIMM_LOSS.search(text):
+        observed.append(Observation(Kind.METRICS, {"epoch": epoch, "train_loss": float(loss[2])}))
+    return observed
+
+
+def _metrics(text: str, when: dict[str, float]) -> list[Observation]:
+    metrics = named_metrics(text)
+    if "loss" in metrics:
+        metrics["train_loss"] = metrics.pop("loss")
+    return [Observation(Kind.METRICS, metrics | when)] if metrics else []

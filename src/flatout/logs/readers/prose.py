@@ -1,0 +1,158 @@
+"""What people and agents write about a training: settings, epochs in words and tables, sentences with numbers."""
+
+from __future__ import annotations
+
+import re
+
+from flatout.logs.metrics import named_metrics
+from flatout.logs.observations import Kind, Observation
+from flatout.logs.quantities import Quantity, number, quantities
+
+CUE = rb"\d"
+LONGEST = 2000  # characters: what is longer is data, not a sentence
+_N = r"(?<![\d.,])(\d[\d,]*)"
+_IMAGES = r"(?:\s+(?:images|samples|files|examples)\b|(?=\s*(?:[,;)]|and\b|\+|$)))"
+_SETTINGS = (
+    (
+        "batch_size",
+        re.compile(
+            rf"(?i)\b(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*{_N}\b(?!\s?[/%:]|\.\d|\sof\b)"
+        ),
+    ),
+    (
+        "workers",
+        re.compile(
+            rf"(?i)\bnum[_ ]workers\s*[:=|]?\s*{_N}\b|\bworkers\s*[:=|]\s*{_N}\b|\b{_N}\s+(?:[a-z]+\s+)?workers\b"
+        ),
+    ),
+    ("prefetch", re.compile(rf"(?i)\bprefetch(?:[_ ]factor)?\s*(?:[:=|]|\bof\b)?\s*{_N}\b(?![.\d]|\s?x)")),
+    (
+        "epochs",
+        re.compile(
+            rf"(?i)\b(?:max_|num_|num_train_|total )?epochs\s*[:=|]\s*{_N}\b(?!\s*(?:min|s|h|d)\b)|--epochs\s+{_N}\b"
+        ),
+    ),
+    ("folds", re.compile(rf"(?i)\b(?:n_?|num_)?folds\s*[:=|]\s*{_N}\b|\b{_N}[ -]folds?\b")),
+    ("classes", re.compile(rf"(?i)\bnum[_ ]classes\s*[:=|]?\s*{_N}\b")),
+    ("train_samples", re.compile(rf"(?i)\b{_N}\s+train(?:ing)?\b{_IMAGES}")),
+    ("val_samples", re.compile(rf"(?i)\b{_N}\s+val(?:idation)?\b{_IMAGES}")),
+)
+_PATCH = re.compile(r"\b(\d{2,4})\s?[x×]\s?(\d{2,4})\s?[x×]\s?(\d{2,4})\b")
+_SQUARE = re.compile(r"\b(\d{2,4})\s?[x×]\s?(\d{2,4})\b(?!\s?[x×])")
+_RAM = re.compile(r"(?i)\b(\d+(?:\.\d+)?)\s?(G|T)i?B\s+(?:of\s+)?(?:system |host )?RAM\b")
+_GPU_MEMORY = re.compile(
+    r"(?i)\b(\d+(?:\.\d+)?)\s?(?:GB)?\s?(?:of|/)\s?(\d+(?:\.\d+)?)\s?GB\s+(?:of\s+)?(?:GPU|VRAM|device)"
+)
+DEVICES = re.compile(
+    r"\b(?:NVIDIA[ -]|Tesla[ -]|GeForce[ -])*"
+    r"((?:GB?200|B[23]00|GH200|H[12]00|H20|A100|A800|A10G|A10|A16|A30|A40|A[2-6]000|L4|L40S?|T4|V100|P100|K80"
+    r"|RTX[ -]?(?:PRO )?\d{4}(?: Ti| SUPER| Ada)*|MI\d{3}X?))(?![\w])"
+)
+_EPOCH = re.compile(r"(?i)\bepoch\W{0,4}(\d+)\b")
+_PHASES = {
+    "before": re.compile(r"(?i)\b(?:before|current|old|baseline|was|original)\b"),
+    "after": re.compile(r"(?i)\b(?:after|new|now|proposed|optimi[sz]ed)\b"),
+}
+_TELLING = {"factor", "s", "s_epoch", "s_step", "its", "sps", "bytes", "percent", "batches"}
+# A number near one of the words that prose is read for.
+_WORTH = re.compile(
+    r"\d.*(?:[x×%]|/s|[GMK]i?B|\b(?:s|sec|min|h|days?|hours?|minutes?|seconds?)\b|epoch|batch|worker|class|image|sample|fold|loss|acc)"
+    r"|(?:epoch|batch|workers?|classes|size|prefetch\w*|loss|acc\w*|A\d0+|H\d00).*\d",
+    re.IGNORECASE,
+)
+_SYSTEM_TIME = re.compile(r"^\W*\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
+
+
+class ProseReader:
+    """Reads a text line by line; keeps the head of the table that it is in."""
+
+    def __init__(self) -> None:
+        self._columns: list[str] = []
+
+    def parse(self, text: str) -> list[Observation]:
+        """Settings, epochs, metrics, and the line itself if it holds a telling quantity."""
+        if len(text) > LONGEST:
+            return []
+        row = text.strip()
+        if row.startswith("|") and row.endswith("|"):
+            return self._row([cell.strip() for cell in row[1:-1].split("|")], row)
+        self._columns = []
+        if not _WORTH.search(row):
+            return []
+        return _sentence(text, "")
+
+    def _row(self, cells: list[str], row: str) -> list[Observation]:
+        if not self._columns:
+            self._columns = [next((p for p, words in _PHASES.items() if words.search(cell)), "") for cell in cells]
+            return []
+        if set(row) <= set("|-: "):
+            return []
+        observed = []
+        for cell, phase in zip(cells[1:], self._columns[1:], strict=False):
+            observed += _sentence(f"{cells[0]}: {cell}", phase)
+        return observed
+
+
+def _sentence(text: str, phase: str) -> list[Observation]:
+    observed: list[Observation] = []
+    found = quantities(text)
+    settings, devices = _settings(text, found), DEVICES.findall(text)
+    labels = {"phase": phase}
+    if devices:
+        labels["device"] = "; ".join(dict.fromkeys(devices))
+    if settings or devices:
+        observed.append(Observation(Kind.SETTING, settings, labels))
+    epoch = _EPOCH.search(text)
+    if epoch and (row := _epoch_row(found)):
+        observed.append(Observation(Kind.EPOCH, row | {"epoch": float(epoch[1])}, {"phase": phase, "of": "text"}))
+    if metrics := named_metrics(text):
+        if epoch:
+            metrics["epoch"] = float(epoch[1])
+        observed.append(Observation(Kind.METRICS, metrics, {"of": "text"}))
+    if (settings or any(one.what in _TELLING for one in found)) and not _SYSTEM_TIME.match(text):
+        observed.append(Observation(Kind.STATEMENT, {}, {"phase": phase, "said": text}))
+    return observed
+
+
+def _epoch_row(found: list[Quantity]) -> dict[str, float]:
+    """Rate and duration of one epoch, where they are single numbers."""
+    row: dict[str, float] = {}
+    for one in found:
+        if one.low != one.high:
+            continue
+        if one.what == "its":
+            row.setdefault("its", one.low)
+        elif one.what in ("s", "s_epoch"):
+            row.setdefault("seconds", one.low)
+    return row
+
+
+def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
+    settings: dict[str, float] = {}
+    for name, pattern in _SETTINGS:
+        if match := pattern.search(text):
+            settings[name] = number(next(filter(None, match.groups())))
+    if patch := _PATCH.search(text):
+        settings["sample_elements"] = float(patch[1]) * float(patch[2]) * float(patch[3])
+    elif (square := _SQUARE.search(text)) and square[1] == square[2]:
+        settings["image_px"] = float(square[1])
+    for one in found:
+        if one.what in ("classes", "folds", "px", "cores") or (
+            one.what == "epochs" and not re.search(r"(?i)\bafter\b", text[: one.start])
+        ):
+            name = {"px": "image_px"}.get(one.what, one.what)
+            settings.setdefault(name, (one.all or one.low) if name == "epochs" else one.low)
+        elif (
+            one.what in ("images", "samples")
+            and one.low >= 100
+            and "train_samples" not in settings
+            and "val_samples" not in settings
+        ):
+            settings["train_samples"] = one.low
+        elif one.what == "steps" and "epoch" in text.lower() and one.low >= 2:
+            settings.setdefault("steps_per_epoch", one.low)
+    if ram := _RAM.search(text):
+        settings["ram_bytes"] = float(ram[1]) * (1e12 if ram[2].upper() == "T" else 1e9)
+    if memory := _GPU_MEMORY.search(text):
+        settings["gpu_used_bytes"], settings["gpu_total_bytes"] = float(memory[1]) * 1e9, float(memory[2]) * 1e9
+    return settings

@@ -1,0 +1,313 @@
+"""What foreign logs say, as lines of at most 80 columns, and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from flatout.logs.claims import Claim
+from flatout.logs.facts import FileFacts, Usage
+from flatout.logs.observations import Source
+from flatout.logs.postmortem import Epoch, FileResult, Joined, Postmortem
+from flatout.logs.readers.troubles import WORDS
+from flatout.report.layout import left, shorten_middle, wrap
+from flatout.terminal_text import one_line
+from flatout.units import counted, duration, factor, percent, rate, size
+
+WIDTH = 80
+SCHEMA = 1
+SHOWN_EPOCHS = 12
+SHOWN_CLAIMS = 60
+_MARKS = {"off": "off", "unknown": "cannot be known", "consistent": "consistent"}
+_ORDER = ("off", "unknown", "consistent")
+
+
+def lines(read: Postmortem) -> list[str]:
+    """For a terminal: a verdict, each file, the claims, and what is not known."""
+    text = [*wrap(verdict(read), WIDTH), ""]
+    for result in read.files:
+        text += _file(result)
+    text += _joined(read.joined)
+    text += _claims(read.claims)
+    text += ["Not known from these logs"]
+    for one in read.unknown:
+        text += _hanging(f"{one.what}: {one.why}", "  - ")
+    text += _hanging(f"Measure it: {read.command}", "  ")
+    return [one_line(line) for line in text]
+
+
+def verdict(read: Postmortem) -> str:
+    """One or two sentences on all of it."""
+    off = sum(one.verdict == "off" for one in read.claims)
+    parts = []
+    for result in read.files:
+        name = f"{result.facts.file}: " if len(read.files) > 1 else ""
+        if result.facts.troubles:
+            trouble = result.facts.troubles[0]
+            parts.append(f"{name}{WORDS[trouble.what]} ({trouble.source.place}).")
+        if result.cold:
+            parts.append(
+                f"{name}the first epoch took {factor(result.cold.ratio)} as long as the later ones: "
+                "data or caches were cold."
+            )
+        elif result.epochs and (best := _waiting(result)) is not None and best >= 0.2:
+            parts.append(f"{name}the script counts {percent(best)} of its step time as waiting for data.")
+    if not read.claims:
+        parts.append("Nothing was claimed that could be checked.")
+    elif off:
+        parts.append(f"{off} of {counted(len(read.claims), 'claim')} {'is' if off == 1 else 'are'} off.")
+    else:
+        parts.append(f"Nothing contradicts itself among {counted(len(read.claims), 'claim')}.")
+    text = " ".join(parts)
+    return text[:1].upper() + text[1:]
+
+
+def _waiting(result: FileResult) -> float | None:
+    found = [one.time.waiting for one in result.epochs if one.time.waiting is not None]
+    return sum(found) / len(found) if found else None
+
+
+def _file(result: FileResult) -> list[str]:
+    facts = result.facts
+    head = f"{shorten_middle(facts.file, 46, '...')}  ({facts.format}, {size(facts.bytes)})"
+    text = [head]
+    for note in facts.notes:
+        text += _hanging(note, "  note: ")
+    if settings := _settings(facts):
+        text += _hanging(settings, "  ")
+    if result.epochs:
+        text += _table(result.epochs)
+    if facts.metrics:
+        named = [
+            f"{name} {series.first:.4g} -> {series.last:.4g}" for name, series in sorted(facts.metrics.items())[:6]
+        ]
+        text += _hanging("; ".join(named), "  ")
+    for total in facts.totals[:3]:
+        text += _hanging(f"{_totals(total.values)} (line {total.source.line})", "  ")
+    for job in facts.jobs[:8]:
+        text += _hanging(_job(job.values, job.labels), "  ")
+    for name, usage in list(facts.usage.items())[:16]:
+        text.append(f"  {left(name, 22)}{_usage(name, usage)}")
+    for trouble in facts.troubles[:5]:
+        text += _hanging(f'{WORDS[trouble.what]}, line {trouble.source.line}: "{trouble.source.text}"', "  ! ")
+    if result.projection:
+        one = result.projection
+        sentence = (
+            f"Projected: {duration(one.remaining_s)} left ({duration(one.low_s)} to {duration(one.high_s)}, 90% "
+            f"interval), {duration(one.total_s)} in all; from {one.basis}"
+        )
+        text += _hanging(sentence, "  ")
+    return [*text, ""]
+
+
+def _settings(facts: FileFacts) -> str:
+    named = []
+    for name, values in facts.settings.items():
+        shown = list(dict.fromkeys(size(one.value) if name.endswith("_bytes") else f"{one.value:,g}" for one in values))
+        named.append(f"{name} {' / '.join(shown[:3])}")
+    if facts.devices:
+        named.append(" / ".join(dict.fromkeys(one.name for one in facts.devices)))
+    return ", ".join(named)
+
+
+def _table(epochs: tuple[Epoch, ...]) -> list[str]:
+    waits = any(one.time.waiting is not None for one in epochs)
+    text = [
+        f"  {'epoch':>8}{'steps':>12}{'time':>14}{'steps/s':>10}{'samples/s':>12}"
+        + (f"{'waiting':>10}" if waits else "")
+    ]
+    shown = list(epochs)
+    cut = len(shown) - SHOWN_EPOCHS
+    if cut > 0:
+        shown = shown[: SHOWN_EPOCHS // 2] + shown[-SHOWN_EPOCHS // 2 :]
+    for place, one in enumerate(shown):
+        if cut > 0 and place == SHOWN_EPOCHS // 2:
+            text.append(f"  {'...':>8}  {counted(cut, 'epoch')} between")
+        text.append(_row(one, waits))
+    return text
+
+
+def _row(one: Epoch, waits: bool) -> str:
+    time = one.time
+    steps = "" if time.steps is None else f"{time.steps:,.0f}" + ("" if time.complete else f"/{time.total:,.0f}")
+    its = time.steps / time.seconds if time.steps and time.seconds else time.its
+    row = f"  {'-' if time.epoch is None else f'{time.epoch:g}':>8}{steps:>12}{duration(time.seconds or 0):>14}"
+    row += f"{'-' if its is None else f'{its:.3g}':>10}"
+    row += f"{'-' if one.rate_sps is None else rate(one.rate_sps).removesuffix(' samples/s'):>12}"
+    if waits:
+        row += f"{'-' if time.waiting is None else percent(time.waiting):>10}"
+    return row
+
+
+def _totals(values: dict[str, float]) -> str:
+    named = [f"runtime {duration(values['runtime_s'])}"] if "runtime_s" in values else []
+    if "samples_s" in values:
+        named.append(rate(values["samples_s"]))
+    if "its" in values:
+        named.append(f"{values['its']:.3g} steps/s")
+    return "the trainer's own totals: " + ", ".join(named)
+
+
+def _job(values: dict[str, float], labels: dict[str, str]) -> str:
+    named = [f"job {labels.get('id', '')} {labels.get('state', '')}".strip()]
+    if "elapsed_s" in values:
+        named.append(f"ran {duration(values['elapsed_s'])}")
+    if values.get("cpu_s") and values.get("cores") and values.get("elapsed_s"):
+        share = values["cpu_s"] / values["cores"] / values["elapsed_s"]
+        named.append(f"its {counted(int(values['cores']), 'core')} were busy {percent(share)} of the time")
+    if "rss_bytes" in values:
+        named.append(f"at most {size(values['rss_bytes'])} RSS (sampled)")
+    return ", ".join(named)
+
+
+def _usage(name: str, usage: Usage) -> str:
+    if name.endswith("bytes"):
+        return f"mean {size(usage.mean)}, at most {size(usage.most)}"
+    if name.endswith(("utilisation", "cpu")):
+        idle = f", below 5% in {percent(usage.idle / usage.count)} of {usage.count:,} samples"
+        return f"mean {percent(usage.mean)}, {percent(usage.least)} to {percent(usage.most)}{idle}"
+    unit = {"watts": " W", "celsius": " °C", "clock_hz": " MHz"}.get(name.split()[-1], "")
+    scale = 1e-6 if name.endswith("clock_hz") else 1.0
+    return f"mean {usage.mean * scale:,.3g}{unit}, {usage.least * scale:,.3g} to {usage.most * scale:,.3g}{unit}"
+
+
+def _joined(joined: tuple[Joined, ...]) -> list[str]:
+    if not joined:
+        return []
+    text = ["Joined by time"]
+    for one in joined:
+        if one.mean is None or one.idle is None:
+            text += _hanging(f"{one.name}: {one.why}", "  ")
+        else:
+            text += _hanging(
+                f"{one.name} while {one.training} ran: mean {percent(one.mean)}, below 5% in {percent(one.idle)} of "
+                f"{counted(one.samples, 'sample')}",
+                "  ",
+            )
+    return [*text, ""]
+
+
+def _claims(claims: tuple[Claim, ...]) -> list[str]:
+    if not claims:
+        return []
+    text = ["Claims, checked against the log's own numbers"]
+    ordered = sorted(claims, key=lambda one: _ORDER.index(one.verdict))
+    for one in ordered[:SHOWN_CLAIMS]:
+        mark = _MARKS[one.verdict] + (f" by {factor(one.off_by)}" if one.off_by else "")
+        text += _hanging(f"{mark}: {one.said}", "  ")
+        text += _hanging(f"{one.found}", "      ")
+        for source in one.sources[:1]:
+            if source.text:
+                text.append(shorten(f"      {source.place}: {source.text.strip()}"))
+    if len(ordered) > SHOWN_CLAIMS:
+        text.append(f"  and {len(ordered) - SHOWN_CLAIMS} more in --json")
+    return [*text, ""]
+
+
+def shorten(text: str) -> str:
+    """Cut at the end, so that it fits."""
+    text = one_line(text)
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
+
+
+def _hanging(text: str, head: str) -> list[str]:
+    wrapped = wrap(text, WIDTH - len(head) - 2)
+    return [head + wrapped[0], *(" " * (len(head) + 2) + line for line in wrapped[1:])]
+
+
+def to_dict(read: Postmortem) -> dict[str, Any]:
+    """For ``--json``: docs/schema/read.schema.json."""
+    return {
+        "schema": SCHEMA,
+        "source": "log",
+        "verdict": verdict(read),
+        "files": [_file_dict(one) for one in read.files],
+        "joined": [asdict(one) for one in read.joined],
+        "claims": [_claim_dict(one) for one in read.claims],
+        "unknown": [asdict(one) for one in read.unknown],
+        "command": read.command,
+    }
+
+
+def _file_dict(result: FileResult) -> dict[str, Any]:
+    facts = result.facts
+    return {
+        "file": facts.file,
+        "format": facts.format,
+        "bytes": facts.bytes,
+        "observations": facts.observations,
+        "notes": list(facts.notes),
+        "from_s": facts.from_s,
+        "to_s": facts.to_s,
+        "settings": {
+            name: [{"value": one.value, "phase": one.phase or None, "line": one.source.line} for one in values]
+            for name, values in facts.settings.items()
+        },
+        "devices": [{"name": one.name, "seen": one.phase == "seen", "line": one.source.line} for one in facts.devices],
+        "epochs": [_epoch_dict(one) for one in result.epochs],
+        "cold": None if result.cold is None else {**asdict(result.cold), "ratio": result.cold.ratio},
+        "projection": _projection_dict(result),
+        "metrics": {
+            name: {
+                "first": one.first,
+                "last": one.last,
+                "min": one.least,
+                "max": one.most,
+                "count": one.count,
+                "line": one.source.line,
+            }
+            for name, one in facts.metrics.items()
+        },
+        "totals": [{**one.values, "line": one.source.line} for one in facts.totals],
+        "jobs": [{**one.labels, **one.values} for one in facts.jobs],
+        "usage": {
+            name: {
+                "mean": one.mean,
+                "min": one.least,
+                "max": one.most,
+                "count": one.count,
+                "idle": one.idle / one.count,
+            }
+            for name, one in facts.usage.items()
+        },
+        "troubles": [{"what": one.what, **_source_dict(one.source)} for one in facts.troubles],
+    }
+
+
+def _epoch_dict(one: Epoch) -> dict[str, Any]:
+    time = one.time
+    return {
+        "epoch": time.epoch,
+        "seconds": time.seconds,
+        "steps": time.steps,
+        "total": time.total,
+        "complete": time.complete,
+        "rate_sps": one.rate_sps,
+        "printed_its": time.its,
+        "waiting": time.waiting,
+        "of": time.of,
+        "line": time.source.line,
+    }
+
+
+def _projection_dict(result: FileResult) -> dict[str, Any] | None:
+    one = result.projection
+    if one is None:
+        return None
+    found = {name: value for name, value in asdict(one).items() if name != "source"}
+    return {**found, "line": one.source.line}
+
+
+def _claim_dict(one: Claim) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "verdict": one.verdict,
+        "said": one.said,
+        "found": one.found,
+        "off_by": one.off_by,
+        "sources": [_source_dict(source) for source in one.sources],
+    }
+
+
+def _source_dict(source: Source) -> dict[str, Any]:
+    return {"file": source.file, "line": source.line, "text": source.text}

@@ -1,0 +1,70 @@
+"""Gradients of slices, in traces that torch's profiler writes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import profile
+
+from flatout.measure.slice_gradients import SliceGradients, slice_gradients
+from flatout.record.kernel_trace import KernelTrace, read_trace
+
+
+def by_index(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x[:, t] for t in range(12)]
+
+
+def by_range(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x[:, t : t + 1] for t in range(12)]
+
+
+def at_once(x: torch.Tensor) -> list[torch.Tensor]:
+    return list(x.unbind(1))
+
+
+def halves(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x[:, :6], x[:, 6:]] * 6
+
+
+def measured(folder: Path, take: Callable[[torch.Tensor], list[torch.Tensor]]) -> SliceGradients | None:
+    """One backward pass through the parts of a tensor."""
+    x = torch.ones(4, 12, 3, requires_grad=True)
+    with profile(record_shapes=True) as recorded:
+        sum(part.square().sum() for part in take(x)).backward()
+    path = folder / "trace.json.gz"
+    recorded.export_chrome_trace(str(path))
+    trace = read_trace(path)
+    assert isinstance(trace, KernelTrace), trace
+    count = len(trace.operators)
+    work = (trace.operators.end - trace.operators.start).astype(float)
+    return slice_gradients(trace.operators, np.ones(count, bool), np.arange(count), work, 1)
+
+
+@pytest.mark.parametrize("take", [by_index, by_range])
+def test_slices_taken_in_a_loop_are_counted_with_their_time(tmp_path: Path, take: Callable) -> None:
+    slices = measured(tmp_path, take)
+    assert slices is not None
+    assert (slices.shape, slices.dimension, slices.slices) == ((4, 12, 3), 1, 12)
+    assert slices.seconds > 0
+
+
+@pytest.mark.parametrize("take", [at_once, halves])
+def test_one_call_for_all_or_a_few_slices_are_nothing(tmp_path: Path, take: Callable) -> None:
+    assert measured(tmp_path, take) is None
+
+
+def test_inputs_that_a_trace_lacks_or_garbles_are_no_slices(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::select_backward", "ts": 1, "dur": 1, "tid": 1}
+    garbled = [{}, {"Concrete Inputs": ["", "[4, x]", "1", "2"]}, {"Concrete Inputs": ["", "[]", "1", "2"]}]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [{**event, "args": each} for each in garbled * 10]}))
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(path.read_bytes()))
+    trace = read_trace(tmp_path / "trace.json.gz")
+    assert isinstance(trace, KernelTrace)
+    assert slice_gradients(trace.operators, np.ones(30, bool), np.arange(30), np.ones(30), 1) is None
