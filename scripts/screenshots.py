@@ -4,6 +4,7 @@
 Usage: scripts/screenshots.py [RUN]    (RUN: the folder of a run that is there already)
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ def main(arguments: list[str]) -> int:
         folder = Path(name)
         page = folder / "report.html"
         run = Path(arguments[0]).resolve() if arguments else profiled(folder)
-        flatout("report", str(run), "--html", "-o", str(page))
+        flatout(folder, "report", str(run), "--html", "-o", str(page))
         with opened(page, viewport={"width": WIDTH, "height": HEIGHT}) as shown:
             shown.screenshot(path=folder / "report.png")
             section = shown.locator("section", has_text="Over time")
@@ -39,18 +40,18 @@ def main(arguments: list[str]) -> int:
 
 
 def profiled(folder: Path) -> Path:
-    """The record of the example."""
-    runs = folder / "runs"
-    training = ["python", "examples/train.py", "--data", str(folder / "data"), "--out", str(folder / "out")]
-    subprocess.run([sys.executable, "examples/photographs.py", "--data", str(folder / "data")], cwd=ROOT, check=True)
-    flatout("profile", "--steps", str(STEPS), "--runs-dir", str(runs), "--", *training)
-    return next(path for path in runs.iterdir() if (path / "run.json").is_file())
+    """The record of the example, made in a folder where its command is as short as in the documents."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    subprocess.run([sys.executable, "examples/photographs.py", "--data", "data"], cwd=folder, check=True)
+    training = ["python", "examples/train.py", "--data", "data", "--out", "out"]
+    flatout(folder, "profile", "--steps", str(STEPS), "--runs-dir", "runs", "--", *training)
+    return next(path for path in (folder / "runs").iterdir() if (path / "run.json").is_file())
 
 
-def flatout(*words: str) -> None:
-    """Run a command of flatout in the root of the repository, with this interpreter as `python`."""
-    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    subprocess.run([sys.executable, "-m", "flatout", *words], cwd=ROOT, check=True, env=environment)
+def flatout(folder: Path, *words: str) -> None:
+    """Run a command of flatout in ``folder``, with this interpreter as `python`."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run([sys.executable, "-m", "flatout", *words], cwd=folder, check=True, env=environment)
 
 
 def smaller(source: Path, target: Path) -> int:
