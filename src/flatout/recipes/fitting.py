@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 import torch
 
 from flatout.errors import TrainingFailed, UsageError
+from flatout.formats.training_folder import SUMMARY_FILE
 from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.checkpoints import LAST, best_path, kept_checkpoints
 from flatout.recipes.early_stopping import Patience, best_record, share_after_best
@@ -27,7 +28,6 @@ from flatout.recipes.reading import save_recipe
 from flatout.recipes.resolved import derive
 from flatout.recipes.resuming import Start, find_start, origin_of
 from flatout.recipes.schema import Recipe
-from flatout.recipes.summary import SUMMARY_FILE
 from flatout.recipes.trainer import build_trainer
 from flatout.units import percent
 
