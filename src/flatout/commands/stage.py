@@ -73,18 +73,18 @@ def stage(
     Example: flatout stage slices/ /mnt/nvme/volumes --volumes --patch 128 --ignore 2
     """
     request = StageRequest(**locals())  # a field for each parameter
-    if request.volumes:
-        from flatout.commands.stage_volumes import stage_volumes
-
-        raise typer.Exit(stage_volumes(request))
-    from flatout import extras
-
-    extras.require("stage")
     raise typer.Exit(_action(request)(request))
 
 
 def _action(request: StageRequest) -> Callable[[StageRequest], int]:
     """The action that the options select; each prints its result and returns the exit code."""
+    from flatout import extras
+
+    if request.volumes:
+        from flatout.commands.stage_volumes import stage_volumes
+
+        return stage_volumes
+    extras.require("stage")
     request.page()
     if request.check:
         return _check

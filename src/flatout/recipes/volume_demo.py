@@ -73,7 +73,7 @@ def make_demo_volumes(folder: Path, cases: int = CASES, side: int = SIDE) -> Pat
 
 
 def _write(path: Path, voxels: NDArray[np.uint8]) -> None:
-    """Write one shard of chunks, as `flatout stage --volumes` would."""
+    """Write one shard of chunks, as ``flatout stage --volumes`` would."""
     import zarr
 
     shard = -(-voxels.shape[0] // BLOCK) * BLOCK

@@ -18,7 +18,7 @@ from flatout.recipes.volume_predicting import Segmenter, labels_of
 from flatout.segmentation.sliding_window import Volume
 
 PLANES = 64  # of a shard: planes are written by this many, so that no shard is written twice
-SHARD_SIDE, CHUNK = 256, 32  # voxels: what `flatout stage --volumes` writes, too
+SHARD_SIDE, CHUNK = 256, 32  # voxels: what ``flatout stage --volumes`` writes, too
 SUFFIXES = (".zarr", ".npy")
 
 

@@ -26,7 +26,7 @@ OFF = "probability; 0: off"
 class VolumeData(Section):
     """Location of the staged volumes."""
 
-    root: str | None = Field(None, description="folder that `flatout stage --volumes` wrote; --data sets it")
+    root: str | None = Field(None, description="folder of volumes that flatout stage wrote; --data sets it")
     validation: tuple[str, ...] | None = Field(
         None, description="ids of the volumes to validate on; null: validation_share of them, drawn by split_seed"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -104,8 +104,8 @@ def open_nrrd(path: Path) -> ArraySource:
         with path.open("rb") as file:
             header = nrrd.read_header(file)
             offset = file.tell()
-        order: Literal["<", ">"] = ">" if header.get("endian", "little").lower() == "big" else "<"
-        dtype = np.dtype(_NRRD_TYPES[header["type"].lower()]).newbyteorder(order)
+        is_big = header.get("endian", "little").lower() == "big"
+        dtype = np.dtype(_NRRD_TYPES[header["type"].lower()]).newbyteorder(">" if is_big else "<")
     except Exception as error:
         raise UsageError(f"{path}: it cannot be read as NRRD ({_first_line(error)}): get it again") from None
     encoding = header["encoding"].lower()
