@@ -18,7 +18,8 @@ from flatout import cli
 from flatout.errors import UsageError
 from flatout.logs.postmortem import read_logs
 from flatout.logs.redaction import redacted
-from flatout.report.logs import lines, to_dict
+from flatout.report.logs import lines
+from flatout.report.logs_json import to_dict
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data"
