@@ -83,7 +83,7 @@ def step_parts(facts: FileFacts) -> tuple[Statement, tuple[float, float], tuple[
         parts = [q for q in one.all("s") if whole and q.high < whole.high]
         waits = _WAITS.search(one.said)
         computing = [q for q in parts if waits and q.start < waits.start()]
-        if whole is not None and computing:
+        if whole is not None and computing and computing[0].low > 0:
             return one, (whole.low, whole.high), (computing[0].low, computing[0].high)
     return None
 

@@ -117,7 +117,7 @@ def rates_across_batch_sizes(facts: FileFacts, _: list[FileFacts]) -> list[Claim
     """From one rate in it/s to another, after another batch size: the samples/s are what counts."""
     claims = []
     for one in facts.statements:
-        change = next((q for q in one.all("its") if q.low < q.high and _CHANGE.search(one.said[: q.start])), None)
+        change = next((q for q in one.all("its") if 0 < q.low < q.high and _CHANGE.search(one.said[: q.start])), None)
         sizes = [facts.setting("batch_size", phase=phase) for phase in ("before", "after")]
         if change is None or sizes[0] is None or sizes[1] is None or sizes[0].value == sizes[1].value:
             continue

@@ -8,6 +8,8 @@ from flatout.logs.facts import FileFacts
 from flatout.logs.throughput import measured_epochs
 from flatout.units import duration
 
+MOST_EPOCHS = 1e6
+
 
 def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     """Factors said of a change whose epochs before and after it stand in the same text."""
@@ -16,7 +18,7 @@ def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         return []
     claims = []
     for one in facts.statements:
-        count = next(iter(one.all("epochs")), None)
+        count = next((q for q in one.all("epochs") if 1 <= q.low < MOST_EPOCHS), None)
         if one.phase == "before" and count and (said := next(iter(one.all("s")), None)):
             found_s = whole_time([e.seconds or 0 for e in before], int(count.low))
             words = (
