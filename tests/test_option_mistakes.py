@@ -34,7 +34,7 @@ ARGUMENTS = {
     "fix": ["--", "no-such-program"], "try": ["--", "no-such-program"], "apply": ["--", "no-such-program"],
     "cache": ["a-folder", "cached", "--", "no-such-program"],
     "calibration": [], "compare": ["no-run-a", "no-run-b"], "report": ["no-run"], "explain": ["no-cause"], "runs": [],
-    "trace": ["no-run"],
+    "trace": ["no-run"], "watch": ["no-run"], "read": ["no-log"],
     "stage": ["/nonexistent/source", "target"], "mount": ["nonexistent-bucket", "/nonexistent/folder"],
     "unmount": ["/nonexistent/folder"], "storage": ["/nonexistent/folder"], "recipes": ["no-recipe"],
     "train": ["no-recipe"], "lr-find": ["no-recipe"], "infer": ["no-training"],

@@ -35,6 +35,7 @@ from flatout.commands.storage import storage
 from flatout.commands.trace import trace
 from flatout.commands.train import train
 from flatout.commands.try_change import try_change
+from flatout.commands.watch import watch
 from flatout.errors import FlatoutError, Interrupted, UsageError
 from flatout.standard_streams import STANDARD_OUTPUT, drop_output, name_standard_output, open_closed_streams
 from flatout.terminal_text import one_line
@@ -118,6 +119,7 @@ app.command("try", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(try
 app.command("apply", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(apply)
 app.command("calibration", rich_help_panel=IMPROVE)(calibration)
 app.command("compare", rich_help_panel=MEASURE)(compare)
+app.command("watch", rich_help_panel=MEASURE)(watch)
 app.command("report", rich_help_panel=READ)(report)
 app.command("explain", rich_help_panel=READ)(explain)
 app.command("runs", rich_help_panel=READ)(runs)

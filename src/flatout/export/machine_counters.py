@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,15 +10,14 @@ import numpy as np
 
 from flatout.export.timeline import Counter
 from flatout.probe import events as kinds
-from flatout.record import ProcessRecord, Run
+from flatout.record import ProcessRecord
 from flatout.record.packed_fields import batches_ready
 
 _GIB = 1 << 30
 
 
-def machine_counters(run: Run) -> Iterator[Counter]:
+def machine_counters(samples: Sequence[dict[str, Any]]) -> Iterator[Counter]:
     """Cores, memory, shared memory and GPUs, as sampled twice a second."""
-    samples = list(run.system())
     yield from _counter("busy cores", "cores", ((s["t"], sum(s["cpu"])) for s in samples if s.get("cpu")))
     yield from _growth("run queue", "threads", ((s["t"], s["runqueue_ns"]) for s in samples if _has(s, "runqueue_ns")))
     memory = [(s["t"], s["memory"]["used"] / _GIB) for s in samples if _has(s.get("memory") or {}, "used")]
@@ -39,9 +38,9 @@ def machine_counters(run: Run) -> Iterator[Counter]:
             yield from _counter(f"GPU {index} {name}", unit, seen)
 
 
-def process_counters(run: Run, pid: int) -> Iterator[Counter]:
+def process_counters(samples: Sequence[dict[str, Any]], pid: int) -> Iterator[Counter]:
     """Cores that a process uses, and its resident memory."""
-    mine = [(s["t"], each) for s in run.system() for each in s.get("processes") or () if each["pid"] == pid]
+    mine = [(s["t"], each) for s in samples for each in s.get("processes") or () if each["pid"] == pid]
     yield from _growth("cores used", "cores", ((t, each["cpu_s"] * 1e9) for t, each in mine))
     yield from _counter("resident memory", "GiB", ((t, each["rss"] / _GIB) for t, each in mine))
 

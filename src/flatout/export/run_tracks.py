@@ -42,17 +42,18 @@ def run_timeline(
     texts = Texts()
     flows = batch_flows(run, training) if training is not None else {}
     processes = []
+    samples = list(run.system())
     for process in chosen:
         found = event_slices(process, texts, causes, flows.get(process.key, {}))
         if training is not None and process is training.process:
             found.setdefault(training.thread, []).append(_steps(training.steps, texts))
-        counters = [*process_counters(run, process.pid), *ready_batches(process)]
+        counters = [*process_counters(samples, process.pid), *ready_batches(process)]
         tracks = tuple(
             Track(_thread_name(thread, process), tuple(slices), main=thread == 0)
             for thread, slices in sorted(found.items())
         )
         processes.append(Process(process.pid, _process_name(process), tracks, tuple(counters)))
-    machine = Process(0, "machine", counters=tuple(machine_counters(run)))
+    machine = Process(0, "machine", counters=tuple(machine_counters(samples)))
     known = next((process for process in run.processes if process.wall_ns), None)
     timeline = Timeline(
         run=run.id,

@@ -78,7 +78,7 @@ def find_training(run: Run) -> Training | None:
         return None
     # Lowest rank; without ranks the process that trains most.
     lead = min(trains, key=lambda p: (p.rank if p.rank is not None else 0, -np.count_nonzero(p.events["kind"] == sign)))
-    found = _marked(lead, sign)
+    found = marked(lead, sign)
     thread, events, marks, loaders, others = found.thread, found.events, found.marks, found.loaders, found.other_loaders
     notes = _notes(lead, trains, sign)
     if not loaders and len(lead.of_kinds(kinds.BATCH_WAIT)):
@@ -93,7 +93,7 @@ def find_training(run: Run) -> Training | None:
     return Training(
         process=lead,
         processes=len(trains),
-        others=tuple(_marked(process, sign).steps for process in trains if process is not lead),
+        others=tuple(marked(process, sign).steps for process in trains if process is not lead),
         thread=thread,
         events=events,
         loaders=loaders,
@@ -110,7 +110,7 @@ def find_training(run: Run) -> Training | None:
 
 
 @dataclass(frozen=True)
-class _Marked:
+class Marked:
     """The thread of a process that trains, and its steps."""
 
     thread: int
@@ -122,7 +122,7 @@ class _Marked:
     steps: StepTable
 
 
-def _marked(process: ProcessRecord, sign: int) -> _Marked:
+def marked(process: ProcessRecord, sign: int) -> Marked:
     """The steps and batches of a process that has ``sign`` events, as these mark them."""
     thread = int(np.bincount(process.events["thread"][process.events["kind"] == sign]).argmax())
     events = process.events[process.events["thread"] == thread]
@@ -130,7 +130,7 @@ def _marked(process: ProcessRecord, sign: int) -> _Marked:
     marks = of_kinds(events, sign)
     loaders, others = _loaders(events, marks)
     passes, steps = _steps_of_loader(process, events, marks, loaders) if loaders else _steps_of_updates(events, marks)
-    return _Marked(thread, events, marks, loaders, others, passes, steps)
+    return Marked(thread, events, marks, loaders, others, passes, steps)
 
 
 def real_updates(process: ProcessRecord, events: Events) -> Events:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,35 +34,50 @@ class Names:
         return str(self.get(id, "text").get("text", missing))
 
 
+class NamesReading:
+    """A names file in the making: what its lines say so far."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, dict[str, Any]] = {}
+        self._workers: list[dict[str, Any]] = []
+        self._files: dict[str, Any] = {}
+        self.damaged = 0  # lines
+        self.fields: list[str] = []  # that were dropped
+
+    def take(self, line: bytes) -> None:
+        """Take in the next line."""
+        entry = _entry(line, self.fields)
+        if entry is None:
+            self.damaged += bool(line.strip())
+            return
+        merged = self._entries.setdefault(entry["id"], {})
+        merged.update(entry)
+        if merged.get("type") == "workers":
+            self._workers.append(dict(merged))
+        elif merged.get("type") == "files":
+            self._files = dict(merged)
+
+    def names(self, problems: Iterable[str] = ()) -> Names:
+        """What was said; the entries grow with further lines."""
+        return Names(self._entries, tuple(self._workers), self._files, tuple(problems))
+
+
 def read_names(path: Path) -> Names:
     """Read a names file; damaged lines and fields are skipped and reported in ``problems``."""
-    entries: dict[int, dict[str, Any]] = {}
-    workers: list[dict[str, Any]] = []
-    files: dict[str, Any] = {}
-    damaged = 0
-    fields: list[str] = []
+    reading = NamesReading()
     problems = []
     try:
         for line in read_lines(path):
-            entry = _entry(line, fields)
-            if entry is None:
-                damaged += bool(line.strip())
-                continue
-            merged = entries.setdefault(entry["id"], {})
-            merged.update(entry)
-            if merged.get("type") == "workers":
-                workers.append(dict(merged))
-            elif merged.get("type") == "files":
-                files = dict(merged)
+            reading.take(line)
     except EndlessLineError as error:
         problems.append(f"{path.name}: {error}: the names from there on are missing")
     except (OSError, ValueError) as error:
         return Names(problems=(f"{path.name} cannot be read ({error}): names are missing",))
-    if damaged:
-        problems.append(f"{path.name}: {counted(damaged, 'damaged line')} left out, some names are missing")
-    if fields:
-        problems.append(f"{path.name}: {listed(fields)}")
-    return Names(entries, tuple(workers), files, tuple(problems))
+    if reading.damaged:
+        problems.append(f"{path.name}: {counted(reading.damaged, 'damaged line')} left out, some names are missing")
+    if reading.fields:
+        problems.append(f"{path.name}: {listed(reading.fields)}")
+    return reading.names(problems)
 
 
 def listed(fields: list[str]) -> str:

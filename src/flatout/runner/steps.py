@@ -9,11 +9,9 @@ import numpy as np
 
 from flatout.measure.training import PAIRED_SHARE
 from flatout.probe import events as kinds
-from flatout.record.events import EVENT_DTYPE, Events, ends
-from flatout.record.json_files import open_regular
+from flatout.record.events import Events, ends
+from flatout.record.growing import EventsTail
 
-BLOCK_BYTES = EVENT_DTYPE.itemsize << 11
-MOST_BLOCKS = 128  # per poll; a longer backlog is read in the next ones
 _MARKS = (kinds.BATCH_WAIT, kinds.BACKWARD, kinds.OPTIMIZER)
 
 
@@ -26,7 +24,7 @@ class StepCounter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._offset = kinds.HEADER_BYTES
+        self._tail = EventsTail(path)
         self._waiting: dict[int, bool] = {}  # loader: no backward pass yet since its last batch
         self._followed: Counter[int] = Counter()
         self._votes: Counter[int] = Counter()
@@ -43,14 +41,8 @@ class StepCounter:
 
     def read(self) -> int:
         """Take in what is new; the steps so far, 0 when the file cannot be read."""
-        try:
-            with open_regular(self.path) as file:
-                file.seek(self._offset)
-                for _ in range(MOST_BLOCKS):
-                    if self._take(file.read(BLOCK_BYTES)):
-                        break
-        except (OSError, ValueError):
-            return self.steps
+        new = self._tail.read()
+        self._count(new[np.isin(new["kind"], _MARKS)])
         return self.steps
 
     @property
@@ -75,15 +67,6 @@ class StepCounter:
             if followed >= PAIRED_SHARE * max(fed, self._batches[loader])
         ]
         return sum(self._waited_ns[loader] for loader in trains) / 1e9
-
-    def _take(self, data: bytes) -> bool:
-        """Take in a block; whether it holds the last event that was written."""
-        whole = np.frombuffer(data, EVENT_DTYPE, len(data) // EVENT_DTYPE.itemsize)
-        unwritten = np.flatnonzero(whole["kind"] == 0)
-        new = whole[: unwritten[0]] if len(unwritten) else whole
-        self._offset += new.nbytes
-        self._count(new[np.isin(new["kind"], _MARKS)])
-        return len(new) < BLOCK_BYTES // EVENT_DTYPE.itemsize
 
     def _count(self, marks: Events) -> None:
         columns = (marks[name].tolist() for name in ("kind", "thread", "arg", "duration"))

@@ -9,15 +9,14 @@ import numpy as np
 from flatout.export.machine_counters import machine_counters, process_counters
 from flatout.export.run_tracks import SLOW, run_timeline
 from flatout.export.timeline import Counter, Timeline
+from flatout.measure.step_phases import step_phases
 from flatout.measure.training import Training, find_training
-from flatout.probe import events as kinds
 from flatout.record import Run
 from flatout.report.html.thinning import Lane, lanes_of, thinned
 from flatout.units import counted
 
 MOST_STEPS = 1_500  # bars of a chart
 MOST_POINTS = 800  # of a line
-_PHASES = {"forward": kinds.FORWARD, "backward": kinds.BACKWARD, "optimizer": kinds.OPTIMIZER}
 Values = dict[str, Any]
 
 
@@ -32,9 +31,10 @@ def run_data(run: Run, report: Values) -> Values:
     timeline = run_timeline(run, {})
     begin, finish = _span(timeline, training)
     lanes, left_out = thinned(lanes_of(timeline, begin, finish))
-    counters = [*machine_counters(run)]
+    samples = list(run.system())
+    counters = [*machine_counters(samples)]
     if training is not None:
-        counters += process_counters(run, training.process.pid)
+        counters += process_counters(samples, training.process.pid)
     notes = []
     if left_out:
         notes.append(
@@ -66,14 +66,7 @@ def _steps(training: Training, begin: int, notes: list[str]) -> Values:
     table = training.steps
     start = table.start_ns.astype(np.int64)
     finish = start + np.round(table.duration_s * 1e9).astype(np.int64)
-    parts = {"waiting": table.wait_s}
-    for name, kind in _PHASES.items():
-        events = training.kind(kind)
-        sums = np.concatenate(([0.0], np.cumsum(events["duration"])))
-        order = np.asarray(events["start"], np.int64)
-        parts[name] = (sums[np.searchsorted(order, finish)] - sums[np.searchsorted(order, start)]) / 1e9
-    # Recorded phases may lie in each other: a closure runs the backward pass in the optimizer's step.
-    parts["other"] = np.maximum(table.duration_s - sum(parts.values()), 0.0)
+    parts = step_phases(table, training.events)
     slow = table.duration_s > SLOW * float(np.median(table.duration_s))
     joined = -(-len(table) // MOST_STEPS)
     first = np.arange(0, len(table), joined)
