@@ -24,7 +24,8 @@ def read(
     Example: flatout read train.log gpu.csv
     """
     from flatout.logs.postmortem import read_logs
-    from flatout.report.logs import lines, to_dict
+    from flatout.report.logs import lines
+    from flatout.report.logs_json import to_dict
 
     found = read_logs(paths)
     typer.echo(json.dumps(to_dict(found), indent=2, allow_nan=False) if as_json else "\n".join(lines(found)))

@@ -7,8 +7,10 @@ import math
 from flatout.logs.facts import Device, EpochTime, FileFacts, Said, Series, Statement, Totals, Trouble, Usage
 from flatout.logs.observations import Kind, Observation, Source
 from flatout.logs.passes import Bars, Steps
+from flatout.logs.quantities import LARGEST
 from flatout.logs.redaction import redacted
 
+MAY_BE_NONE = ("workers", "prefetch", "global_step")  # settings that may be 0
 MOST_STATEMENTS = 2000
 MOST_POINTS = 256
 MOST_TIMED = 4096
@@ -43,6 +45,9 @@ class Digest:
 
     def add(self, one: Observation) -> None:
         """Take one."""
+        total = sum(one.values.values())
+        if not -LARGEST < total < LARGEST and one.kind is not Kind.METRICS:  # nothing was measured
+            return
         facts = self._facts
         facts.observations += 1
         note = one.labels.get("note")
@@ -137,6 +142,8 @@ class Digest:
     def _setting(self, one: Observation, source: Source) -> None:
         phase = one.labels.get("phase", "")
         for name, value in one.values.items():
+            if not (0 < value < LARGEST or (value == 0 and name in MAY_BE_NONE)):
+                continue
             values = self._facts.settings.setdefault(name, [])
             if len(values) < MOST_NAMES:
                 values.append(Said(value, source, phase))

@@ -17,6 +17,7 @@ from flatout.units import counted
 _T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75)
 _NORMAL90 = 1.645
 _AFTER = re.compile(r"(?i)\bafter (\d{1,6}) epochs\b")
+WARM = 4  # times as long as later ones, as first epochs from remote storage took (1 to 4)
 LEAST_SPREAD = 0.02  # of a mean: clocks of whole seconds and what a log leaves out (saving, starting)
 
 
@@ -117,21 +118,25 @@ def _from_steps(one: EpochTime, planned: tuple[float, Source] | None) -> Project
     """Within the first epoch, or a bar over all steps: from the parts measured so far."""
     if not (one.total and one.steps and one.seconds) or one.total > 1e12:
         return None
-    steps = one.total * (
-        planned[0] if (planned and one.epoch is not None) or (planned and one.of == "step lines") else 1.0
-    )
+    by_epoch = planned is not None and (one.epoch is not None or one.of == "step lines")
+    steps = one.total * (planned[0] if planned is not None and by_epoch else 1.0)
     left = steps - one.steps
     if left <= 0:
         return None
-    blocks = (
-        one.blocks[1:] if len(one.blocks) > 4 and one.blocks[0] > COLD * statistics.median(one.blocks) else one.blocks
-    )
+    blocks = one.blocks
+    if len(blocks) > 4 and blocks[0] > COLD * statistics.median(blocks):
+        blocks = blocks[1:]
     mean = statistics.fmean(blocks) if len(blocks) >= 3 else one.seconds / one.steps
     relative = max(_block_error(blocks) if len(blocks) >= 3 else 0.1, LEAST_SPREAD)
     remaining = mean * left
     basis = f"{one.steps:,.0f} of {steps:,.0f} steps so far, {mean:.3g} s each"
     source = planned[1] if planned else one.source
     low = remaining * max(1 - relative, 0.5)
+    if steps > one.total:
+        # The first epoch alone: with warm caches the later ones may be several times as fast.
+        later = steps - one.total
+        low = min(low, mean * (one.total - one.steps + later / WARM))
+        basis += f"; the later epochs may be up to {WARM} times as fast, if this one is cold"
     return Projection(remaining, low, remaining * (1 + relative), remaining + one.seconds, basis, source)
 
 

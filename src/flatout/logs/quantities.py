@@ -55,6 +55,8 @@ _NAMES = {
     "patches": "samples",
 }
 
+LARGEST = 1e18  # no measurement comes near it
+
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
@@ -86,7 +88,8 @@ class Quantity:
 
 def quantities(text: str) -> list[Quantity]:
     """All numbers with units, in their order."""
-    return [_quantity(found) for found in _QUANTITY.finditer(text)]
+    found = map(_quantity, _QUANTITY.finditer(text))
+    return [one for one in found if one.high < LARGEST]
 
 
 def _quantity(found: re.Match[str]) -> Quantity:

@@ -7,12 +7,13 @@ import re
 HIDDEN = "[hidden]"
 _NAMED = re.compile(
     r"""(?ix)
-    (?P<name> [\w.-]* (?: api[_-]?key | secret | token | passw(?:or)?d | passwd | credential s? | private[_-]?key
-      | access[_-]?key (?:[_-]?id)? | authorization | signature | x-amz-\w[\w-]* | \bsig ) [\w.-]* ["']? )
+    (?P<name> [\w.-]{0,40} (?: api[_-]?key | secret | token | passw(?:or)?d | passwd | credential s? | private[_-]?key
+      | access[_-]?key (?:[_-]?id)? | authorization | signature | x-amz-\w[\w-]* | \bsig ) [\w.-]{0,40} ["']? )
     (?P<sign> \s* (?: [:=] | => ) \s* (?: bearer \s+ | basic \s+ )? | \s+ (?= \S* \d) (?= \S{16,}) )
     (?P<value> "[^"]*" | '[^']*' | [^\s,;&)}\]]+ )
     """
 )
+_NAMES = re.compile(r"(?i)key|secret|token|pass|credential|authorization|signature|x-amz|sig")
 _ALONE = re.compile(
     r"""(?x)
       \b (?: AKIA | ASIA ) [0-9A-Z]{16} \b                       # AWS
@@ -38,7 +39,7 @@ def redacted(text: str) -> str:
     """
     text = _IN_ADDRESS.sub(rf"\g<scheme>{HIDDEN}@", text)
     text = _ALONE.sub(HIDDEN, text)
-    return _NAMED.sub(_hide, text)
+    return _NAMED.sub(_hide, text) if _NAMES.search(text) else text
 
 
 def _hide(found: re.Match[str]) -> str:

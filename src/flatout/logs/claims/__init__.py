@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flatout.logs.claims.copying import copy_as_planned, copy_rate
+from flatout.logs.claims.counts import bar_counts, trainer_totals
 from flatout.logs.claims.factors import (
     factor_product,
     larger_batch,
-    measured_speed_up,
     options,
     table_rows,
     waiting_bound,
@@ -17,13 +17,12 @@ from flatout.logs.claims.learning import at_chance
 from flatout.logs.claims.machine import assumed_settings, devices
 from flatout.logs.claims.memory import batches_in_flight, device_memory_of_batch
 from flatout.logs.claims.rates import (
-    bar_counts,
     duration_of_epochs,
     elapsed_and_epochs,
     rate_times_time,
     rates_across_batch_sizes,
-    trainer_totals,
 )
+from flatout.logs.claims.speed_ups import measured_speed_up
 from flatout.logs.claims.verdict import Claim
 from flatout.logs.facts import FileFacts
 

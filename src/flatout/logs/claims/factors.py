@@ -6,12 +6,9 @@ import math
 import re
 from collections.abc import Iterator
 
-from flatout.logs.claims.copying import copied
 from flatout.logs.claims.verdict import Claim, judged, span, time_span
 from flatout.logs.facts import FileFacts, Statement
 from flatout.logs.quantities import Quantity
-from flatout.logs.throughput import measured_epochs
-from flatout.units import duration
 
 _SUM = re.compile(
     r"(?i)\b(?:together|combined|total|altogether|overall|cumulative|summary|all in all|bottom line|product)\b"
@@ -86,7 +83,7 @@ def step_parts(facts: FileFacts) -> tuple[Statement, tuple[float, float], tuple[
         parts = [q for q in one.all("s") if whole and q.high < whole.high]
         waits = _WAITS.search(one.said)
         computing = [q for q in parts if waits and q.start < waits.start()]
-        if whole is not None and computing:
+        if whole is not None and computing and computing[0].low > 0:
             return one, (whole.low, whole.high), (computing[0].low, computing[0].high)
     return None
 
@@ -207,49 +204,3 @@ def table_rows(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
             words = (f"{rest.said.split(':')[0]}: {factor.text}", found)
             claims.append(judged("table_rows", (factor.low, factor.high), (low, high), words, (rest.source,), 0.06))
     return claims
-
-
-def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
-    """Factors said of a change whose epochs before and after it stand in the same text."""
-    before, after = measured_epochs(facts, "before"), measured_epochs(facts, "after")
-    if len(before) < 2 or not after:
-        return []
-    claims = []
-    for one in facts.statements:
-        count = next(iter(one.all("epochs")), None)
-        if one.phase == "before" and count and (said := next(iter(one.all("s")), None)):
-            found_s = whole_time([e.seconds or 0 for e in before], int(count.low))
-            words = (
-                f"{count.low:.0f} epochs took {said.text}",
-                f"by its own epochs {duration(found_s)}, if the later ones were like the last",
-            )
-            claims.append(
-                judged("time_before", (said.low, said.high), (found_s, found_s), words, (one.source, before[0].source))
-            )
-        factor = next(iter(one.speedups), None)
-        if factor and count and not one.phase:
-            old = whole_time([e.seconds or 0 for e in before], int(count.low))
-            new = whole_time([e.seconds or 0 for e in after], int(count.low))
-            found = f"{duration(old)} / {duration(new)} = {old / new:.1f}x"
-            found += _with_preparation(facts, old, new, before[-1].seconds or 0, after[-1].seconds or 0)
-            sources = (one.source, before[-1].source, after[-1].source)
-            claims.append(
-                judged("measured_speed_up", (factor.low, factor.high), (old / new,) * 2, (factor.text, found), sources)
-            )
-    return claims
-
-
-def _with_preparation(facts: FileFacts, old: float, new: float, old_epoch: float, new_epoch: float) -> str:
-    copy = copied(facts)
-    if copy is None or old_epoch <= new_epoch:
-        return ""
-    seconds = copy.seconds.low
-    pays = seconds / (old_epoch - new_epoch)
-    longer = "longer" if seconds + new > old else "less"
-    return f"; with the copy {duration(seconds + new)}, {longer} than before: it pays off after {pays:.0f} warm epochs"
-
-
-def whole_time(epochs_s: list[float], count: int) -> float:
-    """Time of ``count`` epochs, the later ones taken to be like the last known."""
-    known = epochs_s[:count]
-    return sum(known) + known[-1] * (count - len(known))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from flatout.diagnose.chance import LEARNED
 from flatout.logs.claims.verdict import Claim
 from flatout.logs.facts import FileFacts, Series
 from flatout.units import percent
 
 Z = 2.0  # standard errors within which an accuracy may be luck
-LEARNED = 0.95
 
 
 def at_chance(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:

@@ -9,8 +9,8 @@ from flatout.logs.facts import FileFacts, Said, Statement
 from flatout.units import size
 
 _BATCHES = re.compile(r"(?i)\bin flight|\bprefetch|\bqueued?\b")
-_BATCH = re.compile(r"(?i)\bbatch(?:[_ -]?size)?\s*(?:of|=|:)?\s*(\d+)\b")
-_TIMES = re.compile(r"(?i)\b(\d+)\s+workers\s*[x×*]\s*(?:prefetch(?:_factor)?\s*)?(\d+)")
+_BATCH = re.compile(r"(?i)\bbatch(?:[_ -]?size)?\s*(?:of|=|:)?\s*(\d{1,9})\b")
+_TIMES = re.compile(r"(?i)\b(\d{1,6})\s+workers\s*[x×*]\s*(?:prefetch(?:_factor)?\s*)?(\d{1,6})\b")
 _TENSOR_BYTES = 4.0  # of a float32 element
 SPARE = 0.8  # of the RAM: more leaves too little to the system, the page cache and the training itself
 FULL = 0.9  # of a device

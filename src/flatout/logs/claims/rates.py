@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from flatout.logs.claims.verdict import Claim, judged, span, time_span
-from flatout.logs.facts import EpochTime, FileFacts, Statement
+from flatout.logs.facts import FileFacts, Statement
 from flatout.logs.observations import Source
 from flatout.logs.quantities import Quantity
 from flatout.logs.throughput import steps_of_epoch
-from flatout.units import counted
 
 _TOTAL = re.compile(r"(?i)\b(?:in total|total|altogether|overall|all)\b")
 _LIMIT = re.compile(r"(?i)\b(?:limit|deadline|budget|within|at most|timeout)\b")
@@ -19,7 +18,6 @@ _CHANGE = re.compile(r"(?i)\bfrom\s*$")
 _PART = re.compile(r"(?i)\b(?:data|load\w*|gpu|comput\w*|forward|backward|transfer|optimi[sz]er|wait\w*)\b")
 _WISHED = re.compile(r"(?i)\b(?:target|goal|limit|budget|requires?)\b")
 NEAR = 5  # lines: a rate further above is of something else
-_SMOOTHED = 0.15  # a bar's printed rate is a moving mean: so far from the mean of the whole is usual
 
 
 def rate_times_time(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
@@ -119,7 +117,7 @@ def rates_across_batch_sizes(facts: FileFacts, _: list[FileFacts]) -> list[Claim
     """From one rate in it/s to another, after another batch size: the samples/s are what counts."""
     claims = []
     for one in facts.statements:
-        change = next((q for q in one.all("its") if q.low < q.high and _CHANGE.search(one.said[: q.start])), None)
+        change = next((q for q in one.all("its") if 0 < q.low < q.high and _CHANGE.search(one.said[: q.start])), None)
         sizes = [facts.setting("batch_size", phase=phase) for phase in ("before", "after")]
         if change is None or sizes[0] is None or sizes[1] is None or sizes[0].value == sizes[1].value:
             continue
@@ -225,40 +223,3 @@ def reached(one: Statement) -> tuple[Statement, float, float] | None:
 def _largest(facts: FileFacts, name: str) -> float | None:
     found = [one.value for one in facts.settings.get(name, ())]
     return max(found) if found else None
-
-
-def bar_counts(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
-    """The last rate of complete bars, times their time, gives their count, as far as a moving mean can."""
-    passes = [
-        one for one in facts.epochs if one.of == "progress bar" and one.complete and one.its and (one.seconds or 0) >= 5
-    ]
-    if not passes:
-        return []
-    off = [one for one in passes if not _near(one)]
-    if len(off) <= len(passes) // 3:
-        said = f"the rates at the end of {counted(len(passes), 'bar')}"
-        return [Claim("bar_counts", "consistent", said, "they fit count and time", (passes[0].source,))]
-    worst = max(off, key=lambda one: abs((one.its or 1) * (one.seconds or 1) / (one.steps or 1) - 1))
-    mean = (worst.steps or 0) / (worst.seconds or 1)
-    found = f"its mean is {mean:.3g} it/s: the printed rate is a moving mean of the end of the bar"
-    return [Claim("bar_counts", "unknown", f"{worst.its:.3g} it/s at the end of a bar", found, (worst.source,))]
-
-
-def _near(one: EpochTime) -> bool:
-    return abs((one.its or 0) * (one.seconds or 0) / (one.steps or 1) - 1) <= _SMOOTHED + 1 / (one.seconds or 1)
-
-
-def trainer_totals(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
-    """A trainer's steps/s times its runtime is the number of steps that it did."""
-    at = facts.setting("global_step") or facts.setting("steps")
-    bar = next((one.steps for one in facts.epochs if one.complete and one.epoch is None and one.total), None)
-    claims = []
-    for one in facts.totals:
-        its, runtime = one.values.get("its"), one.values.get("runtime_s")
-        steps = one.values.get("step") or (at.value if at else bar)
-        if not (its and runtime and steps) or its * runtime < 20:
-            continue
-        rounding = max(0.02, 0.0006 / its, 1.0 / steps)
-        words = (f"{its:g} steps/s for {runtime:g} s", f"{its * runtime:.0f} of {steps:.0f} steps")
-        claims.append(judged("trainer_totals", (its * runtime,) * 2, (steps, steps), words, (one.source,), rounding))
-    return claims
