@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # One more at once than there are cores, since tests wait for processes and timers.
 AT_ONCE = -n $$(( $$(nproc) + 1 )) --dist worksteal
 
-.PHONY: help venv demo test test-slow test-parallel test-serial test-pythons coverage coverage-report lint bench gpu-check \
-	changelog release clean
+.PHONY: help venv demo screenshots test test-slow test-parallel test-serial test-pythons coverage coverage-report lint \
+	bench gpu-check changelog release clean
 
 help:
 	@echo "make demo       profile a training with an ordinary mistake, then the corrected one (SHORT=1: quicker)"
@@ -28,6 +28,7 @@ help:
 	@echo "make coverage-report  the share that runs with COVER=1 have covered; fails below the floor"
 	@echo "make lint       ruff, codespell, mypy, the layers, and whether torch and the like have every name that is used"
 	@echo "make bench      the benchmarks (BENCH=overhead: only that one)"
+	@echo "make screenshots  the pictures in docs/images, from a run of the example (RUN=FOLDER: of that run); needs a browser"
 	@echo "make gpu-check  on a machine with a GPU, 40 minutes: writes docs/measurements/gpu.md (ARGS=--dry-run)"
 	@echo "make changelog  move the pieces of news in changes/ into CHANGELOG.md"
 	@echo "make release    build the wheel and the source distribution, and try them in a new environment"
@@ -86,6 +87,9 @@ lint: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python scripts/bench.py $(BENCH)
+
+screenshots: $(READY)
+	@$(BIN)/python scripts/screenshots.py $(RUN)
 
 gpu-check: $(READY)
 	@$(BIN)/python benchmarks/gpu/check.py $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -134,6 +135,11 @@ def test_time_used_before_a_resume_counts(tmp_path: Path) -> None:
     clock.now = 1000.0
     second = Deadline(100, epochs=9, began=1000.0, clock=clock, file=tmp_path / "deadline.json", resume=True)
     assert second.left_s == pytest.approx(100 - 2 - 40)
+    clock.now = 1040.0
+    second.after_epoch(record(1))
+    kept = json.loads((tmp_path / "deadline.json").read_text())
+    assert [plan["epochs_done"] for plan in kept["plans"]] == [1, 2] and kept["limit_s"] == 100
+    clock.now = 1000.0
     fresh = Deadline(100, epochs=9, began=1000.0, clock=clock, file=tmp_path / "deadline.json")
     assert fresh.left_s == pytest.approx(98)
 

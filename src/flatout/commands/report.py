@@ -20,7 +20,8 @@ def report(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="A run's id, its folder, or a report saved with --json. Without it: the run that started last.",
+            help="A run's id, its folder, or a report saved with --json; with --html also a folder of `flatout train`. "
+            "Without it: the run that started last.",
             show_default=False,
         ),
     ] = None,
@@ -43,6 +44,8 @@ def report(
 
     form = choose_form(markdown=markdown, as_json=as_json, as_html=as_html)
     check_output(output, force=force)
+    if form is Form.HTML and run is not None and _trained(Path(run), output, force):
+        return
     diagnosis, record = _diagnosis(run, runs_dir)
     if form is Form.HTML:
         from flatout.report.html.writing import write_run
@@ -54,6 +57,21 @@ def report(
         typer.echo(write_run(diagnosis, record, path, force=force))
         return
     write_report(diagnosis, form, output, force=force)
+
+
+def _trained(folder: Path, output: Path | None, force: bool) -> bool:
+    """Write the page of a training by a recipe; False: the folder is none."""
+    from flatout.formats.training_folder import is_training, read_training
+    from flatout.report.writing import page_file
+
+    if not is_training(folder):
+        return False
+    from flatout.report.html.writing import write_training
+
+    path = page_file(output, f"{folder.resolve().name}.html", as_json=False, as_html=True, force=force)
+    assert path is not None, "--html was given"
+    typer.echo(write_training(read_training(folder), path, force=force))
+    return True
 
 
 def _diagnosis(run: str | None, runs_dir: Path) -> tuple[Diagnosis, Run | None]:

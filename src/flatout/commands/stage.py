@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from flatout.commands import stage_options as option
-from flatout.commands.options import AsJson, Quiet
+from flatout.commands.options import AsHtml, AsJson, Force, PageFile, Quiet
 from flatout.commands.stage_request import StageRequest
 from flatout.terminal_text import one_line
+
+if TYPE_CHECKING:
+    from flatout.stage.pace import Pace
 
 
 def stage(
@@ -54,12 +57,16 @@ def stage(
     profile: option.Profile = None,
     anonymous: option.Anonymous = False,
     as_json: AsJson = False,
+    as_html: AsHtml = False,
+    output: PageFile = None,
+    force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Copy a data set to a local disk: fast, checked, and resumable.
 
     Run the same command again after an interruption, or when the source has changed: complete files are kept.
-    Credentials come from the environment, a profile, or the instance's role.
+    Credentials come from the environment, a profile, or the instance's role. --html writes a page with the rates over
+    time.
 
     Example: flatout stage s3://bucket/imagenet /mnt/nvme/imagenet --splits train,val --classes 100
 
@@ -78,6 +85,7 @@ def stage(
 
 def _action(request: StageRequest) -> Callable[[StageRequest], int]:
     """The action that the options select; each prints its result and returns the exit code."""
+    request.page()
     if request.check:
         return _check
     request.refuse_contradictions()
@@ -161,7 +169,7 @@ def _pack(request: StageRequest) -> int:
     selection, options, source = request.selection(), request.options(), request.open_source()
     with Show(quiet=request.quiet) as show:
         packed = pack(source, request.destination, selection, options, show.progress, show.line, request.shard_bytes())
-    _print(request, packed.as_json(), lambda: packed_lines(packed))
+    _print(request, packed.as_json(), lambda: packed_lines(packed), show.pace)
     return 0
 
 
@@ -173,13 +181,19 @@ def _copy(request: StageRequest) -> int:
     selection, options, source = request.selection(), request.options(), request.open_source()
     with Show(quiet=request.quiet) as show:
         summary = copy(source, request.destination, selection, options, show.progress, show.line)
-    _print(request, summary.as_json(), lambda: summary_lines(summary))
+    _print(request, summary.as_json(), lambda: summary_lines(summary), show.pace)
     _print_failures(summary.failed_examples)
     return 1 if summary.n_failed or summary.not_pruned else 0
 
 
-def _print(request: StageRequest, values: dict[str, Any], lines: Callable[[], str]) -> None:
+def _print(request: StageRequest, values: dict[str, Any], lines: Callable[[], str], pace: Pace | None = None) -> None:
     print(json.dumps(values) if request.as_json else lines())
+    path = request.page()
+    if path is None or pace is None:
+        return
+    from flatout.report.html.writing import write_staging
+
+    print(write_staging(pace, values, lines(), path, force=request.force))
 
 
 def _print_failures(failures: Iterable[str]) -> None:

@@ -63,6 +63,9 @@ class StageRequest:
     profile: str | None
     anonymous: bool
     as_json: bool
+    as_html: bool
+    output: Path | None
+    force: bool
     quiet: bool
 
     def refuse_contradictions(self) -> None:
@@ -81,6 +84,20 @@ class StageRequest:
             parse_size(self.min_free, option="--min-free")
         if not self.address:
             raise UsageError("SOURCE is empty: give s3://bucket/prefix, https://…, or a folder (. for this one)")
+
+    def page(self) -> Path | None:
+        """The file of --html; None: none is wanted.
+
+        Raises:
+            UsageError: it could not be written, or there is nothing to show.
+        """
+        from flatout.report.writing import page_file
+
+        without = {"--check": self.check, "--dry-run": self.dry_run, "--cluster": self.cluster is not None}
+        for option, given in without.items():
+            if given and self.as_html:
+                raise UsageError(f"--html shows a copy over time: it does not go with {option}: leave one of them out")
+        return page_file(self.output, "stage.html", as_json=self.as_json, as_html=self.as_html, force=self.force)
 
     def selection(self) -> Selection:
         """The objects to stage."""

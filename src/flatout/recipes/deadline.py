@@ -20,6 +20,7 @@ from flatout.units import duration, percent
 LEAST_EPOCHS_SHARE = 1 / 3
 MARGIN = 1.15  # measured times vary; the deadline must hold
 EXIT_S = 2.0  # the interpreter's own end, at most a tenth of the limit
+MOST_PLANS = 200  # that the file keeps, the latest ones
 START_S = 5.0  # reserve for building the next fold's model and loader, until one was measured
 
 
@@ -99,7 +100,7 @@ class Deadline:
             began: start of the time on ``clock``; None: now.
             clock: seconds.
             report: called with each new plan.
-            file: records the time used, after each epoch.
+            file: records the time used and the plans, after each epoch.
             resume: count the time that ``file`` records as used.
 
         Raises:
@@ -107,8 +108,10 @@ class Deadline:
         """
         self._clock, self._report, self._file = clock, report, file
         self._began = clock() if began is None else began
+        self._plans: list[dict[str, float]] = []
         if resume and file is not None and file.is_file():
-            self._began -= _used_s(file)
+            used_s, self._plans = _used(file)
+            self._began -= used_s
         self._end = self._began + limit_s - min(EXIT_S, 0.1 * limit_s)
         if resume and clock() >= self._end:
             raise UsageError(
@@ -197,9 +200,21 @@ class Deadline:
         self._epoch_s.append(max(now - self._epoch_began, record.train_s))
         self._after_training_s.append(max(now - self._epoch_began - record.train_s, record.validation_s))
         self._epoch_began, self._steps = now, 0
-        self._save()
         done = record.epoch + 1
         made = self._plan(epochs_done=done)
+        self._plans.append(
+            {
+                "at_s": now - self._began,
+                "folds_done": self.folds_done,
+                "epochs_done": done,
+                "epoch_s": _typical(self._epoch_s),
+                "folds": made.folds,
+                "epochs": made.epochs,
+                "needed_s": made.needed_s,
+                "left_s": made.left_s,
+            }
+        )
+        self._save()
         self._planned = max(made.epochs, done)
         self._say(made)
         if done >= self.epochs:
@@ -210,7 +225,9 @@ class Deadline:
 
     def _save(self) -> None:
         if self._file is not None:
-            write_atomically(self._file, json.dumps({"used_s": self._clock() - self._began}))
+            recipe = {"limit_s": self.limit_s, "epochs": self.epochs, "folds": self.folds}
+            used = {"used_s": self._clock() - self._began, "plans": self._plans[-MOST_PLANS:]}
+            write_atomically(self._file, json.dumps({**used, **recipe}))
 
     def _plan(self, epochs_done: int, start_s: float = 0.0) -> EpochPlan:
         return plan(
@@ -229,14 +246,15 @@ class Deadline:
             self._report(feasibility(_typical(self._epoch_s), self.limit_s, self.epochs, self.folds, made))
 
 
-def _used_s(file: Path) -> float:
-    """Seconds used by earlier runs, read from ``file``.
+def _used(file: Path) -> tuple[float, list[dict[str, float]]]:
+    """Seconds used by earlier runs, and their plans, read from ``file``.
 
     Raises:
         UsageError: the file is unreadable or damaged.
     """
     try:
-        return float(json.loads(file.read_text("utf-8"))["used_s"])
+        found = json.loads(file.read_text("utf-8"))
+        return float(found["used_s"]), [plan for plan in found.get("plans", []) if isinstance(plan, dict)]
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(f"{file}: does not say how much of the time was used: remove it to begin anew") from None
 

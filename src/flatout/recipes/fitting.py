@@ -15,6 +15,7 @@ import torch
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import TrainingFailed, UsageError
+from flatout.formats.training_folder import SUMMARY_FILE
 from flatout.loader.augment import Augmentation
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.checkpoints import LAST, best_path, kept_checkpoints
@@ -31,7 +32,6 @@ from flatout.recipes.reading import save_recipe
 from flatout.recipes.resolved import derive
 from flatout.recipes.resuming import Start, find_start, origin_of
 from flatout.recipes.schema import Recipe
-from flatout.recipes.summary import SUMMARY_FILE
 from flatout.recipes.task import ImageTask
 from flatout.recipes.trainer import build_trainer
 from flatout.terminal_text import one_line

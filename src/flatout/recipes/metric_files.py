@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flatout.atomic_file import write_atomically
+from flatout.formats.training_folder import METRICS_FILE, STEPS_FILE
 from flatout.recipes.interfaces import EpochRecord
-
-METRICS_FILE, STEPS_FILE = "metrics.csv", "steps.csv"
 
 
 def write_metric_files(

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from flatout.atomic_file import write_atomically
+from flatout.formats.training_folder import SUMMARY_FILE
 from flatout.recipes.interfaces import EpochRecord, Fit
-
-SUMMARY_FILE = "summary.json"
 
 
 def as_json(fit: Fit) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from flatout.errors import UsageError
+from flatout.formats.training_folder import DEADLINE_FILE
 from flatout.recipes.data_config import resolve_images
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.first_submission import FirstSubmission
@@ -67,7 +68,7 @@ def train_recipe(
             began=began,
             clock=clock,
             report=report,
-            file=folder / "deadline.json",
+            file=folder / DEADLINE_FILE,
             resume=resume,
         )
     test = find_test(recipe)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from flatout.stage.pace import Pace
 from flatout.stage.progress import Progress
 from flatout.terminal_text import one_line
 from flatout.units import duration, size
@@ -20,12 +21,17 @@ LEAST_SHARE = 0.01  # of the bytes to copy, before the time left is estimated
 
 
 class Show:
-    """Displays the progress of a staging."""
+    """Displays the progress of a staging.
+
+    Attributes:
+        pace: of the staging; None: it has not begun.
+    """
 
     def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
         """Display nothing yet; with ``quiet`` never anything."""
         self._stream = stream or sys.stderr
         self._quiet = quiet
+        self.pace: Pace | None = None
         self._moving = not quiet and self._stream.isatty()
         self._live: Live | None = None
         self._shown = time.monotonic()
@@ -50,6 +56,7 @@ class Show:
 
     def state(self, text: Callable[[], str]) -> None:
         """Update the live line, or print one every ``LINE_EVERY_S``."""
+        self.pace = progress.pace
         if self._quiet:
             return
         if self._moving:

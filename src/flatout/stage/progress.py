@@ -10,6 +10,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass, field
 
+from flatout.stage.pace import Pace, Point
 from flatout.stage.sources.failures import Failure, InTheWay
 from flatout.stage.sources.skipped import LeftOut, Skipped, add_reason
 
@@ -40,6 +41,7 @@ class Progress:
     retries: int = 0
     slow_downs: int = 0
     concurrency: int = 0  # transfers that may run now
+    pace: Pace = field(default_factory=Pace)
     began: float = field(default_factory=time.monotonic)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -48,6 +50,10 @@ class Progress:
         with self._lock:
             self.copied += 1
             self.copied_bytes += size
+            # Here, since the threads that transfer may leave whoever watches waiting for seconds.
+            if self.pace.due(at_s := self.duration_s):
+                counts = self.copied, self.copied_bytes, self.concurrency, self.retries, self.n_failed
+                self.pace.add(Point(at_s, *counts))
             return self.copied
 
     def keep(self, size: int) -> None:

@@ -162,6 +162,7 @@ class _Staging:
         if classes is not None:
             write_class_list(self.destination / CLASSES_FILE, classes, self.state)
         pool = TransferPool(lambda obj: self.transfer.run(obj, listing), self.limit)
+        self.progress.concurrency = self.limit.current
         self.transfer.stopped = self.source.stopped = lambda: pool.stopped is not None
         try:
             pool.run(self._listed(classes), self._look)

@@ -22,7 +22,7 @@ from flatout.report.html.thinning import COLUMNS, lanes_of, thinned
 from flatout.report.json_report import diagnosis_to_json
 from tests.export.test_run_tracks import trained
 from tests.record.rich import rich_run
-from tests.record.synthetic import RUN_START_NS, ns
+from tests.record.synthetic import RUN_START_NS, RunBuilder, ns
 
 HOSTILE = "</script><script>alert(1)</script><!--code-->\u202e\u2028'\"&"
 
@@ -100,7 +100,23 @@ def test_many_steps_are_joined_to_bars_of_their_means(tmp_path: Path, monkeypatc
     found = run_data(run, {})
     assert found["steps"]["number"] == [0, 2, 4]
     assert found["steps"]["total"] == pytest.approx(np.reshape(whole["total"], (3, 2)).mean(1).tolist())
-    assert any("mean of 2 steps" in note for note in found["notes"])
+    assert found["steps"]["count"] == [2, 2, 2] and any("mean of up to 2 steps" in note for note in found["notes"])
+
+
+def test_the_slowest_of_many_steps_keeps_its_duration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = RunBuilder(tmp_path)
+    main = builder.process()
+    loader = main.loader()
+    main.iterate(loader)
+    for step in range(100):
+        main.step(loader, wait_s=2.0 if step == 41 else 0.01, backward_s=0.01, optimizer_s=0.01)
+    main.end_pass(loader)
+    monkeypatch.setattr(data_module, "MOST_STEPS", 20)
+    found = run_data(load_run(builder.write()), {})
+    steps, bar = found["steps"], found["steps"]["number"].index(41)
+    assert steps["count"][bar] == 1 and steps["total"][bar] > 2.0 and steps["slow"][bar] == 1
+    assert len(steps["number"]) <= 20 and sum(steps["count"]) == 100
+    assert any("The 4 slowest steps have bars of their own" in note for note in found["notes"])
 
 
 def test_the_longest_spans_are_kept_and_the_others_are_a_share_of_the_time(tmp_path: Path) -> None:

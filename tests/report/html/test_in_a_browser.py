@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -16,7 +17,7 @@ from tests.report.html.test_html_page import HOSTILE
 pytestmark = pytest.mark.slow
 
 
-def made(folder: Path, mark: str = "") -> tuple[Path, dict[str, object]]:
+def made(folder: Path, mark: str = "") -> tuple[Path, dict[str, Any]]:
     """A page, and the report that it shows."""
     run, out, saved = rich_run(folder, mark=mark), folder / "page.html", folder / "report.json"
     assert main(["report", str(run), "--html", "-o", str(out)]) == 0
@@ -29,7 +30,7 @@ def test_the_page_shows_the_numbers_of_the_report_and_asks_for_nothing(tmp_path:
     with opened(path) as page:
         assert page.locator("h1").inner_text() == report["verdict"]
         causes = report["causes"]
-        assert isinstance(causes, list) and causes
+        assert causes
         shown = page.locator("article[data-cause]")
         assert [each.get_attribute("data-cause") for each in shown.all()] == [cause["id"] for cause in causes]
         first = page.locator("article h3").first.inner_text()
@@ -75,6 +76,41 @@ def test_charts_zoom_by_button_and_key_and_scrolling_stays_the_pages(tmp_path: P
         at = page.evaluate("window.scrollY")
         page.mouse.wheel(0, 200)
         page.wait_for_function("at => window.scrollY !== at", arg=at)
+
+
+def test_every_span_and_account_can_be_read_by_keyboard(tmp_path: Path) -> None:
+    path, _ = made(tmp_path)
+    with opened(path) as page:
+        page.locator(".icicle button").first.focus()
+        page.keyboard.press("ArrowDown")
+        told = page.locator(".icicle + p")
+        first = told.inner_text()
+        assert first.startswith("waiting for batches: ")
+        page.keyboard.press("ArrowRight")
+        assert told.inner_text() != first
+        page.keyboard.press("ArrowUp")
+        assert told.inner_text().startswith("training window: ")
+
+        spans = page.locator("canvas").first
+        told = page.locator("canvas + figcaption").first
+        spans.focus()
+        page.keyboard.press("Enter")
+        assert "rank 0: step, " in told.inner_text()
+        number = int(told.inner_text().partition(", step ")[2].split(",")[0])
+        page.keyboard.press("ArrowRight")
+        assert f", step {number + 1}," in told.inner_text()
+        page.keyboard.press("ArrowDown")
+        assert "waiting for a batch" in told.inner_text()
+        page.keyboard.press("Escape")
+        assert told.inner_text().startswith("Point at a span")
+
+
+def test_the_classes_of_the_remedies_are_explained(tmp_path: Path) -> None:
+    path, report = made(tmp_path)
+    with opened(path) as page:
+        shown = page.locator("dl.classes dt").all_inner_texts()
+        assert set(shown) == {remedy["class"] for remedy in report["remedies"]}
+        assert "the same training, only faster" in page.locator("dl.classes").inner_text()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (400, "dark"), (1200, "dark")])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-_SHARED = ("view.js", "icicle.js", "charts.js", "lanes.js")
+_SHARED = ("view.js", "icicle.js", "charts.js", "lines.js", "picking.js", "lanes.js")
 
 
 def page(title: str, script: str, data: dict[str, Any], text: str) -> str:

@@ -12,6 +12,7 @@ from flatout.export.timeline import Counter, Timeline
 from flatout.measure.step_phases import step_phases
 from flatout.measure.training import Training, find_training
 from flatout.record import Run
+from flatout.report.html.step_bars import bars
 from flatout.report.html.thinning import Lane, lanes_of, thinned
 from flatout.units import counted
 
@@ -62,16 +63,19 @@ def _span(timeline: Timeline, training: Training | None) -> tuple[int, int]:
 
 
 def _steps(training: Training, begin: int, notes: list[str]) -> Values:
-    """Steps with their phases; many are joined, and then shown by their means."""
+    """Steps with their phases; of many the slowest stand alone, the others are joined and shown by their means."""
     table = training.steps
     start = table.start_ns.astype(np.int64)
     finish = start + np.round(table.duration_s * 1e9).astype(np.int64)
     parts = step_phases(table, training.events)
     slow = table.duration_s > SLOW * float(np.median(table.duration_s))
-    joined = -(-len(table) // MOST_STEPS)
-    first = np.arange(0, len(table), joined)
-    if joined > 1:
-        notes.append(f"Each bar is the mean of {joined} steps; one is marked where any of them was slow.")
+    shown = bars(table.duration_s, MOST_STEPS)
+    first = shown.first
+    if shown.most > 1:
+        alone = f"The {counted(shown.alone, 'slowest step')} have bars of their own. " if shown.alone else ""
+        notes.append(
+            f"{alone}Each other bar is the mean of up to {shown.most} steps; one is marked where any of them was slow."
+        )
     counts = np.diff(np.append(first, len(table)))
 
     def mean(values: np.ndarray[Any, Any]) -> list[float]:
@@ -80,7 +84,8 @@ def _steps(training: Training, begin: int, notes: list[str]) -> Values:
     ends_of = np.append(start[first[1:]], finish[-1:])
     return {
         "number": first.tolist(),
-        "joined": joined,
+        "joined": shown.most,
+        "count": counts.tolist(),
         "start": _seconds(start[first], begin),
         "length": _rounded(np.maximum(np.minimum(ends_of, np.maximum.reduceat(finish, first)) - start[first], 0) / 1e9),
         "total": mean(table.duration_s),

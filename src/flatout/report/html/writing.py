@@ -8,6 +8,7 @@ from typing import Any
 
 from flatout.compare.comparison import Comparison
 from flatout.errors import UsageError
+from flatout.formats.training_folder import TrainingFolder
 from flatout.record import Run
 from flatout.report.comparison import lines as comparison_lines
 from flatout.report.fix import OUTCOMES, to_dict
@@ -15,10 +16,14 @@ from flatout.report.fix import lines as fix_lines
 from flatout.report.html.comparison_data import comparison_data
 from flatout.report.html.page import page
 from flatout.report.html.run_data import run_data
+from flatout.report.html.staging_data import staging_data
+from flatout.report.html.training_data import text_lines, training_data
 from flatout.report.json_report import diagnosis_to_json
+from flatout.report.outline import CLASS_MEANING
 from flatout.report.terminal import render
 from flatout.report.writing import write_file
 from flatout.results import Diagnosis
+from flatout.stage.pace import Pace
 from flatout.trials.export import Export
 from flatout.trials.result import FixResult
 from flatout.units import size
@@ -47,6 +52,7 @@ def write_run(diagnosis: Diagnosis, run: Run | None, path: Path, *, force: bool)
     data["notes"] = ["A saved report has no charts over time: they need the record."]
     if run is not None:
         data = run_data(run, report)
+    data["classes"] = CLASS_MEANING
     text = render(diagnosis).plain
     return _write(page(f"flatout: {diagnosis.run_id}", "run.js", data, text), path, force)
 
@@ -59,8 +65,21 @@ def write_comparison(comparison: Comparison, path: Path, *, force: bool) -> str:
 
 def write_fix(fixed: FixResult, files: tuple[Export | None, Mapping[str, Export]], path: Path, *, force: bool) -> str:
     """Write the page of a fix: every trial, predicted against measured; ``files`` as of ``report.fix.lines``."""
-    data = {"result": to_dict(fixed, *files), "words": OUTCOMES}
+    data = {"result": to_dict(fixed, *files), "words": OUTCOMES, "classes": CLASS_MEANING}
     return _write(page("flatout: fix", "fix.js", data, "\n".join(fix_lines(fixed, *files))), path, force)
+
+
+def write_training(training: TrainingFolder, path: Path, *, force: bool) -> str:
+    """Write the page of a training by a recipe; the rest as in :func:`write_run`."""
+    content = page(
+        f"flatout: {training.path.name}", "train.js", training_data(training), "\n".join(text_lines(training))
+    )
+    return _write(content, path, force)
+
+
+def write_staging(pace: Pace, result: dict[str, Any], text: str, path: Path, *, force: bool) -> str:
+    """Write the page of a staging; ``result`` and ``text`` as of ``staging_data``, the rest as in :func:`write_run`."""
+    return _write(page("flatout: staging", "stage.js", staging_data(pace, result, text), text), path, force)
 
 
 def _write(content: str, path: Path, force: bool) -> str:

@@ -34,6 +34,7 @@ class View {
     });
     canvas.addEventListener("pointerleave", () => { this.at = null; this.changed(); });
     canvas.addEventListener("keydown", (event) => {
+      if (event.defaultPrevented) return; // a picked span has moved
       const keys = {ArrowLeft: () => this.move(-0.2), ArrowRight: () => this.move(0.2), "+": () => this.zoom(1.5), "-": () => this.zoom(1 / 1.5), "0": () => this.set(...this.whole)};
       if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
     });
@@ -51,7 +52,7 @@ function axis(context, view, width, height) {
   for (let time = Math.ceil(view.from / step) * step; time <= view.to; time += step) {
     const x = LEFT + (time - view.from) / span * (width - LEFT);
     context.beginPath(); context.moveTo(x, 0); context.lineTo(x, height - 16); context.stroke();
-    const text = seconds(Math.abs(time) < step / 1e6 ? 0 : time);
+    const text = (view.text || seconds)(Math.abs(time) < step / 1e6 ? 0 : time);
     if (x + context.measureText(text).width / 2 < width) context.fillText(text, x, height - 4);
   }
   context.textAlign = "left";
@@ -73,20 +74,23 @@ function label(context, text, y, most) {
 
 // Each step as a bar, as wide as the step and as high as its duration, in parts.
 function stepChart(steps, view) {
-  const names = Object.keys(steps.parts), text = el("figcaption", {}, " ");
+  const names = Object.keys(steps.parts), text = el("figcaption", {"aria-live": "polite"}, " ");
   // Most steps have to be seen beside one that took a minute.
   const sorted = [...steps.total].sort((a, b) => a - b);
+  const count = (row) => steps.count ? steps.count[row] : steps.joined;
+  // Those that stand alone are drawn last: bars of many steps would cover them.
+  const order = [...steps.start.keys()].sort((a, b) => count(b) - count(a) || a - b);
   const most = Math.min(sorted.at(-1), 4 * sorted[Math.floor(sorted.length / 2)]) || 1;
   const [canvas, again] = drawing(150, "Duration of the steps, by phase", (context, width, height) => {
     axis(context, view, width, height);
     label(context, "a step", 12); label(context, seconds(most), 26);
     const scale = (width - LEFT) / (view.to - view.from), floor = height - 17, high = floor - 6;
-    let under = null;
-    steps.start.forEach((start, row) => {
-      const end = start + steps.length[row];
-      if (end < view.from || start > view.to) return;
+    let under = null, nearest = Infinity;
+    for (const row of order) {
+      const start = steps.start[row], end = start + steps.length[row];
+      if (end < view.from || start > view.to) continue;
       const x = LEFT + (Math.max(start, view.from) - view.from) * scale;
-      const wide = Math.max((Math.min(end, view.to) - Math.max(start, view.from)) * scale - 0.4, 0.6);
+      const wide = Math.max((Math.min(end, view.to) - Math.max(start, view.from)) * scale - 0.4, count(row) < steps.joined ? 1 : 0.6);
       let y = floor;
       names.forEach((name, at) => {
         const tall = Math.min(steps.parts[name][row] / most, 1) * high;
@@ -95,12 +99,16 @@ function stepChart(steps, view) {
         y -= tall;
       });
       if (steps.slow[row]) { context.fillStyle = colour("--ink"); context.fillRect(x, 0, Math.max(wide, 2), 3); }
-      if (view.at !== null && start <= view.at && view.at < end) under = row;
-    });
+      if (view.at === null) continue;
+      // Beside bars of many steps, one that stands alone may be narrower than the pointer.
+      const away = Math.max(start - view.at, view.at - end, 0) * scale;
+      const alone = steps.joined > 1 && count(row) === 1;
+      if (alone ? away <= Math.min(nearest, 2) : away === 0) { under = row; if (alone) nearest = away; }
+    }
     pointer(context, view, width, height);
     text.textContent = under === null
       ? `The marks on top are slow steps (over twice the median).${sorted.at(-1) > most ? " Higher bars are cut off." : ""}`
-      : (steps.joined > 1 ? `steps ${steps.number[under]} to ${steps.number[under] + steps.joined - 1}, means: ` : `step ${steps.number[under]}: `)
+      : (count(under) > 1 ? `steps ${steps.number[under]} to ${steps.number[under] + count(under) - 1}, means: ` : `step ${steps.number[under]}: `)
         + `${seconds(steps.total[under])}; ` + names.map((name) => `${name} ${seconds(steps.parts[name][under])}`).join(", ");
   });
   view.redraw.push(again);
@@ -111,7 +119,7 @@ function stepChart(steps, view) {
 
 // Small charts below each other: each value over the same time.
 function seriesChart(series, view) {
-  const row = 44, text = el("figcaption", {}, " ");
+  const row = 44, text = el("figcaption", {"aria-live": "polite"}, " ");
   const [canvas, again] = drawing(row * series.length + 18, "Use of the machine over time", (context, width, height) => {
     axis(context, view, width, height);
     const said = [];

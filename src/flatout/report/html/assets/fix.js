@@ -7,7 +7,7 @@ function predictedAndMeasured(trial, most) {
 }
 
 shown(async () => {
-  const {result, words} = await data();
+  const {result, words, classes} = await data();
   const main = document.getElementById("page"), proof = result.proof;
   const most = Math.min(50, Math.max(2, ...result.tried.flatMap((trial) => [trial.predicted.high || 1, trial.ratio ? trial.ratio.high : 1]), proof ? proof.high : 1));
   const parts = [
@@ -27,7 +27,8 @@ shown(async () => {
       el("strong", {"data-outcome": trial.outcome}, words[trial.outcome] || trial.outcome),
       `${factor(trial.predicted.predicted)} (${factor(trial.predicted.low)}–${factor(trial.predicted.high)})`,
       trial.ratio ? `${factor(trial.ratio.factor)} (${factor(trial.ratio.low)}–${factor(trial.ratio.high)})` : "–",
-      predictedAndMeasured(trial, most), [trial.why, trial.loss ? el("div", {class: "soft"}, `loss: ${trial.loss}`) : null]]))));
+      predictedAndMeasured(trial, most), [trial.why, trial.loss ? el("div", {class: "soft"}, `loss: ${trial.loss}`) : null]])),
+    classLegend(classes, result.tried.map((trial) => trial.semantic_class))));
   if (result.untried.length) parts.push(section("Not tried", list(result.untried.map((one) => `${one.title}: ${one.why}`))));
   if (result.keep) parts.push(section("To keep it", el("p", {class: "mono"}, result.keep.command), result.keep.diff ? el("pre", {class: "mono"}, result.keep.diff) : null));
   if (result.plans.length) parts.push(section("Plans for the training as it was, predicted and not measured",

@@ -10,15 +10,17 @@ function accountColour(id) {
 function icicle(accounts, whole) {
   const root = {label: "training window", seconds: whole, children: accounts};
   const box = el("div", {class: "icicle"});
-  const path = el("p", {class: "soft"});
+  const path = el("p", {class: "soft"}), detail = el("p", {class: "soft", "aria-live": "polite"});
   let shown = [root];
   const depth = (node) => 1 + Math.max(0, ...(node.children || []).map(depth));
   const title = (node, of) => `${node.label}: ${seconds(node.seconds)}, ${percent(node.seconds / of)} of the window`;
+  const about = (node) => () => { detail.textContent = visible(title(node, whole)); };
 
   function place(node, left, width, level, hue) {
     const share = node.seconds / whole;
     const made = el("button", {
-      type: "button", title: title(node, whole), "aria-label": title(node, whole), "data-id": node.id || "",
+      type: "button", title: title(node, whole), "aria-label": title(node, whole), "data-id": node.id || "", "data-level": level,
+      tabindex: level ? "-1" : "0", onfocus: about(node), onpointerenter: about(node),
       "aria-disabled": !(node.children || []).length && node !== shown.at(-1) ? "true" : null,
       style: {left: left + "%", width: width + "%", top: level * 35 + "px", background: `var(${hue})`, color: textOn(hue)},
       onclick: () => { if ((node.children || []).length) zoom(node); },
@@ -52,14 +54,31 @@ function icicle(accounts, whole) {
     place(top, 0, 100, 0, hue);
     path.replaceChildren(...(shown.length > 1
       ? [el("button", {type: "button", onclick: back}, "Back"), ` ${shown.map((node) => node.label).join(" › ")}`]
-      : ["Width is time. Click a part, or press Enter on it, to see it alone; Escape goes back."]));
+      : ["Width is time. Click a part, or press Enter on it, to see it alone; arrows go from part to part, Escape goes back."]));
   }
 
   box.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && shown.length > 1) back();
+    const to = neighbour(event.key, document.activeElement);
+    if (!to) return;
+    event.preventDefault();
+    document.activeElement.tabIndex = -1; // Tab comes back to the part that was looked at
+    to.tabIndex = 0;
+    to.focus();
   });
+  // The part that an arrow leads to: beside it, what it consists of, or what it is a part of.
+  function neighbour(key, from) {
+    const edge = (one) => parseFloat(one.style.left), end = (one) => edge(one) + parseFloat(one.style.width);
+    const on = (level) => [...box.children].filter((one) => Number(one.dataset.level) === level);
+    const level = Number(from.dataset.level), beside = on(level), at = beside.indexOf(from);
+    if (key === "ArrowLeft") return beside[at - 1];
+    if (key === "ArrowRight") return beside[at + 1];
+    if (key === "ArrowDown") return on(level + 1).find((one) => edge(one) > edge(from) - 1e-6 && edge(one) < end(from) - 1e-6);
+    if (key === "ArrowUp") return on(level - 1).find((one) => edge(one) < edge(from) + 1e-6 && end(one) > edge(from) + 1e-6);
+    return undefined;
+  }
   render();
-  return el("figure", {}, box, path);
+  return el("figure", {}, box, detail, path);
 }
 
 function accountRows(accounts, level) {

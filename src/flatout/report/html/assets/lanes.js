@@ -6,8 +6,8 @@ const HUES = {
 };
 // A row for each thread: what it did when. Short spans that were left out to keep the page small show as a grey share.
 function laneChart(lanes, names, view, slow) {
-  const ROW = 13, text = el("figcaption", {}, " ");
-  const tops = [];
+  const ROW = 13, text = el("figcaption", {"aria-live": "polite"}, " ");
+  const tops = [], picker = spanPicker(lanes, view);
   let height = 0;
   for (const lane of lanes) { tops.push(height); height += lane.rows * ROW + 8; }
   const hue = (name) => HUES[names[name]] || COLOURS[name % COLOURS.length];
@@ -15,6 +15,7 @@ function laneChart(lanes, names, view, slow) {
     axis(context, view, width, tall);
     const scale = (width - LEFT) / (view.to - view.from);
     const x = (time) => LEFT + (time - view.from) * scale;
+    const picked = picker.picked;
     let under = null;
     lanes.forEach((lane, at) => {
       const top = tops[at] + 2;
@@ -38,7 +39,13 @@ function laneChart(lanes, names, view, slow) {
           const shown = names[lane.name[row]];
           if (context.measureText(shown).width < wide - 6) context.fillText(shown, from + 3, y + 10);
         }
-        if (view.at !== null && view.lane === at && start <= view.at && view.at <= end && (under === null || lane.depth[row] >= lane.depth[under])) under = row;
+        if (picked) {
+          if (picked[0] !== at || picked[1] !== row) continue;
+          under = row;
+          context.strokeStyle = colour("--mark"); context.lineWidth = 2;
+          context.strokeRect(from, y, Math.max(wide, 2), ROW - 1);
+          context.lineWidth = 1;
+        } else if (view.at !== null && view.lane === at && start <= view.at && view.at <= end && (under === null || lane.depth[row] >= lane.depth[under])) under = row;
       }
       context.clearRect(0, tops[at], LEFT - 4, lane.rows * ROW + 6);
       label(context, lane.label, top + 10);
@@ -48,9 +55,10 @@ function laneChart(lanes, names, view, slow) {
       }
     });
     pointer(context, view, width, tall);
-    if (under === null) text.textContent = "Point at a span to see what it is. N goes to the next slow step, P to the previous one.";
+    if (under === null) text.textContent = "Point at a span to see what it is; with the keyboard, Enter picks one, arrows go to its neighbours, and Escape lets it go. N goes to the next slow step, P to the previous one.";
   });
   canvas.addEventListener("pointermove", (event) => {
+    picker.drop();
     const y = event.clientY - canvas.getBoundingClientRect().top;
     view.lane = tops.findLastIndex((top) => top <= y);
   }, true);
@@ -59,18 +67,17 @@ function laneChart(lanes, names, view, slow) {
     const middle = (view.from + view.to) / 2;
     const next = by > 0 ? slow.find(([start]) => start > middle + 1e-9) ?? slow[0] : slow.findLast(([, end]) => end < middle - 1e-9) ?? slow.at(-1);
     const width = Math.max((next[1] - next[0]) * 3, 1e-4), centre = (next[0] + next[1]) / 2;
+    picker.drop();
+    view.at = centre; // all charts say what was then
     view.set(centre - width / 2, centre + width / 2);
   };
   canvas.addEventListener("keydown", (event) => {
+    picker.key(event);
     const key = event.key.toLowerCase();
     if (key === "n" || key === "p") { event.preventDefault(); go(key === "n" ? 1 : -1); }
   });
   view.redraw.push(again);
   view.listen(canvas, LEFT);
-  const tools = el("div", {class: "tools"},
-    [["Zoom in", () => view.zoom(2)], ["Zoom out", () => view.zoom(0.5)], ["‹", () => view.move(-0.3)], ["›", () => view.move(0.3)], ["Whole run", () => view.set(...view.whole)]]
-      .map(([name, act]) => el("button", {type: "button", onclick: act}, name)),
-    slow.length ? el("button", {type: "button", onclick: () => go(1)}, "Next slow step") : null,
-    el("span", {class: "soft"}, "Ctrl and wheel zoom; drag moves; with the keyboard: arrows, +, -, 0."));
+  const tools = zoomTools(view, slow.length ? el("button", {type: "button", onclick: () => go(1)}, "Next slow step") : null);
   return el("figure", {}, tools, canvas, text);
 }

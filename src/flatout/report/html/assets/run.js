@@ -1,6 +1,6 @@
 "use strict";
 shown(async () => {
-  const {report, steps, series, lanes, names, notes, span} = await data();
+  const {report, steps, series, lanes, names, notes, span, classes} = await data();
   const main = document.getElementById("page"), ledger = report.ledger;
   const most = Math.max(2, ...report.remedies.map((one) => one.gain.high || 1), ...report.plans.map((one) => one.gain.high || 1));
   const parts = [
@@ -27,7 +27,8 @@ shown(async () => {
     el("p", {class: "soft"}, "Gains in samples/s are predicted, not yet measured; the thin line at 1x is no change."),
     table(["remedy", "#predicted", "interval", "class", "risk", "#memory"], report.remedies.map((one) => [
       [el("div", {}, one.title), el("code", {}, one.how), el("div", {class: "soft"}, one.basis)],
-      `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), one.class, one.risk, bytes(one.memory_bytes)]))));
+      `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), one.class, one.risk, bytes(one.memory_bytes)])),
+    classLegend(classes, report.remedies.map((one) => one.class))));
   if (report.plans.length) parts.push(section("Plans", table(["plan", "#predicted", "interval", "remedies"], report.plans.map((one) => [
     one.name, `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), list(one.remedies)]))));
   if (report.findings.length) parts.push(section("Risks and opportunities", report.findings.map((one) => el("article", {}, el("h3", {}, one.title), el("p", {}, one.how), list(one.evidence.map((each) => each.text))))));

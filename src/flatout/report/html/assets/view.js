@@ -72,6 +72,12 @@ function table(heads, rows) {
 }
 
 function list(items) { return el("ul", {}, items.map((item) => el("li", {}, item))); }
+// What the classes of remedies that are shown mean.
+function classLegend(meanings, shown) {
+  const used = Object.keys(meanings || {}).filter((name) => shown.includes(name));
+  return el("dl", {class: "classes", "aria-label": "Classes"}, used.map((name) => el("div", {}, el("dt", {}, name), el("dd", {}, meanings[name]))));
+}
+
 function bar(share) {
   return el("div", {class: "bar", role: "img", "aria-label": percent(share)}, el("i", {style: {width: 100 * Math.max(0, Math.min(1, share)) + "%"}}));
 }
