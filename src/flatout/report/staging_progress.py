@@ -52,11 +52,11 @@ class Show:
 
     def progress(self, progress: Progress) -> None:
         """Show the state of a copy."""
+        self.pace = progress.pace
         self.state(lambda: state_line(progress))
 
     def state(self, text: Callable[[], str]) -> None:
         """Update the live line, or print one every ``LINE_EVERY_S``."""
-        self.pace = progress.pace
         if self._quiet:
             return
         if self._moving:
