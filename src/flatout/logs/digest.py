@@ -173,6 +173,10 @@ class Digest:
             self._facts.troubles.append(Trouble(one.labels["what"], source))
 
     def _statement(self, one: Observation, source: Source) -> None:
-        if len(self._facts.statements) < MOST_STATEMENTS:
+        if "before" in one.labels:
+            if len(self._facts.rows) < MOST_STATEMENTS:
+                cells = (Statement(redacted(one.labels[cell]), source) for cell in ("before", "after", "said"))
+                self._facts.rows.append((next(cells), next(cells), next(cells)))
+        elif len(self._facts.statements) < MOST_STATEMENTS:
             said = redacted(one.labels["said"])
             self._facts.statements.append(Statement(said, source, one.labels.get("phase", "")))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from flatout.logs.observations import Source
 from flatout.logs.quantities import Quantity, quantities
+
+_NOT_SPEED = re.compile(
+    r"(?i)\W{0,3}(?:larger|bigger|smaller|wider|deeper|(?:more|less|lower) \w*\s?(?:memory|params|data)|memory"
+    r"|the (?:memory|batch|size|number)|(?:performance )?regression|slower|slow-?down|better|gpus?\b)"
+)
+_OF_RATE = re.compile(r"(?i)\b(?:lr|learning rate|memory|vram)\b[^.;,]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,15 @@ class Statement:
     def quantities(self) -> list[Quantity]:
         """The numbers with units in it."""
         return quantities(self.said)
+
+    @cached_property
+    def speedups(self) -> list[Quantity]:
+        """Factors that may be of speed: not "4x larger", "2x the memory", nor of a learning rate."""
+        return [
+            one
+            for one in self.all("factor")
+            if not _NOT_SPEED.match(self.said, one.end) and not _OF_RATE.search(self.said, 0, one.start)
+        ]
 
     def all(self, what: str) -> list[Quantity]:
         """Those of one unit."""
@@ -150,6 +166,7 @@ class FileFacts:
     jobs: list[Totals] = field(default_factory=list)
     usage: dict[str, Usage] = field(default_factory=dict)  # "gpu0 utilisation", "cpu", ...
     timed: list[tuple[float, str, float]] = field(default_factory=list)  # thinned samples: time, name, value
+    rows: list[tuple[Statement, Statement, Statement]] = field(default_factory=list)  # of tables: before, after, rest
     statements: list[Statement] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -15,7 +15,8 @@ PAUSE = 5.0  # times the usual step
 # Bars that are not the training.
 OTHER = re.compile(
     r"(?i)\b(?:val|valid|validat\w*|eval\w*|test\w*|sanity|predict\w*|infer\w*|download\w*|load\w*|map|filter|token\w*"
-    r"|generating|generation|cop(?:y|ying)|extract\w*|shards?|fetch\w*|saving|save|writ\w*|read\w*|scan\w*|caching|cache|prepar\w*|mean|cali\w*)"
+    r"|generating|generation|cop(?:y|ying)|extract\w*|shards?|fetch\w*|saving|save|writ\w*|read\w*"
+    r"|scan\w*|caching|cache|prepar\w*|mean|cali\w*)"
 )
 EPOCHS_BAR = re.compile(r"(?i)^(?:epochs?|training epochs?|total)\W*$")
 _NAME = re.compile(r"\d+")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flatout.logs.claims.copying import copy_as_planned, copy_rate
-from flatout.logs.claims.factors import factor_product, larger_batch, measured_speed_up, options, waiting_bound
+from flatout.logs.claims.factors import (
+    factor_product,
+    larger_batch,
+    measured_speed_up,
+    options,
+    table_rows,
+    waiting_bound,
+)
 from flatout.logs.claims.learning import at_chance
 from flatout.logs.claims.machine import assumed_settings, devices
 from flatout.logs.claims.memory import batches_in_flight, device_memory_of_batch
@@ -33,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     waiting_bound,
     larger_batch,
     options,
+    table_rows,
     measured_speed_up,
     copy_rate,
     copy_as_planned,

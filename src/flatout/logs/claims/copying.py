@@ -76,7 +76,7 @@ def copy_as_planned(facts: FileFacts, others: list[FileFacts]) -> list[Claim]:
     if planned.bytes and copy.bytes:
         words = (f"{planned.bytes.text} to copy", f"they were {copy.bytes.text}")
         claims.append(judged("copy_size", (planned.bytes.low,) * 2, (copy.bytes.low,) * 2, words, sources))
-    factor = next(iter(planned.statement.all("factor")), None)
+    factor = next(iter(planned.statement.speedups), None)
     old, new = measured_epochs(facts), measured_epochs(other)
     if factor and len(old) > 1 and new:
         after = sorted(one.seconds or 0.0 for one in new)[len(new) // 2]

@@ -26,6 +26,9 @@ _WAITS = re.compile(r"(?i)\bwait\w*|\bidle\b|\bfor data\b|\bloading\b")
 _COMPUTES = re.compile(r"(?i)\bGPU\b|\bcomput\w*")
 _IDLE = re.compile(r"(?i)\b(?:GPU|utili[sz]ation)\b")
 _MOSTLY = re.compile(r"(?i)\bmost of the time|\bmostly\b|\bidle\b")
+# What stands before a number that nobody measured.
+WISHED = re.compile(r"(?i)\b(?:target|goal|aim|would|could|should|expect\w*|limit|budget|require\w*|achieve)\b[^.;]*$")
+_SHORTER, _HIGHER = ("s", "s_epoch", "s_step"), ("its", "sps")
 _CLAUSE = re.compile(r"[;,](?!\d)")
 
 
@@ -34,7 +37,7 @@ def factor_product(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     listed: list[tuple[Statement, Quantity, str]] = []
     claims = []
     for one in facts.statements:
-        factors = one.all("factor")
+        factors = one.speedups
         if not factors or _OPTION.search(one.said) or one.phase:
             continue
         if not _SUM.search(one.said):
@@ -110,7 +113,7 @@ def waiting_bound(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     bound = (
         f"removing all waiting gives {span(low, high, 'x', 0)} at most ({time_span(*whole)} / {time_span(*computing)})"
     )
-    over = [(one, q) for one in facts.statements for q in one.all("factor") if q.high > high * 1.02]
+    over = [(one, q) for one in facts.statements for q in one.speedups if q.high > high * 1.02]
     if not over:
         return [
             Claim("waiting_bound", "consistent", "no factor is above what all waiting costs", bound, (line.source,))
@@ -126,9 +129,9 @@ def larger_batch(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     waiting = input_bound(facts)
     claims = []
     for one in facts.statements:
-        for factor in one.all("factor"):
+        for factor in one.speedups:
             clause = _clause(one, factor)
-            if not _BATCH.search(clause if len(one.all("factor")) > 1 else one.said) or _SUM.search(one.said):
+            if not _BATCH.search(clause if len(one.speedups) > 1 else one.said) or _SUM.search(one.said):
                 continue
             if re.search(r"(?i)\bworkers\b", clause):
                 continue
@@ -148,7 +151,7 @@ def options(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     """A factor and the duration that it should lead to, against the duration now."""
     claims = []
     for one in facts.statements:
-        factor = next(iter(one.all("factor")), None)
+        factor = next(iter(one.speedups), None)
         if factor is None:
             continue
         per_epoch = next(iter(one.all("s_epoch")), None)
@@ -164,7 +167,7 @@ def options(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
             found += (
                 f"; {epochs.value:.0f} epochs take {time_span(after.low * epochs.value, after.high * epochs.value)}"
             )
-        words = (f"{span(factor.low, factor.high, 'x', 0)}, {after.text}", found)
+        words = (f"{factor.text}, {after.text}", found)
         claims.append(judged("options", (factor.low, factor.high), (low, high), words, (one.source, now[1].source)))
     return claims
 
@@ -178,10 +181,32 @@ def _durations_now(facts: FileFacts, one: Statement, per_epoch: bool) -> Iterato
                 yield quantity.low, one
         return
     for other in facts.statements:
-        if other.source.line < one.source.line and not other.all("factor"):
+        if other.source.line < one.source.line and not other.speedups:
             for quantity in other.all("s_epoch"):
-                if quantity.low == quantity.high:
+                if quantity.low == quantity.high and not WISHED.search(other.said, 0, quantity.start):
                     yield quantity.low, other
+
+
+def table_rows(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
+    """In a table with columns before and after, the factor in a row against its two numbers."""
+    claims = []
+    for before, after, rest in facts.rows:
+        for factor in rest.speedups[:1]:
+            pairs = [(old, new) for old in before.quantities for new in after.quantities if old.what == new.what]
+            pairs = [
+                (old, new) for old, new in pairs if old.what in (*_SHORTER, *_HIGHER) and min(old.low, new.low) > 0
+            ]
+            if not pairs:
+                continue
+            old, new = pairs[0]
+            if old.what in _SHORTER:
+                low, high = old.low / new.high, old.high / new.low
+            else:
+                low, high = new.low / old.high, new.high / old.low
+            found = f"{old.text} to {new.text} is {span(low, high, 'x')}"
+            words = (f"{rest.said.split(':')[0]}: {factor.text}", found)
+            claims.append(judged("table_rows", (factor.low, factor.high), (low, high), words, (rest.source,), 0.06))
+    return claims
 
 
 def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
@@ -201,7 +226,7 @@ def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
             claims.append(
                 judged("time_before", (said.low, said.high), (found_s, found_s), words, (one.source, before[0].source))
             )
-        factor = next(iter(one.all("factor")), None)
+        factor = next(iter(one.speedups), None)
         if factor and count and not one.phase:
             old = whole_time([e.seconds or 0 for e in before], int(count.low))
             new = whole_time([e.seconds or 0 for e in after], int(count.low))

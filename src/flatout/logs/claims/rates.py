@@ -15,6 +15,10 @@ _TOTAL = re.compile(r"(?i)\b(?:in total|total|altogether|overall|all)\b")
 _LIMIT = re.compile(r"(?i)\b(?:limit|deadline|budget|within|at most|timeout)\b")
 _REACHED = re.compile(r"(?i)\b(?:after|in|took|elapsed|spent)\b")
 _CHANGE = re.compile(r"(?i)\bfrom\s*$")
+# A duration of a part of the step.
+_PART = re.compile(r"(?i)\b(?:data|load\w*|gpu|comput\w*|forward|backward|transfer|optimi[sz]er|wait\w*)\b")
+_WISHED = re.compile(r"(?i)\b(?:target|goal|limit|budget|requires?)\b")
+NEAR = 5  # lines: a rate further above is of something else
 _SMOOTHED = 0.15  # a bar's printed rate is a moving mean: so far from the mean of the whole is usual
 
 
@@ -47,6 +51,8 @@ def duration_of_epochs(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
             continue
         (slowest, fastest), source = rate
         epoch = steps.value / fastest, steps.value / slowest
+        if source != one.source and _WISHED.search(one.said):
+            continue
         base = f"{steps.value:,.0f} steps at {_rate(slowest, fastest)} take {time_span(*epoch)}"
         sources = (one.source, steps.source, source)
         said = _epoch_duration(one)
@@ -69,7 +75,7 @@ def duration_of_epochs(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
 
 def _epoch_duration(one: Statement) -> Quantity | None:
     """The duration of an epoch that a line claims; none where it also claims a factor, which another check takes."""
-    if one.all("factor"):
+    if one.speedups:
         return None
     if found := one.all("s_epoch"):
         return found[0]
@@ -82,7 +88,7 @@ def _epoch_duration(one: Statement) -> Quantity | None:
 def _whole(facts: FileFacts, one: Statement, epoch: Quantity | None) -> tuple[Quantity, float] | None:
     """The total time that a line claims, and of how many epochs."""
     times = [q for q in one.all("s") if q is not epoch and q.high > 3600]
-    if not times or one.all("factor"):
+    if not times or one.speedups:
         return None
     epochs = next((q for q in one.all("epochs") if q.start < times[-1].start), None)
     if epochs is not None:
@@ -95,11 +101,12 @@ def _whole(facts: FileFacts, one: Statement, epoch: Quantity | None) -> tuple[Qu
 
 def _rate_before(facts: FileFacts, one: Statement) -> tuple[tuple[float, float], Source] | None:
     """Steps/s that a statement speaks of: its own, else the last one before it."""
-    for other in [one, *reversed([s for s in facts.statements if s.source.line < one.source.line])]:
+    for other in [one, *reversed([s for s in facts.statements if 0 < one.source.line - s.source.line <= NEAR])]:
         for found in other.quantities:
             if found.what == "its" and found.low > 0 and not _CHANGE.search(other.said[: found.start]):
                 return (found.low, found.high), other.source
-            if found.what == "s_step" and found.low > 0:
+            whole = other is one or not _PART.search(other.said)
+            if found.what == "s_step" and found.low > 0 and whole:
                 return (1 / found.high, 1 / found.low), other.source
     return None
 
@@ -122,7 +129,7 @@ def rates_across_batch_sizes(facts: FileFacts, _: list[FileFacts]) -> list[Claim
             f"{steps:.1f}x in it/s is {samples:.1f}x in samples/s, since the batch goes from {sizes[0].value:.0f} "
             f"to {sizes[1].value:.0f}"
         )
-        said = next(iter(one.all("factor")), None)
+        said = next(iter(one.speedups), None)
         sources = (one.source, sizes[1].source)
         if said is None:
             claims.append(Claim("rates_across_batch_sizes", "unknown", f"{change.text}", found, sources))
@@ -208,7 +215,7 @@ def _samples_rate(
 
 def reached(one: Statement) -> tuple[Statement, float, float] | None:
     """Of "After 667 s: 13 of 30 epochs": the time and the epochs done; both must be single numbers."""
-    if not _REACHED.search(one.said) or one.all("factor") or re.search(r"(?i)\bwould|should|expect", one.said):
+    if not _REACHED.search(one.said) or one.speedups or re.search(r"(?i)\bwould|should|expect", one.said):
         return None
     epochs = next((q for q in one.all("epochs") if q.all is not None and q.low == q.high and q.low > 0), None)
     seconds = next((q for q in one.all("s") if q.low == q.high and q.low > 0), None)

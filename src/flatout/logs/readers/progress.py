@@ -11,7 +11,7 @@ CUE = rb"[\d?](?:it|ba|batch|step|s|iter)/(?:s|it|ba|step|batch|iter)\b"
 _CLOCK = r"(?:\d+\s?days?,\s*)?(?:\d+:)?\d{1,2}:\d\d"
 _TQDM = re.compile(
     rf"""(?x)
-    ^(?P<bar> .*? ) \s* (?P<percent> \d{{1,3}})% \|[^|]*\| \s*
+    ^(?P<bar> .*? ) \s* (?: (?P<percent> \d{{1,3}})% \|[^|]*\| \s* | (?<! \d) (?= \d+/\d+\s\[) )
     (?P<n> [\d.]+[kMGT]?) / (?P<total> [\d.]+[kMGT]?) \s*
     \[ (?P<elapsed> {_CLOCK}) < (?P<left> [^,\]]*) , \s* (?P<rate> [\d.,]+[kMG]?|\?) \s? (?P<unit> [^\s,\]]*)
     (?: ,\s* (?P<rest> [^\]]*) )? \]"""
@@ -33,7 +33,9 @@ _POWERS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 def parse(text: str) -> list[Observation]:
     """A state of a bar; with the metrics behind it, if any."""
-    found = _TQDM.match(text) if "%|" in text else _RICH.match(text) if "•" in text else _COUNTING.match(text)
+    # Notebooks draw the bar as a picture: their text has the counts alone.
+    plain = "<" in text and "•" not in text
+    found = _TQDM.match(text) if plain else _RICH.match(text) if "•" in text else _COUNTING.match(text)
     if found is None:
         return []
     part = found.groupdict()

@@ -10,7 +10,7 @@ from flatout.logs.quantities import Quantity, number, quantities
 
 CUE = rb"\d"
 LONGEST = 2000  # characters: what is longer is data, not a sentence
-_N = r"(?<![\d.,])(\d[\d,]*)"
+_N = r"(?<![\d.,])(\d{1,3}(?:,\d{3})+|\d+)"
 _IMAGES = r"(?:\s+(?:images|samples|files|examples)\b|(?=\s*(?:[,;)]|and\b|\+|$)))"
 _SETTINGS = (
     (
@@ -26,6 +26,7 @@ _SETTINGS = (
         ),
     ),
     ("prefetch", re.compile(rf"(?i)\bprefetch(?:[_ ]factor)?\s*(?:[:=|]|\bof\b)?\s*{_N}\b(?![.\d]|\s?x)")),
+    ("steps_per_epoch", re.compile(rf"(?i)\b(?:batches|steps|iterations)\s(?:per|an|each)\sepoch\s*[:=|]\W*{_N}\b")),
     (
         "epochs",
         re.compile(
@@ -49,6 +50,7 @@ DEVICES = re.compile(
     r"|RTX[ -]?(?:PRO )?\d{4}(?: Ti| SUPER| Ada)*|MI\d{3}X?))(?![\w])"
 )
 _EPOCH = re.compile(r"(?i)\bepoch\W{0,4}(\d+)\b")
+_EPOCH_OF = re.compile(r"(?i)\bepoch\W{0,3}(\d{1,7})\s?(?:/|\bof\b)\s?(\d{1,7})\b")
 _PHASES = {
     "before": re.compile(r"(?i)\b(?:before|current|old|baseline|was|original)\b"),
     "after": re.compile(r"(?i)\b(?:after|new|now|proposed|optimi[sz]ed)\b"),
@@ -60,7 +62,9 @@ _WORTH = re.compile(
     r"|(?:epoch|batch|workers?|classes|size|prefetch\w*|loss|acc\w*|A\d0+|H\d00).*\d",
     re.IGNORECASE,
 )
-_SYSTEM_TIME = re.compile(r"^\W*\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
+_STAMP = re.compile(  # of a machine's line
+    r"^\W{0,3}(?:(?:\d{2,4}[-/.]\d\d[-/.]\d{2,4}|[A-Z][a-z]{2}\s+\d{1,2})[ T]+)?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s"
+)
 
 
 class ProseReader:
@@ -90,11 +94,18 @@ class ProseReader:
         observed = []
         for cell, phase in zip(cells[1:], self._columns[1:], strict=False):
             observed += _sentence(f"{cells[0]}: {cell}", phase)
+        if {"before", "after"} <= set(self._columns) and len(cells) >= len(self._columns):
+            before, after = cells[self._columns.index("before")], cells[self._columns.index("after")]
+            rest = [cell for cell, phase in zip(cells[1:], self._columns[1:], strict=False) if not phase]
+            labels = {"said": f"{cells[0]}: {' '.join(rest)}", "before": before, "after": after}
+            observed.append(Observation(Kind.STATEMENT, {}, labels))
         return observed
 
 
 def _sentence(text: str, phase: str) -> list[Observation]:
     observed: list[Observation] = []
+    stamp = _STAMP.match(text)
+    text = text[stamp.end() :] if stamp else text
     found = quantities(text)
     settings, devices = _settings(text, found), DEVICES.findall(text)
     labels = {"phase": phase}
@@ -109,7 +120,7 @@ def _sentence(text: str, phase: str) -> list[Observation]:
         if epoch:
             metrics["epoch"] = float(epoch[1])
         observed.append(Observation(Kind.METRICS, metrics, {"of": "text"}))
-    if (settings or any(one.what in _TELLING for one in found)) and not _SYSTEM_TIME.match(text):
+    if (settings or any(one.what in _TELLING for one in found)) and not stamp:
         observed.append(Observation(Kind.STATEMENT, {}, {"phase": phase, "said": text}))
     return observed
 
@@ -151,6 +162,9 @@ def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
             settings["train_samples"] = one.low
         elif one.what == "steps" and "epoch" in text.lower() and one.low >= 2:
             settings.setdefault("steps_per_epoch", one.low)
+    of = _EPOCH_OF.search(text)
+    if of and int(of[2]) >= int(of[1]):
+        settings.setdefault("epochs", float(of[2]))
     if ram := _RAM.search(text):
         settings["ram_bytes"] = float(ram[1]) * (1e12 if ram[2].upper() == "T" else 1e9)
     if memory := _GPU_MEMORY.search(text):

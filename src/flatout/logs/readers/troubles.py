@@ -21,6 +21,7 @@ _KINDS = (
     ("killed", re.compile(r"(?:^|\s)Killed\s*$|SIGKILL|killed by signal")),
     ("nan", re.compile(r"(?i)\bloss\w*['\"]?\s*[:=]?\s*['\"]?nan\b")),
 )
+_WRITTEN = tuple("#|*->")  # how lines of documents begin that speak of such errors
 WORDS = {
     "oom": "the GPU ran out of memory",
     "host_oom": "the machine or the job ran out of memory",
@@ -35,6 +36,8 @@ WORDS = {
 
 def parse(text: str) -> list[Observation]:
     """The first kind that fits."""
+    if text.lstrip()[:1] in _WRITTEN:
+        return []
     for what, pattern in _KINDS:
         if pattern.search(text):
             return [Observation(Kind.TROUBLE, {}, {"what": what})]
