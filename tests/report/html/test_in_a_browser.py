@@ -118,6 +118,14 @@ def test_the_page_fits_a_narrow_screen_and_the_dark(tmp_path: Path, width: int, 
     path, _ = made(tmp_path)
     with opened(path, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        remedy = page.locator("table.stacked td").first.bounding_box()
+        assert remedy["width"] > 300
+        page.emulate_media(media="print", color_scheme=scheme)
+        assert page.evaluate("colour('--paper')") == "#ffffff"
+        assert (
+            page.locator(".icicle button").first.evaluate("part => getComputedStyle(part).color")
+            == "rgb(255, 255, 255)"
+        )
 
 
 def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:

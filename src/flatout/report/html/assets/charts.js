@@ -114,7 +114,7 @@ function stepChart(steps, view) {
   view.redraw.push(again);
   view.listen(canvas, LEFT);
   const keys = names.map((name, at) => el("span", {class: "key"}, el("i", {style: {background: at === names.length - 1 ? "var(--c8)" : `var(${COLOURS[at]})`}}), name));
-  return el("figure", {}, el("div", {}, keys), canvas, text);
+  return el("figure", {}, el("div", {}, el("span", {class: "key"}, "from below:"), keys), canvas, text);
 }
 
 // Small charts below each other: each value over the same time.

@@ -27,12 +27,12 @@ shown(async () => {
       el("strong", {"data-outcome": trial.outcome}, words[trial.outcome] || trial.outcome),
       `${factor(trial.predicted.predicted)} (${factor(trial.predicted.low)}–${factor(trial.predicted.high)})`,
       trial.ratio ? `${factor(trial.ratio.factor)} (${factor(trial.ratio.low)}–${factor(trial.ratio.high)})` : "–",
-      predictedAndMeasured(trial, most), [trial.why, trial.loss ? el("div", {class: "soft"}, `loss: ${trial.loss}`) : null]])),
+      predictedAndMeasured(trial, most), [trial.why, trial.loss ? el("div", {class: "soft"}, `loss: ${trial.loss}`) : null]]), true),
     classLegend(classes, result.tried.map((trial) => trial.semantic_class))));
   if (result.untried.length) parts.push(section("Not tried", list(result.untried.map((one) => `${one.title}: ${one.why}`))));
   if (result.keep) parts.push(section("To keep it", el("p", {class: "mono"}, result.keep.command), result.keep.diff ? el("pre", {class: "mono"}, result.keep.diff) : null));
   if (result.plans.length) parts.push(section("Plans for the training as it was, predicted and not measured",
-    table(["plan", "#predicted", "interval", "remedies"], result.plans.map((one) => [one.name, `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), list(one.remedies)]))));
+    table(["plan", "#predicted", "interval", "remedies"], result.plans.map((one) => [one.name, `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), list(one.remedies)]), true)));
   main.replaceChildren(...parts);
   document.documentElement.dataset.ready = "yes";
 });

@@ -22,7 +22,7 @@ function icicle(accounts, whole) {
       type: "button", title: title(node, whole), "aria-label": title(node, whole), "data-id": node.id || "", "data-level": level,
       tabindex: level ? "-1" : "0", onfocus: about(node), onpointerenter: about(node),
       "aria-disabled": !(node.children || []).length && node !== shown.at(-1) ? "true" : null,
-      style: {left: left + "%", width: width + "%", top: level * 35 + "px", background: `var(${hue})`, color: textOn(hue)},
+      style: {left: left + "%", width: width + "%", top: level * 35 + "px", background: `var(${hue})`, color: hue === "--c0" ? "var(--on)" : textOn(hue)},
       onclick: () => { if ((node.children || []).length) zoom(node); },
     }, width > 4 ? `${node.label} ${percent(share)}` : "");
     box.append(made);

@@ -27,10 +27,10 @@ shown(async () => {
     el("p", {class: "soft"}, "Gains in samples/s are predicted, not yet measured; the thin line at 1x is no change."),
     table(["remedy", "#predicted", "interval", "class", "risk", "#memory"], report.remedies.map((one) => [
       [el("div", {}, one.title), el("code", {}, one.how), el("div", {class: "soft"}, one.basis)],
-      `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), one.class, one.risk, bytes(one.memory_bytes)])),
+      `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), one.class, one.risk, bytes(one.memory_bytes)]), true),
     classLegend(classes, report.remedies.map((one) => one.class))));
   if (report.plans.length) parts.push(section("Plans", table(["plan", "#predicted", "interval", "remedies"], report.plans.map((one) => [
-    one.name, `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), list(one.remedies)]))));
+    one.name, `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), list(one.remedies)]), true)));
   if (report.findings.length) parts.push(section("Risks and opportunities", report.findings.map((one) => el("article", {}, el("h3", {}, one.title), el("p", {}, one.how), list(one.evidence.map((each) => each.text))))));
   if (lanes.length) {
     const view = new View(...span), slow = [];

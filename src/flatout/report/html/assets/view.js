@@ -22,10 +22,11 @@ function visible(text) {
 }
 
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
+const DARK = "screen and (prefers-color-scheme: dark)"; // paper is light
 // Text that can be read on a colour; the darkest one is light in the dark.
 const DARK_TEXT = ["--c1", "--c3", "--c6", "--c7", "--c8"];
 function textOn(hue) {
-  const dark = DARK_TEXT.includes(hue) || (hue === "--c0" && matchMedia("(prefers-color-scheme: dark)").matches);
+  const dark = DARK_TEXT.includes(hue) || (hue === "--c0" && matchMedia(DARK).matches);
   return dark ? "#10141a" : "#ffffff";
 }
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
@@ -64,11 +65,12 @@ function bytes(value) {
 
 function section(title, ...children) { return el("section", {}, el("h2", {}, title), ...children); }
 
-function table(heads, rows) {
+// Heads of columns with numbers begin with "#". On a narrow screen, the cells of a stacked table lie below each other.
+function table(heads, rows, stacked) {
   const numeric = (head) => head.startsWith("#");
-  return el("div", {class: "wide"}, el("table", {},
+  return el("div", {class: "wide"}, el("table", {class: stacked ? "stacked" : null},
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", {class: numeric(head) ? "n" : null, scope: "col"}, head.replace(/^#/, ""))))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, at) => el("td", {class: numeric(heads[at]) ? "n" : null}, cell)))))));
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, at) => el("td", {class: numeric(heads[at]) ? "n" : null, "data-head": heads[at].replace(/^#/, "")}, cell)))))));
 }
 
 function list(items) { return el("ul", {}, items.map((item) => el("li", {}, item))); }
@@ -115,7 +117,7 @@ function drawing(height, label, draw) {
     draw(context, width, height);
   };
   new ResizeObserver(again).observe(canvas);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  for (const query of [DARK, "print"]) matchMedia(query).addEventListener("change", again);
   return [canvas, again];
 }
 
