@@ -19,11 +19,11 @@ from flatout.loader.image_loader import ImageLoader, Stats
 from flatout.loader.interfaces import Batch
 from flatout.recipes.datasets import open_data
 from flatout.recipes.fit_history import FitHistory
-from flatout.recipes.fitting import make_loader
+from flatout.recipes.image_pipeline import make_loader
+from flatout.recipes.image_task import ImageTask
 from flatout.recipes.models import build_model
 from flatout.recipes.optimization import build_optimizer
 from flatout.recipes.schema import Recipe
-from flatout.recipes.task import ImageTask
 from flatout.recipes.trainer import build_trainer, lightning_precision
 
 CLASSES = 1000
@@ -103,7 +103,7 @@ def flatout_loop(recipe: Recipe, warm_up: int, steps: int, loader: Any = None) -
     loader = loader or Synthetic(recipe, warm_up + steps)
     with tempfile.TemporaryDirectory() as name:
         model = build_model(recipe, CLASSES).to(memory_format=torch.channels_last)
-        books = FitHistory(loader, Path(name), [], lambda line: None, CLASSES, origin={})
+        books = FitHistory(loader, Path(name), [], lambda line: None, lambda records: None, origin={})
         trainer = build_trainer(recipe, Path(name), books, False, 1)
         clock = _Clock(warm_up, steps)
         trainer.callbacks = [books, clock]  # pyright: ignore[reportAttributeAccessIssue]

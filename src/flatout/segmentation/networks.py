@@ -76,7 +76,7 @@ def check_patch(patch: Size, layout: Layout) -> None:
     )
 
 
-def build_unet(kind: str, layout: Layout, *, channels: int, classes: int, deep_supervision: bool) -> nn.Module:
+def build_unet(kind: str, layout: Layout, *, channels: int, classes: int, deep_supervision: bool) -> UNet:
     """A network whose output is a tensor of logits, or with deep supervision one for each resolution but the lowest.
 
     Args:
