@@ -45,8 +45,7 @@ def measure_costs(run: Run, steps_per_epoch: int | None = None) -> Costs:
     speed = speed_of(run)
     ledger = speed.ledger
     whole = [epoch.steps for epoch in ledger.epochs if epoch.complete]
-    # The first step ends before the window, and is not among the steps of its epoch.
-    steps = steps_per_epoch or (whole[0] + 1 if whole else None)
+    steps = steps_per_epoch or (whole[0] if whole else None)
     if steps is None:
         raise UsageError(
             f"{run.id} holds no whole epoch, so the steps of one are not known: give --steps-per-epoch, "
@@ -56,7 +55,7 @@ def measure_costs(run: Run, steps_per_epoch: int | None = None) -> Costs:
     between = [ledger.account(id) for id in BETWEEN_STEPS]
     between_s = sum(account.seconds for account in between if account)
     notes = [] if ends else ["validation and checkpoints: not measured, because no whole epoch was recorded"]
-    finished = run.stop == "finished"
+    finished = run.info.get("stop") == "finished"
     if not finished:
         notes.append("the time after the last step: not measured, because the recording ended before")
     return Costs(

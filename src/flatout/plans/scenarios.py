@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from flatout.plans.costs import Costs
-from flatout.recipes.deadline import plan
+from flatout.recipes.epoch_plan import plan
 
 _NORMAL90 = NormalDist().inv_cdf(0.95)
 
@@ -32,7 +32,7 @@ def project(
 ) -> tuple[Scenario, ...]:
     """What was asked for, and less of it: the most that ends in time even in the conservative case, and one fold.
 
-    Work is dropped in the order of ``flatout.recipes.deadline``.
+    Work is dropped in the order of ``flatout.recipes.epoch_plan``.
     """
     slow = math.exp(_NORMAL90 * costs.error)
     fixed_s = costs.startup_s + (costs.ending_s or 0.0) + reserve_s
