@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Records the whole trainings whose ends benchmarks/plans/run.py predicts: when each step began and ended.
 
-Most are scripts of benchmarks/diagnosis: loops, Lightning and Hugging Face, with and without validation and checkpoints.
-Each is recorded once for a few seconds, to choose how many epochs last about as long as asked for, and then to its end.
+Most are scripts of benchmarks/diagnosis: loops, Lightning and Hugging Face, with and without validation and
+checkpoints. Each is recorded once for a few seconds, to choose how many epochs last about as long as asked for, and then to its end.
 
 Usage: python benchmarks/plans/record.py [--seconds S] [--only NAME ...] [--output FILE]
 """
