@@ -2,7 +2,8 @@
 """Records the whole trainings whose ends benchmarks/plans/run.py predicts: when each step began and ended.
 
 Most are scripts of benchmarks/diagnosis: loops, Lightning and Hugging Face, with and without validation and
-checkpoints. Each is recorded once for a few seconds, to choose how many epochs last about as long as asked for, and then to its end.
+checkpoints. They train for long, and are recorded for a while: the beginning of their last epoch then counts as the
+end. Those of several_epochs.py are recorded until they end by themselves.
 
 Usage: python benchmarks/plans/record.py [--seconds S] [--only NAME ...] [--output FILE]
 """
@@ -14,14 +15,16 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from flatout.errors import FlatoutError
+from flatout.measure.training import find_training
+from flatout.measure.usage import queued_share
 from flatout.plans.timeline import Timeline, timeline_of
 from flatout.record import load_run
 from flatout.runner import Bounds, record
@@ -33,9 +36,8 @@ EPOCHS = re.compile(
     r"(?P<before>epoch\w* in range\((?:1, )?|EPOCHS = |max_epochs=|num_train_epochs=|\"--epochs\", type=int, default=)"
     r"\d+"
 )
-LEAST_EPOCHS, MOST_EPOCHS = 4, 60
-LOOK_S = 6.0
-MOST_S = 90.0  # one that takes longer is left out
+LEAST_EPOCHS, LEAST_STEPS = 4, 60  # of a training that counts
+ENDLESS, OWN_EPOCHS = 100_000, 30
 OWN = ("plain", "validated", "saved", "validated_and_saved", "cold", "uneven", "workers", "stopped")
 SCRIPTS = (
     *("lit_checks", "lit_keeps_all", "sound_lightning", "best_model_wins", "tested_and_kept", "first_attempt"),
@@ -51,7 +53,7 @@ SCRIPTS = (
 def main() -> None:
     """Record what is not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=25.0, help="about what a training lasts")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a recording, from the first step")
     parser.add_argument("--only", nargs="*", help="names of trainings")
     parser.add_argument("--output", type=Path, default=TRAININGS)
     options = parser.parse_args()
@@ -61,64 +63,54 @@ def main() -> None:
             continue
         try:
             with tempfile.TemporaryDirectory() as folder:
-                whole, epochs = record_whole(name, Path(folder), options.seconds)
+                whole, kept = record_whole(name, Path(folder), options.seconds)
         except (FlatoutError, ValueError, OSError) as error:
             print(f"{name}: left out: {' '.join(str(error).split())[:160]}", file=sys.stderr, flush=True)
             continue
-        found |= {f"{name}/{key}": value for key, value in packed(whole, epochs).items()}
+        found |= {f"{name}/{key}": value for key, value in packed(whole, kept).items()}
         np.savez_compressed(options.output, **found)
-        print(
-            f"{name}: {epochs} epochs, {len(whole)} steps, {whole.finish_s:.1f} s; load {os.getloadavg()[0]:.1f}",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+        waited = "not measured" if kept["queued"] is None else f"{kept['queued']:.0%}"
+        made = f"{whole.epoch[-1] + 1} epochs, {len(whole)} steps, {whole.finish_s:.1f} s"
+        print(f"{name}: {made}; waited for a core {waited}", file=sys.stderr, flush=True)
 
 
-def record_whole(name: str, folder: Path, seconds: float) -> tuple[Timeline, int]:
-    """A training from its start to its end, and the epochs that it was to make.
+def record_whole(name: str, folder: Path, seconds: float) -> tuple[Timeline, dict[str, float | None]]:
+    """A training from its start to its end, and what else is kept of it.
 
     Raises:
-        ValueError: it cannot be run so, or did not end by itself.
+        ValueError: it cannot be run so, or made too few epochs.
     """
-    if name.startswith("own_"):
-        script, arguments = HERE / "several_epochs.py", [name.removeprefix("own_")]
-    else:
-        script = next((ROOT / "benchmarks/diagnosis").glob(f"*/{name}.py"))
-        arguments = []
+    own = name.startswith("own_")
+    script = HERE / "several_epochs.py" if own else next((ROOT / "benchmarks/diagnosis").glob(f"*/{name}.py"))
+    arguments = [name.removeprefix("own_"), "--epochs", str(OWN_EPOCHS)] if own else []
     text = script.read_text("utf-8")
     if not EPOCHS.search(text):
         raise ValueError("its number of epochs was not found")
-    copy = folder / script.name
-    look = _record(copy, EPOCHS.sub(r"\g<before>100000", text), arguments, Bounds(seconds=LOOK_S))
-    counts = np.bincount(look.epoch)
-    steps = int(counts[0]) if len(counts) > 1 else look.steps_per_epoch
-    if steps is None:
-        raise ValueError(f"no epoch ended within {LOOK_S:.0f} s")
-    epoch_s = (look.end_s[-1] - look.end_s[0]) / (len(look) - 1) * steps
-    epochs = min(max(round(seconds / epoch_s), LEAST_EPOCHS), MOST_EPOCHS)
-    if epochs * epoch_s > MOST_S:
-        raise ValueError(f"{epochs} epochs of {epoch_s:.0f} s are too long")
-    whole = _record(copy, EPOCHS.sub(rf"\g<before>{epochs}", text), arguments, Bounds(full=True))
+    (folder / script.name).write_text(EPOCHS.sub(rf"\g<before>{ENDLESS}", text), "utf-8")
+    bounds = Bounds(full=True) if own else Bounds(seconds=seconds)
+    command = [sys.executable, script.name, *arguments]
+    with open(os.devnull, "w") as nothing, contextlib.chdir(folder), contextlib.redirect_stdout(nothing):
+        outcome = record(command, folder / "runs", bounds, quiet=True, trace=False, experiments=False)
+    run = load_run(outcome.run)
+    whole = timeline_of(run)
     if whole.finish_s is None:
-        raise ValueError("it did not end by itself")
-    return whole, epochs
+        # The last epoch was cut off: the ones before it are the training.
+        last = np.flatnonzero(whole.epoch == whole.epoch[-1])[0]
+        begins_s = float(whole.start_s[last])
+        whole = replace(whole.until(begins_s), finish_s=begins_s)
+    epochs = int(whole.epoch[-1]) + 1 if len(whole) else 0
+    if epochs < LEAST_EPOCHS or len(whole) < LEAST_STEPS:
+        raise ValueError(f"{epochs} epochs and {len(whole)} steps within {seconds:.0f} s")
+    training = find_training(run)
+    assert training is not None, "it has a timeline"
+    queued = queued_share(run.system(), training.window_begin_ns, training.window_end_ns, training.process.pid)
+    return whole, {"epochs": OWN_EPOCHS if own else epochs, "queued": queued}
 
 
-def _record(copy: Path, text: str, arguments: list[str], bounds: Bounds) -> Timeline:
-    copy.write_text(text, "utf-8")
-    runs = copy.parent / "runs"
-    with open(os.devnull, "w") as nothing, contextlib.chdir(copy.parent), contextlib.redirect_stdout(nothing):
-        outcome = record([sys.executable, copy.name, *arguments], runs, bounds, quiet=True, stdout_to_stderr=True,
-                         trace=False, experiments=False)  # fmt: skip
-    try:
-        return timeline_of(load_run(outcome.run))
-    finally:
-        shutil.rmtree(runs)
-
-
-def packed(whole: Timeline, epochs: int) -> dict[str, np.ndarray]:
+def packed(whole: Timeline, kept: dict[str, float | None]) -> dict[str, np.ndarray]:
     """As the file keeps it: times in µs, each beginning after the one before."""
     facts = {
-        "epochs": epochs,
+        **kept,
         "finish_s": whole.finish_s,
         "steps_per_epoch": whole.steps_per_epoch,
         "fold_start_s": whole.fold_start_s,
@@ -131,14 +123,14 @@ def packed(whole: Timeline, epochs: int) -> dict[str, np.ndarray]:
     }
 
 
-def unpacked(file: dict[str, np.ndarray], name: str) -> tuple[Timeline, int]:
-    """A recorded training, and the epochs that it was to make."""
+def unpacked(file: dict[str, np.ndarray], name: str) -> tuple[Timeline, dict[str, float | None]]:
+    """A recorded training; the epochs that it was to make, and the share of its time that it waited for a core."""
     facts = json.loads(str(file[f"{name}/facts"]))
     start_s = np.cumsum(file[f"{name}/starts"].astype(np.int64)) / 1e6
     steps = file[f"{name}/steps"]
-    epochs = facts.pop("epochs")
+    kept = {key: facts.pop(key) for key in ("epochs", "queued")}
     epoch = np.repeat(np.arange(len(steps)), steps)
-    return Timeline(start_s, start_s + file[f"{name}/lengths"] / 1e6, epoch, **facts), epochs
+    return Timeline(start_s, start_s + file[f"{name}/lengths"] / 1e6, epoch, **facts), kept
 
 
 if __name__ == "__main__":

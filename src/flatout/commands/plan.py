@@ -68,8 +68,8 @@ def plan(
     from flatout.report.plan import lines, to_dict
     from flatout.units import check_count, parse_duration
 
-    if not deadline:
-        raise UsageError("say until when: --deadline 11m")
+    if not deadline or not epochs:
+        raise UsageError("say how much is to be trained, and until when: --deadline 11m --epochs 30")
     for option, count in (("--epochs", epochs), ("--folds", folds), ("--steps-per-epoch", steps_per_epoch)):
         if count is not None:
             check_count(count, option=option)

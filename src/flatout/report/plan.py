@@ -40,7 +40,8 @@ def lines(plan: Plan) -> list[str]:
     if plan.price:
         text += _hanging(_prices(plan))
     text += _milestones(plan)
-    text += ["", "Not measured, or assumed", *(line for note in plan.costs.notes for line in _hanging(note, "- "))]
+    if plan.costs.notes:
+        text += ["", "Not measured, or assumed", *(line for note in plan.costs.notes for line in _hanging(note, "- "))]
     return [one_line(line) for line in text]
 
 
@@ -84,8 +85,8 @@ def _costs(costs: Costs) -> list[str]:
 
 
 def _table(scenarios: Sequence[Scenario]) -> list[str]:
-    ends = f"{'optimistic':>11}{'expected':>10}{'conservative':>13}"
-    rows = [f"  {'':<13}{'folds x epochs':<16}{'share':>6}{ends}{'in time':>9}"]
+    columns = f"{'optimistic':>11}{'expected':>10}{'conservative':>13}"
+    rows = [f"  {'':<13}{'folds x epochs':<16}{'share':>6}{columns}{'in time':>9}"]
     for one in scenarios:
         ends = _clock(one.optimistic_s), _clock(one.expected_s), _clock(one.conservative_s)
         rows.append(
