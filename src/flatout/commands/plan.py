@@ -17,38 +17,45 @@ if TYPE_CHECKING:
     from flatout.plans.prices import Price
 
 
+What = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RUN | LOG | -- COMMAND", help="A run, a log, or the training command as you run it."),
+]
+Deadline = Annotated[str, typer.Option("--deadline", metavar="TIME", help="From the start of the command: 11m.")]
+Epochs = Annotated[int, typer.Option("--epochs", metavar="N", help="Epochs of each fold.")]
+Folds = Annotated[int, typer.Option("--folds", metavar="N", help="Folds, one after the other.")]
+Reserve = Annotated[
+    str | None,
+    typer.Option("--reserve", metavar="TIME", help="Of it, kept for the last prediction.", show_default=False),
+]
+Look = Annotated[str, typer.Option("--look", metavar="TIME", help="With COMMAND: record it for at most this long.")]
+StepsPerEpoch = Annotated[
+    int | None, typer.Option("--steps-per-epoch", metavar="N", help="Default: as recorded.", show_default=False)
+]
+After = Annotated[
+    Path | None,
+    typer.Option("--after", metavar="FILE", help="Plan with the gain proved in it: JSON of flatout fix or try."),
+]
+Amount = Annotated[
+    str | None, typer.Option("--price", metavar="PRICE", help="1.20/h, or a name in --prices.", show_default=False)
+]
+Prices = Annotated[
+    Path | None,
+    typer.Option("--prices", metavar="FILE", help="TOML: per_hour, date and source of each.", show_default=False),
+]
+
+
 def plan(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RUN | LOG | -- COMMAND", help="A run, a log, or the training command as you run it."),
-    ] = None,
-    deadline: Annotated[
-        str, typer.Option("--deadline", metavar="TIME", help="From the start of the command: 11m, 90s.")
-    ] = "",
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Epochs of each fold.")] = 0,
-    folds: Annotated[int, typer.Option("--folds", metavar="N", help="Folds, one after the other.")] = 1,
-    reserve: Annotated[
-        str | None,
-        typer.Option("--reserve", metavar="TIME", help="Keep for the last prediction.", show_default="0s"),
-    ] = None,
-    look: Annotated[
-        str, typer.Option("--look", metavar="TIME", help="With COMMAND: record it for at most this long.")
-    ] = "60s",
-    steps_per_epoch: Annotated[
-        int | None,
-        typer.Option("--steps-per-epoch", metavar="N", help="Default: as recorded.", show_default=False),
-    ] = None,
-    after: Annotated[
-        Path | None,
-        typer.Option("--after", metavar="FILE", help="Plan with the gain proved in it: JSON of flatout fix or try."),
-    ] = None,
-    price: Annotated[
-        str | None, typer.Option("--price", metavar="PRICE", help="1.20/h, or a name in --prices.", show_default=False)
-    ] = None,
-    prices: Annotated[
-        Path | None,
-        typer.Option("--prices", metavar="FILE", help="TOML: per_hour, date and source of each.", show_default=False),
-    ] = None,
+    deadline: Deadline,
+    epochs: Epochs,
+    what: What = None,
+    folds: Folds = 1,
+    reserve: Reserve = None,
+    look: Look = "60s",
+    steps_per_epoch: StepsPerEpoch = None,
+    after: After = None,
+    price: Amount = None,
+    prices: Prices = None,
     as_json: AsJson = False,
     runs_dir: RunsDir = RUNS_DIR,
     first_step_within: Annotated[str, FIRST_STEP_WITHIN] = "10m",
@@ -68,11 +75,10 @@ def plan(
     from flatout.report.plan import lines, to_dict
     from flatout.units import check_count, parse_duration
 
-    if not deadline or not epochs:
-        raise UsageError("say how much is to be trained, and until when: --deadline 11m --epochs 30")
     for option, count in (("--epochs", epochs), ("--folds", folds), ("--steps-per-epoch", steps_per_epoch)):
-        if count is not None:
-            check_count(count, option=option)
+        if count is not None and count < 1:
+            raise UsageError(f"{option} is {count}, but must be at least 1")
+        check_count(count or 1, option=option)
     deadline_s = parse_duration(deadline, option="--deadline")
     reserve_s = parse_duration(reserve, option="--reserve") if reserve is not None else 0.0
     if reserve_s >= deadline_s:
