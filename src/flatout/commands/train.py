@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatout.commands.options import AsJson, Data, Quiet, RecipeName, RecipeSettings
+from flatout.commands.options import AsJson, Data, Live, Quiet, RecipeName, RecipeSettings
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def train(
         str | None, typer.Option("--wandb-name", metavar="NAME", help="Weights & Biases run name.")
     ] = None,
     record: Record = True,
+    live: Live = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -90,6 +91,7 @@ def train(
         "--wandb-project": wandb_project,
         "--wandb-name": wandb_name,
         "--no-record": not record,
+        "--live": live,
         "--json": as_json,
         "--quiet": quiet,
     }
@@ -124,6 +126,9 @@ def _resolved(
     from flatout.recipes.demo_data import demo_data_folder, make_demo_data, needs_demo_data
     from flatout.recipes.reading import check_key, read_any_recipe
 
+    if given["--live"] and (given["--no-record"] or int(os.environ.get("WORLD_SIZE", "1")) > 1):
+        why = "--no-record leaves nothing to show" if given["--no-record"] else "several processes are not recorded"
+        raise UsageError(f"--live: {why}: leave it out")
     for key in allow_changes:
         check_key(key, "--allow-change")
     if allow_changes and not resume:
@@ -177,7 +182,7 @@ def _trained(
         from flatout.recipes.training import train_recipe
 
         data = pipeline_of(resolved).open_data(resolved)
-        with _recording(record and alone, Path(recipe).stem) as start_recording:
+        with _recording(record and alone, Path(recipe).stem, bool(given["--live"])) as start_recording:
             return train_recipe(
                 resolved,
                 data,
@@ -232,16 +237,26 @@ def _process_start() -> float:
 
 
 @contextmanager
-def _recording(wanted: bool, name: str) -> Iterator[Callable[[], None]]:
-    """Yields a function that starts the recording, which ends with the block; calling it again does nothing."""
+def _recording(wanted: bool, name: str, live: bool) -> Iterator[Callable[[], None]]:
+    """Yields a function that starts the recording, which ends with the block; calling it again does nothing.
+
+    Args:
+        wanted: there is one.
+        name: ends the run folder's name.
+        live: show it on a page.
+    """
+    from flatout.live.companion import live_page
     from flatout.watching import watch
 
     with ExitStack() as open_:
+        page = open_.enter_context(live_page())  # it ends after the recording, and shows its end
         coming = iter([watch(name=name)] if wanted else [])
 
         def start() -> None:
             for recording in coming:
-                open_.enter_context(recording)
+                run = open_.enter_context(recording)
+                if live and run is not None:
+                    page.start(run)
 
         yield start
 
