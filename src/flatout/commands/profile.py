@@ -79,16 +79,11 @@ def profile(
     )
     to_stdout = output is None and (as_json or markdown)
     with live_page() as page:
+        started = page.start if live else lambda run: None
         outcome = record(
-            command or [],
-            runs_dir,
-            bounds,
-            quiet=quiet,
-            stdout_to_stderr=to_stdout,
-            trace=trace,
-            experiments=experiments,
-            started=page.start if live else lambda run: None,
-        )
+            command or [], runs_dir, bounds,
+            quiet=quiet, stdout_to_stderr=to_stdout, trace=trace, experiments=experiments, started=started,
+        )  # fmt: skip
     _explain_failure(outcome)
 
     from flatout.diagnosis import diagnose
