@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -76,6 +77,16 @@ def test_a_recording_without_an_end_of_an_epoch_says_so_and_is_less_sure() -> No
     assert not len(short.between_s) and any("validation and checkpoints: not measured" in one for one in short.notes)
     widths = [np.ptp(np.quantile(draw(costs).end_s(1, 10), (0.05, 0.95))) for costs in (short, long)]
     assert widths[0] > widths[1]
+
+
+def test_other_work_on_the_machine_is_told_and_makes_the_end_less_sure() -> None:
+    whole = simulated(epochs=6)
+    at_s = np.arange(5.0, 30.0)
+    busy = replace(whole, waits=np.stack([at_s, 0.4 * at_s], 1))
+    costs = measure_costs(busy.until(20.0))
+    assert costs.queued == pytest.approx(0.4) and any("waited for a core 40%" in note for note in costs.notes)
+    widths = [np.ptp(np.quantile(draw(one).end_s(1, 10), (0.05, 0.95))) for one in (costs, measure_costs(whole))]
+    assert widths[0] > 1.5 * widths[1]
 
 
 def test_case_e_does_not_fit_and_the_plan_says_what_does() -> None:
