@@ -18,6 +18,7 @@ from flatout.plans.milestones import milestones
 from flatout.plans.planning import make_plan
 from flatout.plans.scenarios import Limits, Work, compare
 from flatout.plans.timeline import Timeline, timeline_of
+from flatout.probe.events import FORWARD
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
 
@@ -171,3 +172,20 @@ def test_a_record_without_a_whole_epoch_asks_for_its_steps(tmp_path: Path) -> No
     run = load_run(recorded(tmp_path, epochs=1))
     costs = measure_costs(timeline_of(run), 100)
     assert costs.steps == 100 and costs.startup_s == pytest.approx(5.1, abs=0.05)
+
+
+def test_without_a_loader_an_epoch_lasts_from_one_validation_to_the_next(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    process = run.process()
+    process.pause(2.0)
+    for _ in range(3):
+        for _ in range(20):
+            process.step(forward_s=0.04, backward_s=0.06)
+        process.mode(train=False)
+        process.spend(FORWARD, 0.7, process.text("Net"), 0, 0)
+        process.mode(train=True)
+    for _ in range(20):
+        process.step(forward_s=0.04, backward_s=0.06)
+    costs = measure_costs(timeline_of(load_run(run.write())))
+    assert costs.steps == 20 and costs.between_s == pytest.approx(np.full(3, 0.7), abs=0.01)
+    assert costs.step_s == pytest.approx(0.1, rel=0.01) and any("no DataLoader was seen" in one for one in costs.notes)

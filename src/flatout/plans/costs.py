@@ -64,7 +64,10 @@ def measure_costs(timeline: Timeline, steps_per_epoch: int | None = None, *, sou
     """
     counted = np.bincount(timeline.epoch)
     whole = counted[:-1] if timeline.finish_s is None else counted
-    if steps_per_epoch is not None and len(counted) <= 1:
+    notes = []
+    if timeline.by_validation and steps_per_epoch is None:
+        notes.append("epochs: no DataLoader was seen, so each is taken to last from one validation to the next")
+    if steps_per_epoch is not None and (len(counted) <= 1 or timeline.by_validation):
         timeline = timeline.in_epochs_of(steps_per_epoch)
         counted = np.bincount(timeline.epoch)
     known = int(np.median(whole)) if len(whole) else timeline.steps_per_epoch
@@ -82,7 +85,7 @@ def measure_costs(timeline: Timeline, steps_per_epoch: int | None = None, *, sou
     lasted = np.where(closes, timeline.end_s, following) - timeline.start_s
     inner = ~begins if np.count_nonzero(~begins) >= LEAST_STEPS else np.arange(len(timeline)) > 0
     warm = inner & (timeline.epoch > 0)
-    notes, extra_s, chosen = [], 0.0, lasted[inner]
+    extra_s, chosen = 0.0, lasted[inner]
     if np.count_nonzero(warm) >= max(LEAST_STEPS, min(steps // 2, 50)):
         later_s = float(lasted[warm].mean())
         extra_s = _first_extra(timeline, lasted, later_s)

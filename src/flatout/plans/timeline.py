@@ -12,6 +12,7 @@ from flatout.measure.loader_processes import loader_processes
 from flatout.measure.thresholds import LEAST_STEPS
 from flatout.measure.timeline import Floats, Ints
 from flatout.measure.training import Training, find_training
+from flatout.measure.validation import validation_regions
 from flatout.measure.worker_records import loader_settings
 from flatout.record import Run
 
@@ -31,6 +32,7 @@ class Timeline:
         epoch: pass over the training data that it belongs to, from 0.
         finish_s: end of the command; None: the recording ended before.
         steps_per_epoch: of a whole pass; None: not known.
+        by_validation: no passes over a loader were seen: an epoch is what lies between two validations.
         waits: rows of (seconds after the start of the command, seconds that the training had waited for a core by
             then), about one a second; empty: not measured.
         fold_start_s: of the start-up, what another fold of the same process repeats; None: not measured.
@@ -42,6 +44,7 @@ class Timeline:
     finish_s: float | None = None
     steps_per_epoch: int | None = None
     fold_start_s: float | None = None
+    by_validation: bool = False
     waits: Floats = field(default_factory=lambda: np.zeros((0, 2)))
 
     def __len__(self) -> int:
@@ -86,16 +89,20 @@ def timeline_of(run: Run) -> Timeline:
     ledger = build_ledger(run, training, loader_processes(run, training))
     steps = training.steps
     inside = steps.work_end_ns <= training.window_end_ns
+    # A step without a loader begins where the last one ended: the validation between two epochs is part of it.
+    validated = validation_regions(training).start if training.loader is None else np.zeros(0, np.int64)
+    epoch = np.searchsorted(validated, steps.work_end_ns) if len(validated) else steps.epoch
     began_ns = training.window_begin_ns - round(ledger.startup_s * 1e9)
     startup = {account.id: account.seconds for account in ledger.startup}
     finished = run.info.get("stop") == "finished"
     return Timeline(
         start_s=(steps.start_ns[inside] - began_ns) / 1e9,
         end_s=(steps.work_end_ns[inside] - began_ns) / 1e9,
-        epoch=np.unique(steps.epoch[inside], return_inverse=True)[1],
+        epoch=np.unique(epoch[inside], return_inverse=True)[1],
         finish_s=(training.finish_ns - began_ns) / 1e9 if finished else None,
         steps_per_epoch=_declared(training),
         fold_start_s=sum(startup.get(id, 0.0) for id in OF_A_FOLD),
+        by_validation=len(validated) > 0,
         waits=_waits(run, training, began_ns),
     )
 
