@@ -180,11 +180,17 @@ def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
     shown = ", ".join(f"{value:g}" for value in learnt.between)
     lines = [
         *head("How well the end of a training is predicted", "benchmarks/plans/run.py", ("flatout", "numpy"), {}),
-        f"- {len(first)} trainings, recorded by benchmarks/plans/record.py with low priority on this machine, while "
-        f"other work ran beside. {_lasted(first)}",
-        f"- Quiet: trainings that waited for a core for less than {QUIET:.0%} of their time. In the others the rest of "
-        "the training met another load than its first tenth, which no plan can know; nothing is learnt from them.",
-        "- The end is that of the command for those of several_epochs.py (own_...), and the beginning of the last, "
+        f"- {_recorded(first)} by benchmarks/plans/record.py with low priority on this machine, while other work ran "
+        "beside: their load was not chosen.",
+        "- own_...: benchmarks/plans/several_epochs.py and by_trainer.py, some recorded twice (again). run_...: "
+        "recorded before, for other reasons. The others are scripts of benchmarks/diagnosis; those whose epochs lasted "
+        "so long that fewer than four fitted into a recording were left out.",
+        f"- Quiet: recordings of trainings that waited for a core for less than {QUIET:.0%} of their time. In the others "
+        "the rest of the training met another load than its first tenth, which no plan can know; nothing is learnt "
+        "from them. "
+        f"{sum(one.training.seen.queued is None for one in first)} recordings do not say how long their beginning "
+        "waited, so that their intervals are not widened by it, as those of `flatout plan` are.",
+        "- The end is that of the command for own_... and finished runs, and the beginning of the last, "
         "incomplete epoch for the others.",
         "- Each is cut off after the first part of its steps; its end is predicted as `flatout plan` predicts it, and "
         "compared with the recorded end. Steps an epoch and epochs are known, as a user knows them; a training that "
@@ -197,7 +203,7 @@ def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
         "- Error: of the expected end, without its sign. Held: ends inside the 90% interval. Width: of the interval, "
         "as a share of the end, median.",
         "",
-        "| steps seen | trainings | median error | goal | 90% of errors below | held | goal | width |",
+        "| steps seen | recordings | median error | goal | 90% of errors below | held | goal | width |",
         "|---|---|---|---|---|---|---|---|",
         *(_row(f"{part:.0%}", scores) for part, scores in scored.items()),
         "",
@@ -213,13 +219,13 @@ def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
         ],
     }
     lines += [
-        f"From {part} of the steps, by what the trainings and their recordings were like:",
+        f"From {part} of the steps, by what they were like:",
         "",
-        "| trainings | number | median error | goal | 90% of errors below | held | goal | width |",
+        "| recordings | number | median error | goal | 90% of errors below | held | goal | width |",
         "|---|---|---|---|---|---|---|---|",
         *(_row(name, scores) for name, scores in groups.items() if scores),
         "",
-        f"Each training, from {part} of its steps, the worst first:",
+        f"Each recording, from {part} of its steps, the worst first:",
         "",
         "| training | epochs | steps | seen | waited for a core | ended after | predicted | 90% interval | error | "
         "held |",
@@ -260,13 +266,14 @@ def _missed(met: bool) -> str:
     return "" if met else ", missed"
 
 
-def _lasted(scores: list[Score]) -> str:
+def _recorded(scores: list[Score]) -> str:
     lasted = [one.training.true_s for one in scores]
     epochs = [one.training.made for one in scores]
-    few = "" if len(scores) >= GOAL_TRAININGS else f" The goal was {GOAL_TRAININGS} trainings: missed."
+    trainings = len({one.training.name.removesuffix("_again") for one in scores})
+    few = "" if trainings >= GOAL_TRAININGS else f" (the goal was {GOAL_TRAININGS})"
     return (
-        f"They last {min(lasted):.0f} to {max(lasted):.0f} s (median {statistics.median(lasted):.0f} s) and make "
-        f"{min(epochs)} to {max(epochs)} epochs.{few}"
+        f"{len(scores)} recordings of {trainings} trainings{few}, of {min(lasted):.0f} to {max(lasted):.0f} s (median "
+        f"{statistics.median(lasted):.0f} s) and {min(epochs)} to {max(epochs)} epochs each,"
     )
 
 
