@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Records the whole trainings whose ends benchmarks/plans/run.py predicts: when each step began and ended.
 
-Most are scripts of benchmarks/diagnosis: loops, Lightning and Hugging Face, with and without validation and
-checkpoints. They train for long, and are recorded for a while: the beginning of their last epoch then counts as the
-end. Those of several_epochs.py are recorded until they end by themselves.
+Those of several_epochs.py and by_trainer.py are recorded until they end by themselves. The scripts of
+benchmarks/diagnosis train for long, and are recorded for a while: the beginning of their last epoch then counts as the
+end. Runs that flatout has recorded anyway, of whatever command, can be added.
 
-Usage: python benchmarks/plans/record.py [--seconds S] [--only NAME ...] [--output FILE]
+Usage: python benchmarks/plans/record.py [--seconds S] [--only NAME ...] [--runs FOLDER ...] [--output FILE]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 from dataclasses import replace
@@ -38,7 +39,23 @@ EPOCHS = re.compile(
 )
 LEAST_EPOCHS, LEAST_STEPS = 4, 60  # of a training that counts
 ENDLESS, OWN_EPOCHS = 100_000, 30
-OWN = ("plain", "validated", "saved", "validated_and_saved", "cold", "uneven", "workers", "stopped")
+# Of the demo's recipe: with smaller images, with smaller batches.
+RECIPES = {
+    "recipe_demo": ("--set", "images.size=48"),
+    "recipe_demo_small_batches": ("--batch-size", "8", "--set", "images.size=32"),
+}
+OWN = (
+    *("plain", "validated", "saved", "validated_and_saved", "cold", "uneven", "workers", "stopped"),
+    *("bursty", "service", "validated_rarely", "longer_and_longer"),
+)
+BY_TRAINER = (
+    "lightning",
+    "lightning_validated",
+    "lightning_saved",
+    "huggingface",
+    "huggingface_evaluated",
+    "accelerate",
+)
 SCRIPTS = (
     *("lit_checks", "lit_keeps_all", "sound_lightning", "best_model_wins", "tested_and_kept", "first_attempt"),
     *("sound_convnet", "sound_device", "head_on_features", "sentences_padded", "wide_and_few", "drawn_predictions"),
@@ -53,17 +70,31 @@ SCRIPTS = (
 def main() -> None:
     """Record what is not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a recording, from the first step")
+    parser.add_argument("--seconds", type=float, default=25.0, help="of a recording, from the first step")
     parser.add_argument("--only", nargs="*", help="names of trainings")
+    parser.add_argument("--runs", nargs="*", type=Path, default=[], help="recorded before: take these, record none")
     parser.add_argument("--output", type=Path, default=TRAININGS)
     options = parser.parse_args()
     found = dict(np.load(options.output)) if options.output.exists() else {}
-    for name in options.only or [*(f"own_{kind}" for kind in OWN), *SCRIPTS]:
+    before = {f"run_{folder.name[16:]}": folder for folder in options.runs}
+    for name in (
+        before
+        or options.only
+        or [
+            *(f"own_{kind}" for kind in (*OWN, *BY_TRAINER)),
+            *(f"own_{kind}_again" for kind in OWN),
+            *RECIPES,
+            *SCRIPTS,
+        ]
+    ):
         if f"{name}/facts" in found:
             continue
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                whole, kept = record_whole(name, Path(folder), options.seconds)
+            if name in before:
+                whole, kept = _whole(before[name], None)
+            else:
+                with tempfile.TemporaryDirectory() as folder:
+                    whole, kept = record_whole(name, Path(folder), options.seconds)
         except (FlatoutError, ValueError, OSError) as error:
             print(f"{name}: left out: {' '.join(str(error).split())[:160]}", file=sys.stderr, flush=True)
             continue
@@ -80,31 +111,48 @@ def record_whole(name: str, folder: Path, seconds: float) -> tuple[Timeline, dic
     Raises:
         ValueError: it cannot be run so, or made too few epochs.
     """
-    own = name.startswith("own_")
-    script = HERE / "several_epochs.py" if own else next((ROOT / "benchmarks/diagnosis").glob(f"*/{name}.py"))
-    arguments = [name.removeprefix("own_"), "--epochs", str(OWN_EPOCHS)] if own else []
+    if name in RECIPES:
+        command = [sys.executable, "-m", "flatout", "train", "demo", "--epochs", "1000", "--no-record", *RECIPES[name]]
+        return _record([*command, "--output", str(folder / "training")], folder, Bounds(seconds=seconds), None)
+    own = name.removeprefix("own_").removesuffix("_again")
+    if name.startswith("own_"):
+        script = HERE / ("by_trainer.py" if own in BY_TRAINER else "several_epochs.py")
+        shutil.copy(HERE / "several_epochs.py", folder)
+        shutil.copy(script, folder)
+        command = [sys.executable, script.name, own, "--epochs", str(OWN_EPOCHS)]
+        return _record(command, folder, Bounds(full=True), OWN_EPOCHS)
+    script = next((ROOT / "benchmarks/diagnosis").glob(f"*/{name}.py"))
     text = script.read_text("utf-8")
     if not EPOCHS.search(text):
         raise ValueError("its number of epochs was not found")
     (folder / script.name).write_text(EPOCHS.sub(rf"\g<before>{ENDLESS}", text), "utf-8")
-    bounds = Bounds(full=True) if own else Bounds(seconds=seconds)
-    command = [sys.executable, script.name, *arguments]
+    return _record([sys.executable, script.name], folder, Bounds(seconds=seconds), None)
+
+
+def _record(
+    command: list[str], folder: Path, bounds: Bounds, epochs: int | None
+) -> tuple[Timeline, dict[str, float | None]]:
+    """``epochs``: that it was to make; None: those that it made."""
     with open(os.devnull, "w") as nothing, contextlib.chdir(folder), contextlib.redirect_stdout(nothing):
         outcome = record(command, folder / "runs", bounds, quiet=True, trace=False, experiments=False)
-    run = load_run(outcome.run)
+    return _whole(outcome.run, epochs)
+
+
+def _whole(folder: Path, epochs: int | None) -> tuple[Timeline, dict[str, float | None]]:
+    run = load_run(folder)
     whole = timeline_of(run)
     if whole.finish_s is None:
         # The last epoch was cut off: the ones before it are the training.
         last = np.flatnonzero(whole.epoch == whole.epoch[-1])[0]
         begins_s = float(whole.start_s[last])
         whole = replace(whole.until(begins_s), finish_s=begins_s)
-    epochs = int(whole.epoch[-1]) + 1 if len(whole) else 0
-    if epochs < LEAST_EPOCHS or len(whole) < LEAST_STEPS:
-        raise ValueError(f"{epochs} epochs and {len(whole)} steps within {seconds:.0f} s")
+    made = int(whole.epoch[-1]) + 1 if len(whole) else 0
+    if made < LEAST_EPOCHS or len(whole) < LEAST_STEPS:
+        raise ValueError(f"{made} epochs and {len(whole)} steps were recorded: too few")
     training = find_training(run)
     assert training is not None, "it has a timeline"
     queued = queued_share(run.system(), training.window_begin_ns, training.window_end_ns, training.process.pid)
-    return whole, {"epochs": OWN_EPOCHS if own else epochs, "queued": queued}
+    return whole, {"epochs": epochs or made, "queued": queued}
 
 
 def packed(whole: Timeline, kept: dict[str, float | None]) -> dict[str, np.ndarray]:
@@ -119,6 +167,7 @@ def packed(whole: Timeline, kept: dict[str, float | None]) -> dict[str, np.ndarr
         "starts": np.diff(np.round(whole.start_s * 1e6).astype(np.int64), prepend=0).astype(np.uint32),
         "lengths": np.round((whole.end_s - whole.start_s) * 1e6).astype(np.uint32),
         "steps": np.bincount(whole.epoch).astype(np.uint32),
+        "waits": whole.waits.astype(np.float32),
         "facts": np.array(json.dumps(facts)),
     }
 
@@ -130,7 +179,8 @@ def unpacked(file: dict[str, np.ndarray], name: str) -> tuple[Timeline, dict[str
     steps = file[f"{name}/steps"]
     kept = {key: facts.pop(key) for key in ("epochs", "queued")}
     epoch = np.repeat(np.arange(len(steps)), steps)
-    return Timeline(start_s, start_s + file[f"{name}/lengths"] / 1e6, epoch, **facts), kept
+    waits = file[f"{name}/waits"].astype(float) if f"{name}/waits" in file else np.zeros((0, 2))
+    return Timeline(start_s, start_s + file[f"{name}/lengths"] / 1e6, epoch, waits=waits, **facts), kept
 
 
 if __name__ == "__main__":

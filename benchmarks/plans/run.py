@@ -14,7 +14,7 @@ import argparse
 import math
 import statistics
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "shared"))
 sys.path.insert(0, str(HERE))
 
+import record  # noqa: E402
 from conditions import head  # noqa: E402
-from record import TRAININGS, unpacked  # noqa: E402
 
 from flatout.errors import UsageError  # noqa: E402
 from flatout.plans.costs import Costs, measure_costs  # noqa: E402
@@ -32,7 +32,8 @@ from flatout.plans.drawing import RECORDED, Unmeasured, draw  # noqa: E402
 from flatout.plans.timeline import Timeline  # noqa: E402
 
 GOAL_ERROR, GOAL_HELD, GOAL_TRAININGS = 0.05, (0.85, 0.95), 30
-NORMAL90 = 1.645
+MOST_SCALE, BISECTIONS = 64.0, 12
+QUIET = 0.25
 SHARES = 9  # quantiles kept of what is not measured
 
 
@@ -50,6 +51,16 @@ class Training:
     def true_s(self) -> float:
         """When it ended."""
         return self.whole.finish_s or math.nan
+
+    @property
+    def quiet(self) -> bool:
+        """It hardly waited for a core."""
+        return self.queued is not None and self.queued < QUIET
+
+    @property
+    def waited(self) -> str:
+        """Share of its time that it waited for a core, in words."""
+        return "not measured" if self.queued is None else f"{self.queued:.0%}"
 
     @property
     def made(self) -> int:
@@ -81,11 +92,12 @@ def main() -> None:
     """Predict, score, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", type=float, nargs="+", default=[0.1, 0.05, 0.25, 0.5], help="of the steps, seen")
-    parser.add_argument("--trainings", type=Path, default=TRAININGS)
+    parser.add_argument("--trainings", type=Path, default=record.TRAININGS)
     parser.add_argument("--output", type=Path, help="a Markdown page")
     options = parser.parse_args()
     scored = {part: [*score(load(options.trainings, part))] for part in options.parts}
-    lines = page(scored, learn(load(options.trainings, options.parts[0])))
+    trainings = load(options.trainings, options.parts[0])
+    lines = page(scored, learn(trainings, needed_scales(trainings)))
     text = "\n".join(lines) + "\n"
     if options.output:
         options.output.write_text(text, "utf-8")
@@ -98,7 +110,7 @@ def load(file: Path, part: float) -> list[Training]:
     found = dict(np.load(file))
     trainings = []
     for name in sorted({key.split("/")[0] for key in found}):
-        whole, kept = unpacked(found, name)
+        whole, kept = record.unpacked(found, name)
         steps = int(np.bincount(whole.epoch)[0])
         cut = whole.until(float(whole.end_s[max(math.ceil(part * len(whole)), 6) - 1]))
         try:
@@ -110,47 +122,56 @@ def load(file: Path, part: float) -> list[Training]:
     return trainings
 
 
-def learn(trainings: list[Training]) -> Unmeasured:
+def learn(trainings: list[Training], scales: dict[str, float]) -> Unmeasured:
     """What these trainings had in the parts that a recording of their beginning does not show.
 
-    The drift is the most likely one, then scaled so that 90% of these trainings lie in its 90% interval.
+    The drift is as large as 90% of the quiet ones need, so that their ends lie in their intervals (split conformal
+    prediction: Lei et al. 2018).
     """
-    whole = [measure_costs(one.whole) for one in trainings]
-    drifts = np.array([math.log(costs.step_s / one.seen.step_s) for one, costs in zip(trainings, whole, strict=True)])
-    scatters = np.array([scatter(one.seen) for one in trainings])
-    drawn = scatters / np.sqrt([len(one.seen.blocks_s) for one in trainings])  # what the bootstrap itself adds
-    best, least = (0.0, 0.0), math.inf
-    for constant in np.geomspace(0.005, 0.3, 40):
-        for follows in np.linspace(0.0, 2.0, 41):
-            variances = drawn**2 + (constant + follows * scatters) ** 2
-            unlikely = float((np.log(variances) + drifts**2 / variances).sum())
-            if unlikely < least:
-                best, least = (float(constant), float(follows)), unlikely
-    deviations = np.sqrt(drawn**2 + (best[0] + best[1] * scatters) ** 2)
-    scale = float(np.quantile(np.abs(drifts) / deviations, 0.9)) / NORMAL90
-    shares = [float(one.between_s.mean()) / (one.steps * one.step_s) for one in whole if len(one.between_s)]
-    quantiles = np.quantile(shares, np.linspace(0.0, 1.0, SHARES))
-    return Unmeasured(
-        drift=float(f"{scale * best[0]:.2g}"),
-        follows=float(f"{scale * best[1]:.2g}"),
-        between=tuple(float(f"{value:.2g}") for value in quantiles),
-    )
+    trainings = [one for one in trainings if one.quiet] or trainings
+    rank = min(math.ceil(0.9 * (len(trainings) + 1)), len(trainings))
+    scale = sorted(scales[one.name] for one in trainings)[rank - 1]
+    return replace(_drift(scale), between=_between(trainings))
 
 
-def scatter(costs: Costs) -> float:
-    """Relative standard deviation of the blocks, as ``draw`` sees it."""
-    return float(costs.blocks_s.std(ddof=1) / costs.blocks_s.mean()) if len(costs.blocks_s) > 1 else 0.1
+def needed_scales(trainings: list[Training]) -> dict[str, float]:
+    """By name, the least drift with which a training's end lies in its own interval."""
+    scales = {}
+    for one in trainings:
+        between = _between([other for other in trainings if other is not one])
+        low, high = 0.0, MOST_SCALE
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            if _score(one, replace(_drift(middle), between=between)).held:
+                high = middle
+            else:
+                low = middle
+        scales[one.name] = high
+    return scales
 
 
 def score(trainings: list[Training]) -> list[Score]:
     """Predict each training with what was learnt from the others."""
-    scores = []
-    for one in trainings:
-        others = learn([other for other in trainings if other is not one])
-        ends_s = draw(one.seen, others).end_s(1, one.made)
-        low_s, expected_s, high_s = (float(end_s) for end_s in np.quantile(ends_s, (0.05, 0.5, 0.95)))
-        scores.append(Score(one, expected_s, low_s, high_s))
-    return scores
+    scales = needed_scales(trainings)
+    return [_score(one, learn([other for other in trainings if other is not one], scales)) for one in trainings]
+
+
+def _score(one: Training, unmeasured: Unmeasured) -> Score:
+    ends_s = draw(one.seen, unmeasured).end_s(1, one.made)
+    low_s, expected_s, high_s = (float(end_s) for end_s in np.quantile(ends_s, (0.05, 0.5, 0.95)))
+    return Score(one, expected_s, low_s, high_s)
+
+
+def _drift(scale: float) -> Unmeasured:
+    """A constant, and a part of the scatter: their ratio was chosen by hand, the scale is learnt."""
+    return Unmeasured(float(f"{0.02 * scale:.2g}"), float(f"{0.1 * scale:.2g}"), (0.0,))
+
+
+def _between(trainings: list[Training]) -> tuple[float, ...]:
+    """Quantiles of the time beside the steps, as a share of that of the steps."""
+    costs = [measure_costs(one.whole) for one in trainings]
+    shares = [float(one.between_s.mean()) / (one.steps * one.step_s) for one in costs if len(one.between_s)]
+    return tuple(float(f"{value:.2g}") for value in np.quantile(shares, np.linspace(0.0, 1.0, SHARES)))
 
 
 def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
@@ -159,49 +180,73 @@ def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
     shown = ", ".join(f"{value:g}" for value in learnt.between)
     lines = [
         *head("How well the end of a training is predicted", "benchmarks/plans/run.py", ("flatout", "numpy"), {}),
-        f"- {len(first)} trainings, recorded to their end by benchmarks/plans/record.py with low priority on this "
-        "machine, while the load average of its 2 cores was 3 to 10: other work ran beside. "
-        f"{_lasted(first)}",
+        f"- {_recorded(first)} by benchmarks/plans/record.py with low priority on this machine, while other work ran "
+        "beside: their load was not chosen.",
+        "- own_...: benchmarks/plans/several_epochs.py and by_trainer.py, some recorded twice (again). run_...: "
+        "recorded before, for other reasons. The others are scripts of benchmarks/diagnosis; those whose epochs lasted "
+        "so long that fewer than four fitted into a recording were left out.",
+        f"- Quiet: recordings of trainings that waited for a core for less than {QUIET:.0%} of their time. In the others "
+        "the rest of the training met another load than its first tenth, which no plan can know; nothing is learnt "
+        "from them. "
+        f"{sum(one.training.seen.queued is None for one in first)} recordings do not say how long their beginning "
+        "waited, so that their intervals are not widened by it, as those of `flatout plan` are.",
+        "- The end is that of the command for own_... and finished runs, and the beginning of the last, "
+        "incomplete epoch for the others.",
         "- Each is cut off after the first part of its steps; its end is predicted as `flatout plan` predicts it, and "
         "compared with the recorded end. Steps an epoch and epochs are known, as a user knows them; a training that "
         "stopped early is scored on the epochs that it made.",
-        "- What a recording does not show is learnt from the other trainings; the predicted one is left out. Learnt "
-        "from "
+        "- What a recording does not show is learnt from the other quiet trainings; the predicted one is left out. "
+        "Learnt from "
         f"all of them: drift {learnt.drift:g}, follows {learnt.follows:g}, between {shown}. "
         "src/flatout/plans/drawing.py has "
         f"{RECORDED.drift:g}, {RECORDED.follows:g}, {', '.join(f'{value:g}' for value in RECORDED.between)}.",
         "- Error: of the expected end, without its sign. Held: ends inside the 90% interval. Width: of the interval, "
         "as a share of the end, median.",
         "",
-        "| steps seen | trainings | median error | goal | 90% of errors below | held | goal | width |",
+        "| steps seen | recordings | median error | goal | 90% of errors below | held | goal | width |",
         "|---|---|---|---|---|---|---|---|",
         *(_row(f"{part:.0%}", scores) for part, scores in scored.items()),
         "",
     ]
-    seen = [one for one in first if len(one.training.seen.between_s)]
-    unseen = [one for one in first if not len(one.training.seen.between_s)]
     part = f"{next(iter(scored)):.0%}"
+    groups = {
+        "quiet": [one for one in first if one.training.quiet],
+        "not quiet": [one for one in first if not one.training.quiet],
+        "the end of an epoch was seen": [one for one in first if len(one.training.seen.between_s)],
+        "no end of an epoch was seen": [one for one in first if not len(one.training.seen.between_s)],
+        "quiet, and the end of an epoch was seen": [
+            one for one in first if one.training.quiet and len(one.training.seen.between_s)
+        ],
+    }
     lines += [
-        f"Of {part}: with the end of an epoch among the steps seen, and without.",
+        f"From {part} of the steps, by what they were like:",
         "",
-        "| end of an epoch | trainings | median error | goal | 90% of errors below | held | goal | width |",
+        "| recordings | number | median error | goal | 90% of errors below | held | goal | width |",
         "|---|---|---|---|---|---|---|---|",
-        *(_row(name, scores) for name, scores in (("seen", seen), ("not seen", unseen)) if scores),
+        *(_row(name, scores) for name, scores in groups.items() if scores),
         "",
-        f"Each training, from {part} of its steps, the worst first:",
+        f"Each recording, from {part} of its steps, the worst first:",
         "",
-        "| training | epochs | steps | seen | ended after | predicted | 90% interval | error | held |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| training | epochs | steps | seen | waited for a core | ended after | predicted | 90% interval | error | "
+        "held |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in sorted(first, key=lambda score: -abs(score.error)):
         training = one.training
         ended_early = f" of {training.epochs}" if training.made < training.epochs else ""
-        lines.append(
-            f"| {training.name} | {training.made}{ended_early} | {len(training.whole):,} | "
-            f"{'epochs' if len(training.seen.between_s) else 'a part of one'} | {training.true_s:.1f} s | "
-            f"{one.expected_s:.1f} s | {one.low_s:.1f} to {one.high_s:.1f} s | {one.error:+.1%} | "
-            f"{'yes' if one.held else 'no'} |"
+        cells = (
+            training.name,
+            f"{training.made}{ended_early}",
+            f"{len(training.whole):,}",
+            "epochs" if len(training.seen.between_s) else "a part of one",
+            training.waited,
+            f"{training.true_s:.1f} s",
+            f"{one.expected_s:.1f} s",
+            f"{one.low_s:.1f} to {one.high_s:.1f} s",
+            f"{one.error:+.1%}",
+            "yes" if one.held else "no",
         )
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -221,13 +266,14 @@ def _missed(met: bool) -> str:
     return "" if met else ", missed"
 
 
-def _lasted(scores: list[Score]) -> str:
+def _recorded(scores: list[Score]) -> str:
     lasted = [one.training.true_s for one in scores]
     epochs = [one.training.made for one in scores]
-    few = "" if len(scores) >= GOAL_TRAININGS else f" The goal was {GOAL_TRAININGS} trainings: missed."
+    trainings = len({one.training.name.removesuffix("_again") for one in scores})
+    few = "" if trainings >= GOAL_TRAININGS else f" (the goal was {GOAL_TRAININGS})"
     return (
-        f"They last {min(lasted):.0f} to {max(lasted):.0f} s (median {statistics.median(lasted):.0f} s) and make "
-        f"{min(epochs)} to {max(epochs)} epochs.{few}"
+        f"{len(scores)} recordings of {trainings} trainings{few}, of {min(lasted):.0f} to {max(lasted):.0f} s (median "
+        f"{statistics.median(lasted):.0f} s) and {min(epochs)} to {max(epochs)} epochs each,"
     )
 
 

@@ -2,7 +2,8 @@
 
 The kind says what happens beside the steps: nothing; a validation or a checkpoint, or both, after each epoch; a first
 epoch that reads a slow disk, which the later ones do not; samples of very different lengths; workers that start anew
-each epoch; an early stop.
+each epoch; an early stop; a source with slow spells; a slow one; a validation after every fifth epoch; samples that
+become longer with each epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-KINDS = ("plain", "validated", "saved", "validated_and_saved", "cold", "uneven", "workers", "stopped")
+KINDS = (
+    *("plain", "validated", "saved", "validated_and_saved", "cold", "uneven", "workers", "stopped"),
+    *("bursty", "service", "validated_rarely", "longer_and_longer"),
+)
 SAMPLES, WIDTH, BATCH = 640, 64, 16
 
 
@@ -24,6 +28,7 @@ class Readings(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(self, samples: int, kind: str) -> None:
         self.samples, self.kind, self.seen = samples, kind, set[int]()
+        self.read, self.spell_s = 0, 0.0005
 
     def __len__(self) -> int:
         return self.samples
@@ -36,6 +41,15 @@ class Readings(Dataset[tuple[Tensor, Tensor]]):
             wait_s = 0.003
         elif self.kind == "uneven":
             wait_s *= random.lognormvariate(0, 1)
+        elif self.kind == "service":
+            wait_s = 0.0015
+        elif self.kind == "bursty":
+            if random.random() < 0.005:
+                self.spell_s = random.choice((0.0002, 0.0005, 0.0015))
+            wait_s = self.spell_s
+        elif self.kind == "longer_and_longer":
+            wait_s = 0.0002 * (1 + self.read // self.samples / 5)
+        self.read += 1
         time.sleep(wait_s)
         return torch.rand(WIDTH), torch.tensor(index % 10)
 
@@ -57,7 +71,8 @@ def main() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        if options.kind in ("validated", "validated_and_saved", "stopped"):
+        rarely = options.kind == "validated_rarely" and epoch % 5 == 4
+        if rarely or options.kind in ("validated", "validated_and_saved", "stopped"):
             network.eval()
             with torch.no_grad():
                 for inputs, _ in validation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +18,7 @@ from flatout.plans.milestones import milestones
 from flatout.plans.planning import make_plan
 from flatout.plans.scenarios import Limits, Work, compare
 from flatout.plans.timeline import Timeline, timeline_of
+from flatout.probe.events import FORWARD
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
 
@@ -76,6 +78,16 @@ def test_a_recording_without_an_end_of_an_epoch_says_so_and_is_less_sure() -> No
     assert not len(short.between_s) and any("validation and checkpoints: not measured" in one for one in short.notes)
     widths = [np.ptp(np.quantile(draw(costs).end_s(1, 10), (0.05, 0.95))) for costs in (short, long)]
     assert widths[0] > widths[1]
+
+
+def test_other_work_on_the_machine_is_told_and_makes_the_end_less_sure() -> None:
+    whole = simulated(epochs=6)
+    at_s = np.arange(5.0, 30.0)
+    busy = replace(whole, waits=np.stack([at_s, 0.4 * at_s], 1))
+    costs = measure_costs(busy.until(20.0))
+    assert costs.queued == pytest.approx(0.4) and any("waited for a core 40%" in note for note in costs.notes)
+    widths = [np.ptp(np.quantile(draw(one).end_s(1, 10), (0.05, 0.95))) for one in (costs, measure_costs(whole))]
+    assert widths[0] > 1.5 * widths[1]
 
 
 def test_case_e_does_not_fit_and_the_plan_says_what_does() -> None:
@@ -160,3 +172,20 @@ def test_a_record_without_a_whole_epoch_asks_for_its_steps(tmp_path: Path) -> No
     run = load_run(recorded(tmp_path, epochs=1))
     costs = measure_costs(timeline_of(run), 100)
     assert costs.steps == 100 and costs.startup_s == pytest.approx(5.1, abs=0.05)
+
+
+def test_without_a_loader_an_epoch_lasts_from_one_validation_to_the_next(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    process = run.process()
+    process.pause(2.0)
+    for _ in range(3):
+        for _ in range(20):
+            process.step(forward_s=0.04, backward_s=0.06)
+        process.mode(train=False)
+        process.spend(FORWARD, 0.7, process.text("Net"), 0, 0)
+        process.mode(train=True)
+    for _ in range(20):
+        process.step(forward_s=0.04, backward_s=0.06)
+    costs = measure_costs(timeline_of(load_run(run.write())))
+    assert costs.steps == 20 and costs.between_s == pytest.approx(np.full(3, 0.7), abs=0.01)
+    assert costs.step_s == pytest.approx(0.1, rel=0.01) and any("no DataLoader was seen" in one for one in costs.notes)

@@ -8,10 +8,10 @@ import numpy as np
 
 from flatout.compare.steady import warm_up
 from flatout.errors import UsageError
-from flatout.measure.thresholds import LEAST_STEPS, NOISE_SHARE
+from flatout.measure.thresholds import LEAST_STEPS, MATERIAL_SHARE, NOISE_SHARE
 from flatout.measure.timeline import Floats
 from flatout.plans.timeline import Timeline
-from flatout.units import duration
+from flatout.units import duration, percent
 
 MOST_BLOCKS = 20
 
@@ -28,6 +28,7 @@ class Costs:
         first_extra_s: what the first epoch took longer, once: cold files, warming up.
         ending_s: after the last step, its validation and checkpoint included.
         fold_start_s: what each further fold takes before its first step ends.
+        queued: share of the recording in which the training waited for a core; None: not measured.
         notes: what was not measured, and what was assumed instead.
     """
 
@@ -38,6 +39,7 @@ class Costs:
     first_extra_s: float = 0.0
     ending_s: float | None = None
     fold_start_s: float | None = None
+    queued: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -62,7 +64,10 @@ def measure_costs(timeline: Timeline, steps_per_epoch: int | None = None, *, sou
     """
     counted = np.bincount(timeline.epoch)
     whole = counted[:-1] if timeline.finish_s is None else counted
-    if steps_per_epoch is not None and len(counted) <= 1:
+    notes = []
+    if timeline.by_validation and steps_per_epoch is None:
+        notes.append("epochs: no DataLoader was seen, so each is taken to last from one validation to the next")
+    if steps_per_epoch is not None and (len(counted) <= 1 or timeline.by_validation):
         timeline = timeline.in_epochs_of(steps_per_epoch)
         counted = np.bincount(timeline.epoch)
     known = int(np.median(whole)) if len(whole) else timeline.steps_per_epoch
@@ -80,25 +85,30 @@ def measure_costs(timeline: Timeline, steps_per_epoch: int | None = None, *, sou
     lasted = np.where(closes, timeline.end_s, following) - timeline.start_s
     inner = ~begins if np.count_nonzero(~begins) >= LEAST_STEPS else np.arange(len(timeline)) > 0
     warm = inner & (timeline.epoch > 0)
-    notes = []
-    settled = np.count_nonzero(warm) >= max(LEAST_STEPS, min(steps // 2, 50))
-    if settled:
-        chosen = lasted[warm]
+    extra_s, chosen = 0.0, lasted[inner]
+    if np.count_nonzero(warm) >= max(LEAST_STEPS, min(steps // 2, 50)):
+        later_s = float(lasted[warm].mean())
+        extra_s = _first_extra(timeline, lasted, later_s)
+        if extra_s > NOISE_SHARE * later_s * steps:
+            chosen = lasted[warm]
+            notes.append(f"the first epoch took {duration(extra_s)} longer than the later ones: counted once")
+        else:
+            extra_s = 0.0
     else:
-        chosen = lasted[inner]
         chosen = chosen[warm_up(chosen) :]
         notes.append("later epochs: not measured; each is taken to be as slow as what was seen of the first")
-    usual_s = float(chosen.mean())
     opens = np.flatnonzero(begins)[1:]
     gaps = timeline.start_s[opens] - timeline.end_s[opens - 1]
     between_s = gaps + np.maximum(lasted[opens] - float(np.median(chosen)), 0.0)
-    extra_s = _first_extra(timeline, lasted, usual_s) if settled else 0.0
-    if extra_s > NOISE_SHARE * usual_s * steps:
-        notes.append(f"the first epoch took {duration(extra_s)} longer than the later ones: counted once")
     if not len(between_s):
         notes.append("validation and checkpoints: not measured, because no epoch ended in the recording")
     if timeline.finish_s is None:
         notes.append("the time after the last step: not measured, because the recording ended before")
+    if timeline.queued is not None and timeline.queued >= MATERIAL_SHARE:
+        notes.append(
+            f"other work: the training waited for a core {percent(timeline.queued)} of the time; as much is assumed "
+            "later, and the interval is wider"
+        )
     return Costs(
         startup_s=float(timeline.end_s[0]),
         steps=steps,
@@ -107,6 +117,7 @@ def measure_costs(timeline: Timeline, steps_per_epoch: int | None = None, *, sou
         first_extra_s=extra_s,
         ending_s=None if timeline.finish_s is None else float(timeline.finish_s - timeline.end_s[-1]),
         fold_start_s=timeline.fold_start_s,
+        queued=timeline.queued,
         notes=tuple(notes),
     )
 

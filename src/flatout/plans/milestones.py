@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flatout.plans.drawing import Draws
-from flatout.plans.scenarios import CAREFUL, Limits, Work
-from flatout.recipes.epoch_plan import plan
+from flatout.plans.scenarios import CAREFUL, Limits, Work, cut
 
 PARTS = (0.25, 0.5, 0.75)
 
@@ -56,16 +55,12 @@ def milestones(draws: Draws, work: Work, limits: Limits) -> tuple[Milestone, ...
 def _then(draws: Draws, work: Work, left_s: float, fold: int, epoch: int) -> Work | None:
     """What ends in time with ``left_s`` left, at the speed that 95% of trainings have."""
     epoch_s, ending_s = (float(np.quantile(values, CAREFUL)) for values in (draws.epoch_s(work.subset), draws.ending_s))
-    made = plan(
-        left_s - ending_s,
-        epoch_s=epoch_s,
-        fold_overhead_s=draws.fold_start_s,
-        epochs=work.epochs,
-        folds=work.folds,
-        folds_done=fold - 1,
-        epochs_done=epoch,
-    )
-    return Work(made.folds, made.epochs, work.subset) if made.fits else None
+
+    def fits(folds: int, epochs: int) -> bool:
+        further_s = (folds - fold) * (draws.fold_start_s + epochs * epoch_s)
+        return max(epochs - epoch, 0) * epoch_s + further_s + ending_s <= left_s
+
+    return cut(work, fits, least_folds=fold, least_epochs=epoch)
 
 
 def reached(draws: Draws, work: Work, limits: Limits) -> tuple[int, int]:

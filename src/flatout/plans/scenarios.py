@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,6 @@ from flatout.plans.drawing import Draws
 from flatout.recipes.epoch_plan import LEAST_EPOCHS_SHARE
 
 CAREFUL = 0.95  # of the drawn trainings that must end in time
-LEAST_SUBSET = 0.05  # of the training data
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,19 @@ def compare(draws: Draws, asked: Work, limits: Limits) -> tuple[Scenario, ...]:
     Fewer epochs at first (down to a third), then fewer folds, as ``flatout train`` drops work; each of them alone;
     and part of the data.
     """
+    folds, epochs = asked.folds, asked.epochs
     wanted = {
         "asked for": asked,
         "fits": fitting(draws, asked, limits),
-        "fewer epochs": _most(draws, limits, (Work(asked.folds, n) for n in range(asked.epochs, 0, -1))),
-        "fewer folds": _most(draws, limits, (Work(n, asked.epochs) for n in range(asked.folds, 0, -1))),
-        "less data": _most(
-            draws,
-            limits,
-            (Work(asked.folds, asked.epochs, n / 100) for n in range(95, round(100 * LEAST_SUBSET) - 1, -5)),
+        "fewer epochs": _work(
+            largest(1, epochs, lambda n: _ends(draws, Work(folds, n), limits)), lambda n: Work(folds, n)
+        ),
+        "fewer folds": _work(
+            largest(1, folds, lambda n: _ends(draws, Work(n, epochs), limits)), lambda n: Work(n, epochs)
+        ),
+        "less data": _work(
+            largest(1, 19, lambda n: _ends(draws, Work(folds, epochs, n / 20), limits)),
+            lambda n: Work(folds, epochs, n / 20),
         ),
     }
     rows: dict[Work, Scenario] = {}
@@ -115,18 +118,44 @@ def judge(draws: Draws, name: str, work: Work, asked: Work, limits: Limits) -> S
 
 
 def fitting(draws: Draws, asked: Work, limits: Limits) -> Work | None:
-    """The most work that ends in time, cut in the order of ``flatout train``; None: not even one epoch does.
+    """The most work that ends in time, cut in the order of ``flatout train``; None: not even one epoch does."""
+    return cut(asked, lambda folds, epochs: _ends(draws, Work(folds, epochs, asked.subset), limits))
 
-    First epochs of each fold, down to a third; then folds; then epochs of the last fold.
+
+def cut(asked: Work, fits: Callable[[int, int], bool], *, least_folds: int = 1, least_epochs: int = 1) -> Work | None:
+    """The most folds and epochs that fit; None: nothing does.
+
+    First epochs of each fold are dropped, down to a third; then folds; then epochs of the last fold.
+
+    Args:
+        asked: the whole.
+        fits: whether so many folds and epochs do; more never fit where less do not.
+        least_folds: that must stay, the current one included.
+        least_epochs: of the last of them that must stay.
     """
-    least = max(1, round(LEAST_EPOCHS_SHARE * asked.epochs))
-    by_order = [Work(folds, n) for folds in range(asked.folds, 0, -1) for n in range(asked.epochs, least - 1, -1)]
-    return _most(draws, limits, [*by_order, *(Work(1, n) for n in range(least - 1, 0, -1))])
+    third = max(1, round(LEAST_EPOCHS_SHARE * asked.epochs))
+    folds = largest(least_folds, asked.folds, lambda count: fits(count, third))
+    if folds is not None:
+        epochs = largest(third, asked.epochs, lambda each: fits(folds, each)) or third
+        return Work(folds, max(epochs, least_epochs), asked.subset)
+    few = largest(least_epochs, third - 1, lambda each: fits(least_folds, each))
+    return None if few is None else Work(least_folds, few, asked.subset)
 
 
-def _most(draws: Draws, limits: Limits, works: Iterable[Work]) -> Work | None:
-    """The first one that ends in time."""
-    for work in works:
-        if float(np.quantile(draws.end_s(work.folds, work.epochs, work.subset), CAREFUL)) <= limits.training_s:
-            return work
-    return None
+def largest(low: int, high: int, fits: Callable[[int], bool]) -> int | None:
+    """The largest number from ``low`` to ``high`` that fits, by bisection; None: none does."""
+    if low > high or not fits(low):
+        return None
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _work(number: int | None, work: Callable[[int], Work]) -> Work | None:
+    return None if number is None else work(number)
+
+
+def _ends(draws: Draws, work: Work, limits: Limits) -> bool:
+    """It ends in time in 95% of the drawn trainings."""
+    return float(np.quantile(draws.end_s(work.folds, work.epochs, work.subset), CAREFUL)) <= limits.training_s

@@ -137,7 +137,7 @@ def _clock(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}m {rest:02d}s"
     hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours}h {minutes:02d}m" if hours < 48 else f"{hours / 24:.1f}d"
+    return f"{hours}h {minutes:02d}m" if hours < 48 else f"{hours / 24:,.0f}d"
 
 
 def _chance(one: Scenario) -> str:
