@@ -24,7 +24,7 @@ from flatout.trials.guards import LEAST_MEMORY, host_memory
 from flatout.trials.outcome import GUARDED, OK, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
 from flatout.trials.progress import ProgressLog
 from flatout.trials.trial_run import TrialSetup, run_once
-from flatout.trials.verdicts import peak_memory
+from flatout.trials.try_result import Memory
 from flatout.units import counted, duration, rate, size
 
 _STEPS_A_RUN = 12  # at least: a large batch has fewer steps in the same time
@@ -369,6 +369,18 @@ def _memory(one: SizeRuns) -> str:
         if found
     ]
     return " and ".join(held) or "memory not measured"
+
+
+def peak_memory(run: Run) -> Memory:
+    """The most in use at a time: resident memory of all processes, and what is used of all GPUs.
+
+    Resident memory is in every sample, unlike proportional shares, which short runs may lack.
+    """
+    host, device = 0, 0
+    for sample in run.system():
+        host = max(host, sum(entry["rss"] for entry in sample.get("processes") or ()))
+        device = max(device, sum(gpu.get("memory_used") or 0 for gpu in sample.get("gpus") or ()))
+    return Memory(host or None, device or None)
 
 
 def _larger(a: int | None, b: int | None) -> int | None:
