@@ -144,7 +144,7 @@ def test_short_data_the_most_allowed_and_the_budget_end_the_search(found: Found)
     assert "fewer than 8 steps" in found(machine).limit
     assert found(Machine(fixed_s=1.0, each_s=0.0), most=40).knee.size == 40
     got = found(Machine(fixed_s=1.0, each_s=0.0), budget_s=45.0)
-    assert "budget of 45 s is used up" in got.ended
+    assert "budget of 45.0 s is used up" in got.ended
     with pytest.raises(UsageError, match="too small for two batch sizes"):
         found(Machine(fixed_s=1.0, each_s=0.0), budget_s=12.0)
 
