@@ -31,7 +31,8 @@ VALUES = {
 # What stands for a command's own arguments: nothing that exists, so that no work begins.
 ARGUMENTS = {
     "profile": ["--", "no-such-program"], "ceilings": ["--", "no-such-program"], "memory": ["--", "no-such-program"],
-    "fix": ["--", "no-such-program"], "try": ["--", "no-such-program"], "apply": ["--", "no-such-program"],
+    "fix": ["--", "no-such-program"], "try": ["--", "no-such-program"],
+    "batch-size": ["--", "no-such-program"], "apply": ["--", "no-such-program"],
     "cache": ["a-folder", "cached", "--", "no-such-program"],
     "calibration": [], "compare": ["no-run-a", "no-run-b"], "report": ["no-run"], "explain": ["no-cause"], "runs": [],
     "trace": ["no-run"], "watch": ["no-run"], "read": ["no-log"], "plan": ["no-run"],

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from flatout.commands.apply import apply
+from flatout.commands.batch_size import batch_size
 from flatout.commands.cache import WithCommand, cache
 from flatout.commands.calibration import calibration
 from flatout.commands.ceilings import ceilings
@@ -118,6 +119,7 @@ app.command("memory", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(
 app.command("plan", rich_help_panel=MEASURE)(plan)
 app.command("fix", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(fix)
 app.command("try", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(try_change)
+app.command("batch-size", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(batch_size)
 app.command("apply", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(apply)
 app.command("calibration", rich_help_panel=IMPROVE)(calibration)
 app.command("compare", rich_help_panel=MEASURE)(compare)

@@ -122,9 +122,10 @@ def _resolved(
     Raises:
         UsageError: an option, a key or a value is not usable.
     """
+    from flatout.commands.auto_batch_size import LEAST, batch_size_of, found_batch_size
     from flatout.errors import UsageError
     from flatout.recipes.demo_data import demo_data_folder, make_demo_data, needs_demo_data
-    from flatout.recipes.reading import check_key, read_any_recipe
+    from flatout.recipes.reading import check_key, has_no_batch_size, read_any_recipe
 
     if given["--live"] and (given["--no-record"] or int(os.environ.get("WORLD_SIZE", "1")) > 1):
         why = "--no-record leaves nothing to show" if given["--no-record"] else "several processes are not recorded"
@@ -135,6 +136,10 @@ def _resolved(
         raise UsageError("--allow-change: belongs to --resume: leave it out, or give --resume")
     flags: dict[str, object | None] = {key: given[option] for option, key in _KEYS.items()}
     flags["logging.wandb"] = "off" if given["--no-wandb"] else None
+    search = has_no_batch_size(recipe, settings, flags)
+    if search:
+        began_with = batch_size_of(folder) if resume else None
+        flags["training.batch_size"], search = began_with or LEAST, began_with is None
     notes: list[str] = []
     resolved = read_any_recipe(recipe, settings, flags, notes)
     # These import torch: a mistake in the recipe is told before.
@@ -148,12 +153,12 @@ def _resolved(
     from flatout.recipes.volume_demo import demo_volumes_folder, make_demo_volumes, needs_demo_volumes
 
     if needs_demo_data(recipe, resolved):
-        root = make_demo_data(demo_data_folder())
+        flags["data.root"] = str(make_demo_data(demo_data_folder()))
     elif needs_demo_volumes(recipe, resolved):
-        root = make_demo_volumes(demo_volumes_folder())
-    else:
-        return resolved
-    return read_any_recipe(recipe, settings, {**flags, "data.root": str(root)})
+        flags["data.root"] = str(make_demo_volumes(demo_volumes_folder()))
+    if search:
+        flags["training.batch_size"] = found_batch_size(recipe, resolved, settings, flags)
+    return read_any_recipe(recipe, settings, flags)
 
 
 def _trained(

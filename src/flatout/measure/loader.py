@@ -70,6 +70,7 @@ def _settings(side: LoaderProcesses) -> LoaderSettings:
         start_method=recorded.get("start_method"),
         site=str(recorded.get("site") or "unknown"),
         dataset_len=_whole(recorded.get("dataset_len")),
+        drop_last=bool(recorded.get("drop_last")),
         in_order=recorded.get("in_order") is not False,
         rebuilt=bool(recorded.get("rebuilt")),
     )

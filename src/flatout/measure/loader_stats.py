@@ -42,6 +42,7 @@ class LoaderSettings:
     start_method: str | None
     site: str  # file:line where the loader is iterated
     dataset_len: int | None = None  # samples of a pass
+    drop_last: bool = False  # a last batch that is not full is left out
     in_order: bool = True
     rebuilt: bool = False  # the DataLoader itself is made anew, usually for each pass
 
