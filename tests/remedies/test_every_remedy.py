@@ -14,7 +14,7 @@ from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
 from flatout.measure.fusion import Fusible
-from flatout.measure.loader_stats import TransformCost
+from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.operators import Operators
@@ -66,6 +66,8 @@ EXPERIMENTS = Experiments(
 CHECKS = {"assertions": DebugCode(0.4, LINE)}
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
+PATCH = ("float32 [32, 1, 64, 64, 64]", "int64 [32, 64, 64, 64]")
+WHOLE_VOLUMES: dict[str, Any] = {"layout": PATCH, "arrays": ArrayReads("tifffile", 2 * 256**3, 2 * 256**3, 0.5, 2, True)}
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 CROWDING = Crowding(6.0, 1.0, 0.3, ())
@@ -154,6 +156,11 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "chunked_reading": (
         lambda: remote(bytes_read_per_sample=20e6, batch_bytes=SAMPLES * 100_000),
         lambda: fetching_in_vain(bytes_read_per_sample=20e6, batch_bytes=SAMPLES * 100_000),
+    ),
+    "staged_volumes": (lambda: starved(**WHOLE_VOLUMES), lambda: fetching_in_vain(**WHOLE_VOLUMES)),
+    "device_augmentation": (
+        lambda: starved_gpu(**TRANSFORMS, **WHOLE_VOLUMES),
+        lambda: fetching_in_vain(**TRANSFORMS, **WHOLE_VOLUMES, uses_gpu=True, process=GPU),
     ),
     "faster_decode": (saturated, fetching_in_vain),
     "crop_first": (

@@ -68,6 +68,7 @@ from flatout.remedies.unneeded_work import (
     trim_padding,
     unbind,
 )
+from flatout.remedies.volumes import device_augmentation, staged_volumes
 from flatout.remedies.workers import (
     fewer_workers,
     num_workers,
@@ -92,6 +93,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     faster_decode,
     crop_first,
     cheaper_transform,
+    device_augmentation,
     columns_as_arrays,
     tokenise_once,
     cheaper_reads,
@@ -136,6 +138,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     faster_collate,
     own_handles,
     chunked_reading,
+    staged_volumes,
     pin_memory,
     cheaper_epoch_start,
     indices_at_once,
