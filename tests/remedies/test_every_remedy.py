@@ -16,6 +16,7 @@ from flatout.measure.experiments import Experiments
 from flatout.measure.fusion import Fusible
 from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.lock_waits import LockWaits
+from flatout.measure.makers import Makers
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.operators import Operators
 from flatout.measure.ranks import Ranks
@@ -116,6 +117,15 @@ def own_input(group: str) -> MeasuredRun:
     return replace(run, ledger=replace(run.ledger, accounts=tuple(accounts)))
 
 
+def awaiting_makers(makers: Makers, cores: float) -> MeasuredRun:
+    """The training waits 40% of the time for processes of its own."""
+    run = own_input("transform")
+    made = Account("batch_wait.producer", "made by others", 0.4, 0.4)
+    accounts = [replace(a, children=(made,)) if a.id == "batch_wait" else a for a in run.ledger.accounts]
+    ledger = replace(run.ledger, accounts=tuple(accounts))
+    return replace(run, ledger=ledger, cores=cores, usage=replace(run.usage, makers=makers, main_cores=0.4))
+
+
 def fetching_in_vain(**changes: Any) -> MeasuredRun:
     """Workers keep up with the training, whatever they do: the training waits for nothing."""
     given: dict[str, Any] = {"blocked": 0.010, "blocked_groups": {"read": 0.5, "lock": 0.5}, "epochs_started": 3}
@@ -185,6 +195,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "cheaper_reads": (
         lambda: saturated(cpu_groups={"read": 0.9, "other": 0.1}),
         lambda: fetching_in_vain(cpu_groups={"read": 0.9, "other": 0.1}),
+    ),
+    "more_makers": (
+        lambda: awaiting_makers(Makers(4, 3.9, 0.0, 1 << 30), cores=16),
+        lambda: awaiting_makers(Makers(4, 3.9, 0.5, 1 << 30), cores=4),
     ),
     "cheaper_input": (lambda: own_input("decode"), lambda: own_input("other")),
     "batches_ahead": (lambda: without_loader(forward=0.6, batch_wait=0.4), lambda: without_loader(forward=1.0)),

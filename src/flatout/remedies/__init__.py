@@ -26,6 +26,7 @@ from flatout.remedies.host import (
     checkpoint_less,
     indices_at_once,
     log_less,
+    more_makers,
     validate_less,
     work_to_workers,
 )
@@ -98,6 +99,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     tokenise_once,
     cheaper_reads,
     batches_ahead,
+    more_makers,
     cheaper_input,
     work_to_workers,
     log_less,
