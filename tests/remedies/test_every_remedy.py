@@ -68,7 +68,10 @@ CHECKS = {"assertions": DebugCode(0.4, LINE)}
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
 PATCH = ("float32 [32, 1, 64, 64, 64]", "int64 [32, 64, 64, 64]")
-WHOLE_VOLUMES: dict[str, Any] = {"layout": PATCH, "arrays": ArrayReads("tifffile", 2 * 256**3, 2 * 256**3, 0.5, 2, True)}
+WHOLE_VOLUMES: dict[str, Any] = {
+    "layout": PATCH,
+    "arrays": ArrayReads("tifffile", 2 * 256**3, 2 * 256**3, 0.5, 2, True),
+}
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 CROWDING = Crowding(6.0, 1.0, 0.3, ())

@@ -13,11 +13,11 @@ from flatout.measure.gradients import UnusedGradients
 from flatout.measure.last_steps import LastSteps
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
+from flatout.measure.makers import Makers
 from flatout.measure.metrics import Metrics
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
 from flatout.measure.ranks import Ranks
-from flatout.measure.makers import Makers
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.results import Account, Ledger, Line

@@ -65,4 +65,3 @@ def device_augmentation(context: Context, cause: Cause) -> Proposal | None:
         "what the GPU then takes for it is not included",
         memory_bytes=0,
     )
-
