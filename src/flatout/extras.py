@@ -12,6 +12,7 @@ EXTRAS = {
     "config": ("libcst", "ruamel.yaml", "tomlkit"),
     "cluster": ("ray",),
     "stage": ("awscrt", "botocore", "obstore", "PIL", "urllib3"),
+    "scores": ("monai", "scipy"),
     "volumes": (
         "dynamic_network_architectures",
         *("google_crc32c", "h5py", "imagecodecs", "nibabel", "nrrd", "numcodecs", "tifffile", "zarr"),

@@ -108,5 +108,5 @@ def transform_bits(pixels: int, place: int) -> int:
 
 
 def array_bits(size: int, sides: int) -> int:
-    """Pack what ARRAY_READ carries in ``b``: bits 0-47 bytes of the array, from 48 its sides of LEAST_SIDE or more values."""
+    """Pack what ARRAY_READ carries in ``b``: bits 0-47 bytes, from 48 its sides of LEAST_SIDE or more."""
     return size | sides << 48

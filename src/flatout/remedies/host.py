@@ -97,8 +97,8 @@ def more_makers(context: Context, cause: Cause) -> Proposal | None:
         change=Change(step_removed_s=saved_s),
         least=Change(),
         how=f"MultiThreadedAugmenter(..., num_processes={needed}); of nnU-Net: nnUNet_n_proc_DA={needed}",
-        basis=f"measured CPU time of these processes, {duration(computing_s)} a batch, on the {free:.2g} cores that are "
-        "left to them",
+        basis=f"measured CPU time of these processes, {duration(computing_s)} a batch, on the {free:.2g} cores that "
+        "are left to them",
         memory_bytes=None if made.bytes_each is None else (needed - made.processes) * made.bytes_each,
     )
 

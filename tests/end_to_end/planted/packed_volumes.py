@@ -1,7 +1,7 @@
-"""Patches are cut out of volumes in npz files, each unpacked whole. argv[1]: a scratch folder; argv[2]: the training.
+"""Patches are cut out of volumes. argv[1]: a scratch folder; argv[2]: the fault.
 
-``whole``: as described. ``turned``: from memory maps, but each patch is turned by splines. ``chunks``: from memory maps,
-as they are.
+``whole``: the volumes are npz files, each unpacked whole. ``turned``: they are memory maps, but each patch is turned by
+splines.
 """
 
 import sys
@@ -44,8 +44,6 @@ def main():
         np.savez_compressed(folder / f"{number}.npz", image=smooth)
         np.save(folder / f"{number}.npy", smooth)
     net = nn.Sequential(nn.AvgPool3d(4), nn.Conv3d(1, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 2))
-    if how == "chunks":
-        net = nn.Sequential(nn.Conv3d(1, 16, 5), nn.ReLU(), nn.Conv3d(16, 8, 5), net[2], net[3], nn.Linear(8, 2))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     for patches, labels in DataLoader(Patches(folder, how), batch_size=2, num_workers=1):
         loss = nn.functional.cross_entropy(net(patches), labels)

@@ -95,9 +95,10 @@ def _made_by(run: MeasuredRun) -> tuple[Evidence, ...]:
         return ()
     each = made.cores / made.processes
     values: dict[str, float | int | str] = {"processes": made.processes, "cores": made.cores}
+    count = "one process" if made.processes == 1 else f"{made.processes} processes"
     text = (
-        f"made in {made.processes} {'process' if made.processes == 1 else 'processes'} of the training's own, which use "
-        f"{made.cores:.2g} cores together: each is on a core {percent(each)} of the time"
+        f"made in {count} of the training's own, with {made.cores:.2g} cores in all: each is on a core "
+        f"{percent(each)} of the time"
     )
     if made.runqueue_share is not None:
         text += f" and waiting for one {percent(made.runqueue_share)}"

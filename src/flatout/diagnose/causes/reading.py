@@ -64,8 +64,7 @@ def read_amplification(context: Context) -> Found | Lacks | None:
         title, amount = "whole volumes are read and unpacked for each patch", _unpacked(run, loader)
     else:
         title = "far more is read than the samples keep"
-        values = {"read_bytes": read or 0.0, "used_bytes": used or 0.0, "ratio": ratio}
-        amount = (Evidence(f"{size(read)} are read for a sample of {size(used)}: {ratio:.0f} times as much", values),)
+        amount = _read(read or 0.0, used or 0.0, ratio)
     return Found(
         title=title,
         share=share,
@@ -76,6 +75,11 @@ def read_amplification(context: Context) -> Found | Lacks | None:
             *hottest(loader.functions.blocked_lines if reading else loader.functions.cpu_lines),
         ),
     )
+
+
+def _read(read: float, used: float, ratio: float) -> tuple[Evidence, ...]:
+    text = f"{size(read)} are read for a sample of {size(used)}: {ratio:.0f} times as much"
+    return (Evidence(text, {"read_bytes": read, "used_bytes": used, "ratio": ratio}),)
 
 
 def amplification(run: MeasuredRun, loader: LoaderStats) -> float:
@@ -89,18 +93,16 @@ def _unpacked(run: MeasuredRun, loader: LoaderStats) -> tuple[Evidence, ...]:
     ratio, read, stored = unpacked_ratio(loader), read_ratio(run, loader), stored_bytes(loader)
     if arrays is None or kept is None or ratio is None or stored is None:
         return ()
-    values = {"unpacked_values": arrays.values, "used_values": kept, "ratio": ratio, "unpack_s": arrays.seconds}
     found = [
         Evidence(
             f"{arrays.package} gives {size(arrays.bytes)} of arrays for a sample, which keeps {size(stored)} of it: "
             f"{ratio:.0f} times as much, in {duration(arrays.seconds)}",
-            values,
+            {"unpacked_values": arrays.values, "used_values": kept, "ratio": ratio, "unpack_s": arrays.seconds},
         )
     ]
     if read is not None:
-        values = {"read_bytes": read * stored, "used_bytes": stored, "read_ratio": read}
         text = f"{read:.2g} bytes are read from files per byte of a patch ({size(read * stored)})"
-        found.append(Evidence(text, values))
+        found.append(Evidence(text, {"read_bytes": read * stored, "used_bytes": stored, "read_ratio": read}))
     memory, workers = run.usage.worker_bytes, loader.settings.num_workers
     if memory and workers:
         text = f"a worker holds {size(memory)} of memory at most, {counted(workers, 'worker')} {size(memory * workers)}"
