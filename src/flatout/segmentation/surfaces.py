@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ PACKAGES = ("monai", "scipy")
 
 @dataclass(frozen=True)
 class SurfaceScore:
-    """Scores of one class; NaN where it is neither predicted nor there, or in one of the two alone (HD95)."""
+    """Scores of one class; both NaN where it is neither predicted nor there, HD95 also where in one of the two alone."""
 
     surface_dice: float  # share of both surfaces within the tolerance of the other one
     hd95: float  # 95th percentile of the distances between them, in units of the spacing
@@ -57,7 +58,9 @@ def surface_scores(
             continue
         pair = made[None, None], true[None, None]
         tolerance = TOLERANCE_VOXELS * min(spacing)
-        within = compute_surface_dice(*pair, [tolerance], include_background=True, spacing=list(spacing))
-        far = compute_hausdorff_distance(*pair, include_background=True, percentile=95, spacing=list(spacing))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of MONAI's own calls of itself
+            within = compute_surface_dice(*pair, [tolerance], include_background=True, spacing=list(spacing))
+            far = compute_hausdorff_distance(*pair, include_background=True, percentile=95, spacing=list(spacing))
         found.append(SurfaceScore(float(torch.as_tensor(within)), float(torch.as_tensor(far))))
     return found
