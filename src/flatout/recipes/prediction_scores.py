@@ -42,9 +42,7 @@ class Scored:
     not_measured: tuple[str, ...]
 
 
-def score_predictions(
-    staged: StagedSet, predictions: Path, classes: tuple[str, ...], run: Path
-) -> Scored:
+def score_predictions(staged: StagedSet, predictions: Path, classes: tuple[str, ...], run: Path) -> Scored:
     """Score each volume that has labels; writes ``scores.json`` beside the predictions.
 
     Args:

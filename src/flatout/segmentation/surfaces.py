@@ -18,7 +18,7 @@ PACKAGES = ("monai", "scipy")
 
 @dataclass(frozen=True)
 class SurfaceScore:
-    """Scores of one class; both NaN where it is neither predicted nor there, HD95 also where in one of the two alone."""
+    """Scores of one class; NaN where it is neither predicted nor there, HD95 also where only one of the two holds."""
 
     surface_dice: float  # share of both surfaces within the tolerance of the other one
     hd95: float  # 95th percentile of the distances between them, in units of the spacing
@@ -50,6 +50,7 @@ def surface_scores(
 
     counted = labels != ignore
     found = []
+    units = [float(size) for size in spacing]  # MONAI refuses [0.5, 1]
     for index in range(1, classes):
         made, true = ((part == index) & counted for part in (predicted, labels))
         if not (made.any() and true.any()):
@@ -57,10 +58,10 @@ def surface_scores(
             found.append(SurfaceScore(math.nan if empty else 0.0, math.nan))
             continue
         pair = made[None, None], true[None, None]
-        tolerance = TOLERANCE_VOXELS * min(spacing)
+        tolerance = TOLERANCE_VOXELS * min(units)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of MONAI's own calls of itself
-            within = compute_surface_dice(*pair, [tolerance], include_background=True, spacing=list(spacing))
-            far = compute_hausdorff_distance(*pair, include_background=True, percentile=95, spacing=list(spacing))
+            within = compute_surface_dice(*pair, [tolerance], include_background=True, spacing=units)
+            far = compute_hausdorff_distance(*pair, include_background=True, percentile=95, spacing=units)
         found.append(SurfaceScore(float(torch.as_tensor(within)), float(torch.as_tensor(far))))
     return found
