@@ -105,6 +105,16 @@ def test_what_changes_no_result_may_differ_and_a_finished_training_is_not_traine
     assert any("trained already: all 3 epochs" in line for line in said)
 
 
+def test_a_training_killed_before_it_removed_a_surpassed_checkpoint_keeps_no_more_of_them(
+    photographs: Path, folder: Path, no_training: None
+) -> None:
+    assert len(list(folder.glob("best-*.ckpt"))) == 3
+    wanted = recipe(photographs, *SETTINGS, "checkpoints.keep=2")
+    done = fit(wanted, open_data(wanted), folder, resume=True, report=quiet, show_progress=False)
+    kept = {path.name for path in folder.glob("best-*.ckpt")}
+    assert len(kept) == 2 and done.best is not None and done.best.name in kept
+
+
 def test_an_allowed_change_goes_on(photographs: Path, folder: Path) -> None:
     longer = recipe(photographs, *SETTINGS, "training.epochs=4")
     allowed = ["training.epochs"]

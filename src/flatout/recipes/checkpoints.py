@@ -100,6 +100,15 @@ def best_path(folder: Path, epoch: int) -> Path:
     return folder / f"best-{epoch:03d}.ckpt"
 
 
+def remove_surpassed(folder: Path, records: Sequence[EpochRecord], metric: str, keep: int) -> None:
+    """Remove the checkpoints of epochs that are not among the ``keep`` best.
+
+    Called at the end of a fit too: one that was killed after it had written its last state left one more.
+    """
+    for record in ranked(records, metric)[keep:]:
+        best_path(folder, record.epoch).unlink(missing_ok=True)
+
+
 def kept_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a fit, the one with most progress first."""
     best = [(int(match[1]), path) for path in folder.glob("best-*.ckpt") if (match := BEST.fullmatch(path.name))]
@@ -128,10 +137,9 @@ class Checkpoints(Checkpoint):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         """Save the epoch; remove checkpoints that are no longer among the best."""
-        order = [record.epoch for record in ranked(self._history.records, self._metric)]
-        if trainer.current_epoch in order[: self._keep]:
+        best = [record.epoch for record in ranked(self._history.records, self._metric)[: self._keep]]
+        if trainer.current_epoch in best:
             trainer.save_checkpoint(best_path(self._folder, trainer.current_epoch))
         trainer.save_checkpoint(self._folder / LAST)
         if trainer.is_global_zero:
-            for epoch in order[self._keep :]:
-                best_path(self._folder, epoch).unlink(missing_ok=True)
+            remove_surpassed(self._folder, self._history.records, self._metric, self._keep)

@@ -16,7 +16,7 @@ import torch
 from flatout.errors import TrainingFailed, UsageError
 from flatout.formats.training_folder import SUMMARY_FILE
 from flatout.recipes.any_recipe import AnyRecipe
-from flatout.recipes.checkpoints import LAST, best_path, kept_checkpoints
+from flatout.recipes.checkpoints import LAST, best_path, kept_checkpoints, remove_surpassed
 from flatout.recipes.early_stopping import Patience, best_record, share_after_best
 from flatout.recipes.fit_history import FitHistory
 from flatout.recipes.interfaces import EpochRecord, Fit, Policy, TrainingData
@@ -187,6 +187,8 @@ def _result(
     recipe: AnyRecipe, folder: Path, records: Sequence[EpochRecord], stopped: str | None, notes: Sequence[str]
 ) -> Fit:
     metric = recipe.checkpoints.metric
+    if this_process().is_first:
+        remove_surpassed(folder, records, metric, recipe.checkpoints.keep)
     best = best_record(records, metric)
     path = best_path(folder, best.epoch) if best else None
     said = list(notes)
