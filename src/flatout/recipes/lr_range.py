@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from flatout.atomic_file import replacing
 from flatout.errors import UsageError
 from flatout.loader.image_loader import ImageLoader
+from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.objective import first_image_step, make_criterion, make_finish
 from flatout.recipes.optimization import build_optimizer
-from flatout.recipes.reading import AnyRecipe
 from flatout.recipes.schema import Recipe
 
 SMOOTHING = 0.9  # of the moving average

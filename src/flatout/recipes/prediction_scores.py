@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.recipes.class_scores import ClassScore, Scored
 from flatout.recipes.volume_data import IGNORE
 from flatout.recipes.volume_scoring import SCORES_FILE
 from flatout.segmentation.dice import dice_scores, overlap_counts
@@ -20,26 +20,6 @@ from flatout.volumes import open_volume
 from flatout.volumes.staged import StagedCase, StagedSet
 
 _PLANES = 64  # compared at once
-
-
-@dataclass(frozen=True)
-class ClassScore:
-    """Scores of one class in one volume. None: neither predicted nor there, or not measured."""
-
-    case: str
-    name: str
-    held_out: bool | None  # None: the training did not write what it held out
-    dice: float | None
-    surface_dice: float | None
-    hd95: float | None
-
-
-@dataclass(frozen=True)
-class Scored:
-    """All scores, and what could not be measured."""
-
-    scores: tuple[ClassScore, ...]
-    not_measured: tuple[str, ...]
 
 
 def score_predictions(staged: StagedSet, predictions: Path, classes: tuple[str, ...], run: Path) -> Scored:

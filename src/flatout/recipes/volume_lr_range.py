@@ -10,6 +10,7 @@ from torch import Tensor
 from flatout.errors import UsageError
 from flatout.loader.patch_loader import PatchBatch
 from flatout.recipes.lr_range import RangeTest, sweep
+from flatout.recipes.ranks import Ranks
 from flatout.recipes.volume_pipeline import VolumePipeline
 from flatout.recipes.volume_schema import VolumeRecipe
 
@@ -44,7 +45,7 @@ def volume_range_test(
         # Soft Dice is subtracted: with its weight added, 0 is the best that the loss can be.
         return task.loss_of(batch, step) + recipe.training.dice
 
-    with pipeline.loaders(recipe, data, (0, 1, 0)) as (loader, _):
+    with pipeline.loaders(recipe, data, Ranks(0, 1, 1)) as (loader, _):
         return sweep(
             recipe,
             task,

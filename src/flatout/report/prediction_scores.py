@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from statistics import fmean
-from typing import TYPE_CHECKING
 
+from flatout.recipes.class_scores import ClassScore, Scored
 from flatout.terminal_text import one_line
-
-if TYPE_CHECKING:
-    from flatout.recipes.prediction_scores import ClassScore, Scored
 
 _HELD_OUT = {True: "held out", False: "trained on", None: "not known"}
 

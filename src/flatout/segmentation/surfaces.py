@@ -46,7 +46,8 @@ def surface_scores(
         ignore: a label that is no class.
         spacing: of the voxels, (z, y, x).
     """
-    from monai.metrics import compute_hausdorff_distance, compute_surface_dice
+    from monai.metrics.hausdorff_distance import compute_hausdorff_distance
+    from monai.metrics.surface_dice import compute_surface_dice
 
     counted = labels != ignore
     found = []
