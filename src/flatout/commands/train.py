@@ -106,7 +106,9 @@ def train(
         from flatout.recipes.summary import write_summary
 
         write_summary(fit)
-        _tell(fit, as_json)
+        from flatout.recipes.reading import read_any_recipe
+
+        _tell(fit, as_json, read_any_recipe(recipe).task == "volume-segmentation")
 
 
 def _resolved(
@@ -266,7 +268,7 @@ def _recording(wanted: bool, name: str, live: bool) -> Iterator[Callable[[], Non
         yield start
 
 
-def _tell(fit: Fit, as_json: bool) -> None:
+def _tell(fit: Fit, as_json: bool, volumes: bool) -> None:
     if as_json:
         from flatout.recipes import summary
 
@@ -281,5 +283,6 @@ def _tell(fit: Fit, as_json: bool) -> None:
     if fit.best is not None:
         print(f"best epoch: {fit.best_epoch}, {fit.best}")
         # Not wrapped, so that it can be pasted.
-        words = ["flatout", "infer", str(fit.folder), "--data", "FOLDER", "--output", "submission.csv"]
+        output = "predictions" if volumes else "submission.csv"
+        words = ["flatout", "infer", str(fit.folder), "--data", "FOLDER", "--output", output]
         print(f"Predict with it:\n{one_line(shlex.join(words))}")
