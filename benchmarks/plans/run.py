@@ -185,7 +185,7 @@ def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
         "- own_...: benchmarks/plans/several_epochs.py and by_trainer.py, some recorded twice (again). run_...: "
         "recorded before, for other reasons. The others are scripts of benchmarks/diagnosis; those whose epochs lasted "
         "so long that fewer than four fitted into a recording were left out.",
-        f"- Quiet: recordings of trainings that waited for a core for less than {QUIET:.0%} of their time. In the others "
+        f"- Quiet: recordings of trainings that waited for a core for less than {QUIET:.0%} of their time. In others "
         "the rest of the training met another load than its first tenth, which no plan can know; nothing is learnt "
         "from them. "
         f"{sum(one.training.seen.queued is None for one in first)} recordings do not say how long their beginning "

@@ -58,12 +58,20 @@ def infer(
     Example: flatout infer .flatout/trainings/demo-1 --data test
     """
     from flatout import extras
+    from flatout.errors import UsageError
 
     extras.require("train")
     if _segments_volumes(run):
         _infer_volumes(run, Path(data), output or Path("predictions"), batch_size, mirrored, score, as_json)
         return
-    output = output or Path("submission.csv")
+    if score:
+        raise UsageError("--score: this run predicts classes of images, which have no labels here: leave it out")
+    _infer_images(run, data, output or Path("submission.csv"), batch_size, skip_bad, mirrored, as_json)
+
+
+def _infer_images(
+    run: Path, data: str, output: Path, batch_size: int | None, skip_bad: float | None, mirrored: bool, as_json: bool
+) -> None:
     from flatout.errors import CommandError, UnreadableImage, UsageError
     from flatout.recipes.datasets import open_test
     from flatout.recipes.predicting import find_trained, said_of_bad, write_submission
