@@ -185,9 +185,9 @@ def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
         "- own_...: benchmarks/plans/several_epochs.py and by_trainer.py, some recorded twice (again). run_...: "
         "recorded before, for other reasons. The others are scripts of benchmarks/diagnosis; those whose epochs lasted "
         "so long that fewer than four fitted into a recording were left out.",
-        f"- Quiet: recordings of trainings that waited for a core for less than {QUIET:.0%} of their time. In others "
-        "the rest of the training met another load than its first tenth, which no plan can know; nothing is learnt "
-        "from them. "
+        f"- Quiet: recordings of trainings that waited for a core for less than {QUIET:.0%} of their time. In the "
+        "others the rest of the training met another load than its first tenth, which no plan can know; nothing is "
+        "learnt from them. "
         f"{sum(one.training.seen.queued is None for one in first)} recordings do not say how long their beginning "
         "waited, so that their intervals are not widened by it, as those of `flatout plan` are.",
         "- The end is that of the command for own_... and finished runs, and the beginning of the last, "

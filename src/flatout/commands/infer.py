@@ -70,7 +70,7 @@ def infer(
 
 
 def _infer_images(
-    run: Path, data: str, output: Path, batch_size: int | None, skip_bad: float | None, mirrored: bool, as_json: bool
+    run: Path, data: str, output: Path, batch_size: int | None, skip_bad: bool | None, mirrored: bool, as_json: bool
 ) -> None:
     from flatout.errors import CommandError, UnreadableImage, UsageError
     from flatout.recipes.datasets import open_test
