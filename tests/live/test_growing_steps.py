@@ -120,7 +120,7 @@ def test_a_late_rank_is_told_from_parts_of_the_record_as_from_the_whole(tmp_path
         (growing / "processes" / file.name).write_text(file.read_text())
     follower = RanksFollower(growing / "processes")
     found = []
-    for share in (0.0, 0.2, 0.35, 0.351, 0.7, 1.0):
+    for share in (0.0, 0.2, 0.4, 0.401, 0.7, 1.0):
         for file in (done / "processes").glob("*.events"):
             data = file.read_bytes()
             (growing / "processes" / file.name).write_bytes(data[: round(len(data) * share)])
