@@ -200,9 +200,9 @@ def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
         f"all of them: drift {learnt.drift:g}, follows {learnt.follows:g}, between {shown}. "
         "src/flatout/plans/drawing.py has "
         f"{RECORDED.drift:g}, {RECORDED.follows:g}, {', '.join(f'{value:g}' for value in RECORDED.between)}.",
-        "- How the figures came about: the split into quiet and not quiet was made after results had been seen, first at "
-        "10%, then at 25%; three ways of learning the drift were tried. Each prediction leaves its own training out, but "
-        "none of these trainings is unseen. 18 of the 30 were written for this page; long epochs are rare among them.",
+        "- How the figures came about: the split into quiet and not quiet was made after results had been seen, first "
+        "at 10%, then at 25%; three ways of learning the drift were tried. Each prediction leaves its own training "
+        "out, but none of these trainings is unseen. 18 of the 30 were written for this page; long epochs are rare.",
         "- Error: of the expected end, without its sign. Held: ends inside the 90% interval. Width: of the interval, "
         "as a share of the end, median.",
         "",
