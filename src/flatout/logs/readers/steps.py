@@ -28,7 +28,7 @@ _GLOBAL_BATCH = re.compile(r"(?i)\b(?:global batch size:|bsz=)\s*(\d+)")
 # Samples a second: the value stands before the unit, or behind it and a sign.
 _UNIT = r"(?:samples?|images?|imgs?|sequences?)"
 _RATE_BEHIND = re.compile(
-    rf"(?i)\b{_UNIT}(?:\s?/\s?|_per_|\sper\s)s(?:ec(?:ond)?)?\b[^\S\n]*[:=]\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\d,])"
+    rf"(?i)\b{_UNIT}(?:\s?/\s?|_per_|\sper\s)(?:s|sec|second)\b[^\S\n]*[:=]\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\d,])"
 )
 _RESOURCES = re.compile(
     r"RESOURCES:\s*(?:(?P<cores>\d+)\s*(?:v?CPUs?|CPU cores|cores))?(?P<rest>.*)",
