@@ -18,3 +18,8 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(monkeypa
     with pytest.raises(UsageError) as refused:
         extras.require("train")
     assert str(refused.value) == "this needs no_such_package, no.such.part: pip install 'flatout[train]'"
+
+
+def test_only_the_packages_that_are_needed_now_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(extras.EXTRAS, "volumes", ("no_such_package", "numpy"))
+    extras.require("volumes", ("numpy",))

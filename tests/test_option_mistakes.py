@@ -31,15 +31,16 @@ VALUES = {
 # What stands for a command's own arguments: nothing that exists, so that no work begins.
 ARGUMENTS = {
     "profile": ["--", "no-such-program"], "ceilings": ["--", "no-such-program"], "memory": ["--", "no-such-program"],
-    "fix": ["--", "no-such-program"], "try": ["--", "no-such-program"], "apply": ["--", "no-such-program"],
+    "fix": ["--", "no-such-program"], "try": ["--", "no-such-program"],
+    "batch-size": ["--", "no-such-program"], "apply": ["--", "no-such-program"],
     "cache": ["a-folder", "cached", "--", "no-such-program"],
     "calibration": [], "compare": ["no-run-a", "no-run-b"], "report": ["no-run"], "explain": ["no-cause"], "runs": [],
-    "trace": ["no-run"], "watch": ["no-run"], "read": ["no-log"],
+    "trace": ["no-run"], "watch": ["no-run"], "read": ["no-log"], "plan": ["no-run"],
     "stage": ["/nonexistent/source", "target"], "mount": ["nonexistent-bucket", "/nonexistent/folder"],
     "unmount": ["/nonexistent/folder"], "storage": ["/nonexistent/folder"], "recipes": ["no-recipe"],
     "train": ["no-recipe"], "lr-find": ["no-recipe"], "infer": ["no-training"],
 }  # fmt: skip
-REQUIRED = {"infer": ["--data", "a-folder", "--output", "o.csv"]}
+REQUIRED = {"plan": ["--deadline", "1m", "--epochs", "3"], "infer": ["--data", "a-folder", "--output", "o.csv"]}
 
 
 def valued_options() -> Iterator[tuple[str, str]]:

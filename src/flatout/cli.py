@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from flatout.commands.apply import apply
+from flatout.commands.batch_size import batch_size
 from flatout.commands.cache import WithCommand, cache
 from flatout.commands.calibration import calibration
 from flatout.commands.ceilings import ceilings
@@ -25,6 +26,7 @@ from flatout.commands.infer import infer
 from flatout.commands.lr_find import lr_find
 from flatout.commands.memory import memory
 from flatout.commands.mount import mount, unmount
+from flatout.commands.plan import plan
 from flatout.commands.profile import profile
 from flatout.commands.read import read
 from flatout.commands.recipes import recipes
@@ -114,8 +116,10 @@ BEFORE_COMMAND = {"allow_extra_args": True, "allow_interspersed_args": False}
 app.command("profile", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(profile)
 app.command("ceilings", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(ceilings)
 app.command("memory", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(memory)
+app.command("plan", rich_help_panel=MEASURE)(plan)
 app.command("fix", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(fix)
 app.command("try", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(try_change)
+app.command("batch-size", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(batch_size)
 app.command("apply", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(apply)
 app.command("calibration", rich_help_panel=IMPROVE)(calibration)
 app.command("compare", rich_help_panel=MEASURE)(compare)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 
 from flatout.errors import UsageError
 
@@ -12,6 +13,7 @@ EXTRAS = {
     "config": ("libcst", "ruamel.yaml", "tomlkit"),
     "cluster": ("ray",),
     "stage": ("awscrt", "botocore", "obstore", "PIL", "urllib3"),
+    "scores": ("monai", "scipy"),
     "volumes": (
         "dynamic_network_architectures",
         *("google_crc32c", "h5py", "imagecodecs", "nibabel", "nrrd", "numcodecs", "tifffile", "zarr"),
@@ -19,16 +21,17 @@ EXTRAS = {
 }
 
 
-def require(extra: str) -> None:
+def require(extra: str, names: Sequence[str] | None = None) -> None:
     """Make sure that the packages of an extra of flatout can be imported, without importing them.
 
     Args:
         extra: a key of ``EXTRAS``.
+        names: those of its packages that are needed now; None: all.
 
     Raises:
         UsageError: packages are missing; they are named, with the command that installs them.
     """
-    missing = [name for name in EXTRAS[extra] if not _found(name)]
+    missing = [name for name in names or EXTRAS[extra] if not _found(name)]
     if missing:
         raise UsageError(f"this needs {', '.join(missing)}: pip install 'flatout[{extra}]'")
 

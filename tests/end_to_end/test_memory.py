@@ -43,6 +43,29 @@ def test_weights_and_the_optimizer_are_the_base_and_activations_the_slope(tmp_pa
     assert not any((tmp_path / ".flatout/runs").glob("*/run.json"))
 
 
+def test_a_step_in_a_closure_that_ends_in_an_exit_code_of_its_own_is_tracked(tmp_path: Path) -> None:
+    """As in Lightning, which takes the end of the script for Ctrl-C."""
+    source = """
+        import sys, torch
+        net = torch.nn.Linear(1000, 100)
+        optimizer = torch.optim.SGD(net.parameters())
+        def closure():
+            optimizer.zero_grad()
+            loss = net(torch.rand(32, 1000)).sum()
+            loss.backward()
+            return loss
+        try:
+            while True:
+                optimizer.step(closure)
+        except SystemExit:
+            sys.exit(130)
+    """
+    command = [*FLATOUT, "memory", "--json", "--", sys.executable, str(script(tmp_path, source))]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"][0]["batch_size"] == 32
+
+
 def test_a_script_without_an_optimizer_is_told(tmp_path: Path) -> None:
     train = script(tmp_path, "import torch; torch.rand(3)")
     done = subprocess.run(

@@ -274,6 +274,21 @@ def test_reading_whole_volumes_for_patches_is_named(tmp_path: Path) -> None:
     is_found(tmp_path, "read_amplification", "patches_of_a_volume.py", str(tmp_path / "volumes"))
 
 
+@pytest.mark.parametrize(("how", "cause"), [("whole", "read_amplification"), ("turned", "cpu_transform")])
+def test_unpacking_volumes_and_turning_their_patches_are_told_apart(tmp_path: Path, how: str, cause: str) -> None:
+    (tmp_path / "volumes").mkdir()
+
+    def judge(found: dict[str, Any]) -> None:
+        accounts_add_up(found)
+        assert first_cause(found) == cause, found["causes"]
+        if how == "whole":
+            assert found["causes"][0]["evidence"][0]["values"]["ratio"] == pytest.approx(100, rel=0.1)
+        else:
+            assert "read_amplification" not in {each["id"] for each in found["causes"]}
+
+    undisturbed(lambda: report(tmp_path, "packed_volumes.py", str(tmp_path / "volumes"), how), judge)
+
+
 @pytest.mark.parametrize("name", ["two_ranks_one_slow_disk.py", "two_ranks_averaged_by_hand.py"])
 def test_a_rank_that_is_waited_for_is_named_with_its_reason(tmp_path: Path, name: str) -> None:
     options = ["--json", "--seconds", SECONDS, "--no-trace"]

@@ -11,7 +11,11 @@ import pytest
 
 from flatout.live.follower import Follower
 from flatout.live.history import History
+from flatout.live.projection import Plan
+from flatout.live.ranks import RanksFollower
 from flatout.live.step_rows import GrowingSteps
+from flatout.live.warnings import warnings_of
+from flatout.measure.ranks import build_ranks
 from flatout.measure.step_phases import PHASES, step_phases
 from flatout.measure.training import Training, find_training
 from flatout.record import load_run
@@ -98,3 +102,34 @@ def test_a_file_that_is_not_there_or_half_a_line_gives_nothing(tmp_path: Path) -
         file.write(b"o\n")
     assert lines.read() == [b"two"]
     assert lines.read() == []
+
+
+def test_a_late_rank_is_told_from_parts_of_the_record_as_from_the_whole(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "done")
+    for number in range(3):
+        process = run.process(rank=number, world_size=3)
+        loader = process.loader(num_workers=0, batch_size=4)
+        process.iterate(loader)
+        for step in range(120):
+            own = 0.05 if number == 2 else 0.01 + 0.001 * (step % 3)
+            process.step(loader, wait_s=own, forward_s=0.01, backward_s=0.02 + 0.05 - own)
+    done = run.write()
+    growing = tmp_path / "growing"
+    (growing / "processes").mkdir(parents=True)
+    for file in (done / "processes").glob("*.json"):
+        (growing / "processes" / file.name).write_text(file.read_text())
+    follower = RanksFollower(growing / "processes")
+    found = []
+    for share in (0.0, 0.2, 0.4, 0.401, 0.7, 1.0):
+        for file in (done / "processes").glob("*.events"):
+            data = file.read_bytes()
+            (growing / "processes" / file.name).write_bytes(data[: round(len(data) * share)])
+        found.append(follower.look())
+    assert found[:2] == [None, None], "too few steps"
+    whole_run, latest = build_ranks(load_run(done)), found[-1]
+    assert whole_run is not None and latest is not None
+    assert (latest.straggler, latest.steps, latest.part) == (2, whole_run.steps, whole_run.part)
+    assert (latest.waited_share, latest.usual_s) == pytest.approx((whole_run.waited_share, whole_run.usual_s))
+    history = History(ranks=found[3])
+    assert [one.id for one in warnings_of(history, Plan())] == ["rank_late"]
+    assert "rank 2 of 3 is late: it waits for batches" in warnings_of(history, Plan())[0].text

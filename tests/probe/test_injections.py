@@ -375,3 +375,50 @@ def test_a_pipeline_cuts_before_it_changes_colours(tmp_path: Path) -> None:
         "own (80, 60)",
         "['transforms', 'transforms'] Colours (80, 60)",
     ], done.stderr
+
+
+DEBUGGED = """
+import gc, json, torch, tracemalloc
+from torch import nn
+from torch.distributions import Normal
+
+torch.autograd.set_detect_anomaly(True)
+torch.use_deterministic_algorithms(True)
+torch.set_num_threads(3)
+tracemalloc.start(5)
+model = nn.Linear(4, 1)
+with torch.autograd.set_multithreading_enabled(False):
+    off = torch._C._is_multithreading_enabled()
+nan = True
+try:
+    (model(torch.ones(2, 4)).sum() * 0.0).sqrt().backward()
+except RuntimeError:  # of anomaly detection: the gradient of sqrt at 0 is inf, times 0 is NaN
+    nan = False
+try:
+    Normal(torch.tensor(0.0), torch.tensor(-1.0))
+    checked = False
+except ValueError:
+    checked = True
+print(json.dumps({
+    "asked": torch.is_anomaly_enabled(), "nan": nan, "deterministic": torch.are_deterministic_algorithms_enabled(),
+    "threads": torch.get_num_threads(), "checked": checked, "off": off,
+    "traced": bool(tracemalloc.get_traced_memory()[0]),
+    "snapshot": len(tracemalloc.take_snapshot().traces) >= 0, "threshold": gc.get_threshold()[0],
+    "collected": [gc.collect() is not None for _ in range(3)],
+}))
+"""
+
+
+def test_switches_for_debugging_stay_off_and_the_script_does_not_notice(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(DEBUGGED)
+    as_it_is, _ = trained(script)
+    assert (as_it_is["nan"], as_it_is["checked"], as_it_is["threads"]) == (False, True, 3)
+    names = "anomaly_mode,tracemalloc,backward_threads,validate_args,deterministic"
+    seen, said = trained(script, debugging_off=names, collect_seldom=True, threads=1)
+    assert (seen["nan"], seen["checked"], seen["threads"], seen["traced"]) == (True, False, 1, False)
+    assert seen["asked"] and seen["deterministic"] and not seen["off"] and seen["snapshot"]
+    assert (as_it_is["threshold"], seen["threshold"]) == (700, 50_000)
+    assert "could not be set" not in said
+    _, said = trained(script, debugging_off="nonsense")
+    assert "debugging_off" in said and "'nonsense' is none of anomaly_mode" in said

@@ -198,6 +198,39 @@ def test_time_on_a_core_and_time_blocked_are_told_apart(tmp_path):
 
 
 @pytest.mark.slow
+def test_arrays_that_are_read_whole_are_counted_and_memory_maps_are_not(tmp_path):
+    source = """
+        import os, sys
+        import numpy as np
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        volume = np.zeros((32, 64, 64), np.uint8)
+        np.savez_compressed("volume.npz", image=volume, small=np.zeros(9))
+        np.save("volume.npy", volume)
+        class Patches(Dataset):
+            def __len__(self):
+                return 4
+            def __getitem__(self, index):
+                if index < 2:
+                    found = np.load("volume.npz")
+                    found["small"]
+                    return torch.from_numpy(found["image"][:8].astype(np.float32))
+                return torch.from_numpy(np.array(np.load("volume.npy", mmap_mode="r")[:8], np.float32))
+        net = torch.nn.Flatten()
+        scale = torch.ones(1, requires_grad=True)
+        for x in DataLoader(Patches(), 1):
+            (net(x) * scale).sum().backward()
+    """
+    probed = run_probed(tmp_path, source)
+    assert probed.code == 0, probed.err
+    assert probed.faults() == []
+    reads = probed.main.of_kinds(events.ARRAY_READ)
+    assert [probed.main.names.text(int(read["arg"])) for read in reads] == ["numpy", "numpy"]
+    for read in reads:
+        assert (read["a"], read["b"] & ((1 << 48) - 1), read["b"] >> 48) == (32 * 64 * 64, 32 * 64 * 64, 3)
+
+
+@pytest.mark.slow
 def test_transforms_are_timed_with_the_pixels_they_see(tmp_path):
     source = """
         import torch

@@ -8,7 +8,7 @@ import pytest
 
 from flatout.errors import UsageError
 from flatout.recipes.catalogue import shipped
-from flatout.recipes.reading import read_any_recipe, read_recipe, save_recipe, write_value
+from flatout.recipes.reading import has_no_batch_size, read_any_recipe, read_recipe, save_recipe, write_value
 
 
 @pytest.mark.parametrize("name", list(shipped()))
@@ -74,3 +74,12 @@ def test_writing_a_value_keeps_comments_and_order(tmp_path: Path) -> None:
     assert text.startswith("# mine\n") and "# small" in text and "lr: 0.02" in text and "range test" in text
     assert text.index("model") < text.index("optimizer") < text.index("training")
     assert read_recipe(str(path), ["schedule.warmup_epochs=1"]).optimizer.lr == 0.02
+
+
+def test_an_automatic_batch_size_is_known_before_the_recipe_is_read() -> None:
+    assert not has_no_batch_size("demo")
+    assert has_no_batch_size("demo", ["training.batch_size=auto"])
+    assert not has_no_batch_size("demo", ["training.batch_size=auto"], {"training.batch_size": 8})
+    # Only `flatout train` measures it.
+    with pytest.raises(UsageError, match=r"training.batch_size=auto: .*valid integer"):
+        read_any_recipe("demo", ["training.batch_size=auto"])

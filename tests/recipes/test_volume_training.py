@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from flatout.cli import main
 from flatout.errors import UsageError
 from flatout.loader.patch_loader import PatchLoader, scoring_plan, training_plan
 from flatout.recipes.fitting import fit
@@ -18,6 +19,7 @@ from flatout.recipes.reading import read_any_recipe, read_recipe
 from flatout.recipes.training import train_recipe
 from flatout.recipes.volume_data import VolumeData, open_volumes
 from flatout.recipes.volume_demo import draw_volume, make_demo_volumes
+from flatout.recipes.volume_lr_range import volume_range_test
 from flatout.recipes.volume_outputs import predict_volume
 from flatout.recipes.volume_predicting import Segmenter, load_segmenter
 from flatout.recipes.volume_schema import VolumeRecipe
@@ -214,3 +216,27 @@ def test_a_draw_of_the_demo_hides_its_sheets_from_thresholds(volumes: Path) -> N
 
 def _dice(found: np.ndarray, truth: np.ndarray) -> float:
     return float(2 * (found & truth).sum() / (found.sum() + truth.sum()))
+
+
+def test_predictions_are_scored_and_held_out_volumes_told(
+    volumes: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flatout.recipes.prediction_scores.lacking", lambda voxels: "MONAI is not there")
+    assert main(["infer", str(trained), "--data", str(volumes), "--output", str(tmp_path / "out"), "--score"]) == 0
+    said = capsys.readouterr().out
+    content = json.loads((tmp_path / "out/scores.json").read_text())
+    told = json.loads((trained / "scores.json").read_text())["dice"]
+    held = {score["case"]: score["dice"] for score in content["scores"] if score["held_out"]}
+    assert held == {case: pytest.approx(each["1"]) for case, each in told.items()} and len(content["scores"]) == 4
+    assert {score["surface_dice"] for score in content["scores"]} == {None}
+    assert "trained on" in said and "HD95 of" in said and "not measured, because MONAI is not there" in said
+
+
+def test_a_rate_is_suggested_for_patches_and_nothing_is_changed(volumes: Path, tmp_path: Path) -> None:
+    recipe = _recipe(volumes)
+    found = volume_range_test(recipe, min_lr=1e-4, max_lr=1.0, num_training=20, watch=lambda step, lr, loss: None)
+    assert len(found.losses) == 20 and min(found.losses) >= 0 and found.batch_size == recipe.training.batch_size
+    assert (
+        found.losses
+        == volume_range_test(recipe, min_lr=1e-4, max_lr=1.0, num_training=20, watch=lambda step, lr, loss: None).losses
+    )

@@ -14,8 +14,9 @@ from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
 from flatout.measure.fusion import Fusible
-from flatout.measure.loader_stats import TransformCost
+from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.lock_waits import LockWaits
+from flatout.measure.makers import Makers
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.operators import Operators
 from flatout.measure.ranks import Ranks
@@ -66,6 +67,11 @@ EXPERIMENTS = Experiments(
 CHECKS = {"assertions": DebugCode(0.4, LINE)}
 RANKS = Ranks(4, 100, 2, 0, 0.9, 0.3, "waits for batches", 0.05, 0.001)
 TRANSFORMS: dict[str, Any] = {"cpu_groups": {"transform": 0.9, "decode": 0.1}, "item_s": spread(0.010)}
+PATCH = ("float32 [32, 1, 64, 64, 64]", "int64 [32, 64, 64, 64]")
+WHOLE_VOLUMES: dict[str, Any] = {
+    "layout": PATCH,
+    "arrays": ArrayReads("tifffile", 2 * 256**3, 2 * 256**3, 0.5, 2, True),
+}
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 CROWDING = Crowding(6.0, 1.0, 0.3, ())
@@ -114,6 +120,15 @@ def own_input(group: str) -> MeasuredRun:
     return replace(run, ledger=replace(run.ledger, accounts=tuple(accounts)))
 
 
+def awaiting_makers(makers: Makers, cores: float) -> MeasuredRun:
+    """The training waits 40% of the time for processes of its own."""
+    run = own_input("transform")
+    made = Account("batch_wait.producer", "made by others", 0.4, 0.4)
+    accounts = [replace(a, children=(made,)) if a.id == "batch_wait" else a for a in run.ledger.accounts]
+    ledger = replace(run.ledger, accounts=tuple(accounts))
+    return replace(run, ledger=ledger, cores=cores, usage=replace(run.usage, makers=makers, main_cores=0.4))
+
+
 def fetching_in_vain(**changes: Any) -> MeasuredRun:
     """Workers keep up with the training, whatever they do: the training waits for nothing."""
     given: dict[str, Any] = {"blocked": 0.010, "blocked_groups": {"read": 0.5, "lock": 0.5}, "epochs_started": 3}
@@ -155,6 +170,11 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: remote(bytes_read_per_sample=20e6, batch_bytes=SAMPLES * 100_000),
         lambda: fetching_in_vain(bytes_read_per_sample=20e6, batch_bytes=SAMPLES * 100_000),
     ),
+    "staged_volumes": (lambda: starved(**WHOLE_VOLUMES), lambda: fetching_in_vain(**WHOLE_VOLUMES)),
+    "device_augmentation": (
+        lambda: starved_gpu(**TRANSFORMS, **WHOLE_VOLUMES),
+        lambda: fetching_in_vain(**TRANSFORMS, **WHOLE_VOLUMES, uses_gpu=True, process=GPU),
+    ),
     "faster_decode": (saturated, fetching_in_vain),
     "crop_first": (
         lambda: saturated(**TRANSFORMS, transforms=EARLY_JITTER),
@@ -178,6 +198,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "cheaper_reads": (
         lambda: saturated(cpu_groups={"read": 0.9, "other": 0.1}),
         lambda: fetching_in_vain(cpu_groups={"read": 0.9, "other": 0.1}),
+    ),
+    "more_makers": (
+        lambda: awaiting_makers(Makers(4, 3.9, 0.0, 1 << 30), cores=16),
+        lambda: awaiting_makers(Makers(4, 3.9, 0.5, 1 << 30), cores=4),
     ),
     "cheaper_input": (lambda: own_input("decode"), lambda: own_input("other")),
     "batches_ahead": (lambda: without_loader(forward=0.6, batch_wait=0.4), lambda: without_loader(forward=1.0)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
 from flatout.remedies.plans import bundle
@@ -54,3 +56,13 @@ def test_changes_one_after_the_other() -> None:
         num_workers=4, fetch_cpu_factor=0.25, between_steps_removed_s=3.0, helper_cpu_factor=0.5, lock_removed=True
     )
     assert Change(num_workers=3).and_then(Change()) == Change(num_workers=3)
+
+
+def test_what_several_remedies_take_out_of_a_step_is_never_more_than_the_step() -> None:
+    model = fit(starved())
+    assert model is not None
+    step_s = model.now.step_s
+    found = [(remedy(name, "identical", "low"), proposal(Change(step_removed_s=0.6 * step_s))) for name in "ab"]
+    together = Change().and_then(found[0][1].change, step_s).and_then(found[1][1].change, step_s)
+    assert together.step_removed_s == pytest.approx(0.84 * step_s)
+    assert bundle(model, found)[0].gain.predicted == pytest.approx(model.factor(together))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
 from flatout.errors import UsageError
-from flatout.report.writing import Form, check_output, choose_form, write_report
+from flatout.report.writing import Form, check_output, choose_form, write_file, write_report
 from tests.report import diagnoses
 
 
@@ -48,6 +50,33 @@ def test_a_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="cannot be written") as refused:
         write_report(diagnoses.healthy(), Form.JSON, tmp_path / ("x" * 300))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["run.json", "system.jsonl", "processes/1.json"])
+def test_no_report_overwrites_the_record_that_it_is_made_of(tmp_path: Path, name: str) -> None:
+    (tmp_path / "processes").mkdir()
+    for path in ("run.json", name):
+        (tmp_path / path).write_text("{}")
+    with pytest.raises(UsageError, match="is a part of the record of a run"):
+        check_output(tmp_path / name, force=True)
+    check_output(tmp_path / "report.html", force=True)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_of_a_page_that_does_not_fit_on_the_disk_nothing_is_left(tmp_path: Path, force: bool) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    file = tmp_path / "page.html"
+    if force:
+        file.write_text("the page before")
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+        with pytest.raises(UsageError, match="cannot be written"):
+            write_file(file, b"x" * 5000, force=force)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    assert [path.read_text() for path in tmp_path.iterdir()] == (["the page before"] if force else [])
 
 
 def test_json_on_standard_output_is_json_alone(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

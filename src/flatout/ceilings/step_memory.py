@@ -62,11 +62,12 @@ def _track(
     if outcome.signal:
         shutil.rmtree(outcome.run, ignore_errors=True)
         raise Interrupted(outcome.signal)
-    if outcome.stop == "failed":
+    noted = _noted(outcome.run)
+    # A framework may turn the end after that step into an exit code of its own: Lightning takes it for Ctrl-C.
+    if outcome.stop == "failed" and MEMORY_STEP_METRIC not in noted:
         message, code = explain(outcome)
         shutil.rmtree(outcome.run, ignore_errors=True)
         raise CommandError(message, code)
-    noted = _noted(outcome.run)
     shutil.rmtree(outcome.run, ignore_errors=True)
     samples, whole = int(noted.pop(MEMORY_SAMPLES_METRIC, 0)), int(noted.pop(MEMORY_STEP_METRIC, 0))
     by_kind = {name.removeprefix(MEMORY_METRICS): int(held) for name, held in noted.items()}

@@ -45,6 +45,9 @@ def infer(
     ] = None,
     skip_bad: SkipBad = None,
     mirrored: Annotated[bool, typer.Option("--mirrored", help="Average each image with its mirror images.")] = False,
+    score: Annotated[
+        bool, typer.Option("--score", help="Of staged volumes with labels: Dice, surface Dice, HD95, scores.json.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict by a finished training: a table of classes, or volumes.
@@ -55,12 +58,20 @@ def infer(
     Example: flatout infer .flatout/trainings/demo-1 --data test
     """
     from flatout import extras
+    from flatout.errors import UsageError
 
     extras.require("train")
     if _segments_volumes(run):
-        _infer_volumes(run, Path(data), output or Path("predictions"), batch_size, mirrored, as_json)
+        _infer_volumes(run, Path(data), output or Path("predictions"), batch_size, mirrored, score, as_json)
         return
-    output = output or Path("submission.csv")
+    if score:
+        raise UsageError("--score: this run predicts classes of images, which have no labels here: leave it out")
+    _infer_images(run, data, output or Path("submission.csv"), batch_size, skip_bad, mirrored, as_json)
+
+
+def _infer_images(
+    run: Path, data: str, output: Path, batch_size: int | None, skip_bad: bool | None, mirrored: bool, as_json: bool
+) -> None:
     from flatout.errors import CommandError, UnreadableImage, UsageError
     from flatout.recipes.datasets import open_test
     from flatout.recipes.predicting import find_trained, said_of_bad, write_submission
@@ -100,17 +111,24 @@ def _segments_volumes(run: Path) -> bool:
     return read_any_recipe(str(find_checkpoints(run)[0].parent / FILE_NAME)).task == "volume-segmentation"
 
 
-def _infer_volumes(run: Path, data: Path, output: Path, batch_size: int | None, mirrored: bool, as_json: bool) -> None:
+def _infer_volumes(
+    run: Path, data: Path, output: Path, batch_size: int | None, mirrored: bool, score: bool, as_json: bool
+) -> None:
+    from flatout.errors import UsageError
     from flatout.recipes.volume_outputs import check_output_name, predict_volume
     from flatout.recipes.volume_predicting import load_segmenter
     from flatout.volumes import open_volume, read_staged
     from flatout.volumes.staged import FILE as INDEX_FILE
 
-    if (data / INDEX_FILE).is_file():
-        wanted = {output / f"{case.id}.zarr": data / case.image for case in read_staged(data).cases}
+    staged = read_staged(data) if (data / INDEX_FILE).is_file() else None
+    if score and staged is None:
+        raise UsageError(f"--score: {data} has no {INDEX_FILE}: give a folder that flatout stage --volumes wrote")
+    if staged is not None:
+        wanted = {output / f"{case.id}.zarr": data / case.image for case in staged.cases}
         output.mkdir(parents=True, exist_ok=True)
     else:
         wanted = {output: data}
+        open_volume(data)  # what is wrong with it comes first
         check_output_name(output)
     segmenter = load_segmenter(run, mirrored=mirrored)
     rows = []
@@ -121,6 +139,14 @@ def _infer_volumes(run: Path, data: Path, output: Path, batch_size: int | None, 
         if not as_json:
             went_on = f", of which {done} were done before" if done else ""
             print(f"{source}: {volume.shape[0]:,} planes{went_on}: {target}")
+    found: dict[str, object] = {"volumes": rows, "models": len(segmenter.checkpoints), "classes": segmenter.classes}
+    if score and staged is not None:
+        from flatout.recipes.prediction_scores import score_predictions
+        from flatout.report.prediction_scores import score_lines
+
+        scored = score_predictions(staged, output, segmenter.classes, run)
+        found |= {"scores": [vars(one) for one in scored.scores], "not_measured": scored.not_measured}
+        if not as_json:
+            print(score_lines(scored))
     if as_json:
-        models = len(segmenter.checkpoints)
-        print(json.dumps({"volumes": rows, "models": models, "classes": list(segmenter.classes)}))
+        print(json.dumps(found))

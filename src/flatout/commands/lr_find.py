@@ -57,11 +57,11 @@ def lr_find(
         if found.suggestion is None:
             print(f"No suggestion: {found.reason}.")
         else:
-            print(f"Suggestion: {found.suggestion:.3g} at {found.batch_size} images a step:\n  {found.reason}.")
+            print(f"Suggestion: {found.suggestion:.3g} at {found.batch_size} samples a step:\n  {found.reason}.")
         print(f"Plot: {plot}")
     if write and found.suggestion is not None:
         value = float(f"{found.suggestion:.3g}")
-        write_value(path, "optimizer.lr", value, f"range test, {found.batch_size} images a step")
+        write_value(path, "optimizer.lr", value, f"range test, {found.batch_size} samples a step")
         write_value(path, "optimizer.lr_batch_size", found.batch_size, "of the range test")
         print(f"{path}: optimizer.lr: {value:g}", file=sys.stderr)
 
@@ -80,6 +80,10 @@ def _measured(
     from flatout import extras
 
     extras.require("train")
+    from flatout.recipes.reading import read_any_recipe
+
+    if read_any_recipe(recipe, settings).task == "volume-segmentation":
+        return _of_volumes(recipe, data, settings, plot, write, min_lr, max_lr, num_training)
     path, resolved, images = _prepared(recipe, data, settings, plot, write)
     import torch
 
@@ -109,6 +113,55 @@ def _measured(
     return path, found
 
 
+def _of_volumes(
+    recipe: str,
+    data: str | None,
+    settings: Sequence[str],
+    plot: Path,
+    write: bool,
+    min_lr: float,
+    max_lr: float,
+    num_training: int,
+) -> tuple[Path, RangeTest]:
+    """The same for a segmentation of volumes."""
+    from flatout.errors import UsageError
+    from flatout.recipes.reading import read_any_recipe
+    from flatout.recipes.volume_schema import VolumeRecipe
+
+    path = _writable(recipe, write)
+    resolved = read_any_recipe(recipe, settings, {"data.root": data})
+    assert isinstance(resolved, VolumeRecipe)
+    if not plot.parent.is_dir():
+        raise UsageError(f"--plot {plot}: no such folder: {plot.parent}")
+    from flatout.recipes.prerequisites import check_prerequisites
+    from flatout.recipes.volume_lr_range import volume_range_test
+
+    check_prerequisites(resolved.model_copy(update={"logging": type(resolved.logging).model_validate({})}))
+    print(
+        f"range test: {num_training} steps of {resolved.training.batch_size} patches, "
+        f"rates from {min_lr:g} to {max_lr:g}",
+        file=sys.stderr,
+    )
+    watch = _progress(num_training)
+    found = volume_range_test(resolved, min_lr=min_lr, max_lr=max_lr, num_training=num_training, watch=watch)
+    return path, found
+
+
+def _writable(recipe: str, write: bool) -> Path:
+    """The recipe's file.
+
+    Raises:
+        UsageError: there is none, or it should be written and is one of flatout's own.
+    """
+    from flatout.errors import UsageError
+    from flatout.recipes.catalogue import find_recipe, shipped
+
+    path = find_recipe(recipe)
+    if write and path in shipped().values():
+        raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
+    return path
+
+
 def _prepared(
     recipe: str, data: str | None, settings: Sequence[str], plot: Path, write: bool
 ) -> tuple[Path, Recipe, ImageData]:
@@ -118,13 +171,10 @@ def _prepared(
         UsageError: an option, a key or a value is not usable, or there are too few images.
     """
     from flatout.errors import UsageError
-    from flatout.recipes.catalogue import find_recipe, shipped
     from flatout.recipes.demo_data import demo_data_folder, make_demo_data, needs_demo_data
     from flatout.recipes.reading import read_recipe
 
-    path = find_recipe(recipe)
-    if write and path in shipped().values():
-        raise UsageError(f"--write: {recipe} is shipped: copy it first: flatout recipes {recipe} > mine.yaml")
+    path = _writable(recipe, write)
     resolved = read_recipe(recipe, settings, {"data.root": data})
     if needs_demo_data(recipe, resolved):
         resolved = read_recipe(recipe, settings, {"data.root": str(make_demo_data(demo_data_folder()))})

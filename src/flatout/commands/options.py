@@ -60,3 +60,5 @@ Data = Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="Wher
 RecipeSettings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; may be repeated.")
 ]
+
+Live = Annotated[bool, typer.Option("--live", help="Serve a page that shows the run while it goes on; see `watch`.")]

@@ -13,6 +13,7 @@ from flatout.commands.options import (
     RUNS_DIR,
     Command,
     Force,
+    Live,
     Markdown,
     Output,
     Quiet,
@@ -53,6 +54,7 @@ def profile(
     trace: Trace = True,
     experiments: Experiments = True,
     first_step_within: FirstStepWithin = "10m",
+    live: Live = False,
     quiet: Quiet = False,
 ) -> None:
     """Record a training command and show where its time goes.
@@ -62,6 +64,7 @@ def profile(
 
     Example: flatout profile --steps 200 -- python train.py --epochs 3
     """
+    from flatout.live.companion import live_page
     from flatout.report.writing import check_output, choose_form, write_report
     from flatout.runner import Bounds, record
     from flatout.units import parse_duration, parse_seconds
@@ -75,15 +78,12 @@ def profile(
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
     )
     to_stdout = output is None and (as_json or markdown)
-    outcome = record(
-        command or [],
-        runs_dir,
-        bounds,
-        quiet=quiet,
-        stdout_to_stderr=to_stdout,
-        trace=trace,
-        experiments=experiments,
-    )
+    with live_page() as page:
+        started = page.start if live else lambda run: None
+        outcome = record(
+            command or [], runs_dir, bounds,
+            quiet=quiet, stdout_to_stderr=to_stdout, trace=trace, experiments=experiments, started=started,
+        )  # fmt: skip
     _explain_failure(outcome)
 
     from flatout.diagnosis import diagnose

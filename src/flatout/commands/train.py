@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatout.commands.options import AsJson, Data, Quiet, RecipeName, RecipeSettings
+from flatout.commands.options import AsJson, Data, Live, Quiet, RecipeName, RecipeSettings
 from flatout.terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def train(
         str | None, typer.Option("--wandb-name", metavar="NAME", help="Weights & Biases run name.")
     ] = None,
     record: Record = True,
+    live: Live = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -90,6 +91,7 @@ def train(
         "--wandb-project": wandb_project,
         "--wandb-name": wandb_name,
         "--no-record": not record,
+        "--live": live,
         "--json": as_json,
         "--quiet": quiet,
     }
@@ -104,7 +106,9 @@ def train(
         from flatout.recipes.summary import write_summary
 
         write_summary(fit)
-        _tell(fit, as_json)
+        from flatout.recipes.reading import read_any_recipe
+
+        _tell(fit, as_json, read_any_recipe(recipe).task == "volume-segmentation")
 
 
 def _resolved(
@@ -120,16 +124,24 @@ def _resolved(
     Raises:
         UsageError: an option, a key or a value is not usable.
     """
+    from flatout.commands.auto_batch_size import LEAST, batch_size_of, found_batch_size
     from flatout.errors import UsageError
     from flatout.recipes.demo_data import demo_data_folder, make_demo_data, needs_demo_data
-    from flatout.recipes.reading import check_key, read_any_recipe
+    from flatout.recipes.reading import check_key, has_no_batch_size, read_any_recipe
 
+    if given["--live"] and (given["--no-record"] or int(os.environ.get("WORLD_SIZE", "1")) > 1):
+        why = "--no-record leaves nothing to show" if given["--no-record"] else "several processes are not recorded"
+        raise UsageError(f"--live: {why}: leave it out")
     for key in allow_changes:
         check_key(key, "--allow-change")
     if allow_changes and not resume:
         raise UsageError("--allow-change: belongs to --resume: leave it out, or give --resume")
     flags: dict[str, object | None] = {key: given[option] for option, key in _KEYS.items()}
     flags["logging.wandb"] = "off" if given["--no-wandb"] else None
+    search = has_no_batch_size(recipe, settings, flags)
+    if search:
+        began_with = batch_size_of(folder) if resume else None
+        flags["training.batch_size"], search = began_with or LEAST, began_with is None
     notes: list[str] = []
     resolved = read_any_recipe(recipe, settings, flags, notes)
     # These import torch: a mistake in the recipe is told before.
@@ -143,12 +155,12 @@ def _resolved(
     from flatout.recipes.volume_demo import demo_volumes_folder, make_demo_volumes, needs_demo_volumes
 
     if needs_demo_data(recipe, resolved):
-        root = make_demo_data(demo_data_folder())
+        flags["data.root"] = str(make_demo_data(demo_data_folder()))
     elif needs_demo_volumes(recipe, resolved):
-        root = make_demo_volumes(demo_volumes_folder())
-    else:
-        return resolved
-    return read_any_recipe(recipe, settings, {**flags, "data.root": str(root)})
+        flags["data.root"] = str(make_demo_volumes(demo_volumes_folder()))
+    if search:
+        flags["training.batch_size"] = found_batch_size(recipe, resolved, settings, flags)
+    return read_any_recipe(recipe, settings, flags)
 
 
 def _trained(
@@ -177,7 +189,7 @@ def _trained(
         from flatout.recipes.training import train_recipe
 
         data = pipeline_of(resolved).open_data(resolved)
-        with _recording(record and alone, Path(recipe).stem) as start_recording:
+        with _recording(record and alone, Path(recipe).stem, bool(given["--live"])) as start_recording:
             return train_recipe(
                 resolved,
                 data,
@@ -232,21 +244,31 @@ def _process_start() -> float:
 
 
 @contextmanager
-def _recording(wanted: bool, name: str) -> Iterator[Callable[[], None]]:
-    """Yields a function that starts the recording, which ends with the block; calling it again does nothing."""
+def _recording(wanted: bool, name: str, live: bool) -> Iterator[Callable[[], None]]:
+    """Yields a function that starts the recording, which ends with the block; calling it again does nothing.
+
+    Args:
+        wanted: there is one.
+        name: ends the run folder's name.
+        live: show it on a page.
+    """
+    from flatout.live.companion import live_page
     from flatout.watching import watch
 
     with ExitStack() as open_:
+        page = open_.enter_context(live_page())  # it ends after the recording, and shows its end
         coming = iter([watch(name=name)] if wanted else [])
 
         def start() -> None:
             for recording in coming:
-                open_.enter_context(recording)
+                run = open_.enter_context(recording)
+                if live and run is not None:
+                    page.start(run)
 
         yield start
 
 
-def _tell(fit: Fit, as_json: bool) -> None:
+def _tell(fit: Fit, as_json: bool, volumes: bool) -> None:
     if as_json:
         from flatout.recipes import summary
 
@@ -261,5 +283,6 @@ def _tell(fit: Fit, as_json: bool) -> None:
     if fit.best is not None:
         print(f"best epoch: {fit.best_epoch}, {fit.best}")
         # Not wrapped, so that it can be pasted.
-        words = ["flatout", "infer", str(fit.folder), "--data", "FOLDER", "--output", "submission.csv"]
+        output = "predictions" if volumes else "submission.csv"
+        words = ["flatout", "infer", str(fit.folder), "--data", "FOLDER", "--output", output]
         print(f"Predict with it:\n{one_line(shlex.join(words))}")

@@ -11,7 +11,7 @@ import numpy as np
 from flatout.export.timeline import Ints, Slices, Texts
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, ends
-from flatout.record.packed_fields import batch_samples, batch_worker, batches_ready, transform_pixels
+from flatout.record.packed_fields import array_bytes, batch_samples, batch_worker, batches_ready, transform_pixels
 
 Numbers = Callable[[Events], Ints]
 
@@ -72,6 +72,7 @@ _FORMS: dict[int, _Form] = {
     kinds.PUT: _Form("hand over a batch", "input", {"batch": _a}),
     kinds.SERIALIZE: _Form("pickle a batch", "input", {"bytes": _a}),
     kinds.TRANSFORM: _Form("", "transform", {"pixels": transform_pixels}),
+    kinds.ARRAY_READ: _Form("read an array", "input", {"values": _a, "bytes": array_bytes}, "package"),
     kinds.WORKER_START: _Form("worker starts", "start-up", {"worker": _a}),
 }
 DEVICE_THREAD = 1 << 16  # beyond the numbers of threads: what ran on the device

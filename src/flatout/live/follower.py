@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from flatout.live.ranks import RanksFollower
 from flatout.live.step_rows import GrowingSteps, StepRows
+from flatout.measure.ranks import Ranks
 from flatout.record import Events, Names, ProcessRecord, fields, no_events
 from flatout.record.events import check_format
 from flatout.record.growing import EventsTail, LinesTail
@@ -26,6 +28,7 @@ class News:
         steps: of that process, new ones; None as above.
         events: all new events of that process.
         loader: name id of the loader that feeds it; None: none does, or not yet.
+        ranks: over their latest steps; None: there is one rank, or too few steps to compare them.
     """
 
     info: dict[str, Any]
@@ -34,6 +37,7 @@ class News:
     steps: StepRows | None = None
     events: Events = field(default_factory=no_events)
     loader: int | None = None
+    ranks: Ranks | None = None
 
     @property
     def names(self) -> Names:
@@ -74,6 +78,7 @@ class Follower:
         self._seen: set[str] = set()
         self._candidates: dict[str, _Process] = {}
         self._lead: _Process | None = None
+        self._ranks = RanksFollower(self._folder)
 
     def look(self) -> News:
         """Read what is new."""
@@ -92,7 +97,8 @@ class Follower:
         return self._news(samples, self._lead, *found[self._lead.record.key])
 
     def _news(self, samples: tuple[dict[str, Any], ...], lead: _Process, events: Events, steps: StepRows) -> News:
-        return News(self._info, samples, lead.record, steps, events, lead.steps.loader)
+        ranks = self._ranks.look() if lead.record.rank is not None else None
+        return News(self._info, samples, lead.record, steps, events, lead.steps.loader, ranks)
 
     def _read_info(self) -> None:
         try:

@@ -13,6 +13,7 @@ from flatout.export.machine_counters import machine_counters, process_counters
 from flatout.live.columns import JoinedSeries, JoinedSteps
 from flatout.live.follower import News
 from flatout.live.step_rows import StepRows
+from flatout.measure.ranks import Ranks
 from flatout.measure.step_phases import PHASES
 from flatout.probe import events as kinds
 from flatout.probe.contract import METRIC_PREFIX
@@ -59,6 +60,7 @@ class History:
     pid: int | None = None  # of the process that trains
     loader: dict[str, Any] = field(default_factory=dict)  # settings of the one that feeds the training
     world_size: int | None = None
+    ranks: Ranks | None = None  # over their latest steps
     steps: int = 0  # complete ones
     first_step_ns: int | None = None  # end of the first step
     wait_s: float = 0.0  # of the steps after the first one, as are:
@@ -77,6 +79,7 @@ class History:
         self.info = news.info
         if news.process is not None:
             self.pid, self.world_size = news.process.pid, news.process.info.get("world_size")
+        self.ranks = news.ranks
         if news.steps is not None:
             self._take_steps(news.steps)
         if news.loader is not None:

@@ -12,6 +12,7 @@ from statistics import median
 
 from flatout.live.history import History
 from flatout.live.projection import Plan, predict_end
+from flatout.measure.thresholds import DOMINANT_SHARE
 from flatout.units import counted, duration, percent, size
 
 # A trend is told from at least this long, and at most from this much of the past.
@@ -23,6 +24,7 @@ HORIZON_S = 2 * 3600.0
 NEARLY_FULL = 0.05  # of the whole is left
 IDLE_UTIL, IDLE_S, IDLE_STEPS = 0.02, 10.0, 20
 STALLED_S, STALLED_STEPS = 30.0, 20.0  # no step for this long, and for as many times the usual step
+RANK_WAITED = 0.1  # of the others' time
 _LOSS = re.compile(r"(^|[^a-z])loss($|[^a-z])")
 
 
@@ -195,6 +197,16 @@ def gpu_idle(look: Look) -> Warn | None:
                 f"{counted(len(steps), 'step')}: at most {percent(IDLE_UTIL)} busy")  # fmt: skip
 
 
+def rank_late(look: Look) -> Warn | None:
+    """One rank comes last to most exchanges of gradients, and the others wait for it."""
+    ranks = look.history.ranks
+    if ranks is None or ranks.late_share < max(DOMINANT_SHARE, 1.5 / ranks.count) or ranks.waited_share < RANK_WAITED:
+        return None
+    return Warn("rank_late", f"rank {ranks.straggler} of {ranks.count} is late: it {ranks.part} "
+                f"{duration(ranks.part_s)} a step, the median rank {duration(ranks.usual_s)}; the others wait for it "
+                f"{percent(ranks.waited_share)} of their time")  # fmt: skip
+
+
 def late(look: Look) -> Warn | None:
     """The training will end after its deadline."""
     end = predict_end(look.history, look.plan)
@@ -217,5 +229,6 @@ RULES: tuple[Rule, ...] = (
     disk_for_checkpoints,
     stalled,
     gpu_idle,
+    rank_late,
     late,
 )

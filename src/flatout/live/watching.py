@@ -6,66 +6,35 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from flatout.live.follower import Follower
-from flatout.live.history import History
+from flatout.live.live_page import Viewer
 from flatout.live.notifying import Notifier
 from flatout.live.panel import one_line, panel_lines
-from flatout.live.projection import Plan
-from flatout.live.state import State, state_of
+from flatout.live.state import State
+from flatout.live.watched import Watched
 from flatout.report.layout import Glyphs
 from flatout.terminal_text import progress_lines
 
 LOOK_EVERY_S = 1.0
 LINE_EVERY_S = 60.0  # where there is no terminal
-# The machine is sampled twice a second as long as a recording goes on, even if the training hangs.
-SILENT_S = 60.0
-
-
-class Watched:
-    """A run that is followed; ``look`` reads what is new."""
-
-    def __init__(self, run: Path, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
-        self.run, self.plan = run, plan
-        self.history = History()
-        self._follower = Follower(run)
-        self._clock = clock
-        self._heard_s = clock()
-        self._known_ns = -1
-
-    def look(self) -> State:
-        """Read what is new; the state of the run."""
-        self.history.take(self._follower.look())
-        if self.history.now_ns != self._known_ns:
-            self._known_ns, self._heard_s = self.history.now_ns, self._clock()
-        return state_of(self.history, self.plan)
-
-    @property
-    def silent_s(self) -> float:
-        """Time since anything new was seen."""
-        return self._clock() - self._heard_s
-
-    @property
-    def over(self) -> str | None:
-        """Why there is nothing more to come; None: the recording goes on."""
-        if self.history.ended:
-            return "ended"
-        return "broken off" if self.silent_s > SILENT_S else None
 
 
 class Terminal:
     """Shows states: one panel on a terminal; elsewhere a line a minute, and each new warning."""
 
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic, *, quiet: bool = False
+    ) -> None:
+        """Show on ``stream`` (None: standard error); ``quiet``: only warnings and what is said."""
         self._stream = stream or sys.stderr
         self._clock = clock
-        self._moving = self._stream.isatty()
+        self._quiet = quiet
+        self._moving = self._stream.isatty() and not quiet
         self._glyphs = Glyphs((getattr(self._stream, "encoding", None) or "ascii").lower().startswith("utf"))
         self._live: Live | None = None
         self._said: set[str] = set()
@@ -80,7 +49,7 @@ class Terminal:
             if warning.id not in self._said:
                 self._said.add(warning.id)
                 self.say(f"warning: {warning.text}")
-        if self._clock() >= self._next_s:
+        if not self._quiet and self._clock() >= self._next_s:
             self._next_s = self._clock() + LINE_EVERY_S
             self.say(one_line(state))
 
@@ -121,7 +90,7 @@ class JsonLines:
         """Nothing is open."""
 
 
-def watch_run(watched: Watched, viewer: Terminal | JsonLines, notifier: Notifier | None = None) -> State:
+def watch_run(watched: Watched, viewer: Viewer, notifier: Notifier | None = None) -> State:
     """Follow a run to its end.
 
     Args:

@@ -23,6 +23,7 @@ from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
 from flatout.measure.lock_waits import measure_lock_waits
+from flatout.measure.makers import Makers, find_makers
 from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.measure.metrics import read_metrics
 from flatout.measure.operators import measure_operators
@@ -61,6 +62,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         gpu,
         (run.machine.get("cores") or {}).get("usable"),
     )
+    usage = replace(usage, makers=_makers(run, training, {worker.pid for worker in workers}))
     if spans and ledger.window_s > 0:
         # The ledger charges device time to its phase: more exact than the driver's samples.
         busy_s = sum(account.seconds for account in ledger.accounts if account.id in (*COMPUTE_ACCOUNTS, "h2d"))
@@ -158,6 +160,12 @@ def _gpu_index(run: Run, training: Training, process: Process) -> int | None:
         return 0
     rank = training.process.info.get("local_rank")
     return int(rank) if rank is not None else None
+
+
+def _makers(run: Run, training: Training, workers: set[int]) -> Makers | None:
+    own = training.process.pid
+    children = {process.pid for process in run.processes if process.info.get("ppid") == own} - workers
+    return find_makers(run.system(), training.window_begin_ns, training.window_end_ns, children) if children else None
 
 
 def _gpu_memory(run: Run, index: int | None) -> int | None:

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+from flatout.measure.array_reads import array_reads
 from flatout.measure.batch_wait import NO_SCHED
 from flatout.measure.loader_processes import LoaderProcesses, loader_processes
 from flatout.measure.loader_stats import (
@@ -70,6 +71,7 @@ def _settings(side: LoaderProcesses) -> LoaderSettings:
         start_method=recorded.get("start_method"),
         site=str(recorded.get("site") or "unknown"),
         dataset_len=_whole(recorded.get("dataset_len")),
+        drop_last=bool(recorded.get("drop_last")),
         in_order=recorded.get("in_order") is not False,
         rebuilt=bool(recorded.get("rebuilt")),
     )
@@ -121,6 +123,7 @@ def _delivery(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int)
         sampling_s=0.0 if workers else order_s(waits, fetches),
         indices_s=waited_s,
         indices_ahead_s=ahead_s,
+        layout=tuple(map(str, loader_settings(training, side.loader).get("batch_layout") or ())),
     )
 
 
@@ -172,6 +175,7 @@ def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> Stora
         data_folder=data_folder(side.run, side.processes),
         file_cold_s=_file_wait_s(side, cold=True),
         file_warm_s=_file_wait_s(side, cold=False),
+        arrays=array_reads(side, int(sum(table.samples.sum() for table in fetches))),
     )
 
 

@@ -42,6 +42,7 @@ class LoaderSettings:
     start_method: str | None
     site: str  # file:line where the loader is iterated
     dataset_len: int | None = None  # samples of a pass
+    drop_last: bool = False  # a last batch that is not full is left out
     in_order: bool = True
     rebuilt: bool = False  # the DataLoader itself is made anew, usually for each pass
 
@@ -79,6 +80,7 @@ class Delivery:
     sampling_s: float = 0.0  # without workers: the first waits of passes, less the fetches in them
     indices_s: float = 0.0  # the sampler, in waits: for each batch of a pass but the first
     indices_ahead_s: float = 0.0  # the same while a pass begins, for the batches that workers make ahead
+    layout: tuple[str, ...] = ()  # of the first tensors of a batch: "float32 [2, 1, 64, 64, 64]"
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,18 @@ class WorkerLives:
 
 
 @dataclass(frozen=True)
+class ArrayReads:
+    """Arrays that libraries read out of files for a sample; small ones (below 65,536 values) do not count."""
+
+    package: str  # that read most of the bytes
+    values: float  # of a sample's arrays
+    bytes: float
+    seconds: float  # in the readers: opening excluded, unpacking included
+    calls: float
+    volumes: bool  # most of the bytes are of arrays with three sides of 8 or more
+
+
+@dataclass(frozen=True)
 class StorageReads:
     """Reads for the samples: how much, from where, and the time spent waiting for them."""
 
@@ -115,6 +129,7 @@ class StorageReads:
     data_folder: str | None = None  # the folder of the files that are read; None: no file was seen
     file_cold_s: float | None = None  # wait for a file in passes that storage delivered
     file_warm_s: float | None = None  # and in those that memory delivered
+    arrays: ArrayReads | None = None  # None: no large array was seen to be read by a known library
 
 
 @dataclass(frozen=True)

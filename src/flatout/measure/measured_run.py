@@ -13,6 +13,7 @@ from flatout.measure.gradients import UnusedGradients
 from flatout.measure.last_steps import LastSteps
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
+from flatout.measure.makers import Makers
 from flatout.measure.metrics import Metrics
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
@@ -43,6 +44,7 @@ class Usage:
     memory_growth_bps: float | None = None  # bytes a second by which the training's processes grow
     gpu_memory_used_bytes: int | None = None  # the most
     gpu_memory_total_bytes: int | None = None
+    makers: Makers | None = None  # child processes that compute and are no workers of a DataLoader
 
 
 @dataclass(frozen=True)

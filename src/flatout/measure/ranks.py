@@ -7,13 +7,14 @@ durations are compared, so hosts' clocks need not agree.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.measure.timeline import Floats
+from flatout.measure.timeline import Floats, Ints
 from flatout.probe import events as kinds
-from flatout.record import ProcessRecord, Run, of_kinds
+from flatout.record import Events, ProcessRecord, Run, of_kinds
 
 # The work of a rank in a step before its gradients are exchanged: kind of event -> its name in a sentence.
 PARTS = {kinds.BATCH_WAIT: "waits for batches", kinds.FORWARD: "computes the forward pass", 0: "runs other code"}
@@ -51,7 +52,14 @@ class Ranks:
 def build_ranks(run: Run) -> Ranks | None:
     """Compare the ranks of a run step by step, the first step left out; None for one rank, or too few steps."""
     found = {process.rank: process for process in run.processes if process.worker is None and process.rank is not None}
-    rows = [(rank, table) for rank, process in sorted(found.items()) if (table := _steps(process))]
+    return compare_ranks([(rank, table) for rank, process in sorted(found.items()) if (table := rank_steps(process))])
+
+
+def compare_ranks(rows: Sequence[tuple[int, Mapping[int, Floats]]]) -> Ranks | None:
+    """Compare ranks, the lowest one first: their numbers with their steps, as of ``rank_steps``, from the same one on.
+
+    None for one rank, or too few steps.
+    """
     if len(rows) < 2:
         return None
     steps = min(len(next(iter(table.values()))) for _, table in rows)
@@ -85,20 +93,20 @@ def build_ranks(run: Run) -> Ranks | None:
     )
 
 
-def _steps(process: ProcessRecord) -> dict[int, Floats] | None:
-    """Seconds of each step of one rank by kind; 0: none of these; -1: the whole step. None: it has no steps."""
+def rank_steps(process: ProcessRecord) -> dict[int, Floats] | None:
+    """Seconds of each step of one rank by kind; 0: none of these; -1: the whole step. None: it has no steps.
+
+    The first step, which has the start-up in it, is left out; so is what follows the last mark of a begin.
+    """
     events = process.events
     backward = of_kinds(events, *EXCHANGES)
     if not len(backward):
         return None
     thread = int(np.bincount(backward["thread"]).argmax())
     own = events[events["thread"] == thread]
-    marks = of_kinds(own, kinds.BATCH_WAIT)
-    if len(marks) < 2:
-        marks = of_kinds(own, kinds.FORWARD)
-    if len(marks) < 2:
+    edges = step_edges(own)
+    if len(edges) < 2:
         return None
-    edges = np.sort(marks["start"])
     whole = np.diff(edges) / 1e9
     # A step without a backward pass is validation.
     passes = np.sort(of_kinds(own, *EXCHANGES)["start"])
@@ -120,3 +128,12 @@ def _steps(process: ProcessRecord) -> dict[int, Floats] | None:
     known = table[kinds.BACKWARD] + table[kinds.BATCH_WAIT] + table[kinds.FORWARD]
     table[0] = np.maximum(table[-1] - known, 0.0)
     return table
+
+
+def step_edges(events: Events) -> Ints:
+    """When the steps of a training thread begin, validation included: where it awaits batches, else runs forward."""
+    marks = of_kinds(events, kinds.BATCH_WAIT)
+    if len(marks) < 2:
+        marks = of_kinds(events, kinds.FORWARD)
+    edges: Ints = np.sort(marks["start"])
+    return edges

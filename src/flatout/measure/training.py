@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flatout.measure.batch_groups import GroupedSteps, grouped_steps
 from flatout.measure.timeline import Flags, Floats, Ints
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, of_kinds
@@ -225,6 +226,9 @@ def _steps_of_loader(
     work_end = _last_end(work, waits)
     updates = real_updates(process, events)
     updated = np.diff(np.append(np.searchsorted(updates["start"], waits["start"]), len(updates))) > 0
+    groups = grouped_steps(waits, marks, epoch) if len(loaders) == 1 else None
+    if groups is not None:
+        return passes, _grouped(groups, waits, epoch, updates)
     following = np.append(waits["start"][1:], work_end[-1:])
     same_pass = np.append(epoch[1:] == epoch[:-1], False)
     step_end = np.where(same_pass, following, work_end)
@@ -241,6 +245,25 @@ def _steps_of_loader(
         samples=batch_samples(waits)[rows],
         epoch=epoch[rows].astype(np.int64),
         updates=updated[rows].astype(np.int64),
+    )
+
+
+def _grouped(groups: GroupedSteps, waits: Events, epoch: Ints, updates: Events) -> StepTable:
+    """Steps of batches that are drawn before the first of them is trained on."""
+    updated = np.diff(np.append(np.searchsorted(updates["start"], groups.start_ns), len(updates))) > 0
+    # The optimizer's step belongs to the work of the step before it.
+    later = np.searchsorted(groups.start_ns, updates["start"], "right") - 1
+    work_end = groups.work_end_ns.copy()
+    np.maximum.at(work_end, later[later >= 0], ends(updates)[later >= 0])
+    stop = np.maximum(groups.end_ns, np.where(groups.last > 0, work_end, 0))
+    return StepTable(
+        start_ns=groups.start_ns,
+        work_end_ns=work_end,
+        duration_s=(stop - groups.start_ns) / 1e9,
+        wait_s=groups.wait_ns / 1e9,
+        samples=batch_samples(waits)[groups.batch],
+        epoch=epoch[groups.batch],
+        updates=updated.astype(np.int64),
     )
 
 

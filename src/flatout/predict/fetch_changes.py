@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from flatout.measure.array_reads import patch_shape, sample_values
 from flatout.measure.functions import STORAGE_GROUPS
 from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.measure.measured_run import MeasuredRun
@@ -96,8 +97,33 @@ def reading_less(loader: LoaderStats, needless: float) -> Change:
 
 
 def unpacking_groups(loader: LoaderStats) -> tuple[str, ...]:
-    """Groups whose computing grows with the bytes read; decoding only where a library's own threads do it (tables)."""
-    return (*UNPACKING_GROUPS, "decode") if helped(loader) else UNPACKING_GROUPS
+    """Groups whose computing grows with the bytes read.
+
+    Decoding only where a library's own threads do it (tables), or where libraries were seen to read whole arrays.
+    """
+    whole = (unpacked_ratio(loader) or 0.0) > 1.0
+    return (*UNPACKING_GROUPS, "decode") if whole or helped(loader) else UNPACKING_GROUPS
+
+
+def unpacked_ratio(loader: LoaderStats) -> float | None:
+    """Values that libraries read out of volumes, for each value of a sample; None: no volume was read whole."""
+    arrays, kept = loader.storage.arrays, sample_values(loader.delivery)
+    return arrays.values / kept if arrays and kept and (arrays.volumes or patch_shape(loader.delivery)) else None
+
+
+def read_ratio(run: MeasuredRun, loader: LoaderStats) -> float | None:
+    """Bytes read for each byte that a sample keeps, as it lies in its file where that is known; None: not measured."""
+    used, read = sample_bytes(loader), read_bytes(run)
+    if used is None or read is None:
+        return None
+    kept = stored_bytes(loader) or used
+    return read / kept if kept else 0.0
+
+
+def stored_bytes(loader: LoaderStats) -> float | None:
+    """Bytes of one sample's values in the type that its arrays were read in; None: no volume was read whole."""
+    arrays, kept = loader.storage.arrays, sample_values(loader.delivery)
+    return kept * arrays.bytes / arrays.values if unpacked_ratio(loader) and arrays and kept else None
 
 
 def fewer_bytes(run: MeasuredRun, model: RateModel, factor: float) -> Change:

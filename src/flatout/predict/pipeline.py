@@ -42,8 +42,15 @@ class Change:
     handover_factor: float = 1.0  # on the time of taking over a batch
     lock_removed: bool = False  # workers no longer wait for each other
 
-    def and_then(self, other: Change) -> Change:
-        """Both changes: factors multiply, what is removed adds up, and the later number of workers holds."""
+    def and_then(self, other: Change, step_s: float = math.inf) -> Change:
+        """Both changes: factors multiply, what is removed adds up, and the later number of workers holds.
+
+        Args:
+            other: made after this one.
+            step_s: of a step now, in seconds: what the other change takes out of it, it takes out of what this one
+                leaves, in proportion, since both may shorten the same operators.
+        """
+        left = 1.0 if math.isinf(step_s) else max(1.0 - self.step_removed_s / max(step_s, _LEAST_S), 0.0)
         helpers = [factor for factor in (self.helper_cpu_factor, other.helper_cpu_factor) if factor is not None]
         return Change(
             num_workers=self.num_workers if other.num_workers is None else other.num_workers,
@@ -52,8 +59,8 @@ class Change:
             helper_cpu_factor=math.prod(helpers) if helpers else None,
             fetch_cpu_added_s=self.fetch_cpu_added_s + other.fetch_cpu_added_s,
             worker_threads_removed=self.worker_threads_removed or other.worker_threads_removed,
-            step_removed_s=self.step_removed_s + other.step_removed_s,
-            step_cpu_removed_s=self.step_cpu_removed_s + other.step_cpu_removed_s,
+            step_removed_s=self.step_removed_s + left * other.step_removed_s,
+            step_cpu_removed_s=self.step_cpu_removed_s + left * other.step_cpu_removed_s,
             between_steps_removed_s=self.between_steps_removed_s + other.between_steps_removed_s,
             throughput_factor=self.throughput_factor * other.throughput_factor,
             handover_factor=self.handover_factor * other.handover_factor,

@@ -71,12 +71,17 @@ COLLATE = 46
 PUT = 47  # a batch index; handing the batch to the queue
 SERIALIZE = 48  # pickling in the queue's feeder thread; a bytes
 TRANSFORM = 51  # one part of a sample's pipeline: arg class; a pixels in; b see transform_bits()
+ARRAY_READ = 52  # a library read an array of 65,536 values or more: arg package; a values; b see array_bits()
 WORKER_START = 50  # process creation to ready; a worker id; b ns in the worker's set-up, worker_init_fn included
+
+LEAST_SIDE = 8  # of an array: a shorter side holds channels or classes, not space
 
 KIND_NAMES = {
     value: name
     for name, value in list(globals().items())
-    if name.isupper() and isinstance(value, int) and name not in ("FORMAT_VERSION", "HEADER_BYTES", "LIVE_OFFSET")
+    if name.isupper()
+    and isinstance(value, int)
+    and name not in ("FORMAT_VERSION", "HEADER_BYTES", "LIVE_OFFSET", "LEAST_SIDE")
 }
 
 
@@ -100,3 +105,8 @@ def block_bits(batches: int, ready_at_begin: int = 0, ready_at_end: int = 0) -> 
 def transform_bits(pixels: int, place: int) -> int:
     """Pack what TRANSFORM carries in ``b``: bits 0-47 pixels that come out, from 48 the place in the pipeline."""
     return pixels | place << 48
+
+
+def array_bits(size: int, sides: int) -> int:
+    """Pack what ARRAY_READ carries in ``b``: bits 0-47 bytes, from 48 its sides of LEAST_SIDE or more."""
+    return size | sides << 48

@@ -5,6 +5,7 @@ import torch.utils.data.dataloader
 
 from . import events, live_trial
 from .hooks import (
+    array_reads,
     blocking,
     collectives,
     compiling,
@@ -50,6 +51,7 @@ def install(watch):
         "sinks": lambda: sinks.install(watch),
         "frameworks": lambda: frameworks.install(watch),
         "transforms": lambda: transforms.watch_for(watch),
+        "array reads": lambda: array_reads.watch_for(watch),
         "image loader": lambda: watch("flatout.loader.image_loader", image_loader.install),
         "compile": lambda: watch("torch._dynamo.callback", compiling.time_callbacks),
         "compiled functions": lambda: watch("torch._dynamo.convert_frame", compiling.time_functions),

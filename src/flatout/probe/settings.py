@@ -161,6 +161,12 @@ SETTINGS: "dict[str, Setting]" = {
         multiplies=int,
     ),
     "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars"),
+    "debugging_off": Setting(
+        str,
+        "NAME,...: anomaly_mode, tracemalloc, backward_threads, validate_args or deterministic",
+        "debugging",
+    ),
+    "collect_seldom": Setting(bool, "collect Python's garbage seldom", "debugging"),
     "validation_factor": Setting(
         float,
         "factor on the steps or epochs between validations",

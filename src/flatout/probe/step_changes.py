@@ -53,8 +53,8 @@ class StepChanges:
         if not change.startswith(THREADS):
             return debugging.switch_off(change)
         before = torch.get_num_threads()
-        torch.set_num_threads(int(change[len(THREADS) :]))
-        return lambda: torch.set_num_threads(before)
+        torch._C.set_num_threads(int(change[len(THREADS) :]))
+        return lambda: torch._C.set_num_threads(before)
 
 
 def _thread_counts():

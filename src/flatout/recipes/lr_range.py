@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from flatout.atomic_file import replacing
 from flatout.errors import UsageError
 from flatout.loader.image_loader import ImageLoader
+from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.objective import first_image_step, make_criterion, make_finish
 from flatout.recipes.optimization import build_optimizer
 from flatout.recipes.schema import Recipe
@@ -76,13 +77,62 @@ def range_test(
     Raises:
         UsageError: rates or steps that do not form a range.
     """
+    finish, criterion = make_finish(recipe, classes), make_criterion(recipe.training)
+
+    def loss_of(batch: Any, step: int) -> Tensor:
+        images, targets = finish(batch, step, training=True)
+        with first_image_step(recipe) if not step else nullcontext():
+            return criterion(model(images), targets)
+
+    return sweep(
+        recipe,
+        model,
+        loader,
+        loss_of,
+        batch_size=loader.order.batch_size,
+        min_lr=min_lr,
+        max_lr=max_lr,
+        num_training=num_training,
+        optimizer=optimizer,
+        watch=watch,
+    )
+
+
+def sweep(
+    recipe: AnyRecipe,
+    model: nn.Module,
+    loader: Any,
+    loss_of: Callable[[Any, int], Tensor],
+    *,
+    batch_size: int,
+    min_lr: float,
+    max_lr: float,
+    num_training: int,
+    optimizer: torch.optim.Optimizer | None = None,
+    watch: Callable[[int, float, float], None] = lambda step, lr, loss: None,
+) -> RangeTest:
+    """The test itself, whatever is trained.
+
+    Args:
+        recipe: optimizer and precision.
+        model: on its device; restored afterwards.
+        loader: of the training batches; restored afterwards.
+        loss_of: the loss of a batch on the device, at least 0, and the number of its step.
+        batch_size: samples a step.
+        min_lr: see ``range_test``, as for the rest.
+        max_lr: the last rate.
+        num_training: steps.
+        optimizer: None: a new one.
+        watch: called after each step.
+
+    Raises:
+        UsageError: rates or steps that do not form a range.
+    """
     if not 0 < min_lr < max_lr:
         raise UsageError(f"--min-lr {min_lr:g} --max-lr {max_lr:g}: give a lowest above 0 and a higher highest")
     if num_training < LEAST_POINTS:
         raise UsageError(f"--num-training {num_training}: give at least {LEAST_POINTS} steps")
     device = next(model.parameters()).device
-    training = recipe.training
-    finish, criterion = make_finish(recipe, classes), make_criterion(training)
     lrs: list[float] = []
     losses: list[float] = []
     with _untouched(model, loader, optimizer):
@@ -93,10 +143,8 @@ def range_test(
             lr = min_lr * (max_lr / min_lr) ** (step / (num_training - 1))
             for group in stepping.param_groups:
                 group["lr"] = lr * group.get("lr_scale", 1.0)
-            images, targets = finish(next(batches).to(device), step, training=True)
-            guarded = first_image_step(recipe) if not step else nullcontext()
-            with guarded, _autocast(training.precision, device):
-                loss = criterion(model(images), targets)
+            with _autocast(recipe.training.precision, device):
+                loss = loss_of(next(batches).to(device), step)
             stepping.zero_grad()
             loss.backward()
             stepping.step()
@@ -111,7 +159,7 @@ def range_test(
         batches.close()
     smoothed = smooth(losses)
     suggestion, reason = suggest(lrs, smoothed, losses)
-    return RangeTest(tuple(lrs), tuple(losses), tuple(smoothed), suggestion, reason, loader.order.batch_size)
+    return RangeTest(tuple(lrs), tuple(losses), tuple(smoothed), suggestion, reason, batch_size)
 
 
 def smooth(losses: Sequence[float]) -> list[float]:
@@ -141,7 +189,7 @@ def suggest(lrs: Sequence[float], smoothed: Sequence[float], losses: Sequence[fl
     )
 
 
-def _endless(loader: ImageLoader) -> Any:
+def _endless(loader: Any) -> Any:
     while True:
         yield from loader
 
@@ -156,7 +204,7 @@ def _autocast(precision: str, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _untouched(model: nn.Module, loader: ImageLoader, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
+def _untouched(model: nn.Module, loader: Any, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
     """Restore everything: weights, buffers, gradients, modes, optimizer, generators, the loader's position."""
     weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
     gradients = [None if p.grad is None else p.grad.detach().clone() for p in model.parameters()]

@@ -40,7 +40,7 @@ def check_prerequisites(recipe: AnyRecipe) -> None:
         check_model(recipe.model.name)
         check_weights(recipe.model.name, recipe.model.weights)
     else:
-        extras.require("volumes")
+        extras.require("volumes", ("dynamic_network_architectures", "google_crc32c", "numcodecs", "zarr"))
 
 
 def check_model(name: str) -> None:

@@ -21,6 +21,7 @@ from flatout.recipes.catalogue import find_recipe
 from flatout.recipes.schema import Recipe
 
 FILE_NAME = "recipe.yaml"
+AUTO = "auto"  # a batch size that `flatout train` measures
 EPOCHS, WARMUP = "training.epochs", "schedule.warmup_epochs"
 # The commands' own options, by the keys that they set.
 OPTIONS = {
@@ -68,6 +69,24 @@ def read_any_recipe(
     Raises:
         UsageError: it cannot be read or is not a valid recipe; one line that points to the place.
     """
+    path, tree, origin = _merged(name_or_path, overrides, flags)
+    notes = [] if notes is None else notes
+    notes += _shorten_warmup(tree, origin)
+    return _validated(tree, path, origin)
+
+
+def has_no_batch_size(
+    name_or_path: str, overrides: Sequence[str] = (), flags: Mapping[str, object | None] | None = None
+) -> bool:
+    """True if ``training.batch_size`` is "auto"; arguments and errors as of :func:`read_any_recipe`."""
+    _, tree, _ = _merged(name_or_path, overrides, flags)
+    return bool(_at(tree, ("training", "batch_size")) == AUTO)
+
+
+def _merged(
+    name_or_path: str, overrides: Sequence[str], flags: Mapping[str, object | None] | None
+) -> tuple[Path, Any, dict[str, str]]:
+    """The file, its tree with everything that overrides it, and the option that each overridden key is from."""
     path = find_recipe(name_or_path)
     tree = _load(path)
     origin: dict[str, str] = {}
@@ -86,9 +105,7 @@ def read_any_recipe(
             option = OPTIONS.get(key, f"the command's option for {key}")
             _put(tree, key, given, option)
             origin[key] = f"{option} {given}"
-    notes = [] if notes is None else notes
-    notes += _shorten_warmup(tree, origin)
-    return _validated(tree, path, origin)
+    return path, tree, origin
 
 
 def _shorten_warmup(tree: Any, origin: Mapping[str, str]) -> list[str]:

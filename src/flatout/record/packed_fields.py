@@ -35,6 +35,16 @@ def transform_pixels(parts: Events) -> Ints:
     return np.asarray(parts["b"] & ((1 << 48) - 1), np.int64)
 
 
+def array_bytes(reads: Events) -> Ints:
+    """Bytes of the array of each ARRAY_READ."""
+    return np.asarray(reads["b"] & ((1 << 48) - 1), np.int64)
+
+
+def array_sides(reads: Events) -> Ints:
+    """Sides of 8 or more values of the array of each ARRAY_READ."""
+    return np.asarray(reads["b"] >> 48, np.int64)
+
+
 def lock_state(looks: Events) -> Ints:
     """What the training thread did at each LOCK: 0 runs, 1 waits for the interpreter lock, 2 is blocked, 3 unknown."""
     return np.asarray(looks["b"] & 3, np.int64)

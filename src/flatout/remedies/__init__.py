@@ -26,6 +26,7 @@ from flatout.remedies.host import (
     checkpoint_less,
     indices_at_once,
     log_less,
+    more_makers,
     validate_less,
     work_to_workers,
 )
@@ -68,6 +69,7 @@ from flatout.remedies.unneeded_work import (
     trim_padding,
     unbind,
 )
+from flatout.remedies.volumes import device_augmentation, staged_volumes
 from flatout.remedies.workers import (
     fewer_workers,
     num_workers,
@@ -92,10 +94,12 @@ REMEDIES: tuple[RemedySpec, ...] = (
     faster_decode,
     crop_first,
     cheaper_transform,
+    device_augmentation,
     columns_as_arrays,
     tokenise_once,
     cheaper_reads,
     batches_ahead,
+    more_makers,
     cheaper_input,
     work_to_workers,
     log_less,
@@ -136,6 +140,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     faster_collate,
     own_handles,
     chunked_reading,
+    staged_volumes,
     pin_memory,
     cheaper_epoch_start,
     indices_at_once,

@@ -11,6 +11,7 @@ from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
+from flatout.units import duration
 
 # Workers for a core where they mostly wait for storage or a network.
 _BLOCKED_WORKERS = 4
@@ -41,6 +42,8 @@ def batches_ahead(context: Context, cause: Cause) -> Proposal | None:
     run, batches = context.run, context.model.batches
     if run.loading is not None or run.iterates_loader:
         return None  # a DataLoader in a DataLoader makes no batch sooner
+    if run.usage.makers is not None:
+        return None  # more_makers
     input_s, awaited_s = run.seconds("batch_wait") / batches, run.seconds(PRODUCER) / batches
     total_s = context.model.now.total_s - context.model.now.between_steps_s
     rest_s = max(total_s - input_s, 0.0)
@@ -68,6 +71,35 @@ def batches_ahead(context: Context, cause: Cause) -> Proposal | None:
         how=f"an IterableDataset around it in DataLoader(..., num_workers={workers}), or more workers of the library's",
         basis="measured time of input and of the rest of the step; overlapped as far as the usable cores go",
         memory_bytes=None,
+    )
+
+
+@remedy(("own_input",), IDENTICAL, risk="low")
+def more_makers(context: Context, cause: Cause) -> Proposal | None:
+    """Raise the number of the training's own processes that make batches, as far as cores are left."""
+    run, batches, made = context.run, context.model.batches, context.run.usage.makers
+    awaited_s = run.seconds(PRODUCER) / batches
+    if run.loading is not None or made is None or awaited_s <= DOMINANT_SHARE * run.seconds("batch_wait") / batches:
+        return None
+    total_s = context.model.now.total_s - context.model.now.between_steps_s
+    rest_s = max(total_s - run.seconds("batch_wait") / batches, 1e-9)
+    # What a batch takes of a core, whoever makes it, and the cores that the step's own computing and others leave.
+    computing_s = made.cores * total_s
+    outside = run.usage.crowding.outside_cores if run.usage.crowding else 0.0
+    free = max((run.cores or 1.0) - (run.usage.main_cores or 0.0) - outside, made.cores)
+    after_s = max(rest_s, computing_s / free)
+    needed = math.ceil(made.processes * total_s / after_s * max(made.busy, 0.5))
+    saved_s = min(total_s - after_s, awaited_s)
+    if needed <= made.processes or saved_s < NOISE_SHARE * total_s:
+        return None  # the cores are full: more processes would only share them
+    return Proposal(
+        title=f"raise the number of processes that make batches from {made.processes} to {needed}",
+        change=Change(step_removed_s=saved_s),
+        least=Change(),
+        how=f"MultiThreadedAugmenter(..., num_processes={needed}); of nnU-Net: nnUNet_n_proc_DA={needed}",
+        basis=f"measured CPU time of these processes, {duration(computing_s)} a batch, on the {free:.2g} cores that "
+        "are left to them",
+        memory_bytes=None if made.bytes_each is None else (needed - made.processes) * made.bytes_each,
     )
 
 

@@ -43,7 +43,7 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
         changes = [Change(), Change(), Change()]
         for _, proposal in chosen:
             steps = (proposal.change, proposal.least or proposal.change, proposal.most or proposal.change)
-            changes = [one.and_then(step) for one, step in zip(changes, steps, strict=True)]
+            changes = [one.and_then(step, model.now.step_s) for one, step in zip(changes, steps, strict=True)]
         memory = [remedy.memory_bytes for remedy, _ in chosen]
         plans.append(
             RemedyBundle(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatout.measure.array_reads import patch_shape
 from flatout.measure.loader_stats import TransformCost
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
@@ -14,6 +15,7 @@ from flatout.predict.fetch_changes import (
 )
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import DATA, IDENTICAL, Proposal, remedy
+from flatout.remedies.volumes import cut_from_volumes
 from flatout.results import Cause
 
 # Of a decoded picture: the size from which crops of 224 pixels are commonly taken.
@@ -29,7 +31,7 @@ _LEAST_SAVED = 0.75
 def faster_decode(context: Context, cause: Cause) -> Proposal | None:
     """Decode less: at the size that the transforms need, or from smaller files."""
     loader = context.run.loading
-    if loader is None:
+    if loader is None or cut_from_volumes(loader):
         return None
     return Proposal(
         title="decode at reduced size, or resize the files once",
@@ -95,7 +97,12 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
     # If a transform is known to come too early, moving it is the remedy.
     if loader is None or too_early(loader.fetch.transforms):
         return None
-    if context.run.uses_gpu:
+    if patch_shape(loader.delivery) is not None:
+        if context.run.uses_gpu:
+            return None  # device_augmentation
+        title = "make transforms of patches cheaper: linear interpolation, one warp for rotation and scaling"
+        how = "ndimage.affine_transform(patch, matrix, order=1) once, instead of rotate and zoom with order=3"
+    elif context.run.uses_gpu:
         title, how = "run transforms on the GPU, a batch at a time", "batch = augment(batch.to(device))"
     else:
         title, how = "make transforms cheaper: crop before resizing, work on uint8", "v2.Compose([crop, resize, ...])"
@@ -151,7 +158,7 @@ def tokenise_once(context: Context, cause: Cause) -> Proposal | None:
 def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
     """Read a batch at a time, with an index where a database is searched."""
     loader = context.run.loading
-    if loader is None:
+    if loader is None or cut_from_volumes(loader):
         return None
     return Proposal(
         title="read a whole batch at once, with an index on the column that is searched",

@@ -24,6 +24,8 @@ _NUMERIC = {
     "deterministic": "torch.use_deterministic_algorithms(False): two runs then differ in their last bits",
     "cudnn_deterministic": "torch.backends.cudnn.deterministic = False: two runs then differ in their last bits",
 }
+# What a trial can keep off in an unchanged script.
+_SWITCHED = {"anomaly_mode", "tracemalloc", "backward_threads", "validate_args", "deterministic"}
 # Measured on single steps; the same part is left out of all.
 _BASIS = "measured in steps after the window"
 
@@ -67,11 +69,15 @@ def _off(context: Context, how: dict[str, str]) -> Proposal | None:
     if not costly:
         return None
     name, most = next(iter(costly.items()))
+    switched = [one for one in costly if one in _SWITCHED]
     return Proposal(
         title=f"switch off {context.run.experiments.setting_with_line(name)}",
         change=removed(context, most.gain),
         least=removed(context, max(most.low, 0.0)),
         how="; ".join(how[one] for one in costly),
+        settings={"debugging_off": ",".join(switched)}
+        if (switched := [one for one in costly if one in _SWITCHED])
+        else None,
         basis=_BASIS,
         memory_bytes=0,
     )
@@ -105,6 +111,7 @@ def fewer_collections(context: Context, cause: Cause) -> Proposal | None:
         title="collect Python's garbage seldom",
         change=removed(context, 0.9 * part),
         how="gc.freeze() before the loop; no gc.collect() in each step; gc.set_threshold(50_000, 20, 20)",
+        settings={"collect_seldom": True},
         basis="measured time in the collector, in steps after the window; a tenth of it is assumed to stay",
         memory_bytes=None,
     )

@@ -21,6 +21,7 @@ from flatout.predict.fetch_changes import (
 )
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
+from flatout.remedies.volumes import cut_from_volumes
 from flatout.results import Cause
 from flatout.units import size
 
@@ -139,7 +140,7 @@ def cache_files(context: Context, cause: Cause) -> Proposal | None:
 def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
     """Read only what a sample keeps."""
     loader = context.run.loading
-    if loader is None:
+    if loader is None or cut_from_volumes(loader):
         return None
     used, read = sample_bytes(loader), read_bytes(context.run)
     if not used or not read:

@@ -24,7 +24,7 @@ def state_line(progress: VolumeProgress) -> str:
     total = 2 * (progress.total - progress.kept)
     new = done - progress.kept
     share = new / total if total else 1.0
-    text = f"{share:.0%} of {progress.total / 1e9:.3g} billion voxels  {new / 2e6 / seconds:,.0f} million/s"
+    text = f"{share:.0%} of {_voxels(progress.total)}  {new / 2e6 / seconds:,.0f} million/s"
     if share > _LEAST_SHARE:
         text += f"  {duration(seconds * (1 - share) / share)} left"
     return text
@@ -36,7 +36,7 @@ def summary_lines(summary: VolumeSummary) -> str:
     lines = [
         f"{_volumes(summary.n_cases)} staged in {duration(summary.duration_s)}, {summary.n_labelled} with labels{kept}",
         f"  {one_line(summary.source)} → {one_line(summary.destination)}",
-        f"  {summary.voxels / 1e9:.3g} billion voxels in {size(summary.staged_bytes)}: {_codecs(summary.codecs)}",
+        f"  {_voxels(summary.voxels)} in {size(summary.staged_bytes)}: {_codecs(summary.codecs)}",
         f"  chunks of {_edges(summary.chunk)} for patches of {_edges(summary.patch)}: "
         f"{summary.read_per_patch_byte:.2g} bytes read per byte of a patch (computed)",
     ]
@@ -58,7 +58,7 @@ def outlook_lines(outlook: VolumeOutlook) -> str:
     lines = [
         one_line(outlook.source),
         f"  {_volumes(outlook.n_cases)}, {outlook.n_labelled} with labels, {size(outlook.source_bytes)}: "
-        f"{outlook.voxels / 1e9:.3g} billion voxels",
+        f"{_voxels(outlook.voxels)}",
         f"  about {size(outlook.staged_bytes)} when staged: {_codecs(outlook.codecs)}",
         f"  free at the destination: {size(outlook.free_bytes)}: {room}",
         f"  chunks of {_edges(outlook.chunk)} for patches of {_edges(outlook.patch)}: "
@@ -95,3 +95,10 @@ def _codecs(codecs: dict[str, int]) -> str:
     words = {"none": "unpacked", "zstd": "packed with zstd"}
     counts = sorted(codecs.items())
     return ", ".join(f"{count:,} array{'s' if count != 1 else ''} {words[name]}" for name, count in counts)
+
+
+def _voxels(count: int) -> str:
+    """Write a number of voxels: "6.45 million voxels", "1.07 billion voxels"."""
+    if count >= 1e9:
+        return f"{count / 1e9:.3g} billion voxels"
+    return f"{count / 1e6:.3g} million voxels" if count >= 1e6 else f"{count:,} voxels"

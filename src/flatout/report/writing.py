@@ -7,8 +7,12 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
+from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.results import Diagnosis
+
+# Files of a run folder that its report reads, besides those in ``processes``.
+_RECORDED = {"run.json", "machine.json", "system.jsonl", "control"}
 
 
 class Form(StrEnum):
@@ -38,7 +42,7 @@ def check_output(output: Path | None, *, force: bool) -> None:
     """Refuse an output file that could not be written, before the work that would be lost with it.
 
     Raises:
-        UsageError: The file exists and ``force`` is false, or its folder does not exist.
+        UsageError: The file exists and ``force`` is false, or is a part of a record, or its folder does not exist.
     """
     if output is None:
         return
@@ -47,8 +51,18 @@ def check_output(output: Path | None, *, force: bool) -> None:
         raise UsageError(f"--output {output} is a folder; give a file in it")
     if os.path.exists(output) and not force:
         raise UsageError(f"--output {output} exists; give another name, or --force to overwrite it")
+    if os.path.exists(output) and _recorded(output):
+        raise UsageError(f"--output {output} is a part of the record of a run; give another name")
     if not os.path.isdir(output.parent):
         raise UsageError(f"--output {output}: there is no folder {output.parent}; create it first")
+
+
+def _recorded(output: Path) -> bool:
+    """True if the file is one that a report of its run reads."""
+    folder = output.resolve().parent
+    if (folder / "run.json").is_file():
+        return output.name in _RECORDED
+    return folder.name == "processes" and (folder.parent / "run.json").is_file()
 
 
 def page_file(output: Path | None, default: str, *, as_json: bool, as_html: bool, force: bool) -> Path | None:
@@ -99,10 +113,25 @@ def write_file(output: Path, encoded: bytes, *, force: bool) -> None:
         UsageError: It cannot be written.
     """
     try:
-        with output.open("wb" if force else "xb") as file:
-            file.write(encoded)
+        if not force:
+            _write_new(output, encoded)
+        elif output.is_file() or not output.exists():
+            write_atomically(output.resolve(), encoded)
+        else:  # such as /dev/stdout
+            output.write_bytes(encoded)
     except OSError as error:
         raise UsageError(f"--output {output}: cannot be written ({error.strerror}); give another file") from error
+
+
+def _write_new(output: Path, encoded: bytes) -> None:
+    """Write a file that does not exist yet; of a full disk, no part of it is left."""
+    with output.open("xb") as file:
+        try:
+            file.write(encoded)
+            file.flush()
+        except BaseException:
+            output.unlink(missing_ok=True)
+            raise
 
 
 def _render(diagnosis: Diagnosis, form: Form) -> str:

@@ -87,6 +87,7 @@ def record(
     shown: Sequence[str] | None = None,
     output: IO[bytes] | None = None,
     plan: Mapping[str, Any] | None = None,
+    started: Callable[[Path], int | None] = lambda run: None,
 ) -> Outcome:
     """Run ``command`` under the probe until it ends or a bound is reached, then end its whole tree.
 
@@ -103,6 +104,8 @@ def record(
         shown: The command to record, if not ``command`` itself.
         output: An open file for the command's output; None: this process's own.
         plan: Of a live trial, which the probe finds in the run folder; the recording ends when its blocks are over.
+        started: Called with the run folder before the command is started; returns the pid of a process that it
+            started, if any, which is not the command's.
 
     Raises:
         UsageError: no command, the folder cannot be used, another recording is on.
@@ -118,6 +121,7 @@ def record(
         session.guard, session.output = guard, output
         if plan is not None:
             (run / LIVE_PLAN).write_text(json.dumps(dict(plan)))
+        session.beside = {pid for pid in [started(run)] if pid is not None}
         return session.run_to_end()
 
 
@@ -160,6 +164,7 @@ class _Session:
     ) -> None:
         self.environment = environment
         self.guard: Callable[[], str | None] | None = None
+        self.beside: set[int] = set()  # processes that are not the command's
         self.guarded: str | None = None
         self.ended: set[int] = set()  # pids of what was ended
         self.output: IO[bytes] | None = None
@@ -210,7 +215,12 @@ class _Session:
 
     def _tree(self) -> list[psutil.Process]:
         """The command's processes that are still alive."""
-        return [process for process in descendants(os.getpid()) if process.pid not in self.guardian.pids]
+        return [process for process in descendants(os.getpid()) if process.pid not in self._spared]
+
+    @property
+    def _spared(self) -> set[int]:
+        """Processes of flatout's own."""
+        return {*self.guardian.pids, *self.beside}
 
     def _start(self) -> subprocess.Popen[bytes]:
         try:
@@ -334,7 +344,7 @@ class _Session:
         if tree and stop not in ("finished", "failed"):
             self.progress.say("ending the training; what it prints about that is no fault of its own")
         self.ended = {process.pid for process in tree} | {child.pid}
-        survivors = end_tree([child.pid, os.getpid()], GRACE_S, spared=self.guardian.pids)
+        survivors = end_tree([child.pid, os.getpid()], GRACE_S, spared=self._spared)
         # A process can be waited for once its last thread has ended, which may be some time after the first one.
         _wait(child, 1.0 if survivors else REAPED_WITHIN_S)
         if not survivors:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +11,9 @@ from flatout.trials.candidates import Given, read_candidates
 from flatout.trials.isolation import NAMESPACE, find_isolation
 from flatout.trials.locations import find_locations
 from flatout.trials.outcome import FAILED, OUT_OF_MEMORY
+from flatout.trials.own_folder import own_folder
 from flatout.trials.progress import ProgressLog
-from flatout.trials.sweeper import LOCK, OUTPUT, Sweeper, clean
+from flatout.trials.sweeper import OUTPUT, clean
 from flatout.trials.trial_run import TrialSetup
 from flatout.trials.try_result import DIVERGED, UNMEASURED, TryResult
 from flatout.trials.trying import Trying, TryOptions
@@ -37,7 +35,7 @@ def attempt(words: tuple[str, ...], given: Given, options: TryOptions, folder: P
         UsageError: a candidate cannot be made, or the budget is too small.
         CommandError: a command cannot be started, or the unchanged one fails.
     """
-    with _own(folder.absolute()) as own:
+    with own_folder(folder.absolute(), "flatout try") as own:
         here = Path.cwd()
         candidates = read_candidates(given, words, own / "changes", here)
         isolation = find_isolation(own)
@@ -53,34 +51,3 @@ def attempt(words: tuple[str, ...], given: Given, options: TryOptions, folder: P
             tried = replace(tried, log=str(folder / OUTPUT))
     clean(folder, keep=(OUTPUT,) if tried.log else ())
     return tried
-
-
-@contextmanager
-def _own(folder: Path) -> Iterator[Path]:
-    """The folder, for this process alone, without what a killed try left there; emptied afterwards.
-
-    Raises:
-        UsageError: another try uses it, or it cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a+")
-    except OSError as error:
-        raise UsageError(f"--work-dir {folder}: cannot be written ({error.strerror}): name another folder") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(
-                f"another `flatout try` is measuring in {folder}: two at once would measure each other; wait for it"
-            ) from None
-        clean(folder, keep=(LOCK,))
-        sweeper = Sweeper(folder)
-        try:
-            yield folder
-        except BaseException:
-            clean(folder)
-            raise
-        finally:
-            clean(folder, keep=(OUTPUT, LOCK))
-            sweeper.release()

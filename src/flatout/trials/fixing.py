@@ -31,12 +31,13 @@ from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
 from flatout.trials.screening import BlocksRunner, Costs, bounded, confirmed, judged, screen, undecided, withdrawn
-from flatout.trials.select import Choice
+from flatout.trials.select import Choice, with_found_by_experiments
 from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, pairs_needed
 from flatout.trials.trial_run import LOG, TrialSetup, run_blocks, run_once
 from flatout.units import duration, interval
 
 LOOK_S = 20.0  # of the first run, which is diagnosed
+EXPERIMENTS_FROM_S = 90.0  # of the budget: experiments take ten seconds and more of it
 TRIAL_RUNS = 4  # one pair alone can drop a remedy, but not keep it
 
 
@@ -176,10 +177,11 @@ class Fixing:
         # Slow steps need a longer run for a distribution, within the budget.
         within_s = self.options.first_step_within_s or max(self.options.budget_s / 3, 30.0)
         bounds = Bounds(seconds=seconds, first_step_within_s=within_s)
-        look = self._run_once(replace(self.setup, bounds=bounds), self.progress.settings)
+        experiments = self.options.budget_s >= EXPERIMENTS_FROM_S
+        look = self._run_once(replace(self.setup, bounds=bounds, experiments=experiments), self.progress.settings)
         if look.outcome == TOO_SHORT and look.run is not None:
             bounds = replace(bounds, seconds=self._longer_look_s(look, seconds))
-            look = self._run_once(replace(self.setup, bounds=bounds), self.progress.settings)
+            look = self._run_once(replace(self.setup, bounds=bounds, experiments=experiments), self.progress.settings)
         if look.outcome != OK or look.speed is None or look.run is None:
             raise CommandError(
                 f"the training as it is cannot be measured: {look.detail}; it printed: {self._printed()}"
@@ -272,7 +274,7 @@ class Fixing:
             self.journal.write("trial", trial=trial.to_dict())
             self.log.trial(trial)
             if trial.outcome == KEPT and last is not None and last.run is not None:
-                diagnosis = self._diagnose(last.run)
+                diagnosis = with_found_by_experiments(self._diagnose(last.run), diagnosis)
 
     def _nothing_left(self) -> str:
         """Why no remedy is tried any more although there is time."""

@@ -88,7 +88,7 @@ class Guard:
 
 def read_room(scratch: Path, nvml: Nvml | None) -> Room:
     """Read the free host memory, /dev/shm, GPU memory and disk of ``scratch``."""
-    memory, total = _host_memory()
+    memory, total = host_memory()
     shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
     gpus = nvml.sample() if nvml is not None else []
     return Room(
@@ -105,8 +105,8 @@ def _short(left: int | None, total: int | None, least: float) -> bool:
     return left is not None and bool(total) and left < least * (total or 0)
 
 
-def _host_memory() -> tuple[int | None, int | None]:
-    """Free and total bytes: of the control group or of the machine, whichever has less free."""
+def host_memory() -> tuple[int | None, int | None]:
+    """Free and total bytes of host memory: of the control group or of the machine, whichever has less free."""
     meminfo = read_meminfo(ROOT)
     left, total = meminfo.get("MemAvailable"), meminfo.get("MemTotal")
     limit = tightest_limit(ROOT)

@@ -41,17 +41,25 @@ class SettingLocations:
         for name in sorted(self.located(settings)):
             if name in self.options:
                 words = _replaced(words, self.options[name], _value(name, settings[name], self._present(name)))
-        changed = {
-            self.keys[name]: _value(name, value, self._present(name))
-            for name, value in settings.items()
-            if name in self.keys
-        }
+        changed = self.values(settings)
         if self.config is None or not changed:
             return words
         folder.mkdir(parents=True, exist_ok=True)
         copy = folder / self.config.path.name
         copy.write_text(self.config.edited(changed))
         return [_renamed(word, self.config.path, copy) for word in words]
+
+    def values(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Key of the config -> its value with these settings."""
+        return {
+            self.keys[name]: _value(name, value, self._present(name))
+            for name, value in settings.items()
+            if name in self.keys
+        }
+
+    def present(self, name: str) -> Any:
+        """The value where the user has it, text where it is an option; None: it has no location."""
+        return self._present(name) if self.located({name: None}) else None
 
     def _present(self, name: str) -> Any:
         if name in self.options:

@@ -14,6 +14,21 @@ from flatout.trials.mechanics import Mechanics
 from flatout.trials.result import Trial
 from flatout.units import interval
 
+# Found by changes that are tried after the window, so by the first run of a fix only.
+CAUSES_BY_EXPERIMENT = frozenset({"debug_mode", "garbage_collection", "too_many_threads", "too_few_threads"})
+
+
+def with_found_by_experiments(diagnosis: Diagnosis, earlier: Diagnosis) -> Diagnosis:
+    """A diagnosis with the remedies that only the experiments of an earlier run could find.
+
+    The run of a trial has none. Without the cause that is gone since, what else slows the step has a larger share, so
+    the gain predicted earlier is a cautious one.
+    """
+    known = {remedy.id for remedy in diagnosis.remedies}
+    kept = [one for one in earlier.remedies if one.cause in CAUSES_BY_EXPERIMENT and one.id not in known]
+    remedies = sorted((*diagnosis.remedies, *kept), key=lambda remedy: -remedy.gain.predicted)
+    return replace(diagnosis, remedies=tuple(remedies)) if kept else diagnosis
+
 
 @dataclass
 class Choice:

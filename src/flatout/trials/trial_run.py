@@ -56,6 +56,7 @@ class TrialSetup:
         locations: of the user's settings; those without a location are injected.
         environment: variables of the command besides the present ones.
         changes: files that are changed in the private view of a run.
+        experiments: of a run that is diagnosed: after the window, single changes are tried and a few steps traced.
     """
 
     command: tuple[str, ...]
@@ -67,6 +68,7 @@ class TrialSetup:
     locations: SettingLocations | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     changes: FileChanges = field(default_factory=FileChanges)
+    experiments: bool = False
 
     def subfolder(self, name: str) -> Path:
         """The absolute path of a folder below ``folder``, which is made if it is missing."""
@@ -119,6 +121,9 @@ def execute(
     if outcome.guarded:
         return Execution(stop=outcome.stop, guarded=outcome.guarded, wall_s=wall_s)
     run = load_run(outcome.run)
+    window_end_ns = run.info.get("window_end_ns")
+    if setup.experiments and isinstance(window_end_ns, int):
+        wall_s = window_end_ns / 1e9 - begin_s  # what a run without experiments takes
     applied, refused = _injected(run)
     trained = outcome.stop != "failed" and bool(outcome.live.first_step_ns)
     speed, no_speed = _speed(run) if trained else (None, "")
@@ -171,7 +176,8 @@ def _recorded(
                 _bounds(setup, settings),
                 quiet=True,
                 output=log,
-                trace=False,
+                trace=setup.experiments,
+                experiments=setup.experiments,
                 environment=environment,
                 guard=lambda: "the budget is used up" if time.monotonic() >= deadline_s else guard.look(),
                 shown=setup.command,

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flatout.compare.speed import alike
-from flatout.errors import CommandError, Interrupted, RecordError, UsageError
+from flatout.errors import Interrupted, RecordError, UsageError
 from flatout.remedies.proposal import IDENTICAL
 from flatout.runner import Bounds
-from flatout.trials.budget import NEEDED_STEPS, STEPS, Budget, OutOfTime, as_option
+from flatout.trials import first_look
+from flatout.trials.budget import Budget, OutOfTime, as_option
 from flatout.trials.candidates import Candidate
 from flatout.trials.fixing import Runner
-from flatout.trials.outcome import FAILED, GUARDED, OK, REFUSED, TOO_SHORT, TrialRun
+from flatout.trials.outcome import FAILED, GUARDED, OK, REFUSED, TrialRun
 from flatout.trials.pairs import Pairs
 from flatout.trials.progress import ProgressLog
 from flatout.trials.sequential import MOST_PAIRS, decided
@@ -25,10 +26,6 @@ from flatout.trials.try_result import Judged, TryResult
 from flatout.trials.verdicts import diverges, judge, last_lines
 from flatout.units import counted, duration, factor
 
-LOOK_S = 10.0  # of the first run at most; it fills the caches of the disks, and says how long a step takes
-# A candidate's first step may take this many times as long as the unchanged training's, and this long at least.
-_LATER_FIRST_STEP = 5.0
-_FIRST_STEP_S = 60.0
 _LONGEST = 50  # characters of a title in a line of progress
 
 
@@ -139,23 +136,20 @@ class Trying:
     def _look(self) -> None:
         """Run the unchanged training once, which says how long the runs of pairs must be."""
         self.log.say(f"the training without {'it' if len(self.entries) == 1 else 'them'}: a first look")
-        within_s = self.options.first_step_within_s or max(self.options.budget_s / 3, 30.0)
         given = self.options.bounds or Bounds()
-        seconds = given.seconds or (None if given.steps else min(LOOK_S, self.options.budget_s / 4))
-        bounds = Bounds(steps=given.steps or STEPS, seconds=seconds, first_step_within_s=within_s)
-        look = self._made(replace(self.setup, bounds=bounds), None)
-        if look.outcome == TOO_SHORT and self.options.bounds is None:
-            bounds = replace(bounds, steps=NEEDED_STEPS, seconds=max(self.budget.left_s / 4, LOOK_S))
-            self.log.say("a step takes long: looking again")
-            look = self._made(replace(self.setup, bounds=bounds), None)
+        look = first_look.look(
+            self.setup,
+            lambda setup: self._made(setup, None),
+            self.options.bounds,
+            self.options.first_step_within_s,
+            self.budget,
+            self.log,
+        )
         if look.outcome == REFUSED and self.setup.changes.files:
             self.entries[0].pairs.failed = look  # the change that was taken out for this run makes no difference
             return
-        if look.outcome != OK or look.speed is None:
-            printed = last_lines(self.setup.folder / LOG, 0)
-            said = f"; it printed: {printed[-1]}" if printed else ""
-            raise CommandError(f"the training without the change cannot be measured: {look.detail}{said}")
-        ledger = look.speed.ledger
+        speed = first_look.speed_seen(self.setup, look, "the training without the change")
+        ledger = speed.ledger
         step_s = ledger.window_s / max(ledger.steps.count, 1)
         fixed_s = given.seconds or (given.steps * step_s if given.steps else None)
         window_s = self.budget.plan_runs(look.wall_s, ledger.window_s, step_s, fixed_s)
@@ -167,15 +161,14 @@ class Trying:
                 f"give at least {as_option(self.budget.spent_s + 2.2 * runs * self.budget.run_s)}"
             )
         self.log.say(
-            f"{look.speed.rate:,.1f} {look.speed.unit}; each run of a pair measures "
+            f"{speed.rate:,.1f} {speed.unit}; each run of a pair measures "
             f"{counted(given.steps, 'step') if given.steps else duration(window_s)} "
             f"and takes about {duration(self.budget.run_s)}"
         )
-        later_s = max(_LATER_FIRST_STEP * max(look.wall_s - ledger.window_s, 0.0), _FIRST_STEP_S)
         bounds = Bounds(
             steps=given.steps,
             seconds=None if given.steps else window_s,
-            first_step_within_s=self.options.first_step_within_s or later_s,
+            first_step_within_s=self.options.first_step_within_s or first_look.later_first_step_s(look, speed),
         )
         steps = given.steps or max(int(window_s / step_s), 10)
         self.setup = replace(self.setup, bounds=bounds, steps=steps)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from flatout.errors import UsageError
+from flatout.extras import require
 from flatout.volumes.cases import IMAGE, LABEL, Case, find_cases
 from flatout.volumes.layout import NONE, ZSTD, Layout, Triple
 from flatout.volumes.shard_files import chunks_of, encode_chunk
@@ -204,6 +205,7 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def _one_page(path: Path) -> bool:
+    require("volumes", ("tifffile",))
     import tifffile
 
     try:

@@ -14,7 +14,7 @@ from flatout.predict.context import Context
 from flatout.predict.fetch_changes import freeing_s
 from flatout.predict.step_changes import shorter_step
 from flatout.results import Account, Cause, Evidence
-from flatout.units import duration, percent
+from flatout.units import duration, percent, size
 
 
 def _works_between_phases(context: Context, found: Cause) -> str:
@@ -84,8 +84,29 @@ def own_input(context: Context) -> Found | Lacks | None:
     values: dict[str, float | int | str] = {account.id: account.seconds for account in parts}
     makers = run.ledger.account(PRODUCER)
     lines = makers.children[0].lines if makers and makers.children else ()
-    divided = (Evidence(f"of it: {text}", values), *hottest(lines))
+    divided = (Evidence(f"of it: {text}", values), *_made_by(run), *hottest(lines))
     return replace(found, evidence=(found.evidence[0], *divided, *found.evidence[1:]))
+
+
+def _made_by(run: MeasuredRun) -> tuple[Evidence, ...]:
+    """The child processes that make what the training waits for."""
+    made = run.usage.makers
+    if made is None or run.ledger.share(PRODUCER) <= DOMINANT_SHARE * run.ledger.share("batch_wait"):
+        return ()
+    each = made.cores / made.processes
+    values: dict[str, float | int | str] = {"processes": made.processes, "cores": made.cores}
+    count = "one process" if made.processes == 1 else f"{made.processes} processes"
+    text = (
+        f"made in {count} of the training's own, with {made.cores:.2g} cores in all: each is on a core "
+        f"{percent(each)} of the time"
+    )
+    if made.runqueue_share is not None:
+        text += f" and waiting for one {percent(made.runqueue_share)}"
+        values["runqueue_share"] = made.runqueue_share
+    if made.bytes_each:
+        text += f"; {size(made.bytes_each)} of memory each, shared pages included"
+        values["bytes_each"] = made.bytes_each
+    return (Evidence(text, values),)
 
 
 def _wait_parts(run: MeasuredRun) -> tuple[Account, ...]:

@@ -7,19 +7,23 @@ from collections.abc import Callable
 from flatout.diagnose.cause import COMPUTING_CAUSES, Found, Lacks, cause
 from flatout.diagnose.causes.storage import source_evidence
 from flatout.diagnose.evidence import hottest, split
+from flatout.measure.array_reads import sample_values
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     read_bytes,
+    read_ratio,
     reading_less,
     sample_bytes,
     storage_share,
+    stored_bytes,
+    unpacked_ratio,
     without_reading,
 )
 from flatout.results import Epoch, Evidence
-from flatout.units import duration, size
+from flatout.units import counted, duration, size
 
 # Compressed files are smaller than the decoded samples, float data as large. Four times as much is excessive.
 _AMPLIFIED = 4.0
@@ -27,6 +31,7 @@ _AMPLIFIED = 4.0
 # bytes rather than for the first one.
 _LARGE_BYTES = 1 << 20
 _SEVERAL_FILES = 2.0
+_LARGE_PART = 0.7  # of another cause's share
 
 
 @cause(
@@ -34,36 +39,75 @@ _SEVERAL_FILES = 2.0
     needs_loader=True,
     # Reading what nobody needs comes before reading it faster, and before more workers that read it.
     hides=("storage_latency", "storage_bandwidth", "small_files", "too_few_workers", *COMPUTING_CAUSES),
+    # Augmentation that is the larger bill is one of its own.
+    hides_from=_LARGE_PART,
 )
 def read_amplification(context: Context) -> Found | Lacks | None:
     """Far more bytes are read, or unpacked, than the samples keep."""
     run, loader, model = context.run, context.loader, context.model
     used, read = sample_bytes(loader), read_bytes(run)
-    if used is None or read is None:
+    unpacked = unpacked_ratio(loader)
+    if (used is None or read is None) and unpacked is None:
         if run.ledger.share("batch_wait") < NOISE_SHARE:
             return None
         return Lacks("bytes read or bytes used by a sample were not measured")
-    ratio = read / used if used else 0.0
-    if ratio < _AMPLIFIED or read < _LARGE_BYTES / 4:
+    ratio = amplification(run, loader)
+    # Packed volumes may be small files.
+    if ratio < _AMPLIFIED or (unpacked is None and (read or 0.0) < _LARGE_BYTES / 4):
         return None
     needless = 1.0 - 1.0 / ratio
     reading = storage_share(loader)
     share = model.recovered(reading_less(loader, needless))
     if share < NOISE_SHARE:
         return None
+    if unpacked is not None:
+        title, amount = "whole volumes are read and unpacked for each patch", _unpacked(run, loader)
+    else:
+        title = "far more is read than the samples keep"
+        amount = _read(read or 0.0, used or 0.0, ratio)
     return Found(
-        title="far more is read than the samples keep",
+        title=title,
         share=share,
         confidence=0.85,
         evidence=(
-            Evidence(
-                f"{size(read)} are read for a sample of {size(used)}: {ratio:.0f} times as much",
-                {"read_bytes": read, "used_bytes": used, "ratio": ratio},
-            ),
+            *amount,
             split(loader).evidence(),
             *hottest(loader.functions.blocked_lines if reading else loader.functions.cpu_lines),
         ),
     )
+
+
+def _read(read: float, used: float, ratio: float) -> tuple[Evidence, ...]:
+    text = f"{size(read)} are read for a sample of {size(used)}: {ratio:.0f} times as much"
+    return (Evidence(text, {"read_bytes": read, "used_bytes": used, "ratio": ratio}),)
+
+
+def amplification(run: MeasuredRun, loader: LoaderStats) -> float:
+    """How many times as much is read, or unpacked, as a sample keeps; 0: not measured."""
+    return max(read_ratio(run, loader) or 0.0, unpacked_ratio(loader) or 0.0)
+
+
+def _unpacked(run: MeasuredRun, loader: LoaderStats) -> tuple[Evidence, ...]:
+    """What a patch is cut from, and the memory that this takes in a worker."""
+    arrays, kept = loader.storage.arrays, sample_values(loader.delivery)
+    ratio, read, stored = unpacked_ratio(loader), read_ratio(run, loader), stored_bytes(loader)
+    if arrays is None or kept is None or ratio is None or stored is None:
+        return ()
+    found = [
+        Evidence(
+            f"{arrays.package} gives {size(arrays.bytes)} of arrays for a sample, which keeps {size(stored)} of it: "
+            f"{ratio:.0f} times as much, in {duration(arrays.seconds)}",
+            {"unpacked_values": arrays.values, "used_values": kept, "ratio": ratio, "unpack_s": arrays.seconds},
+        )
+    ]
+    if read is not None:
+        text = f"{read:.2g} bytes are read from files per byte of a patch ({size(read * stored)})"
+        found.append(Evidence(text, {"read_bytes": read * stored, "used_bytes": stored, "read_ratio": read}))
+    memory, workers = run.usage.worker_bytes, loader.settings.num_workers
+    if memory and workers:
+        text = f"a worker holds {size(memory)} of memory at most, {counted(workers, 'worker')} {size(memory * workers)}"
+        found.append(Evidence(text, {"worker_bytes": memory, "num_workers": workers}))
+    return tuple(found)
 
 
 @cause(
@@ -170,5 +214,4 @@ def _waited_s(epoch: Epoch) -> float:
 
 
 def _amplified(run: MeasuredRun) -> bool:
-    used, read = sample_bytes(run.loading) if run.loading else None, read_bytes(run)
-    return bool(used and read and read / used >= _AMPLIFIED)
+    return run.loading is not None and amplification(run, run.loading) >= _AMPLIFIED

@@ -9,6 +9,7 @@ from flatout.logs.claims.counts import bar_counts, trainer_totals
 from flatout.logs.claims.factors import (
     factor_product,
     larger_batch,
+    more_workers,
     options,
     table_rows,
     waiting_bound,
@@ -37,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     rates_across_batch_sizes,
     factor_product,
     waiting_bound,
+    more_workers,
     larger_batch,
     options,
     table_rows,

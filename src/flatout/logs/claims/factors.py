@@ -26,6 +26,7 @@ _MOSTLY = re.compile(r"(?i)\bmost of the time|\bmostly\b|\bidle\b")
 # What stands before a number that nobody measured.
 WISHED = re.compile(r"(?i)\b(?:target|goal|aim|would|could|should|expect\w*|limit|budget|require\w*|achieve)\b[^.;]*$")
 _SHORTER, _HIGHER = ("s", "s_epoch", "s_step"), ("its", "sps")
+_WORKERS = re.compile(r"(?i)\b(\d{1,4})\s+workers\b")
 _CLAUSE = re.compile(r"[;,](?!\d)")
 
 
@@ -119,6 +120,36 @@ def waiting_bound(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         Claim("waiting_bound", "off", f"{q.text}", bound, (one.source, line.source), q.high / high)
         for one, q in over[:5]
     ]
+
+
+def more_workers(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
+    """More workers give at most as many times the fetches, and at most all of the waiting."""
+    parts, said = step_parts(facts), facts.settings.get("workers", ())
+    claimed = {one.source.line for one in facts.statements if one.speedups}
+    now = next((one.value for one in said if one.source.line not in claimed), 0)
+    if parts is None or now < 1 or input_bound(facts) is None:
+        return []
+    line, whole, computing = parts
+    waiting = whole[1] / computing[0]
+    # A fetch takes a whole step if it runs beside the computing, and the rest of the step if it does not.
+    of_one = whole[1] / (whole[1] - computing[1])
+    claims = []
+    for one in facts.statements:
+        factor, count = next(iter(one.speedups), None), _WORKERS.search(one.said)
+        if factor is None or count is None or int(count[1]) <= now or _SUM.search(one.said):
+            continue
+        times = int(count[1]) / now
+        most = min(times * of_one, waiting)
+        found = (
+            f"at most {most:.2g}x: {count[1]} workers fetch at most {times:g} times what {now:g} did, and without any "
+            f"waiting it would be {span(whole[0] / computing[1], waiting, 'x', 0)}"
+        )
+        off_by = factor.high / most if factor.high > 1.02 * most else None
+        words = (f"{factor.text} by {count[1]} workers", found)
+        claims.append(
+            Claim("more_workers", "consistent" if off_by is None else "off", *words, (one.source, line.source), off_by)
+        )
+    return claims
 
 
 def larger_batch(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:

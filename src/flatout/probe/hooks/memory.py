@@ -18,7 +18,7 @@ from ..metrics import note
 wanted = os.environ.get(MEMORY_VARIABLE) == "1"
 
 _optimizers: Any = ByIdentity()
-_state: Any = {"steps": 0, "tracker": None, "samples": 0}
+_state: Any = {"steps": 0, "tracker": None, "samples": 0, "noted": False}
 
 
 def install():
@@ -50,9 +50,14 @@ def _begin(model, args):
 def _before_step(optimizer, args, kwargs):
     """The peak of forward and backward pass, by kind; the optimizer adds its memory regardless of the batch."""
     if _state["tracker"] is not None:
-        for name, held in _peak(_state["tracker"]).items():
-            note(MEMORY_METRICS + name, held)
-        note(MEMORY_SAMPLES_METRIC, _state["samples"])
+        _note_peak(_state["tracker"])
+
+
+def _note_peak(tracker):
+    _state["noted"] = True
+    for name, held in _peak(tracker).items():
+        note(MEMORY_METRICS + name, held)
+    note(MEMORY_SAMPLES_METRIC, _state["samples"])
 
 
 def _stepped(optimizer, args, kwargs):
@@ -62,6 +67,8 @@ def _stepped(optimizer, args, kwargs):
     if tracker is None:
         return
     tracker.__exit__(None, None, None)
+    if not _state["noted"]:  # forward and backward pass ran in a closure of this step, as Lightning's do
+        _note_peak(tracker)
     note(MEMORY_STEP_METRIC, sum(_peak(tracker).values()))
     raise SystemExit(0)
 

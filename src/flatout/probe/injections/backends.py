@@ -1,16 +1,33 @@
 """Settings of torch's own libraries: threads, TF32 and the choice of convolution algorithms."""
 
+import functools
+import multiprocessing
+
 import torch
 
 from ..settings import injected_by
+from ..unbound import Unbound
 
 
 def install(injected, watch):
-    """Apply the settings immediately; a script that sets them itself overrides them."""
+    """Apply the settings immediately; a script that sets TF32 or the choice of algorithms itself overrides them."""
     for name in injected_by("backends"):
         if injected.get(name) is not None:
             switch(name, injected.get(name))
             injected.done(name)
+    if injected.get("threads") is not None:
+        torch.set_num_threads = _in_workers_only(torch.set_num_threads)
+
+
+def _in_workers_only(original):
+    """What the script asks for in the training process is what the setting replaces; a worker has its own number."""
+
+    @functools.wraps(original)
+    def set_num_threads(count):
+        if multiprocessing.parent_process() is not None:
+            original(count)
+
+    return Unbound(set_num_threads)
 
 
 def switch(name, value):
@@ -20,8 +37,8 @@ def switch(name, value):
 
 def _threads(count):
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    return lambda: torch.set_num_threads(before)
+    torch._C.set_num_threads(count)
+    return lambda: torch._C.set_num_threads(before)
 
 
 def _tf32(wanted):

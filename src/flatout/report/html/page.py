@@ -16,7 +16,7 @@ from typing import Any
 _SHARED = ("view.js", "icicle.js", "charts.js", "lines.js", "picking.js", "lanes.js")
 
 
-def page(title: str, script: str, data: dict[str, Any], text: str) -> str:
+def page(title: str, script: str, data: dict[str, Any], text: str, *, connects: bool = False) -> str:
     """Assemble a page.
 
     Args:
@@ -24,11 +24,13 @@ def page(title: str, script: str, data: dict[str, Any], text: str) -> str:
         script: the asset that shows ``data``, such as "run.js".
         data: what it shows; plain values.
         text: the same result as plain text, for readers without JavaScript.
+        connects: it may ask the server that it came from, and no other.
     """
     style, code = _asset("page.css"), "\n".join(map(_asset, (*_SHARED, script)))
     parts = {
         "title": html.escape(title),
-        "policy": f"default-src 'none'; script-src '{_digest(code)}'; style-src '{_digest(style)}'; img-src data:",
+        "policy": f"default-src 'none'; script-src '{_digest(code)}'; style-src '{_digest(style)}'; img-src data:"
+        + ("; connect-src 'self'" if connects else ""),
         "style": style,
         "data": packed(data),
         "text": html.escape(text),

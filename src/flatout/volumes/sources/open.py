@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flatout.errors import UsageError
+from flatout.extras import require
 from flatout.volumes.sources.base import ArraySource
 from flatout.volumes.sources.chunked import HDF5_SUFFIXES, ZARR_FILES, ZARR_SUFFIXES, open_hdf5, open_zarr
 from flatout.volumes.sources.medical import NIFTI_SUFFIXES, NRRD_SUFFIXES, open_nifti, open_nrrd
@@ -13,6 +14,13 @@ from flatout.volumes.sources.tif import SUFFIXES as TIF_SUFFIXES
 from flatout.volumes.sources.tif import SliceSource, TifSource
 
 FILE_SUFFIXES = (*TIF_SUFFIXES, ".npy", ".npz", *NIFTI_SUFFIXES, *NRRD_SUFFIXES, *HDF5_SUFFIXES)
+# Suffix -> the package that reads it; npy and npz need none.
+_PACKAGES = {
+    **dict.fromkeys(TIF_SUFFIXES, "tifffile"),
+    **dict.fromkeys(NIFTI_SUFFIXES, "nibabel"),
+    **dict.fromkeys(NRRD_SUFFIXES, "nrrd"),
+    **dict.fromkeys(HDF5_SUFFIXES, "h5py"),
+}
 KNOWN = "tif, a folder of slice tifs, npy, npz, nii, nii.gz, nrrd, HDF5 and zarr"
 
 
@@ -46,12 +54,16 @@ def open_source(path: Path, role: str = "image") -> ArraySource:
 def _open(path: Path, role: str) -> ArraySource:
     if path.is_dir():
         if is_zarr(path):
+            require("volumes", ("zarr",))
             return open_zarr(path)
         slices = [file for file in path.iterdir() if file.name.lower().endswith(TIF_SUFFIXES) and file.name[0] != "."]
         if not slices:
             raise UsageError(f"{path}: no volume is there: known are {KNOWN}")
+        require("volumes", ("tifffile",))
         return SliceSource(path, sorted(slices))
     suffix = suffix_of(path.name)
+    if package := _PACKAGES.get(suffix):
+        require("volumes", (package,))
     if suffix in TIF_SUFFIXES:
         return TifSource(path)
     if suffix == ".npy":

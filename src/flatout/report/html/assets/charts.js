@@ -10,6 +10,13 @@ class View {
   }
   zoom(by, at) { const middle = at ?? (this.from + this.to) / 2; this.set(middle - (middle - this.from) / by, middle + (this.to - middle) / by); }
   move(by) { const width = this.to - this.from; this.set(this.from + by * width, this.to + by * width); }
+  // Time goes on: a view of all of it stays one.
+  grow(most) {
+    const follows = this.to >= this.whole[1];
+    this.whole[1] = most;
+    if (follows) this.to = most;
+    this.changed();
+  }
   changed() { for (const again of this.redraw) again(); }
   listen(canvas, left) {
     const timeAt = (event) => {
@@ -75,13 +82,17 @@ function label(context, text, y, most) {
 // Each step as a bar, as wide as the step and as high as its duration, in parts.
 function stepChart(steps, view) {
   const names = Object.keys(steps.parts), text = el("figcaption", {"aria-live": "polite"}, " ");
-  // Most steps have to be seen beside one that took a minute.
-  const sorted = [...steps.total].sort((a, b) => a - b);
   const count = (row) => steps.count ? steps.count[row] : steps.joined;
-  // Those that stand alone are drawn last: bars of many steps would cover them.
-  const order = [...steps.start.keys()].sort((a, b) => count(b) - count(a) || a - b);
-  const most = Math.min(sorted.at(-1), 4 * sorted[Math.floor(sorted.length / 2)]) || 1;
+  let known = null, sorted, order, most;
   const [canvas, again] = drawing(150, "Duration of the steps, by phase", (context, width, height) => {
+    if (known !== steps.total) { // on a live page they are replaced
+      known = steps.total;
+      // Most steps have to be seen beside one that took a minute.
+      sorted = [...steps.total].sort((a, b) => a - b);
+      // Those that stand alone are drawn last: bars of many steps would cover them.
+      order = [...steps.start.keys()].sort((a, b) => count(b) - count(a) || a - b);
+      most = Math.min(sorted.at(-1), 4 * sorted[Math.floor(sorted.length / 2)]) || 1;
+    }
     axis(context, view, width, height);
     label(context, "a step", 12); label(context, seconds(most), 26);
     const scale = (width - LEFT) / (view.to - view.from), floor = height - 17, high = floor - 6;
@@ -117,6 +128,7 @@ function stepChart(steps, view) {
   return el("figure", {}, el("div", {}, el("span", {class: "key"}, "from below:"), keys), canvas, text);
 }
 
+function amount(value, unit) { return unit === "GiB" ? bytes(value * 2 ** 30) : `${Number(value.toPrecision(3))} ${unit}`; }
 // Small charts below each other: each value over the same time.
 function seriesChart(series, view) {
   const row = 44, text = el("figcaption", {"aria-live": "polite"}, " ");
@@ -126,7 +138,7 @@ function seriesChart(series, view) {
     series.forEach((one, at) => {
       const top = at * row + 4, high = row - 10, most = Math.max(...one.value, 1e-12);
       label(context, one.name, top + 12);
-      label(context, `to ${Number(most.toPrecision(3))} ${one.unit}`, top + 26);
+      label(context, `to ${amount(most, one.unit)}`, top + 26);
       context.strokeStyle = colour(COLOURS[at % COLOURS.length]);
       context.lineWidth = 1.4;
       context.beginPath();
@@ -141,7 +153,7 @@ function seriesChart(series, view) {
       });
       context.stroke();
       context.lineWidth = 1;
-      if (near !== null) said.push(`${one.name} ${Number(one.value[near].toPrecision(3))} ${one.unit}`);
+      if (near !== null) said.push(`${one.name} ${amount(one.value[near], one.unit)}`);
     });
     pointer(context, view, width, height);
     text.textContent = said.join(", ") || " ";

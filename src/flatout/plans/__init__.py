@@ -1,0 +1,1 @@
+"""Plans of trainings into a deadline, from what one record measured."""
