@@ -55,7 +55,8 @@ _EPOCH = re.compile(r"(?i)\bepoch\W{0,4}(\d+)\b")
 # "3 epochs" that are not all there are to do.
 _SOME_EPOCHS = re.compile(
     r"(?i)\b(?:after|at|in|every|each|last|past|first|next|within|previous|another|more|warm-?up|patience"
-    r"|improve\w*|interval|freeze\w*|freezing|frozen|resum\w*|checkpoint\w*|saved?|saves|saving|stop\w*|since|than|best|took|done|finished|completed)\b[^.;:,]*$"
+    r"|improve\w*|interval|freeze\w*|freezing|frozen|resum\w*|checkpoint\w*|saved?|saves|saving|stop\w*"
+    r"|since|than|best|took|done|finished|completed)\b[^.;:,]*$"
 )
 _THEN = re.compile(r"(?i)\W{0,3}(?:completed|done|finished|so far|ago|later|left|remain\w*|without|with no|of warm)\b")
 # Numbers before "train" and "val" that count no samples.
