@@ -10,7 +10,7 @@ _METRIC = re.compile(
     [\s_/.-]{0,2}
     (?P<name> loss | acc(?:uracy)?(?:[\s_@-]?(?:top[-_]?)?[15])?
       | top[-_]?[15](?:[\s_-]?acc(?:uracy)?)? ) (?:_epoch|_step)? ["']?
-    \s* (?: [:=] | \bis\b | \s )? \s* ["']? (?P<value> -?\d+(?:\.\d+)?(?:e[+-]?\d+)? | nan | -?inf )
+    \s* (?: [:=] | \bis\b | \s )? \s* ["']? (?P<value> -?\d+(?:\.\d+|,\d+(?![.,]?\d))?(?:e[+-]?\d+)? | nan | -?inf )
     (?P<percent> \s?% )?"""
 )
 _CHEAP = re.compile(r"loss|acc|top", re.IGNORECASE)
@@ -23,7 +23,7 @@ def named_metrics(text: str) -> dict[str, float]:
     found = {}
     for one in _METRIC.finditer(text):
         name = canonical(one["split"], one["name"])
-        value = float(one["value"])
+        value = float(one["value"].replace(",", "."))
         if "acc" in name and (one["percent"] or 1 < value <= 100):
             value /= 100
         found[name] = value

@@ -58,6 +58,8 @@ def project(facts: FileFacts) -> Projection | None:
     open_one = epochs[-1] if not epochs[-1].complete else None
     if open_one is None and planned is None:
         return None
+    if not whole and len(epochs) > 1:
+        return None  # several epochs, none seen to its end
     if not whole:
         return _from_steps(open_one or epochs[-1], planned)
     if planned is None or planned[0] <= _told_done(facts):
@@ -118,6 +120,8 @@ def _from_steps(one: EpochTime, planned: tuple[float, Source] | None) -> Project
     """Within the first epoch, or a bar over all steps: from the parts measured so far."""
     if not (one.total and one.steps and one.seconds) or one.total > 1e12:
         return None
+    if planned is None and one.epoch is not None and one.of == "step lines":
+        return None  # the end of this epoch need not be the end
     by_epoch = planned is not None and (one.epoch is not None or one.of == "step lines")
     steps = one.total * (planned[0] if planned is not None and by_epoch else 1.0)
     left = steps - one.steps

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+[.,]\d{1,2}(?!\d)|\d+(?:\.\d+)?)"
-_TIME = r"ms|msec|s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|d|days?|weeks?"
+_NUMBER = r"(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+[.,]\d{1,2}(?!\d)|\d+(?:\.\d+)?)(?:[eE][+-]?\d{1,3}(?!\w))?)"
+TIME = r"ms|msec|s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|d|days?|weeks?"
 _ITERATION = r"(?:its?|iters?|iterations?|steps?|batch(?:es)?)"
 _SAMPLE = r"(?:samples?|images?|imgs?|ims?|sequences?|sentences?|examples?|patches|clips)"
 _SECOND = r"(?:s|sec|secs|second)"
@@ -15,26 +15,52 @@ _NOUNS = (
     "images|files|samples|classes|breeds|categories|epochs|folds|steps|iterations|its|it|workers|cores|vcpus?|cpus"
     "|batches|voxels|patches|gpus|objects|parameters|params"
 )
+# Parts of one duration, largest first: "1h 2m", "2m30s", "1 hour, 2 minutes and 5 seconds", "1 day, 2:03:04".
+_DAY_PART, _HOUR_PART = r"\d+\s?(?:days?|d)", r"\d+\s?(?:hours?|hrs?|h)"
+_MINUTE_PART, _SECOND_PART = r"\d+\s?(?:minutes?|mins?|m)", r"\d+(?:\.\d+)?\s?(?:seconds?|secs?|s)"
+_AND = r"(?:,?\s(?:and\s)?|,)?"
+DURATION = (
+    rf"(?:{_DAY_PART},?\s\d{{1,2}}:\d\d:\d\d"
+    rf"|{_DAY_PART}{_AND}{_HOUR_PART}(?:{_AND}{_MINUTE_PART})?(?:{_AND}{_SECOND_PART})?"
+    rf"|{_HOUR_PART}{_AND}{_MINUTE_PART}(?:{_AND}{_SECOND_PART})?"
+    rf"|{_HOUR_PART}{_AND}{_SECOND_PART}"
+    rf"|{_MINUTE_PART}{_AND}{_SECOND_PART})(?!\w)"
+)
+_DURATION_PART = re.compile(r"(?i)(\d+(?:\.\d+)?)\s?([dhms])|(\d+:\d\d:\d\d)")
+# A name whose value comes behind it ("samples/sec=128") takes no number from in front of it.
+_NO_NAME = r"(?!\s*=)(?!\s*:\s*\d)"
+# What has digits but is no quantity: times of day, and the place in a count of epochs or steps.
+_NOT_QUANTITIES = re.compile(
+    r"(?i)(?:\b\d{2,4}[-/.]\d\d(?:[-/.]\d{2,4})?|\b[a-z]{3}\s{1,2}\d{1,2}|\b[IWEF]\d{4})[T ,]+\d{1,2}:\d\d:\d\d"
+    r"(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\[\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\]"
+    r"|\b\d{1,2}:\d\d(?::\d\d)?\s?[ap]\.?m\b"
+    r"|\b(?:at|since|until|o'clock|started|finished|ended|now)[:\s]+\d{1,2}:\d\d(?::\d\d)?\b"
+    r"|\b(?:epochs?|ep|steps?|iter(?:ation)?s?|batch(?:es)?|fold)\W{0,3}\d+\s?(?:/|of)\s*\d+"
+    r"|\[\s*\d+\s?/\s?\d+\s*\]"
+)
 _QUANTITY = re.compile(
     rf"""(?ix)
-    (?<![\w.]) (?<!\d[:,-]) (?P<about> ~ | ≈ | about\ | around\ | roughly\ )? [+$]?
-    (?: (?P<clock> \d{{1,3}}:\d\d (?: :\d\d )? (?: \.\d+ )? ) (?![\w:])
+    (?<![\w.]) (?<!\d[:,-]) (?<![\s=:(\[,|]-) (?<!^-) (?P<about> ~ | ≈ | about\ | around\ | roughly\ )? [+$]?
+    (?: (?P<duration> {DURATION} )
+        (?: {_PER} (?: (?P<long_epoch> (?:train\w*\s)?epoch\b ) | (?P<long_step> {_ITERATION}\b ) ) )?
+    | (?P<clock> \d{{1,3}}:\d\d (?: :\d\d )? (?: \.\d+ )? ) (?![\w:])
     | (?P<low> {_NUMBER} ) (?P<kilo> [kM] (?!\w) )?
       (?: (?P<of> \s+(?:of|out\ of)\s+ | \s?/\s? ) (?P<all> {_NUMBER} ) )?
-      (?: \s?(?: {_TIME} | x | × | % | [KMGT]i?B | it/s)? \s?(?: - | – | — | … | \.\. | \bto\b | \band\b )\s?
+      (?: \s?(?: {TIME} | x | × | % | [KMGT]i?B | it/s)? \s?(?: - | – | — | … | \.\. | \bto\b | \band\b )\s?
           [+~]? (?P<high> {_NUMBER} ) (?P<kilo2> [kM] (?!\w) )? )?
-      (?: (?P<its> \s?{_ITERATION}\s?(?:/|\sper\s)\s?{_SECOND}\b )
-      | (?P<sps> \s?{_SAMPLE}\s?(?:/|\sper\s)\s?{_SECOND}\b )
-      | (?P<step> \s?(?P<step_unit>{_TIME}) {_PER} {_ITERATION}\b )
-      | (?P<epoch> \s?(?P<epoch_unit>{_TIME}) {_PER} (?:train\w*\s)? epoch\b )
+      (?: (?P<its> \s?{_ITERATION}\s?(?:/|\sper\s)\s?{_SECOND}\b{_NO_NAME} )
+      | (?P<sps> \s?{_SAMPLE}\s?(?:/|\sper\s)\s?{_SECOND}\b{_NO_NAME} )
+      | (?P<step> \s?(?P<step_unit>{TIME}) {_PER} {_ITERATION}\b )
+      | (?P<epoch> \s?(?P<epoch_unit>{TIME}) {_PER} (?:train\w*\s)? epoch\b )
       | (?P<byte_rate> \s?[KMGT]i?B\s?/\s?s\b )
       | (?P<bytes> \s?(?P<byte_unit>[KMGT]i?B)\b )
       | (?P<factor> (?: \s?[x×] | \s?-?times(?=\s+(?:faster|as|more|the)) ) (?![\w]) (?! \s*\d ) )
       | (?P<percent> \s?(?:%|percent\b) )
       | (?P<px> \s?(?:px|pixels)\b )
       | (?P<watts> \s?W\b )
-      | (?P<time> \s?(?P<time_unit>{_TIME})\b (?! \s?/ ) )
-      | (?P<count> (?: \s+(?!of\b|and\b|with\b|in\b|for\b|per\b)[A-Za-z-]+ )? \s+ (?P<noun>{_NOUNS})\b )
+      | (?P<time> \s?(?P<time_unit>{TIME})\b (?! \s?/ ) (?!\s*=) )
+      | (?P<count> (?: \s+(?!of\b|and\b|with\b|in\b|for\b|per\b)[A-Za-z-]+ )? \s+ (?P<noun>{_NOUNS})\b
+          (?!\s*=|\s?/\s?s) )
       )
     )"""
 )
@@ -88,11 +114,30 @@ class Quantity:
 
 def quantities(text: str) -> list[Quantity]:
     """All numbers with units, in their order."""
-    found = map(_quantity, _QUANTITY.finditer(text))
+    found = map(_quantity, _QUANTITY.finditer(without_places(text)))
     return [one for one in found if one.high < LARGEST]
 
 
+def without_places(text: str) -> str:
+    """The text with times of day and "Epoch 3/10" struck out, as long as it was."""
+    return _NOT_QUANTITIES.sub(lambda found: "#" * len(found[0]), text)
+
+
+def duration_s(text: str) -> float:
+    """Seconds of "1h 2m", "2 min 30 s" or "1 day, 2:03:04"."""
+    seconds = 0.0
+    for number_, unit, clock in _DURATION_PART.findall(text):
+        hours, minutes, rest = clock.split(":") if clock else ("0", "0", "0")
+        seconds += float(number_ or 0) * _SECONDS[unit.lower() or "s"]
+        seconds += 3600 * float(hours) + 60 * float(minutes) + float(rest)
+    return seconds
+
+
 def _quantity(found: re.Match[str]) -> Quantity:
+    if found["duration"]:
+        seconds = duration_s(found["duration"])
+        what = "s_epoch" if found["long_epoch"] else "s_step" if found["long_step"] else "s"
+        return Quantity(what, seconds, seconds, found.start(), found.end(), None, found[0].strip())
     if found["clock"]:
         seconds = 0.0
         for part in found["clock"].split(":"):

@@ -108,6 +108,8 @@ def read_report(path: Path) -> Diagnosis:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise UsageError(f"{path}: not JSON ({error}); write one with `flatout report RUN --json`") from error
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deeply; write one with `flatout report RUN --json`") from None
     return diagnosis_from_json(data, origin=str(path))
 
 

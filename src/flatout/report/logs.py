@@ -43,7 +43,7 @@ def verdict(read: Postmortem) -> str:
         if result.cold:
             parts.append(
                 f"{name}the first epoch took {factor(result.cold.ratio)} as long as the later ones: "
-                "data or caches were cold."
+                "cold data or caches, unpacking or compiling may be why."
             )
         elif result.epochs and (best := _waiting(result)) is not None and best >= 0.2:
             parts.append(f"{name}the script counts {percent(best)} of its step time as waiting for data.")

@@ -27,7 +27,8 @@ _RICH = re.compile(
     ^(?P<bar> .*? ) \s* [━╸╺─-]+ \s* (?P<n> \d+) / (?P<total> \d+) \s+ (?P<elapsed> {_CLOCK}) \s+ [•·*-] \s+
     (?P<left> [\d:-]+) \s+ (?P<rate> [\d.]+) (?P<unit> it/s) \s* (?P<rest> .*)"""
 )
-EPOCH = re.compile(r"\b[Ee]p(?:och)?s?\b\W{0,3}(\d+)(?:\s?(?:/|of)\s?(\d+))?")
+EPOCH = re.compile(r"(?i)\bep(?:och)?s?\b\W{0,3}(\d{1,7})\b(?:\s?(?:/|\bof\b)\s?(\d{1,7})\b)?")
+_YOLO = re.compile(r"^\s*(\d+)/(\d+)\s+\d+(?:\.\d+)?G\b")  # Ultralytics: epoch and GPU memory open the bar
 _POWERS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -46,7 +47,7 @@ def parse(text: str) -> list[Observation]:
     if its is not None:
         values["its"] = its
     bar = (part["bar"] or "").strip(" :│|")[-80:]
-    epoch = EPOCH.search(bar)
+    epoch = EPOCH.search(bar) or _YOLO.match(part["bar"] or "")
     if epoch:
         values["epoch"] = float(epoch[1])
         if epoch[2]:

@@ -6,7 +6,8 @@ import re
 
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
-from flatout.logs.quantities import Quantity, number, quantities
+from flatout.logs.quantities import TIME, Quantity, number, quantities
+from flatout.logs.readers.progress import EPOCH
 
 CUE = rb"\d"
 LONGEST = 2000  # characters: what is longer is data, not a sentence
@@ -30,7 +31,8 @@ _SETTINGS = (
     (
         "epochs",
         re.compile(
-            rf"(?i)\b(?:max_|num_|num_train_|total )?epochs\s*[:=|]\s*{_N}\b(?!\s*(?:min|s|h|d)\b)|--epochs\s+{_N}\b"
+            rf"(?i)(?<!\d )(?<!\d)\b(?:max_|num_|num_train_|total )?epochs\s*[:=|]\s*{_N}\b(?![.:]\d|\s*(?:{TIME})\b)"
+            rf"|--epochs\s+{_N}\b"
         ),
     ),
     ("folds", re.compile(rf"(?i)\b(?:n_?|num_)?folds\s*[:=|]\s*{_N}\b|\b{_N}[ -]folds?\b")),
@@ -50,7 +52,25 @@ DEVICES = re.compile(
     r"|RTX[ -]?(?:PRO )?\d{4}(?: Ti| SUPER| Ada)*|MI\d{3}X?))(?![\w])"
 )
 _EPOCH = re.compile(r"(?i)\bepoch\W{0,4}(\d+)\b")
-_EPOCH_OF = re.compile(r"(?i)\bepoch\W{0,3}(\d{1,7})\s?(?:/|\bof\b)\s?(\d{1,7})\b")
+# "3 epochs" that are not all there are to do.
+_SOME_EPOCHS = re.compile(
+    r"(?i)\b(?:after|at|in|every|each|last|past|first|next|within|previous|another|more|warm-?up|patience"
+    r"|improve\w*|interval|freeze\w*|freezing|frozen|resum\w*|checkpoint\w*|saved?|saves|saving|stop\w*"
+    r"|since|than|best|took|done|finished|completed)\b[^.;:,]*$"
+)
+_THEN = re.compile(r"(?i)\W{0,3}(?:completed|done|finished|so far|ago|later|left|remain\w*|without|with no|of warm)\b")
+# Numbers before "train" and "val" that count no samples.
+_NO_SAMPLES = re.compile(
+    r"(?i)\b(?:\w*sizes?|resolutions?|shapes?|crops?|batch(?:es)?|steps?"
+    r"|iter\w*|epochs?|loss|acc\w*|lr|rates?|workers|px)\b[^.;]*$"
+)
+# Durations that are not the epoch's: what is left, and parts of it.
+_NO_EPOCH = re.compile(
+    r"(?i)\b(?:eta|remain\w*|left|data|load\w*|read\w*|batch|step|iter\w*|val\w*|eval\w*|test\w*|wait\w*|forward"
+    r"|backward|elapsed|total|wall)(?:[ _](?:time|cost|took|in))?\s*[:=(]?\s*$"
+)
+_LEFT = re.compile(r"(?i)\s*(?:left|remain\w*|to go|elapsed|in total|/\s?(?:it|step|batch))")
+_WITHIN = re.compile(r"\[\s*(\d+)\s?/\s?(?!\1\s*[\](])\d+\s*[\](]")  # "[ 20/200]": a line from within an epoch
 _PHASES = {
     "before": re.compile(r"(?i)\b(?:before|current|old|baseline|was|original)\b"),
     "after": re.compile(r"(?i)\b(?:after|new|now|proposed|optimi[sz]ed)\b"),
@@ -63,7 +83,9 @@ _WORTH = re.compile(
     re.IGNORECASE,
 )
 _STAMP = re.compile(  # of a machine's line
-    r"^\W{0,3}(?:(?:\d{2,4}[-/.]\d\d[-/.]\d{2,4}|[A-Z][a-z]{2}\s+\d{1,2})[ T]+)?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s"
+    r"^\W{0,3}(?:(?:\d{2,4}[-/.]\d\d(?:[-/.]\d{2,4})?|[A-Z][a-z]{2}\s+\d{1,2}|[IWEF]\d{4})[ T,]+)?"
+    r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
+    r"(?:Z|[+-]\d\d:?\d\d)?[\]\s|]"
 )
 
 
@@ -114,7 +136,7 @@ def _sentence(text: str, phase: str) -> list[Observation]:
     if settings or devices:
         observed.append(Observation(Kind.SETTING, settings, labels))
     epoch = _EPOCH.search(text)
-    if epoch and (row := _epoch_row(found)):
+    if epoch and (row := _epoch_row(text, found)):
         observed.append(Observation(Kind.EPOCH, row | {"epoch": float(epoch[1])}, {"phase": phase, "of": "text"}))
     if metrics := named_metrics(text):
         if epoch:
@@ -125,23 +147,29 @@ def _sentence(text: str, phase: str) -> list[Observation]:
     return observed
 
 
-def _epoch_row(found: list[Quantity]) -> dict[str, float]:
-    """Rate and duration of one epoch, where they are single numbers."""
+def _epoch_row(text: str, found: list[Quantity]) -> dict[str, float]:
+    """Rate, duration and steps of one epoch, where they are single numbers; none for a line from within it."""
     row: dict[str, float] = {}
+    if _WITHIN.search(text):
+        return row
     for one in found:
-        if one.low != one.high:
+        if one.low != one.high or _NO_EPOCH.search(text[: one.start]) or _LEFT.match(text, one.end):
             continue
         if one.what == "its":
             row.setdefault("its", one.low)
         elif one.what in ("s", "s_epoch"):
             row.setdefault("seconds", one.low)
-    return row
+        elif one.what == "steps" and one.all is None and one.low >= 2:
+            row.setdefault("steps", one.low)
+    return row if "its" in row or "seconds" in row else {}
 
 
 def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
     settings: dict[str, float] = {}
     for name, pattern in _SETTINGS:
-        if match := pattern.search(text):
+        match = pattern.search(text)
+        bare = name.endswith("_samples") and match is not None and not match[0].endswith("s")
+        if match and not (bare and _NO_SAMPLES.search(text[: match.start()])):
             settings[name] = number(next(filter(None, match.groups())))
     if patch := _PATCH.search(text):
         settings["sample_elements"] = float(patch[1]) * float(patch[2]) * float(patch[3])
@@ -149,7 +177,7 @@ def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
         settings["image_px"] = float(square[1])
     for one in found:
         if one.what in ("classes", "folds", "px", "cores") or (
-            one.what == "epochs" and not re.search(r"(?i)\bafter\b", text[: one.start])
+            one.what == "epochs" and not _SOME_EPOCHS.search(text[: one.start]) and not _THEN.match(text, one.end)
         ):
             name = {"px": "image_px"}.get(one.what, one.what)
             settings.setdefault(name, (one.all or one.low) if name == "epochs" else one.low)
@@ -162,8 +190,8 @@ def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
             settings["train_samples"] = one.low
         elif one.what == "steps" and "epoch" in text.lower() and one.low >= 2:
             settings.setdefault("steps_per_epoch", one.low)
-    of = _EPOCH_OF.search(text)
-    if of and int(of[2]) >= int(of[1]):
+    of = EPOCH.search(text)
+    if of and of[2] and int(of[2]) >= int(of[1]):
         settings.setdefault("epochs", float(of[2]))
     if ram := _RAM.search(text):
         settings["ram_bytes"] = float(ram[1]) * (1e12 if ram[2].upper() == "T" else 1e9)

@@ -22,6 +22,11 @@ _KINDS = (
     ("nan", re.compile(r"(?i)\bloss\w*['\"]?\s*[:=]?\s*['\"]?nan\b")),
 )
 _WRITTEN = tuple("#|*->")  # how lines of documents begin that speak of such errors
+# Sentences about such errors, before the words and behind them.
+_ADVICE = re.compile(
+    r"(?i)\b(?:avoid\w*|prevent\w*|if|may|might|can|could|would|in case|handl\w*|except|tips?|hints?)\b[^.:;]*$"
+)
+_OF_SUCH = re.compile(r"(?i)\s+(?:errors|exceptions|issues|problems)\b")
 WORDS = {
     "oom": "the GPU ran out of memory",
     "host_oom": "the machine or the job ran out of memory",
@@ -39,6 +44,7 @@ def parse(text: str) -> list[Observation]:
     if text.lstrip()[:1] in _WRITTEN:
         return []
     for what, pattern in _KINDS:
-        if pattern.search(text):
+        found = pattern.search(text)
+        if found and not _ADVICE.search(text[: found.start()]) and not _OF_SUCH.match(text, found.end()):
             return [Observation(Kind.TROUBLE, {}, {"what": what})]
     return []
