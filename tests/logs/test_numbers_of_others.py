@@ -63,3 +63,15 @@ def test_advice_on_errors_is_no_error(tmp_path: Path) -> None:
     assert result(tmp_path, advice).facts.troubles == []
     text = "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
     assert [one.what for one in result(tmp_path, text).facts.troubles] == ["oom"]
+
+
+def test_accuracies_behind_an_at_sign_are_in_percent_and_an_infinite_loss_is_no_nan(tmp_path: Path) -> None:
+    found = result(
+        tmp_path,
+        "Epoch: [0][ 10/20]\tTime  0.4 ( 0.4)\tLoss 6.9e+00 (6.9e+00)\tAcc@1   0.10 (  0.10)\tAcc@5   0.50 (  0.50)\n"
+        "Epoch: [1][ 10/20]\tTime  0.4 ( 0.4)\tLoss inf (inf)\tAcc@1   1.00 (  1.00)\tAcc@5   5.00 (  5.00)\n",
+    )
+    assert found.facts.metrics["acc1"].last == pytest.approx(0.01) and found.facts.metrics[
+        "acc5"
+    ].least == pytest.approx(0.005)
+    assert [one.what for one in found.facts.troubles] == ["inf"]

@@ -93,7 +93,7 @@ class Digest:
             return
         epoch = values.get("epoch", self._epoch)
         if epoch is None and one.labels.get("of") == "Keras":
-            epoch = float(len(self._facts.epochs))
+            epoch = float(len(self._facts.epochs) + 1)  # as "Epoch 1/5" above it counts
         self._facts.epochs.append(
             EpochTime(
                 source,
@@ -116,7 +116,9 @@ class Digest:
                 continue
             if not math.isfinite(value):
                 if "loss" in name:
-                    self._trouble(Observation(Kind.TROUBLE, {}, {"what": "nan"}), source)
+                    self._trouble(
+                        Observation(Kind.TROUBLE, {}, {"what": "nan" if math.isnan(value) else "inf"}), source
+                    )
                 continue
             series = self._facts.metrics.get(name)
             if series is None:

@@ -24,7 +24,8 @@ def named_metrics(text: str) -> dict[str, float]:
     for one in _METRIC.finditer(text):
         name = canonical(one["split"], one["name"])
         value = float(one["value"].replace(",", "."))
-        if "acc" in name and (one["percent"] or 1 < value <= 100):
+        # PyTorch's ImageNet example and those after it print Acc@1 in percent: "0.10" is a thousandth.
+        if "acc" in name and (one["percent"] or "@" in one["name"] or 1 < value <= 100):
             value /= 100
         found[name] = value
     return found

@@ -36,6 +36,7 @@ WORDS = {
     "nccl": "an exchange between ranks timed out",
     "killed": "a process was killed",
     "nan": "the loss became NaN",
+    "inf": "the loss became infinite",
 }
 
 
