@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from flatout.commands.agents import agents
 from flatout.commands.apply import apply
 from flatout.commands.batch_size import batch_size
 from flatout.commands.cache import WithCommand, cache
@@ -129,6 +130,7 @@ app.command("explain", rich_help_panel=READ)(explain)
 app.command("runs", rich_help_panel=READ)(runs)
 app.command("trace", rich_help_panel=READ)(trace)
 app.command("read", rich_help_panel=READ)(read)
+app.command("agents", rich_help_panel=READ)(agents)
 app.command("stage", rich_help_panel=DATA)(stage)
 app.command("mount", rich_help_panel=DATA)(mount)
 app.command("unmount", rich_help_panel=DATA)(unmount)
