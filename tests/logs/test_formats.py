@@ -79,6 +79,16 @@ LINES = {
         "data_time: 0.0500  memory: 1200  loss: 2.1000\n",
         [(1, 10, 0.25)],
     ),
+    "openclip": (
+        "2026-03-01,10:00:40 | INFO | Train Epoch: 1 [  51200/256000 (20%)] Data (t): 0.300 Batch (t): 0.400, 640.0/s, "
+        "640.0/s/gpu LR: 0.000500 Logit Scale: 14.2 Contrastive_loss: 5.0 (5.4) Loss: 5.3 (5.4)\n",
+        [(1, 80, 0.75)],
+    ),
+    "paddledet": (
+        "[03/01 10:00:16] ppdet.engine INFO: Epoch: [0] [100/200] learning_rate: 0.01 loss: 2.20 eta: 0:39:30 "
+        "batch_cost: 0.4000 data_cost: 0.1000 ips: 20.0000 images/s\n",
+        [(0, 40, 0.25)],
+    ),
     "keras": (
         "Epoch 1/2\n196/196 [==============================] - 457s 2s/step - loss: 4.2 - accuracy: 0.05 - "
         "val_loss: 4.4\n"

@@ -1,4 +1,7 @@
-"""Lines with a step's time and its wait for data: PyTorch's ImageNet example, timm, OpenMMLab, Detectron2."""
+"""Lines with a step's time and its wait for data.
+
+Of PyTorch's ImageNet example, timm, OpenMMLab, Detectron2, PaddleDetection and OpenCLIP.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
 
-CUE = rb"(?i:data[ _]?(?:time)?:? ?\s*\d|Train: \d+ \[|Test: )"
+CUE = rb"(?i:data[ _]?(?:time|cost|\(t\))?:? ?\s*\d|Train: \d+ \[|Test: )"
 _NUMBER = r"[\d.]+(?:e[+-]?\d+)?"
 _IMAGENET = re.compile(
     rf"Epoch:? ?\[(\d+)\] ?\[\s*(\d+)/(\d+)\]\s+Time:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
@@ -22,9 +25,15 @@ _TIMM_TEST = re.compile(
     rf"Test:.*?\[\s*(\d+)/(\d+)\].*?Loss:\s*{_NUMBER}\s*\(\s*({_NUMBER})\)\s*Acc@1:\s*{_NUMBER}\s*\(\s*({_NUMBER})\)"
     rf"\s*Acc@5:\s*{_NUMBER}\s*\(\s*({_NUMBER})\)"
 )
-_TIME = re.compile(rf"(?<![\w])time: ({_NUMBER})")
-_DATA = re.compile(rf"data_time: ({_NUMBER})")
-_MM = re.compile(r"Epoch ?(?:\(train\))?\s*\[(\d+)\]\[\s*(\d+)/(\d+)\]")
+# The counts in its brackets are samples.
+_OPENCLIP = re.compile(
+    rf"Train Epoch: (\d+) \[\s*(\d+)/(\d+) \(\d+%\)\].*?Data \(t\): ({_NUMBER})\s+Batch \(t\): ({_NUMBER})"
+    rf", ({_NUMBER})/s"
+)
+_TIME = re.compile(rf"(?<![\w])(?:time|batch_cost): ({_NUMBER})")
+_IPS = re.compile(rf"\bips: ({_NUMBER}) (?:images|samples)/s")
+_DATA = re.compile(rf"data_(?:time|cost): ({_NUMBER})")
+_MM = re.compile(r"Epoch:? ?(?:\(train\))?\s*\[(\d+)\] ?\[\s*(\d+)/(\d+)\]")
 _D2 = re.compile(r"\biter: (\d+)")
 
 
@@ -40,6 +49,8 @@ def parse(text: str) -> list[Observation]:
         at, last, loss, acc1, acc5 = map(float, found.groups())
         metrics = {"val_loss": loss, "val_acc1": acc1 / 100, "val_acc5": acc5 / 100}
         return [Observation(Kind.METRICS, metrics if at == last else {})]
+    if found := _OPENCLIP.search(text):
+        return _openclip(text, found)
     time, data = _TIME.search(text), _DATA.search(text)
     place = _MM.search(text) or _D2.search(text)
     if not (time and place):
@@ -47,6 +58,8 @@ def parse(text: str) -> list[Observation]:
     values = {"step_s": float(time[1])}
     if data:
         values["data_s"] = float(data[1])
+    if ips := _IPS.search(text):
+        values["samples_s"] = float(ips[1])
     if len(place.groups()) == 3:
         values |= {"epoch": float(place[1]), "step": float(place[2]), "total": float(place[3])}
     else:
@@ -67,6 +80,14 @@ def _timm(text: str, found: re.Match[str]) -> list[Observation]:
     if loss := _TIMM_LOSS.search(text):
         observed.append(Observation(Kind.METRICS, {"epoch": epoch, "train_loss": float(loss[2])}))
     return observed
+
+
+def _openclip(text: str, found: re.Match[str]) -> list[Observation]:
+    epoch, done, whole, data_s, step_s, rate = map(float, found.groups())
+    batch = max(round(step_s * rate), 1)
+    values = {"epoch": epoch, "step": done // batch, "total": whole // batch, "step_s": step_s, "data_s": data_s}
+    observed = [Observation(Kind.STEP, values | {"samples_s": rate})]
+    return [*observed, *_metrics(text, {"epoch": epoch, "step": done // batch})]
 
 
 def _metrics(text: str, when: dict[str, float]) -> list[Observation]:
