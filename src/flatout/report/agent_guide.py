@@ -20,7 +20,7 @@ RULES: tuple[tuple[str, str], ...] = (
         "a plan for an A10 with 24 GB ran on an A100 with 40 GB",
     ),
     (
-        "Plan before a long run: `flatout plan --deadline TIME --epochs N --folds K -- COMMAND`. If what is asked for "
+        "Plan before a long run: `flatout plan --deadline 11m --epochs 30 --folds 5 -- COMMAND`. If what is asked for "
         "does not fit, start with a row of its table that does",
         "5 folds of 30 epochs were begun with 11 minutes to go: 13 of the 150 epochs were done by then",
     ),
@@ -68,7 +68,7 @@ RULES: tuple[tuple[str, str], ...] = (
         "10 epochs at 1.2 % of 100 classes were called expected",
     ),
     (
-        "Stop when the projected end passes the deadline: `flatout watch --deadline TIME --epochs N` says when",
+        "Stop when the projected end passes the deadline: `flatout watch --deadline 11m --epochs 30` says when",
         "nobody computed that 51 s an epoch are 128 min for 150 epochs",
     ),
 )
