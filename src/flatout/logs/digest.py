@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from flatout.logs.bars import Bars
 from flatout.logs.facts import Device, EpochTime, FileFacts, Said, Series, Statement, Totals, Trouble, Usage
 from flatout.logs.observations import Kind, Observation, Source
-from flatout.logs.passes import Bars, Steps
 from flatout.logs.quantities import LARGEST
 from flatout.logs.redaction import redacted
+from flatout.logs.step_lines import Steps
 
 MAY_BE_NONE = ("workers", "prefetch", "global_step")  # settings that may be 0
 MOST_STATEMENTS = 2000
@@ -16,6 +17,7 @@ MOST_POINTS = 256
 MOST_TIMED = 4096
 MOST_NAMES = 64  # values kept of a setting, names of metrics, devices
 MOST_TROUBLES = 100
+MOST_NOTES = 20
 MOST_EPOCHS = 20_000
 
 
@@ -49,10 +51,12 @@ class Digest:
         if not -LARGEST < total < LARGEST and one.kind is not Kind.METRICS:  # nothing was measured
             return
         facts = self._facts
-        facts.observations += 1
         note = one.labels.get("note")
-        if note and note not in facts.notes:
+        if note and note not in facts.notes and len(facts.notes) < MOST_NOTES:
             facts.notes.append(note)
+        if one.kind is Kind.NOTE:
+            return
+        facts.observations += 1
         if one.time_s is not None:
             facts.from_s = one.time_s if facts.from_s is None else min(facts.from_s, one.time_s)
             facts.to_s = one.time_s if facts.to_s is None else max(facts.to_s, one.time_s)
@@ -63,6 +67,8 @@ class Digest:
         """All together; passes come from the surest source: bars, then step lines, then lines about epochs."""
         facts = self._facts
         passes = self._bars.close()
+        if passes:
+            facts.validation_s = self._bars.validation_s
         stepped = [
             found for epoch, steps in self._steps.items() if (found := steps.epoch_time(epoch, self._means)) is not None
         ]

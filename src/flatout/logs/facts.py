@@ -161,6 +161,7 @@ class FileFacts:
     settings: dict[str, list[Said]] = field(default_factory=dict)
     devices: list[Device] = field(default_factory=list)
     epochs: list[EpochTime] = field(default_factory=list)
+    validation_s: tuple[float, ...] = ()  # durations of validations that no epoch's time contains
     metrics: dict[str, Series] = field(default_factory=dict)
     totals: list[Totals] = field(default_factory=list)
     jobs: list[Totals] = field(default_factory=list)

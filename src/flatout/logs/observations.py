@@ -24,6 +24,7 @@ class Kind(StrEnum):
     JOB = "job"  # elapsed_s, cpu_s, cores, rss_bytes; labels state, id
     TROUBLE = "trouble"  # label what: oom, killed, nan, shm, timeout
     STATEMENT = "statement"  # a line of prose with quantities
+    NOTE = "note"  # label note: what the reader left out
 
 
 @dataclass(slots=True)

@@ -64,7 +64,14 @@ def project(facts: FileFacts) -> Projection | None:
         return _from_steps(open_one or epochs[-1], planned)
     if planned is None or planned[0] <= _told_done(facts):
         return None
-    return _from_epochs(whole, open_one, *planned)
+    return _from_epochs(whole, open_one, _validation(facts, whole), *planned)
+
+
+def _validation(facts: FileFacts, whole: list[EpochTime]) -> float:
+    """Mean seconds of validation that come with an epoch and are not in its time; 0.0: not seen after most."""
+    if whole[0].of != "progress bar" or len(facts.validation_s) < max(len(whole) - 1, 1):
+        return 0.0
+    return statistics.fmean(facts.validation_s) * min(len(facts.validation_s) / len(whole), 1.0)
 
 
 def _planned(facts: FileFacts) -> tuple[float, Source] | None:
@@ -83,14 +90,14 @@ def _told_done(facts: FileFacts) -> float:
 
 
 def _from_epochs(
-    whole: list[EpochTime], open_one: EpochTime | None, planned: float, source: Source
+    whole: list[EpochTime], open_one: EpochTime | None, validation_s: float, planned: float, source: Source
 ) -> Projection | None:
     """The later epochs are like those so far; a cold first one is left out of the mean."""
     seconds = [one.seconds or 0.0 for one in whole]
     numbers = [one.epoch for one in whole if one.epoch is not None]
     counted_to = numbers[-1] + (min(numbers) == 0) if numbers else 0.0
     left = planned - max(len(whole), counted_to)
-    spent = sum(seconds)
+    spent = sum(seconds) + validation_s * len(whole)
     if open_one is not None and open_one.steps and open_one.total:
         left -= open_one.steps / open_one.total
         spent += open_one.seconds or 0.0
@@ -101,6 +108,7 @@ def _from_epochs(
     mean = statistics.fmean(used)
     basis = f"{counted(len(used), 'epoch')} of {mean:.3g} s"
     basis += ", the cold first one left out" if cold else ""
+    basis += f", and {validation_s:.3g} s of validation after each" if validation_s else ""
     if len(used) >= 2:
         spread = statistics.stdev(used)
         half = _t90(len(used) - 1) * spread * math.sqrt(left + left**2 / len(used))
@@ -109,8 +117,8 @@ def _from_epochs(
         relative = _block_error(blocks) if len(blocks) >= 4 else 0.1
         half = max(relative, 0.05) * mean * left
         basis += "; one epoch alone says little of the next"
-    half = max(half, LEAST_SPREAD * mean * left, 0.5 * math.sqrt(left))
-    remaining = mean * left
+    remaining = (mean + validation_s) * left
+    half = max(half, LEAST_SPREAD * remaining, 0.5 * math.sqrt(left))
     return Projection(
         remaining, max(remaining - half, 0.5 * remaining), remaining + half, spent + remaining, basis, source
     )

@@ -25,6 +25,7 @@ from flatout.logs.readers import (
     trainer_dicts,
     wandb,
 )
+from flatout.logs.text import utf16
 
 HEAD = 1 << 16
 WHOLE = 64 << 20  # bytes of a format that must be read at once
@@ -119,7 +120,7 @@ def open_plain(path: Path) -> Iterator[IO[bytes]]:
 
 def is_text(head: bytes) -> bool:
     """Text in a common encoding: few control characters besides those of terminals."""
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if utf16(head):
         return True
     controls = sum(head.count(bytes([code])) for code in (0, 1, 2, 3, 4, 5, 6, 14, 15, 16, 17, 18, 19, 20))
     return bool(head) and controls <= len(head) // 100

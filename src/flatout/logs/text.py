@@ -14,6 +14,7 @@ _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 _SEPARATOR = re.compile(rb"[\r\n]")
 _BACKSPACES = re.compile(rb"[\x08\x00]+")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_HEAD = 4096  # bytes by which UTF-16 without a byte order mark is known
 # UTF-8 that was read as Windows-1252 and written again: a dash, a multiplication sign, a block of a progress bar.
 _MENDED = re.compile("â€[“”™œ¦¢\u0153\u009d]|Ã—|â”[\u0080-\u00ff]|Â[ ±µ·]")
 
@@ -76,17 +77,29 @@ def lines(
 def _utf8_blocks(file: IO[bytes]) -> Iterator[bytes]:
     """Blocks of the file; UTF-16, as some shells redirect output, becomes UTF-8."""
     block = file.read(BLOCK)
-    encoding = _UTF16.get(block[:2])
+    encoding = utf16(block)
     if encoding is None:
         yield block.removeprefix(codecs.BOM_UTF8)
         while block := file.read(BLOCK):
             yield block
         return
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    block = block[2:]
+    block = block[2:] if block[:2] in _UTF16 else block
     while block:
         yield decoder.decode(block).encode("utf-8", "replace")
         block = file.read(BLOCK)
+
+
+def utf16(head: bytes) -> str | None:
+    """The UTF-16 codec of a file by its byte order mark, else by zeros in every other byte; None: it is none."""
+    head = head[:_HEAD]
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    half = len(head) // 2
+    if head[:2] in _UTF16 or half < 8:
+        return _UTF16.get(head[:2])
+    if odd > 0.7 * half and even < 0.05 * half:
+        return "utf-16-le"
+    return "utf-16-be" if even > 0.7 * half and odd < 0.05 * half else None
 
 
 def clean(piece: bytes) -> bytes:

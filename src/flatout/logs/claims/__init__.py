@@ -23,7 +23,7 @@ from flatout.logs.claims.rates import (
     rate_times_time,
     rates_across_batch_sizes,
 )
-from flatout.logs.claims.speed_ups import measured_speed_up
+from flatout.logs.claims.speed_ups import measured_speed_up, stated_speed_up
 from flatout.logs.claims.verdict import Claim
 from flatout.logs.facts import FileFacts
 
@@ -43,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     options,
     table_rows,
     measured_speed_up,
+    stated_speed_up,
     copy_rate,
     copy_as_planned,
     batches_in_flight,

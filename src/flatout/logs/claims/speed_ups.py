@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from flatout.logs.claims.copying import copied
 from flatout.logs.claims.verdict import Claim, judged
 from flatout.logs.facts import FileFacts
+from flatout.logs.quantities import Quantity
 from flatout.logs.throughput import measured_epochs
 from flatout.units import duration
 
 MOST_EPOCHS = 1e6
+_MEASURED = ("s", "s_epoch", "s_step", "its", "sps")
+_FROM = re.compile(r"(?i)\bfrom\s*$")
+_SPREAD = re.compile(r"(?i)\b(?:rang|var)\w+\s+from\s*$")
 
 
 def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
@@ -39,6 +45,26 @@ def measured_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
                 judged("measured_speed_up", (factor.low, factor.high), (old / new,) * 2, (factor.text, found), sources)
             )
     return claims
+
+
+def stated_speed_up(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
+    """The factor of "from 78 s to 39 s, a 3x speedup" against its two numbers."""
+    claims = []
+    for one in facts.statements:
+        changes = [q for q in one.quantities if q.what in _MEASURED and 0 < q.low < q.high and _changes(one.said, q)]
+        if len(changes) == 1 == len(one.speedups):
+            change, factor = changes[0], one.speedups[0]
+            if re.search(r"[;.]\s", one.said[min(change.end, factor.end) : max(change.start, factor.start)]):
+                continue  # of another sentence
+            real = change.high / change.low
+            words = (f"{factor.text}, from {change.text}", f"the two numbers are {real:.2g}x apart")
+            said = (real, real) if factor.low <= real <= factor.high else (factor.low, factor.high)
+            claims.append(judged("stated_speed_up", said, (real, real), words, (one.source,), 0.06))
+    return claims
+
+
+def _changes(said: str, range_: Quantity) -> bool:
+    return bool(_FROM.search(said, 0, range_.start)) and not _SPREAD.search(said, 0, range_.start)
 
 
 def _with_preparation(facts: FileFacts, old: float, new: float, old_epoch: float, new_epoch: float) -> str:

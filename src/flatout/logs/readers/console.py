@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from flatout.logs.observations import Observation
+from flatout.logs.observations import Kind, Observation
 from flatout.logs.readers import keras, meters, nnunet, nvidia_smi, progress, prose, steps, trainer_dicts, troubles
 from flatout.logs.readers.line_times import line_time
-from flatout.logs.text import decoded, lines, quoted
+from flatout.logs.text import LONGEST_LINE, decoded, lines, quoted
 from flatout.logs.thinning import thinned
+from flatout.units import size
 
 PROSE_BYTES = 1 << 20  # sentences are looked for in so much of a file
 Parser = Callable[[str], list[Observation]]
@@ -28,6 +29,9 @@ def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
     reader = prose.ProseReader()
     wanted = _Wanted()
     for number, piece in thinned(lines(file, wanted, wanted.block)):
+        if len(piece) >= LONGEST_LINE:
+            note = f"line {number} is longer than {size(LONGEST_LINE)}: the rest of it was not read"
+            yield Observation(Kind.NOTE, labels={"note": note})
         observed = parse_line(piece, reader if wanted.seen < PROSE_BYTES else None)
         if not observed:
             continue

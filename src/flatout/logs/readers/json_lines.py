@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from flatout.logs.observations import Observation
+from flatout.logs.observations import Kind, Observation
 from flatout.logs.readers import console, prose
 from flatout.logs.text import decoded, lines, quoted
 
@@ -27,10 +27,15 @@ def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
     """Yield what the lines of all texts say; Kaggle's seconds count from the start of the run."""
     reader = prose.ProseReader()
     seen = 0
+    opened = closed = False
     for number, piece in lines(file, bool):
+        opened = opened or (number == 1 and piece.lstrip().startswith(b"["))
+        closed = piece.rstrip().endswith(b"]")
         try:
             row = json.loads(piece.strip().lstrip(b"[,").rstrip(b",]") or b"null")
         except (ValueError, RecursionError):
+            if b'"' in piece:
+                yield Observation(Kind.NOTE, labels={"note": f"line {number} is no whole JSON object: it was left out"})
             continue
         time_s = row.get("time") if isinstance(row, dict) and "stream_name" in row else None
         for said in _texts(row, 0):
@@ -46,6 +51,8 @@ def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
                         one.time_s = float(time_s)
                         one.labels["note"] = "its times are seconds since its start"
                 yield from observed
+    if opened and not closed:
+        yield Observation(Kind.NOTE, labels={"note": "its list has no end: it was cut off, or is being written"})
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ import re
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
 from flatout.logs.quantities import TIME, Quantity, number, quantities
+from flatout.logs.readers.epoch_table import EpochTable
 from flatout.logs.readers.progress import EPOCH
 
 CUE = rb"\d"
@@ -94,11 +95,14 @@ class ProseReader:
 
     def __init__(self) -> None:
         self._columns: list[str] = []
+        self._epochs = EpochTable()
 
     def parse(self, text: str) -> list[Observation]:
         """Settings, epochs, metrics, and the line itself if it holds a telling quantity."""
         if len(text) > LONGEST:
             return []
+        if observed := self._epochs.parse(text):
+            return observed
         row = text.strip()
         if row.startswith("|") and row.endswith("|"):
             return self._row([cell.strip() for cell in row[1:-1].split("|")], row)

@@ -1,9 +1,8 @@
-"""Progress bars and step lines, folded into passes over the data while they are read."""
+"""Progress bars, folded into passes over the data while they are read."""
 
 from __future__ import annotations
 
 import re
-import statistics
 from dataclasses import dataclass, field
 
 from flatout.logs.facts import EpochTime
@@ -11,13 +10,14 @@ from flatout.logs.observations import Observation, Source
 
 MOST_POINTS = 64
 MOST_PASSES, MOST_KINDS = 20_000, 256
-PAUSE = 5.0  # times the usual step
 # Bars that are not the training.
 OTHER = re.compile(
     r"(?i)\b(?:val|valid|validat\w*|eval\w*|test\w*|sanity|predict\w*|infer\w*|download\w*|load\w*|map|filter|token\w*"
     r"|generating|generation|cop(?:y|ying)|extract\w*|shards?|fetch\w*|saving|save|writ\w*|read\w*"
     r"|scan\w*|caching|cache|prepar\w*|mean|cali\w*)"
 )
+# Ultralytics' has the heads of its table in front.
+VALIDATION = re.compile(r"(?i)^(?!.*sanity).*\b(?:val|valid|validat\w*|eval\w*|test\w*)\b|^\s*Class\s+Images\b")
 EPOCHS_BAR = re.compile(r"(?i)^(?:epochs?|training epochs?|total)\W*$")
 _NAME = re.compile(r"\d+")
 
@@ -58,6 +58,32 @@ class Bar:
         return tuple(found)
 
 
+class Validation:
+    """Bars of the validation; those that a training's bar spans are in its time already."""
+
+    def __init__(self) -> None:
+        self.between_s: list[float] = []
+        self._ended_s = 0.0
+        self._last: tuple[float, float] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long they took since the training's bar moved last."""
+        return self._ended_s + (self._last[1] if self._last else 0.0)
+
+    def add(self, n: float, elapsed_s: float) -> None:
+        """Take a state of a bar."""
+        if self._last is not None and n < self._last[0]:
+            self._ended_s += self._last[1]
+        self._last = (n, elapsed_s)
+
+    def end(self, within: bool) -> None:
+        """The training goes on, within the same pass or with the next."""
+        if self._last is not None and not within and len(self.between_s) < MOST_PASSES:
+            self.between_s.append(self.seconds)
+        self._ended_s, self._last = 0.0, None
+
+
 class Bars:
     """All bars of a file."""
 
@@ -67,10 +93,19 @@ class Bars:
         self._open: dict[tuple[str, float | None], Bar] = {}
         self._zero = False
         self._epochs: list[tuple[float, float, Source]] = []
+        self._validation = Validation()
+
+    @property
+    def validation_s(self) -> tuple[float, ...]:
+        """Durations of the validations between two passes of the training."""
+        return tuple(self._validation.between_s)
 
     def add(self, one: Observation, source: Source) -> None:
         """Take a state of a bar."""
         values, name = one.values, one.labels["bar"]
+        if VALIDATION.search(name) and not one.labels["unit"].endswith("B"):
+            self._validation.add(values["n"], values["elapsed_s"])
+            return
         if OTHER.search(name) or one.labels["unit"].endswith("B"):
             return
         if EPOCHS_BAR.match(name) and "epoch" not in values and values.get("total", 1e9) < 5000:
@@ -85,9 +120,10 @@ class Bars:
             self.planned = (values["epochs"] + self._zero, source)
         key = _NAME.sub("#", name), values.get("total")
         bar = self._open.get(key)
-        if bar is not None and (values["n"] < bar.n or epoch != bar.epoch):
+        if bar is not None and (values["n"] < bar.n or epoch != bar.epoch or self._again(bar, values)):
             self._close(key, followed=True)
             bar = None
+        self._validation.end(within=bar is not None)
         if bar is None:
             if len(self._open) >= 64:
                 self._close(next(iter(self._open)))
@@ -98,6 +134,7 @@ class Bars:
         """End all bars; the passes of the training in their order, from an outer bar over epochs where there is one."""
         for key in list(self._open):
             self._close(key)
+        self._validation.end(within=False)
         inner = self._training()
         if len(self._epochs) < 2 or any(one.epoch is not None for one in inner):
             return inner
@@ -108,6 +145,14 @@ class Bars:
             if next_n == n + 1:
                 rows.append(EpochTime(source, next_n, next_at - at, steps, steps, of="bar of epochs"))
         return rows or inner
+
+    def _again(self, bar: Bar, values: dict[str, float]) -> bool:
+        """The next pass was logged by its last state alone: a validation lies between the two.
+
+        Lightning draws the finished bar once more after it: those have numbers, and clocks that went on.
+        """
+        ended = values["n"] == bar.n == bar.total and values["elapsed_s"] <= bar.elapsed_s
+        return ended and bar.epoch is None and self._validation.seconds >= 2.0  # clocks show whole seconds
 
     def _training(self) -> list[EpochTime]:
         """Of several kinds of bars those that number epochs, else those named for training, else the longest."""
@@ -131,95 +176,3 @@ class Bars:
         )
         if len(passes) > MOST_PASSES or len(self._passes) > MOST_KINDS:  # of a hostile file
             passes.pop()
-
-
-@dataclass(slots=True)
-class Steps:
-    """Step lines of one epoch, or of all where the lines name none."""
-
-    source: Source
-    count: int = 0
-    step_s: float = 0.0
-    data_s: float = 0.0
-    with_data: int = 0
-    total: float | None = None
-    last: float = 0.0
-    samples_s: float = 0.0
-    with_samples: int = 0
-    first_time: tuple[float, float] | None = None
-    last_time: tuple[float, float] | None = None
-    kept: list[float] = field(default_factory=list)
-    intervals: list[float] = field(default_factory=list)  # seconds a step between lines with times
-    restarts: int = 0
-
-    def add(self, one: Observation) -> None:
-        """Take a line; a line with running means replaces what came before it."""
-        values = one.values
-        if values.get("mean"):
-            self.count = self.with_data = self.with_samples = 0
-            self.step_s = self.data_s = self.samples_s = 0.0
-        step = values.get("step", self.last + 1)
-        if "step_s" in values:
-            self.count += 1
-            self.step_s += values["step_s"]
-            if len(self.kept) < 4096:
-                self.kept.append(values["step_s"])
-        if "data_s" in values:
-            self.with_data += 1
-            self.data_s += values["data_s"]
-        if "samples_s" in values:
-            self.with_samples += 1
-            self.samples_s += values["samples_s"]
-        self.total, self.last = values.get("total", self.total), max(self.last, step)
-        if one.time_s is not None:
-            self._take_time(step, one.time_s)
-
-    def epoch_time(self, epoch: float | None, means: bool) -> EpochTime | None:
-        """As a pass; None: the lines tell no time."""
-        begin = self.first_time[0] if self.first_time and not self.count else 0.0
-        steps = self.last - begin + (1 if self.total and self.last == self.total - 1 else 0)
-        step_s = self.step_s / self.count if self.count else self._from_times()
-        if step_s is None or step_s <= 0:
-            return None
-        waiting = self.data_s / self.with_data / step_s if self.with_data else None
-        return EpochTime(
-            self.source,
-            epoch,
-            step_s * steps,
-            steps,
-            self.total,
-            1 / step_s,
-            self.samples_s / self.with_samples if self.with_samples else None,
-            min(waiting, 1.0) if waiting is not None else None,
-            () if means else tuple((self.kept or self.intervals)[-256:]),
-            of="step lines",
-        )
-
-    def _take_time(self, step: float, time_s: float) -> None:
-        """Time since the last line with one; a counter that goes back has started again."""
-        if self.last_time is not None:
-            steps, seconds = step - self.last_time[0], time_s - self.last_time[1]
-            self.restarts += steps < 0
-            if steps > 0 and seconds >= 0 and len(self.intervals) < 4096:
-                self.intervals.append(seconds / steps)
-        self.first_time = self.first_time or (step, time_s)
-        self.last_time = (step, time_s)
-
-    def _from_times(self) -> float | None:
-        """Mean time of a step between the first and the last line, pauses included."""
-        if self.first_time is None or self.last_time is None or self.restarts:
-            return statistics.fmean(self.intervals) if self.intervals else None
-        (first, begin), (last, end) = self.first_time, self.last_time
-        return (end - begin) / (last - first) if last > first and end > begin else None
-
-    def notes(self) -> list[str]:
-        """Restarts, and pauses such as evaluations and checkpoints."""
-        found = [f"its step counter goes back {self.restarts} times: the run was restarted"] if self.restarts else []
-        if not self.count and len(self.intervals) >= 10:
-            usual = statistics.median(self.intervals)
-            pauses = [one for one in self.intervals if one > max(PAUSE * usual, usual + 1.0)]
-            if pauses:
-                found.append(
-                    f"{len(pauses)} pauses of {min(pauses):.1f} to {max(pauses):.1f} s between steps of {usual:.3g} s"
-                )
-        return found
