@@ -42,6 +42,8 @@ def test_memory_that_grows_is_told_with_the_time_that_is_left() -> None:
     assert "10 min 44 s" in found.evidence[0].text and "a minute" in found.evidence[0].text
     assert ids(long(Usage(memory_growth_bps=10e6, available_bytes=6000 * GIB))) == []  # lasts for a week
     assert ids(long(Usage(memory_growth_bps=1e5, available_bytes=GIB))) == []  # no more than caches wander
+    steps = replace(view.ledger.steps, count=8)  # of such long ones memory goes up and down within each
+    assert ids(replace(view, ledger=replace(view.ledger, steps=steps))) == []
 
 
 def test_the_slope_is_of_the_second_half_and_of_processes_that_last() -> None:

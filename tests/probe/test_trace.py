@@ -67,3 +67,15 @@ def test_a_step_with_a_backward_pass_for_each_sample_is_traced_whole(tmp_path: P
     trace = read_trace(next(tmp_path.rglob("trace-*.json.gz")))
     assert isinstance(trace, KernelTrace)
     assert sum(name.startswith(STEP) for name in trace.regions.name) >= 2
+
+
+@pytest.mark.slow
+def test_of_steps_as_long_as_the_trace_one_whole_one_is_traced(tmp_path: Path) -> None:
+    short = "import sys, time\n    sys.modules['_flatout_probe.trace'].LONGEST_NS = 1_000_000\n"
+    script = SCRIPT.replace("import sys, time\n", short).replace("else:\n", "else:\n            time.sleep(0.01)\n")
+    ran = run_probed(tmp_path, script, "sgd")
+    assert ran.code == 0, ran.err
+    assert ran.faults() == []
+    trace = read_trace(next(tmp_path.rglob("trace-*.json.gz")))
+    assert isinstance(trace, KernelTrace)
+    assert sum(name.startswith(STEP) for name in trace.regions.name) == 2

@@ -15,6 +15,7 @@ from flatout.units import duration, percent, size
 # Allocators and caches fluctuate by tens of MiB; a leak shows only beyond that, in a window long enough for a slope.
 _LEAST_GROWTH_BYTES = 64 << 20
 _LEAST_WINDOW_S = 20.0
+_LEAST_STEPS = 20  # memory goes up and down within a step
 # A day: a leak that takes longer to fill the memory is ended by a restart first.
 _SOON_S = 24 * 3600.0
 # The allocator keeps what it had once; the last twentieth is what a larger sample or a fragment takes.
@@ -57,7 +58,9 @@ BAD_VERSIONS = (
 def memory_growth(run: MeasuredRun) -> Finding | None:
     """The training's processes grow steadily: retained tensors, lists that workers copy page by page."""
     growth, window_s = run.usage.memory_growth_bps, run.ledger.window_s
-    if growth is None or window_s < _LEAST_WINDOW_S or growth * window_s / 2 < _LEAST_GROWTH_BYTES:
+    if run.ledger.steps.count < _LEAST_STEPS or window_s < _LEAST_WINDOW_S:
+        return None
+    if growth is None or growth * window_s / 2 < _LEAST_GROWTH_BYTES:
         return None
     left = run.usage.available_bytes
     if left is not None and left / growth > _SOON_S:

@@ -75,7 +75,7 @@ class ChangedSteps:
         self.computed = False  # the present step had a backward pass
         self.started_ns = 0  # of the present step's own part; 0: none
         self.unchanged_ns = 0.0  # of a step in the latest unchanged block
-        self.uncounted = 1  # steps at the beginning of each block
+        self.uncounted = int(self.step_ns < LONG_NS)  # steps at the beginning of each block
         self._begin_block(LOOKED_AT)
 
     def _begin_block(self, steps):
@@ -109,7 +109,7 @@ class ChangedSteps:
         if not REC.optimizer_steps:
             self.updated()
         if not self.over and now() - self.begun_ns > self.limit_ns:
-            limit = "no step was recognised within %.2g s" % (self.limit_ns / 1e9)
+            limit = "no step ended within %.2g s: one takes %.2g s" % (self.limit_ns / 1e9, self.step_ns / 1e9)
             self._ended(None if self.blocks is not None else limit)
 
     # untested: only after a fault of the probe in the last steps

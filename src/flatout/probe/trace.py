@@ -11,14 +11,17 @@ from .recorder import REC, now, quietly
 from .reference import measure, traced
 
 STEPS = 3
-# If a step has many backward passes, or is one long update, the trace up to here is enough.
+# If a step has many backward passes, or is one long update, the trace up to here is enough: then one whole step is, if
+# there is one by the second time.
 LONGEST_NS = 4_000_000_000
+WHOLE_STEP_WITHIN_NS = 12_000_000_000
 MOST_BACKWARDS = 64
 MOST_OF_ALL = 2_000
 
 _running: Any = None
 _left = 0
 _backwards = 0
+_updates = 0  # optimizer steps that have ended
 _started_ns = 0
 _rated_ns = 0
 
@@ -26,13 +29,13 @@ _rated_ns = 0
 @quietly
 def start():
     """Begin the trace; recording has stopped by now."""
-    global _running, _left, _backwards, _started_ns
+    global _running, _left, _backwards, _updates, _started_ns
     if _running is not None or REC.flags & events.TRACED:
         return
     _running = torch.profiler.profile(record_shapes=True, with_stack=False)
     with held_back():
         _running.__enter__()
-    _left, _backwards, _started_ns = STEPS, 0, now()
+    _left, _backwards, _updates, _started_ns = STEPS, 0, 0, now()
 
 
 def running():
@@ -55,6 +58,22 @@ def step_begins():
             _finish()
 
 
+def updated():
+    """An optimizer step has ended: of long steps, one whole one is enough."""
+    global _updates
+    if _running is None:
+        return
+    _updates += 1
+    if _whole() and now() - _started_ns > LONGEST_NS:
+        _finish()
+
+
+def _whole():
+    """True if a training step lies between two updates of the trace; several optimizers may step in one."""
+    by_batches = 8 * REC.iterations >= REC.backwards > 0
+    return _updates > (max(round(REC.optimizer_steps / REC.iterations), 1) if by_batches else 1)
+
+
 def backward_ended():
     """Count one backward pass: it ends the trace of a training that never calls an optimizer, or not for long."""
     global _backwards
@@ -64,7 +83,8 @@ def backward_ended():
     # A step may have a backward pass for each sample: whole steps are wanted then, too.
     each = REC.backwards // REC.optimizer_steps if REC.optimizer_steps else 1
     enough = max(MOST_BACKWARDS, (STEPS + 1) * each) if REC.optimizer_steps else STEPS
-    if _backwards >= min(enough, MOST_OF_ALL) or now() - _started_ns > LONGEST_NS:
+    longest_ns = WHOLE_STEP_WITHIN_NS if REC.optimizer_steps and not _whole() else LONGEST_NS
+    if _backwards >= min(enough, MOST_OF_ALL) or now() - _started_ns > longest_ns:
         _finish()
 
 

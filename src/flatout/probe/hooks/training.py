@@ -126,6 +126,7 @@ def _step_done(optimizer):
         return None
     if not REC.on:
         experiments.updated()
+        trace.updated()
         return None
     return now(), type(optimizer).__name__
 
