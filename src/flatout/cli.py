@@ -25,6 +25,7 @@ from flatout.commands.explain import explain
 from flatout.commands.fix import fix
 from flatout.commands.infer import infer
 from flatout.commands.lr_find import lr_find
+from flatout.commands.mcp import mcp
 from flatout.commands.memory import memory
 from flatout.commands.mount import mount, unmount
 from flatout.commands.plan import plan
@@ -131,6 +132,7 @@ app.command("runs", rich_help_panel=READ)(runs)
 app.command("trace", rich_help_panel=READ)(trace)
 app.command("read", rich_help_panel=READ)(read)
 app.command("agents", rich_help_panel=READ)(agents)
+app.command("mcp", rich_help_panel=READ)(mcp)
 app.command("stage", rich_help_panel=DATA)(stage)
 app.command("mount", rich_help_panel=DATA)(mount)
 app.command("unmount", rich_help_panel=DATA)(unmount)

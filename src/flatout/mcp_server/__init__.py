@@ -1,0 +1,1 @@
+"""A server for the Model Context Protocol: flatout's commands as tools of coding agents."""

@@ -1,0 +1,127 @@
+"""What every tool answers: at most 4 kB, with the time spent and left, and the next tool to call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from flatout.mcp_server.jobs import CANCELLED, FAILED, OUT_OF_TIME, RUNNING, Job
+
+MOST_BYTES = 4000
+_LATER = 20.0  # seconds to wait for a job that runs
+# Of a result, what is kept longest.
+_FIRST = ("verdict", "causes", "remedies", "scenarios", "fits", "kept", "proof", "sizes", "claims", "next_command")
+
+
+class NextStep(BaseModel):
+    """A tool to call next."""
+
+    tool: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    why: str = ""
+
+
+class Answer(BaseModel):
+    """The state of a job, and its result as far as it fits."""
+
+    job: str = Field(description="Its id, for status, result and cancel")
+    state: str = Field(description="running, done, failed, cancelled or out_of_time")
+    spent_s: float
+    left_s: float | None = Field(description="Until deadline_s, if one was given")
+    exit_code: int | None = None
+    progress: str = Field("", description="The latest line that it wrote")
+    summary: str = Field("", description="The result in a sentence, or what went wrong")
+    result: Any = Field(None, description="What its --json prints, shortened to fit; all of it: the resource")
+    shortened: bool = False
+    resource: str | None = None
+    next_step: NextStep | None = None
+
+
+def answer(job: Job) -> Answer:
+    """The answer of a tool on this job."""
+    left_s = job.left_s
+    found = Answer(
+        job=job.id,
+        state=job.state,
+        spent_s=round(job.spent_s, 1),
+        left_s=None if left_s is None else round(left_s, 1),
+        exit_code=job.process.returncode,
+    )
+    if found.state == RUNNING:
+        wait_s = _LATER if left_s is None else max(min(_LATER, left_s), 1.0)
+        found.progress = job.progress
+        found.next_step = NextStep(tool="status", arguments={"job": job.id, "wait_s": wait_s}, why="it is running")
+        return found
+    whole = job.result
+    found.summary = _summary(job, whole)
+    found.resource = f"flatout://jobs/{job.id}/result"
+    found.next_step = _next(job, found.state, whole)
+    room = MOST_BYTES - len(found.model_dump_json(indent=2)) - 200
+    found.result, found.shortened = shortened(whole if whole is not None else job.text[:MOST_BYTES], room)
+    return found
+
+
+def _summary(job: Job, whole: Any) -> str:
+    if isinstance(whole, dict):
+        for name in ("verdict", "summary", "sentence"):
+            if isinstance(whole.get(name), str):
+                return str(whole[name])[:600]
+    if job.state in (FAILED, CANCELLED, OUT_OF_TIME):
+        lines = [line for line in job.messages.splitlines() if line.startswith("flatout: ")]
+        return (lines[-1].removeprefix("flatout: ") if lines else job.progress)[:600]
+    return ""
+
+
+def _next(job: Job, state: str, whole: Any) -> NextStep | None:
+    """What usually comes next."""
+    if state == FAILED:
+        return None
+    causes = (whole.get("causes") or []) if isinstance(whole, dict) else []
+    if job.tool == "profile" and causes and isinstance(causes[0], dict) and causes[0].get("id"):
+        return NextStep(tool="explain", arguments={"cause": causes[0]["id"]}, why="what the first cause means")
+    if job.tool == "train" and state == "done":
+        return NextStep(tool="infer", why="predict with what was trained, and write the submission")
+    return None
+
+
+def shortened(value: Any, room: int) -> tuple[Any, bool]:
+    """The value, or as much of it as fits into so many bytes of indented JSON: shorter lists, texts, fewer levels."""
+    if _bytes(value) <= room:
+        return value, False
+    if isinstance(value, dict):
+        value = {name: value[name] for name in (*(n for n in _FIRST if n in value), *value)}
+    for items, characters, levels in ((20, 400, 6), (8, 200, 5), (4, 160, 4), (3, 120, 3), (2, 80, 2), (1, 60, 1)):
+        cut = _cut(value, items, characters, levels)
+        if _bytes(cut) <= room:
+            return cut, True
+    if isinstance(value, dict):  # many names: the first ones
+        kept: dict[str, Any] = {}
+        for name, one in value.items():
+            part = {**kept, name: _cut(one, 1, 60, 0)}
+            if _bytes(part) > room:
+                break
+            kept = part
+        return kept, True
+    return None, True
+
+
+def _bytes(value: Any) -> int:
+    # Every level stands two columns further to the right, inside the answer.
+    return len(json.dumps({"result": value}, indent=2, ensure_ascii=False, default=str).encode())
+
+
+def _cut(value: Any, items: int, characters: int, levels: int) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= characters else f"{value[:characters]}…"
+    if isinstance(value, dict):
+        if levels <= 0:
+            return f"({len(value)} names)"
+        return {name: _cut(one, items, characters, levels - 1) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        if levels <= 0:
+            return f"({len(value)} items)"
+        cut = [_cut(one, items, characters, levels - 1) for one in value[:items]]
+        return cut if len(value) <= items else [*cut, f"({len(value) - items} more)"]
+    return value
