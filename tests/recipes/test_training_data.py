@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from flatout.errors import UsageError
-from flatout.recipes.datasets import open_data
+from flatout.recipes.datasets import ORIGINAL_INDICES_FILE, open_data, save_original_indices
 from flatout.recipes.fitting import fit
 from flatout.recipes.training import train_recipe
 from tests.loader.photographs import make_class_folders
 from tests.recipes.small_training import quiet, recipe
 
 
-def test_a_subset_has_the_same_class_indices_in_training_and_validation(photographs: Path) -> None:
+def test_a_subset_has_the_same_class_indices_in_training_and_validation(photographs: Path, tmp_path: Path) -> None:
     wanted = recipe(photographs, "data.classes=2", "data.subset_seed=7")
     data = open_data(wanted)
     assert len(data.classes) == 2 and data.validation is not None
+    everything = open_data(recipe(photographs)).classes
+    save_original_indices(tmp_path, data)
+    kept = json.loads((tmp_path / ORIGINAL_INDICES_FILE).read_text())
+    assert kept == {name: everything.index(name) for name in data.classes}
     for source in (data.train, data.validation):
         assert {data.classes[s.label] for s in source.samples} == set(data.classes)
         assert all(s.key.startswith(data.classes[s.label]) for s in source.samples)

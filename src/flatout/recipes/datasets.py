@@ -20,6 +20,8 @@ from flatout.recipes.interfaces import ImageData
 from flatout.recipes.schema import Recipe
 from flatout.stage.sources.open import STORE_SCHEMES
 
+ORIGINAL_INDICES_FILE = "original_indices.json"
+
 
 def open_data(recipe: Recipe) -> ImageData:
     """The training and validation images of a recipe.
@@ -41,7 +43,7 @@ def open_data(recipe: Recipe) -> ImageData:
             raise UsageError(f"{folder}: classes that data.class_map does not have: {_some(unknown)}")
         train = _open(recipe, folder, mapped)
     notes = list(getattr(train, "notes", ()))
-    classes = train.classes
+    everything = classes = train.classes
     drawn: set[str] | None = None
     if wanted.classes is not None:
         present = {train.classes[sample.label] for sample in train.samples}
@@ -71,6 +73,7 @@ def open_data(recipe: Recipe) -> ImageData:
         validation=validation,
         validation_indices=_places(validation, classes, drawn) if validation else (),
         classes=classes,
+        original_indices=None if wanted.classes is None else tuple(map(everything.index, classes)),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -166,6 +169,13 @@ def save_classes(folder: Path, classes: Sequence[str]) -> Path:
     path = folder / CLASSES_FILE
     write_atomically(path, class_list_text(classes))
     return path
+
+
+def save_original_indices(folder: Path, data: ImageData) -> None:
+    """Write the place of each drawn class among all classes of the set; nothing if none were drawn."""
+    if data.original_indices is not None:
+        places = dict(zip(data.classes, data.original_indices, strict=True))
+        write_atomically(folder / ORIGINAL_INDICES_FILE, json.dumps(places, indent=0) + "\n")
 
 
 def load_classes(path: Path) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ import torch
 from flatout import extras
 from flatout.errors import UsageError
 from flatout.recipes.any_recipe import AnyRecipe
-from flatout.recipes.optimization import check_optimizer
+from flatout.recipes.objective import check_loss
+from flatout.recipes.optimization import check_optimizer, check_schedule_known
 from flatout.recipes.schema import Recipe
 
 ANSWER_S = 5.0  # the hub's own client retries for most of a minute
@@ -36,7 +37,9 @@ def check_prerequisites(recipe: AnyRecipe) -> None:
     if recipe.training.precision == "fp16" and not torch.cuda.is_available():
         raise UsageError("training.precision: fp16 needs a GPU, there is none: give auto, fp32 or bf16")
     check_optimizer(recipe.optimizer.name)
+    check_schedule_known(recipe.schedule.name)
     if isinstance(recipe, Recipe):
+        check_loss(recipe.training)
         check_model(recipe.model.name)
         check_weights(recipe.model.name, recipe.model.weights)
     else:
