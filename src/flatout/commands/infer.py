@@ -61,6 +61,9 @@ def infer(
     from flatout.errors import UsageError
 
     extras.require("train")
+    from flatout.recipes.lean_start import import_lightning
+
+    import_lightning()
     if _segments_volumes(run):
         _infer_volumes(run, Path(data), output or Path("predictions"), batch_size, mirrored, score, as_json)
         return
