@@ -113,7 +113,7 @@ IN_FILES: list[tuple[str, list[str]]] = [
     ("schedule: {warmup_epochs: 90}", ["schedule.warmup_epochs", "90 of 90 epochs"]),
     ("schedule: {milestones: [60, 30]}", ["schedule.milestones", "[60, 30]", "rising"]),
     ("schedule: {final_lr_share: 2}", ["schedule.final_lr_share", "less than or equal to 1"]),
-    ("data: {format: zip}", ["data.format", "auto, folders, csv, shards or packed", "zip"]),
+    ("data: {format: zip}", ["data.format", "auto, folders, csv, shards, packed or hf", "zip"]),
     ("data: {format: csv}", ["data.labels", "null", "csv"]),
     ("data: {bad_files: ignore}", ["data.bad_files", "error or skip", "ignore"]),
     ("data: {classes: 0}", ["data.classes", "greater than 0"]),

@@ -18,12 +18,13 @@ class Data(Section):
         "val", description="validation part under root; null: none, folds split the training part"
     )
     test: str | None = Field(None, description="images to predict, under root")
-    format: Literal["auto", "folders", "csv", "shards", "packed"] = Field(
-        "auto", description="class folders, a table of ids and labels, tar shards, or the packed layout"
+    format: Literal["auto", "folders", "csv", "shards", "packed", "hf"] = Field(
+        "auto", description="class folders, a table of ids and labels, tar shards, the packed layout, or Hugging Face's"
     )
     labels: str | None = Field(None, description="CSV file under root, for format csv")
     id_column: str = Field("id", description="column of the CSV with the image's file name, its extension optional")
-    label_column: str = Field("label", description="column of the CSV with the class name")
+    label_column: str = Field("label", description="column of the CSV or data set with the class")
+    image_column: str = Field("image", description="column of a Hugging Face data set with the image")
     classes: PositiveInt | None = Field(None, description="train on so many classes, drawn by subset_seed; null: all")
     subset_seed: int = Field(42, description="seed that draws the classes; the same for training and validation")
     keep_indices: bool = Field(
