@@ -71,7 +71,7 @@ def test_a_data_set_of_the_hub_is_opened_by_name_and_split(monkeypatch: pytest.M
 def test_what_cannot_be_read_is_one_line(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no column 'picture': it has image, label: set data\.image_column"):
         open_data(recipe(saved, "data.image_column=picture"))
-    with pytest.raises(UsageError, match="holds the splits train, val: name one with data.train"):
+    with pytest.raises(UsageError, match=r"holds the splits train, val: name one with data\.train"):
         HubSource(str(saved))
     with pytest.raises(UsageError, match="cannot be opened as a Hugging Face data set"):
         HubSource(str(tmp_path))

@@ -84,3 +84,12 @@ def test_a_subset_may_keep_the_indices_of_all_classes(photographs: Path, tmp_pat
 def test_an_absolute_part_of_the_data_stands_alone(photographs: Path, tmp_path: Path) -> None:
     wanted = recipe(tmp_path, f"data.train={photographs}/train", f"data.validation={photographs}/val")
     assert len(open_data(wanted).train_indices) == 72
+
+
+def test_a_training_with_views_of_each_image_counts_images_once(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(
+        photographs, "training.loss=jsd", "training.splits=3", "images.policy=augmix", "training.clip_gradients=0.01",
+        "training.clip_mode=agc", "training.epochs=2", "schedule.cycles=2", "training.accumulate=2",
+    )  # fmt: skip
+    done = fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    assert [record.samples for record in done.records] == [64, 64] and done.metrics["val/loss"] > 0

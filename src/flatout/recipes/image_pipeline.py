@@ -116,6 +116,7 @@ def make_loader(
         ),
         interpolation=images.interpolation or "bilinear",
         repeats=images.repeats,
+        splits=recipe.training.splits,
         decoder=images.decoder,
         scaled_decode=images.scaled_decode,
         backend=images.backend if training else "threads",

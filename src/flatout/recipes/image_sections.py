@@ -113,8 +113,12 @@ class Model(Section):
 class Training(Loop):
     """The loop, with what an image classifier is trained for."""
 
-    loss: Literal["cross-entropy", "bce", "poly", "asymmetric"] = Field(
-        "cross-entropy", description="bce: binary, of each class; poly: Poly-1; asymmetric: ASL of one label"
+    loss: Literal["cross-entropy", "bce", "poly", "asymmetric", "jsd"] = Field(
+        "cross-entropy",
+        description="bce: binary, of each class; poly: Poly-1; asymmetric: ASL of one label; jsd: of training.splits",
+    )
+    splits: Annotated[int, Field(ge=1, le=8)] = Field(
+        1, description="views of each image in a batch, so many times the images; the first is only cropped and flipped"
     )
     bce_threshold: Share | None = Field(None, description="bce: targets above it become 1, others 0; null: as they are")
     bce_sum: bool = Field(False, description="bce: the sum over the classes instead of their mean")
@@ -160,6 +164,12 @@ def check_loss_keys(training: Training) -> None:
         value = getattr(training, key)
         if value != plain and training.loss != loss:
             raise ValueError(f"training.{key}: belongs to training.loss: {loss}: set that, or leave it out")
+    if training.loss == "jsd" and training.splits == 1:
+        raise ValueError("training.splits: 1: training.loss: jsd compares views of an image: give 3")
+    if training.splits > 1 and training.mixes:
+        raise ValueError(
+            f"training.splits: {training.splits}: not with mixup and cutmix: turn them off, or set it to 1"
+        )
     if training.loss == "asymmetric" and training.mixes:
         raise ValueError("training.loss: asymmetric takes no mixed targets: turn off mixup and cutmix, or take bce")
     if training.cutmix_range is not None and training.cutmix_range[0] >= training.cutmix_range[1]:

@@ -52,6 +52,8 @@ def make_criterion(training: Training) -> nn.Module:
         made = loss.BinaryCrossEntropy(smoothing, target_threshold=threshold, sum_classes=whole, **options)
     elif training.loss == "poly":
         made = loss.PolyCrossEntropy(training.poly_epsilon, smoothing=smoothing)
+    elif training.loss == "jsd":
+        made = loss.JsdCrossEntropy(training.splits, smoothing=smoothing)
     elif training.loss == "asymmetric":
         made = loss.AsymmetricLossSingleLabel(eps=smoothing)
     else:

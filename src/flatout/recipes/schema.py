@@ -35,6 +35,9 @@ class Recipe(Section):
         if training.mixes and training.batch_size % 2:
             raise ValueError(f"training.batch_size: {training.batch_size} is odd: mixup and cutmix need pairs")
         check_loss_keys(training)
+        if training.splits > 1 and (self.images.repeats > 1 or self.images.vertical_flip):
+            key = "repeats" if self.images.repeats > 1 else "vertical_flip"
+            raise ValueError(f"images.{key}: not with training.splits {training.splits}: leave one of them out")
         if self.data.keep_indices and self.data.classes is None:
             raise ValueError("data.keep_indices: no classes are drawn: set data.classes, or set it to false")
         check_loop(training, self.schedule)
