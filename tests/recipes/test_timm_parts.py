@@ -211,5 +211,9 @@ def test_weights_that_cannot_be_fetched_are_said_at_once(tmp_path: Path, monkeyp
         check_weights("resnet18", "hub")
     (tmp_path / "models--timm--resnet18.a1_in1k").mkdir()
     check_weights("resnet18", "hub")
+    with pytest.raises(UsageError, match=r"data\.root: hf://somebody/flowers: is not in the cache.*save_to_disk"):
+        check_prerequisites(wanted("data.root=hf://somebody/flowers"))
+    (tmp_path / "datasets--somebody--flowers").mkdir()
+    check_prerequisites(wanted("data.root=hf://somebody/flowers"))
     with pytest.raises(UsageError, match="timm has no pretrained weights of resnet14d_never"):
         check_weights("resnet14d_never", "hub")
