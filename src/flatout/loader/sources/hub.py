@@ -105,7 +105,7 @@ def _opened(address: str) -> Any:
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UsageError(f"{address}: cannot be opened as a Hugging Face data set: {first}") from None
     if isinstance(found, datasets.DatasetDict):
-        raise UsageError(f"{address}: holds the splits {', '.join(found)}: name one with data.train")
+        raise UsageError(f"{address}: holds the splits {', '.join(map(str, found))}: name one with data.train")
     return found
 
 
