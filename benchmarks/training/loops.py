@@ -23,8 +23,9 @@ from flatout.recipes.image_pipeline import make_loader
 from flatout.recipes.image_task import ImageTask
 from flatout.recipes.models import build_model
 from flatout.recipes.optimization import build_optimizer
+from flatout.recipes.precision import lightning_precision
 from flatout.recipes.schema import Recipe
-from flatout.recipes.trainer import build_trainer, lightning_precision
+from flatout.recipes.trainer import build_trainer
 
 CLASSES = 1000
 NOTHING = 1_000_000_000  # a loss is never read for logging

@@ -13,6 +13,7 @@ EXTRAS = {
     "config": ("libcst", "ruamel.yaml", "tomlkit"),
     "cluster": ("ray",),
     "stage": ("awscrt", "botocore", "obstore", "PIL", "urllib3"),
+    "hub": ("datasets",),
     "mcp": ("mcp", "uvicorn"),
     "scores": ("monai", "scipy"),
     "volumes": (

@@ -24,11 +24,11 @@ from flatout.recipes.image_task import ImageTask
 from flatout.recipes.lr_range import range_test
 from flatout.recipes.models import build_model
 from flatout.recipes.optimization import build_optimizer
+from flatout.recipes.precision import lightning_precision
 from flatout.recipes.predicting import find_trained, predict
 from flatout.recipes.reading import read_recipe
 from flatout.recipes.resolved import _device
 from flatout.recipes.schema import Recipe
-from flatout.recipes.trainer import lightning_precision
 from tests.gpu.fake_gpu import FakeGpu
 from tests.gpu.fake_tensors import on_gpu
 from tests.loader.photographs import make_class_folders, picture

@@ -21,6 +21,9 @@ EVERYTHING = {
     "randaugment": Augmentation(policy="randaugment", magnitude=15, operations=4),
     "trivialaugment": Augmentation(policy="trivialaugment"),
     "autoaugment": Augmentation(policy="autoaugment"),
+    "deviation": Augmentation(policy="randaugment", deviation=3.0, probability=0.5, operations=6),
+    "augmix": Augmentation(policy="augmix"),
+    "threeaugment": Augmentation(policy="threeaugment"),
     "jitter": Augmentation(jitter=0.4),
     "grey": Augmentation(grey=1.0),
     "blur": Augmentation(blur=1.0),
@@ -133,3 +136,14 @@ def test_newer_formats_are_images(tmp_path: Path, kind: str) -> None:
     with ImageLoader(source, [0], size=32, batch_size=1, training=False, workers=1, backend="threads") as loader:
         (batch,) = list(loader)
     assert batch.images[0, 0].float().mean() > 180
+
+
+def test_splits_are_views_of_the_same_crop_and_the_first_is_not_augmented(source: ImageFolderSource) -> None:
+    plain = pixels(source, 1)
+    augmentation = Augmentation(policy="augmix", jitter=0.4)
+    views = pixels(source, 3, augmentation=augmentation, splits=3)
+    assert torch.equal(views, pixels(source, 1, augmentation=augmentation, splits=3)) and len(views) == 54
+    for number, batch in enumerate(views.split(18)):
+        clean, second, third = batch.split(6)
+        assert torch.equal(clean, plain[6 * number : 6 * number + 6])
+        assert not torch.equal(clean, second) and not torch.equal(second, third)

@@ -19,10 +19,11 @@ from flatout.recipes.deadline import Deadline, feasibility, plan
 from flatout.recipes.early_stopping import Patience, share_after_best
 from flatout.recipes.fitting import smaller_batch
 from flatout.recipes.folds import stratified_folds
+from flatout.recipes.image_sections import Training
 from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.lr_range import smooth, suggest
 from flatout.recipes.optimization import LearningRate, scaled_lr
-from flatout.recipes.schema import Optimizer, Schedule, Training
+from flatout.recipes.sections import Optimizer, Schedule
 
 
 def record(epoch: int, *, train_s: float = 1.0, validation_s: float = 0.5, **metrics: float) -> EpochRecord:
@@ -218,6 +219,16 @@ def test_the_learning_rate_follows_the_schedule_of_a_name() -> None:
     assert rates(steps, [1.9, 2, 5]) == pytest.approx([1, 0.5, 0.25])
     several = Schedule(name="multistep", warmup_epochs=0, milestones=(1, 3))
     assert rates(several, [0.9, 1, 3.5]) == pytest.approx([1, 0.1, 0.01])
+    cycles = Schedule(warmup_epochs=2, cycles=3, cycle_growth=2, cycle_decay=0.5)  # of 1, 2 and 4 epochs
+    assert rates(cycles, [2, 2.5, 3, 4, 5, 7, 9], planned=9) == pytest.approx([1, 0.5, 0.5, 0.25, 0.25, 0.125, 0])
+    cooled = Schedule(warmup_epochs=0, cooldown_epochs=4, final_lr_share=0.1)
+    assert rates(cooled, [0, 3, 6, 9], planned=10) == pytest.approx([1, 0.55, 0.1, 0.1])
+    assert rates(Schedule(warmup_epochs=0, k_decay=2), [45]) == pytest.approx([0.8536], abs=1e-4)
+    stable = Schedule(name="wsd", warmup_epochs=2, decay_share=0.5)
+    assert rates(stable, [1, 2, 6, 7, 10], planned=10) == pytest.approx([0.5005, 1, 1, 0.5, 0])
+    assert rates(Schedule(name="rsqrt", warmup_epochs=1), [1, 4], planned=90) == pytest.approx([1, 0.5])
+    shortened = Schedule(name="wsd", warmup_epochs=5)  # by a deadline
+    assert rates(shortened, [1], planned=2) == pytest.approx([0.2008])
     assert rates(Schedule(name="constant", warmup_epochs=2), [1, 2, 80]) == pytest.approx([0.5005, 1, 1])
     for name in ("tanh", "poly"):
         begin, middle, end = rates(Schedule(name=name, warmup_epochs=0, decay_rate=1.0), [0, 45, 89.9])

@@ -13,11 +13,13 @@ import pytest
 from flatout.commands.train import resume_command
 from flatout.errors import UsageError
 from flatout.recipes import fitting, image_pipeline
+from flatout.recipes.checkpoints import read_checkpoint
 from flatout.recipes.datasets import open_data, open_test, save_classes
 from flatout.recipes.fitting import fit
 from flatout.recipes.folds import train_folds
 from flatout.recipes.output_folder import check_output, remove_unfinished
 from flatout.recipes.predicting import find_trained, predict
+from flatout.recipes.resuming import _checked
 from flatout.recipes.training import train_recipe
 from tests.loader.photographs import make_class_folders
 from tests.recipes.small_training import losses, quiet, recipe
@@ -57,6 +59,18 @@ def test_a_damaged_last_checkpoint_falls_back_to_the_whole_one_before_it(
     done = fit(wanted, open_data(wanted), folder, resume=True, report=said.append, show_progress=False)
     assert any("last.ckpt: is no whole checkpoint" in line and "going on from best-001.ckpt" in line for line in said)
     assert len(done.records) == 3 and losses(folder) == losses(trained)
+
+
+def test_keys_that_are_newer_than_a_checkpoint_had_their_defaults(photographs: Path, folder: Path) -> None:
+    path = folder / "last.ckpt"
+    checkpoint = read_checkpoint(path)
+    for section, key in (("training", "clip_mode"), ("training", "splits"), ("schedule", "cycles")):
+        del checkpoint["flatout"]["recipe"][section][key]
+    wanted = recipe(photographs, *SETTINGS)
+    assert len(_checked(path, checkpoint, wanted, open_data(wanted), ()).records) == 3
+    other = recipe(photographs, *SETTINGS, "schedule.cycles=2")
+    with pytest.raises(UsageError, match=r"schedule\.cycles was 1 and is 2 now"):
+        _checked(path, checkpoint, other, open_data(other), ())
 
 
 def test_where_no_checkpoint_is_whole_a_resume_is_one_line(photographs: Path, folder: Path) -> None:
@@ -216,6 +230,7 @@ import flatout.recipes.checkpoints as checkpoints
 from flatout.recipes.datasets import open_data, open_test, save_classes
 from flatout.recipes.output_folder import remove_unfinished
 from flatout.recipes.predicting import find_trained, predict
+from flatout.recipes.resuming import _checked
 from flatout.recipes.training import train_recipe
 from tests.recipes.small_training import losses, quiet, recipe
 

@@ -14,12 +14,14 @@ from flatout.errors import UsageError
 from flatout.loader.interfaces import Batch
 from flatout.recipes.data_config import resolve_images
 from flatout.recipes.image_pipeline import make_loader
+from flatout.recipes.image_sections import Training
+from flatout.recipes.image_task import ImageTask
 from flatout.recipes.models import build_model
 from flatout.recipes.objective import first_image_step, make_criterion, make_finish
 from flatout.recipes.optimization import build_optimizer
 from flatout.recipes.prerequisites import check_prerequisites, check_weights
 from flatout.recipes.reading import read_recipe
-from flatout.recipes.schema import Recipe, Training
+from flatout.recipes.schema import Recipe
 from flatout.recipes.trainer import MovingAverage
 
 
@@ -106,6 +108,56 @@ def test_binary_losses_take_classes_and_mixed_targets() -> None:
     assert hard(logits, torch.tensor([[0.6, 0.1], [0.1, 0.6]])) == pytest.approx(float(loss(logits, targets)))
 
 
+def test_poly_and_asymmetric_losses_and_sums_over_classes() -> None:
+    logits, targets = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+
+    def loss(**settings: Any) -> float:
+        return float(make_criterion(Training(label_smoothing=0.0, **settings))(logits, targets))
+
+    assert loss(loss="poly", poly_epsilon=0.0) == pytest.approx(loss())
+    assert 0 < loss(loss="asymmetric") < loss()
+    assert loss(loss="bce", bce_sum=True) == pytest.approx(2 * loss(loss="bce"))
+    assert loss(loss="bce", bce_positive_weight=5.0) > loss(loss="bce")
+
+
+def test_a_loss_or_schedule_that_an_older_timm_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from timm import loss, scheduler
+
+    monkeypatch.delattr(loss, "PolyCrossEntropy")
+    monkeypatch.delattr(scheduler, "WSDLRScheduler")
+    with pytest.raises(UsageError, match=r"training\.loss: poly: timm .* does not have it: pip install"):
+        check_prerequisites(wanted("training.loss=poly"))
+    with pytest.raises(UsageError, match=r"schedule\.name: wsd: timm .* does not have it: pip install"):
+        check_prerequisites(wanted("schedule.name=wsd"))
+
+
+def test_models_take_options_and_a_first_bias() -> None:
+    settings = ["model.head_bias=-2.5", "model.head_scale=0.001", "model.options={global_pool: max}"]
+    model: Any = build_model(resolve_images(wanted(*settings, "images.size=32"))[0], 3)
+    assert model.get_classifier().bias.tolist() == [-2.5] * 3 and model.get_classifier().weight.abs().max() < 1e-2
+    assert model.global_pool.pool_type == "max"
+    unknown = resolve_images(wanted("model.options={speed: 3}"))[0]
+    with pytest.raises(UsageError, match=r"model: test_resnet does not take what the recipe asks for: .*speed"):
+        build_model(unknown, 3)
+
+
+@pytest.mark.parametrize("mode", ["norm", "value", "agc"])
+def test_gradients_are_clipped_as_the_recipe_says(mode: str) -> None:
+    recipe = resolve_images(wanted(f"training.clip_mode={mode}", "training.clip_gradients=0.01", "images.size=32"))[0]
+    model = build_model(recipe, 3)
+    (model(torch.rand(4, 3, 32, 32)) * 100).square().sum().backward()
+    grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    before = [grad.clone() for grad in grads]
+    ImageTask(recipe, model, 3, 0.1).configure_gradient_clipping(torch.optim.SGD(model.parameters(), 0.1))
+    if mode == "norm":
+        assert float(torch.stack([grad.norm() for grad in grads]).norm()) == pytest.approx(0.01, rel=1e-3)
+    elif mode == "value":
+        assert max(float(grad.abs().max()) for grad in grads) == pytest.approx(0.01)
+    else:
+        assert torch.equal(before[-1], grads[-1]) and torch.equal(before[-2], grads[-2])  # the head
+        assert not torch.equal(before[0], grads[0])
+
+
 def test_mixing_ends_and_erasing_repeats_and_the_generators_stay() -> None:
     settings = ["training.mixup=0.2", "training.mix_off_epoch=3", "images.erasing=1.0", "images.erasing_mode=const"]
     finish = make_finish(resolve_images(wanted(*settings, "images.size=16"))[0], 3)
@@ -159,5 +211,9 @@ def test_weights_that_cannot_be_fetched_are_said_at_once(tmp_path: Path, monkeyp
         check_weights("resnet18", "hub")
     (tmp_path / "models--timm--resnet18.a1_in1k").mkdir()
     check_weights("resnet18", "hub")
+    with pytest.raises(UsageError, match=r"data\.root: hf://somebody/flowers: is not in the cache.*save_to_disk"):
+        check_prerequisites(wanted("data.root=hf://somebody/flowers"))
+    (tmp_path / "datasets--somebody--flowers").mkdir()
+    check_prerequisites(wanted("data.root=hf://somebody/flowers"))
     with pytest.raises(UsageError, match="timm has no pretrained weights of resnet14d_never"):
         check_weights("resnet14d_never", "hub")

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from flatout.errors import UsageError
-from flatout.recipes.datasets import open_data
+from flatout.recipes.datasets import ORIGINAL_INDICES_FILE, open_data, save_original_indices
 from flatout.recipes.fitting import fit
 from flatout.recipes.training import train_recipe
 from tests.loader.photographs import make_class_folders
 from tests.recipes.small_training import quiet, recipe
 
 
-def test_a_subset_has_the_same_class_indices_in_training_and_validation(photographs: Path) -> None:
+def test_a_subset_has_the_same_class_indices_in_training_and_validation(photographs: Path, tmp_path: Path) -> None:
     wanted = recipe(photographs, "data.classes=2", "data.subset_seed=7")
     data = open_data(wanted)
     assert len(data.classes) == 2 and data.validation is not None
+    everything = open_data(recipe(photographs)).classes
+    save_original_indices(tmp_path, data)
+    kept = json.loads((tmp_path / ORIGINAL_INDICES_FILE).read_text())
+    assert kept == {name: everything.index(name) for name in data.classes}
     for source in (data.train, data.validation):
         assert {data.classes[s.label] for s in source.samples} == set(data.classes)
         assert all(s.key.startswith(data.classes[s.label]) for s in source.samples)
@@ -79,3 +84,12 @@ def test_a_subset_may_keep_the_indices_of_all_classes(photographs: Path, tmp_pat
 def test_an_absolute_part_of_the_data_stands_alone(photographs: Path, tmp_path: Path) -> None:
     wanted = recipe(tmp_path, f"data.train={photographs}/train", f"data.validation={photographs}/val")
     assert len(open_data(wanted).train_indices) == 72
+
+
+def test_a_training_with_views_of_each_image_counts_images_once(photographs: Path, tmp_path: Path) -> None:
+    wanted = recipe(
+        photographs, "training.loss=jsd", "training.splits=3", "images.policy=augmix", "training.clip_gradients=0.01",
+        "training.clip_mode=agc", "training.epochs=2", "schedule.cycles=2", "training.accumulate=2",
+    )  # fmt: skip
+    done = fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
+    assert [record.samples for record in done.records] == [64, 64] and done.metrics["val/loss"] > 0

@@ -61,6 +61,9 @@ def infer(
     from flatout.errors import UsageError
 
     extras.require("train")
+    from flatout.recipes.lean_start import import_lightning
+
+    import_lightning()
     if _segments_volumes(run):
         _infer_volumes(run, Path(data), output or Path("predictions"), batch_size, mirrored, score, as_json)
         return
@@ -78,7 +81,7 @@ def _infer_images(
     from flatout.recipes.predicting import predict as probabilities_of
 
     trained = find_trained(run)
-    source = open_test(data)
+    source = open_test(data, trained[0].recipe.data.image_column)
     if output.is_dir() or not output.parent.is_dir():
         raise UsageError(f"--output {output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}")
     try:

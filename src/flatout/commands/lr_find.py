@@ -179,6 +179,9 @@ def _prepared(
     if needs_demo_data(recipe, resolved):
         resolved = read_recipe(recipe, settings, {"data.root": str(make_demo_data(demo_data_folder()))})
     # These import torch: a mistake in the recipe is told before.
+    from flatout.recipes.lean_start import import_lightning
+
+    import_lightning()
     from flatout.recipes.data_config import resolve_images
     from flatout.recipes.datasets import open_data
     from flatout.recipes.prerequisites import check_prerequisites

@@ -145,6 +145,9 @@ def _resolved(
     notes: list[str] = []
     resolved = read_any_recipe(recipe, settings, flags, notes)
     # These import torch: a mistake in the recipe is told before.
+    from flatout.recipes.lean_start import import_lightning
+
+    import_lightning()
     from flatout.recipes.output_folder import check_output
     from flatout.recipes.prerequisites import check_prerequisites
 
@@ -174,6 +177,7 @@ def _trained(
     quiet: bool,
 ) -> Fit:
     """Train; a folder that was made for a training that is refused is removed again."""
+    from flatout.recipes.lean_start import no_collections
     from flatout.recipes.refused import left_as_it_was
 
     def report(line: str) -> None:
@@ -183,12 +187,13 @@ def _trained(
 
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     with left_as_it_was(folder) if _first() else nullcontext():
-        resolved = _resolved(recipe, given, settings, folder, resume, allow_changes)
-        # These import torch, which takes seconds: a mistake in the recipe is told before.
-        from flatout.recipes.pipeline import pipeline_of
-        from flatout.recipes.training import train_recipe
+        with no_collections():
+            resolved = _resolved(recipe, given, settings, folder, resume, allow_changes)
+            # These import torch, which takes seconds: a mistake in the recipe is told before.
+            from flatout.recipes.pipeline import pipeline_of
+            from flatout.recipes.training import train_recipe
 
-        data = pipeline_of(resolved).open_data(resolved)
+            data = pipeline_of(resolved).open_data(resolved)
         with _recording(record and alone, Path(recipe).stem, bool(given["--live"])) as start_recording:
             return train_recipe(
                 resolved,

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
@@ -25,8 +26,10 @@ class Augmentation:
     """Random changes to an image; none by default."""
 
     vertical_flip: float = 0.0  # probabilities
-    policy: str = "none"  # randaugment, trivialaugment or autoaugment
+    policy: str = "none"  # randaugment, trivialaugment, autoaugment, augmix or threeaugment
     magnitude: int = 9  # of randaugment, 0 to 30
+    deviation: float = 0.0  # standard deviation of that
+    probability: float = 1.0  # of each operation of randaugment
     operations: int = 2  # of randaugment
     jitter: float = 0.0  # largest relative change of brightness, contrast and saturation
     jitter_probability: float = 1.0
@@ -49,9 +52,7 @@ class Augmentation:
         if self.grey and draw.random() < self.grey:
             image = functional.rgb_to_grayscale(image, num_output_channels=3)
         if self.blur and draw.random() < self.blur:
-            sigma = draw.uniform(*BLUR_SIGMA)
-            reach = min(math.ceil(2 * sigma), min(image.shape[1:]) - 1)  # reflect the border
-            image = functional.gaussian_blur(image, [2 * reach + 1] * 2, [sigma] * 2)
+            image = _blurred(image, draw)
         if image is not before:
             pixels.copy_(image.permute(1, 2, 0))
 
@@ -63,16 +64,58 @@ class Augmentation:
                 if draw.random() < probability:
                     image = _operate(_AUTO, image, name, AUTO_MAGNITUDES, place, draw)
             return image
+        if self.policy == "augmix":
+            return _mixed_chains(image, draw)
+        if self.policy == "threeaugment":
+            return _one_of_three(image, draw)
         made = _RANDOM if self.policy == "randaugment" else _TRIVIAL
         names = list(made._AUGMENTATION_SPACE)
         for _ in range(self.operations if self.policy == "randaugment" else 1):
-            place = self.magnitude if self.policy == "randaugment" else draw.randrange(MAGNITUDES)
+            if self.policy == "randaugment":
+                if draw.random() >= self.probability:
+                    continue
+                place = self._magnitude(draw)
+            else:
+                place = draw.randrange(MAGNITUDES)
             image = _operate(made, image, draw.choice(names), MAGNITUDES, place, draw)
         return image
 
+    def _magnitude(self, draw: random.Random) -> int:
+        drawn = draw.gauss(self.magnitude, self.deviation) if self.deviation else self.magnitude
+        return round(min(max(drawn, 0), MAGNITUDES - 1))
+
 
 NOTHING = Augmentation()
-_AUTO, _RANDOM, _TRIVIAL = v2.AutoAugment(), v2.RandAugment(), v2.TrivialAugmentWide()
+_AUTO, _RANDOM, _TRIVIAL, _CHAINS = v2.AutoAugment(), v2.RandAugment(), v2.TrivialAugmentWide(), v2.AugMix()
+
+
+def _mixed_chains(image: Tensor, draw: random.Random) -> Tensor:
+    """AugMix (Hendrycks 2019) with torchvision's operations and defaults: the mean of the image and random chains."""
+    names = list(_CHAINS._AUGMENTATION_SPACE if _CHAINS.all_ops else _CHAINS._PARTIAL_AUGMENTATION_SPACE)
+    shares = [draw.gammavariate(_CHAINS.alpha, 1.0) for _ in range(_CHAINS.mixture_width)]  # Dirichlet, once divided
+    own = draw.betavariate(_CHAINS.alpha, _CHAINS.alpha)
+    mixed = image * own
+    for share in shares:
+        chain = image
+        for _ in range(draw.randint(1, 3)):
+            place = draw.randrange(_CHAINS.severity)
+            chain = _operate(_CHAINS, chain, draw.choice(names), _CHAINS._PARAMETER_MAX, place, draw)
+        mixed += chain * ((1 - own) * share / sum(shares))
+    return mixed.to(torch.uint8)
+
+
+def _one_of_three(image: Tensor, draw: random.Random) -> Tensor:
+    """3-Augment (Touvron 2022, DeiT III): grey, solarized or blurred."""
+    which = draw.randrange(3)
+    if which == 0:
+        return functional.rgb_to_grayscale(image, num_output_channels=3)
+    return functional.solarize(image, 128) if which == 1 else _blurred(image, draw)
+
+
+def _blurred(image: Tensor, draw: random.Random) -> Tensor:
+    sigma = draw.uniform(*BLUR_SIGMA)
+    reach = min(math.ceil(2 * sigma), min(image.shape[1:]) - 1)  # reflect the border
+    return functional.gaussian_blur(image, [2 * reach + 1] * 2, [sigma] * 2)
 
 
 def _operate(made: Any, image: Tensor, name: str, bins: int, place: int | None, draw: random.Random) -> Tensor:

@@ -35,6 +35,7 @@ class PixelSpec:
     scaled_decode: bool = False
     skip_bad: bool = False
     repeats: int = 1
+    splits: int = 1  # of these views, the first is not augmented, and all have the same crop and flip
 
 
 @dataclass
@@ -116,7 +117,7 @@ class BatchBuilder:
     def locate(self, place: int) -> tuple[int, int]:
         """Index into the source of the image at a place, and the number of its earlier occurrences in the epoch."""
         repeat, own = divmod(place, len(self.indices))
-        return self.indices[own], repeat if self.pixels.repeats > 1 else 0
+        return self.indices[own], repeat if self.pixels.repeats > 1 or self.pixels.splits > 1 else 0
 
     def drawn(self, epoch: int, place: int) -> tuple[Crop, bool]:
         """The crop and the flip of a place in an epoch."""
@@ -126,6 +127,8 @@ class BatchBuilder:
         """Change the colours and shapes of a training image, uint8 (height, width, 3), in place."""
         if self.pixels.training:
             index, repeat = self.locate(place)
+            if self.pixels.splits > 1 and not repeat:
+                return
             draw = generator(self.pixels.seed, epoch, index, repeat + AUGMENTING)
             self.pixels.augmentation.apply(pixels, draw)
 
@@ -133,7 +136,7 @@ class BatchBuilder:
         recipe = self.pixels
         if not recipe.training:
             return CentreCrop(recipe.centre, recipe.squash), False
-        draw = generator(recipe.seed, epoch, index, repeat)
+        draw = generator(recipe.seed, epoch, index, 0 if recipe.splits > 1 else repeat)
         flip = draw.random() < recipe.flip
         return RandomCrop(draw, recipe.scale, recipe.ratio), flip
 

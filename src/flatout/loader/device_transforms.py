@@ -25,6 +25,7 @@ class Finish:
     channels: int = 3  # 1: grey
     mixup: float = 0.0  # alpha of the Beta distribution; 0: off
     cutmix: float = 0.0
+    cutmix_range: tuple[float, float] | None = None  # sides of CutMix's box, shares of the image's
     mix_probability: float = 1.0
     cutmix_share: float = 0.5  # probability of CutMix where both are on
     mix_mode: str = "batch"  # what is drawn once: batch, pair or elem
@@ -52,7 +53,9 @@ class Finish:
         images = torch.addcmul(shift, images, scale)
         if self.channels == 1:
             images = images.mean(1, keepdim=True)
-        mixes = bool(self.mixup or self.cutmix) and (self.mix_off_epoch is None or epoch < self.mix_off_epoch)
+        mixes = bool(self.mixup or self.cutmix or self.cutmix_range) and (
+            self.mix_off_epoch is None or epoch < self.mix_off_epoch
+        )
         if not training or not (mixes or self.erasing):
             return images, batch.labels
         with _drawing(self.seed, step):
@@ -78,6 +81,7 @@ class Finish:
             self._mixing = Mixup(
                 mixup_alpha=self.mixup,
                 cutmix_alpha=self.cutmix,
+                cutmix_minmax=self.cutmix_range,
                 prob=self.mix_probability,
                 switch_prob=self.cutmix_share,
                 mode=self.mix_mode,

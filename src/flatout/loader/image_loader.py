@@ -55,6 +55,7 @@ class ImageLoader:
         augmentation: Augmentation = NOTHING,
         interpolation: str = "bilinear",
         repeats: int = 1,
+        splits: int = 1,
         decoder: str = "torchvision",
         scaled_decode: bool = False,
         backend: str = "auto",
@@ -82,6 +83,7 @@ class ImageLoader:
             augmentation: what else is drawn for a training image.
             interpolation: of resizing, bilinear or bicubic.
             repeats: how often an image comes in a row in training, of fewer images.
+            splits: views of each image in a batch of training, in addition to ``batch_size``.
             decoder: see ``flatout.loader.decoders``.
             scaled_decode: see there.
             backend: auto, threads or processes.
@@ -102,6 +104,7 @@ class ImageLoader:
             augmentation=augmentation,
             interpolation=interpolation,
             repeats=repeats if training else 1,
+            splits=splits if training else 1,
             decoder=decoder,
             scaled_decode=scaled_decode,
             skip_bad=bad_files == "skip",
@@ -116,6 +119,7 @@ class ImageLoader:
             rank=rank,
             world_size=world_size,
             repeats=repeats,
+            splits=splits if training else 1,
         )
         kind: Any
         if decoder == "dali":

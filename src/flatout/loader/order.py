@@ -19,6 +19,7 @@ class Order:
     seed: int = 0
     rank: int = 0
     world_size: int = 1
+    splits: int = 1  # views of each image in a batch, one after the other: a batch has this many times batch_size
     repeats: int = 1  # repeats of each image in a row, of fewer images (Hoffer 2019), if the order is shuffled
 
     def __post_init__(self) -> None:
@@ -53,6 +54,9 @@ class Order:
         return own
 
     def plan(self, epoch: int) -> list[Sequence[int]]:
-        """The batches of this rank, each a list of places."""
+        """The batches of this rank, each a list of places; with splits, ``count`` is added for each earlier view."""
         own = self.places(epoch)
-        return [own[n * self.batch_size : (n + 1) * self.batch_size] for n in range(self.batches)]
+        batches = [own[n * self.batch_size : (n + 1) * self.batch_size] for n in range(self.batches)]
+        if self.splits == 1:
+            return list(batches)
+        return [[place + view * self.count for view in range(self.splits) for place in one] for one in batches]

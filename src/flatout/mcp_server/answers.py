@@ -50,7 +50,7 @@ def answer(job: Job) -> Answer:
         exit_code=job.process.returncode,
     )
     if found.state == RUNNING:
-        wait_s = _LATER if left_s is None else max(min(_LATER, left_s), 1.0)
+        wait_s = _LATER if not left_s else round(min(_LATER, left_s + 1.0), 1)
         found.progress = job.progress
         found.next_step = NextStep(tool="status", arguments={"job": job.id, "wait_s": wait_s}, why="it is running")
         return found
@@ -58,6 +58,8 @@ def answer(job: Job) -> Answer:
     found.summary = _summary(job, whole)
     found.resource = f"flatout://jobs/{job.id}/result"
     found.next_step = _next(job, found.state, whole)
+    if isinstance(whole, dict):  # the sentence stands in the summary
+        whole = {name: one for name, one in whole.items() if one != found.summary}
     room = MOST_BYTES - len(found.model_dump_json(indent=2)) - 200
     found.result, found.shortened = shortened(whole if whole is not None else job.text[:MOST_BYTES], room)
     return found
@@ -69,8 +71,9 @@ def _summary(job: Job, whole: Any) -> str:
             if isinstance(whole.get(name), str):
                 return str(whole[name])[:600]
     if job.state in (FAILED, CANCELLED, OUT_OF_TIME):
+        ended = {CANCELLED: "cancelled; ", OUT_OF_TIME: "deadline_s is over; "}.get(job.state, "")
         lines = [line for line in job.messages.splitlines() if line.startswith("flatout: ")]
-        return (lines[-1].removeprefix("flatout: ") if lines else job.progress)[:600]
+        return ended + (lines[-1].removeprefix("flatout: ") if lines else job.progress)[:600]
     return ""
 
 
@@ -87,23 +90,29 @@ def _next(job: Job, state: str, whole: Any) -> NextStep | None:
 
 
 def shortened(value: Any, room: int) -> tuple[Any, bool]:
-    """The value, or as much of it as fits into so many bytes of indented JSON: shorter lists, texts, fewer levels."""
+    """As much of a value as fits into so many bytes of indented JSON: shorter lists and texts, fewer levels.
+
+    Of a dictionary, the names of ``_FIRST`` come first; no name takes more than half of the room that is left.
+    """
+    if not isinstance(value, dict):
+        return _fitting(value, room)
+    kept: dict[str, Any] = {}
+    cut = False
+    for name in (*(first for first in _FIRST if first in value), *(name for name in value if name not in _FIRST)):
+        left = room - _bytes(kept)
+        part, shorter = _fitting(value[name], left // 2 - len(name) - 8)
+        cut = cut or shorter
+        if part is not None or not shorter:
+            kept[name] = part
+    return kept, cut
+
+
+def _fitting(value: Any, room: int) -> tuple[Any, bool]:
     if _bytes(value) <= room:
         return value, False
-    if isinstance(value, dict):
-        value = {name: value[name] for name in (*(n for n in _FIRST if n in value), *value)}
-    for items, characters, levels in ((20, 400, 6), (8, 200, 5), (4, 160, 4), (3, 120, 3), (2, 80, 2), (1, 60, 1)):
-        cut = _cut(value, items, characters, levels)
-        if _bytes(cut) <= room:
-            return cut, True
-    if isinstance(value, dict):  # many names: the first ones
-        kept: dict[str, Any] = {}
-        for name, one in value.items():
-            part = {**kept, name: _cut(one, 1, 60, 0)}
-            if _bytes(part) > room:
-                break
-            kept = part
-        return kept, True
+    for items, characters, levels in ((20, 400, 6), (8, 200, 5), (5, 160, 4), (3, 120, 3), (2, 80, 2), (1, 60, 1)):
+        if _bytes(part := _cut(value, items, characters, levels)) <= room:
+            return part, True
     return None, True
 
 

@@ -37,14 +37,14 @@ INSTRUCTIONS = (
 FASTER = (
     "Make this training faster: {command}\n\n"
     "1. machine, then profile with seconds=30; wait with status.\n"
-    "2. Read the first causes (explain), and the predicted gains. Where it waits for data, change the data path first.\n"
+    "2. Read the first causes (explain), and the predicted gains. If it waits for data, change the data path first.\n"
     "3. fix tries what needs no edit of code. For edits: one at a time, each judged by try_change with its patch.\n"
     "4. Keep only what was proved; say the measured factor with its interval, and never multiply predicted ones."
 )
 DEADLINE = (
     "Fit this training into {deadline}: {command}\n\n"
     "1. plan with this deadline, the epochs and folds wanted, a reserve for the prediction and its file.\n"
-    "2. If what is wanted does not fit, take a row of its scenarios that does; a valid result first, better ones after.\n"
+    "2. If what is wanted does not fit, take a row of its scenarios that does; a valid result first.\n"
     "3. Start it; for recipes of flatout, train with max_time plans by itself. Then predict, and write the file.\n"
     "4. Stop when the projected end passes the deadline. Report throughput and less work as two numbers."
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flatout.diagnose import chance
+from flatout.recipes.image_sections import Training
 from flatout.recipes.interfaces import EpochRecord
-from flatout.recipes.schema import Training
 
 EPOCHS_IN_A_ROW = 2
 # Running statistics (momentum 0.1) and weights move fast at first: early validation results say little.

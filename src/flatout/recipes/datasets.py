@@ -12,6 +12,7 @@ from flatout.formats.class_list import CLASSES_FILE, class_list_text, draw_class
 from flatout.formats.packed import NAME as PACKED
 from flatout.loader.interfaces import Source
 from flatout.loader.sources.folders import ImageFolderSource
+from flatout.loader.sources.hub import SCHEME, HubSource, is_saved
 from flatout.loader.sources.objects import ObjectSource
 from flatout.loader.sources.packed import PackedSource
 from flatout.loader.sources.shards import ShardSource
@@ -19,6 +20,8 @@ from flatout.loader.sources.table import TableSource
 from flatout.recipes.interfaces import ImageData
 from flatout.recipes.schema import Recipe
 from flatout.stage.sources.open import STORE_SCHEMES
+
+ORIGINAL_INDICES_FILE = "original_indices.json"
 
 
 def open_data(recipe: Recipe) -> ImageData:
@@ -30,7 +33,7 @@ def open_data(recipe: Recipe) -> ImageData:
     wanted = recipe.data
     if wanted.root is None:
         raise UsageError("data.root: nothing is said: give the data's folder with --data")
-    if not in_store(wanted.root) and not Path(wanted.root).expanduser().is_dir():
+    if not is_remote(wanted.root) and not Path(wanted.root).expanduser().is_dir():
         raise UsageError(f"--data {wanted.root}: no such folder")
     folder = below(wanted.root, wanted.train)
     mapped = read_class_map(Path(wanted.class_map).expanduser()) if wanted.class_map else None
@@ -41,7 +44,7 @@ def open_data(recipe: Recipe) -> ImageData:
             raise UsageError(f"{folder}: classes that data.class_map does not have: {_some(unknown)}")
         train = _open(recipe, folder, mapped)
     notes = list(getattr(train, "notes", ()))
-    classes = train.classes
+    everything = classes = train.classes
     drawn: set[str] | None = None
     if wanted.classes is not None:
         present = {train.classes[sample.label] for sample in train.samples}
@@ -71,6 +74,7 @@ def open_data(recipe: Recipe) -> ImageData:
         validation=validation,
         validation_indices=_places(validation, classes, drawn) if validation else (),
         classes=classes,
+        original_indices=None if wanted.classes is None else tuple(map(everything.index, classes)),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -106,8 +110,8 @@ def read_class_map(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def open_test(where: str) -> Source:
-    """Images to predict, without labels: a folder, a packed set, or a prefix in an object store.
+def open_test(where: str, image_column: str = "image") -> Source:
+    """Images to predict, without labels: a folder, a packed or Hugging Face data set, a prefix in an object store.
 
     Raises:
         UsageError: no images were found.
@@ -115,6 +119,8 @@ def open_test(where: str) -> Source:
     if in_store(where):
         return ObjectSource(where, labelled=False)
     folder = Path(where)
+    if where.startswith(SCHEME) or is_saved(folder):
+        return HubSource(where, image_column, labelled=False)
     return (PackedSource if (folder / PACKED).is_file() else ImageFolderSource)(folder, labelled=False)
 
 
@@ -124,11 +130,16 @@ def in_store(address: str) -> bool:
     return bool(separator) and scheme in STORE_SCHEMES
 
 
+def is_remote(address: str) -> bool:
+    """True if an address is in an object store or on the Hugging Face hub."""
+    return in_store(address) or address.startswith(SCHEME)
+
+
 def below(root: str, part: str | None) -> str:
     """The address of a part of the data; a part that is itself an address or an absolute path is used alone."""
-    if part and (in_store(part) or Path(part).expanduser().is_absolute()):
-        return part.rstrip("/") if in_store(part) else str(Path(part).expanduser())
-    whole = root.rstrip("/") if in_store(root) else str(Path(root).expanduser())
+    if part and (is_remote(part) or Path(part).expanduser().is_absolute()):
+        return part.rstrip("/") if is_remote(part) else str(Path(part).expanduser())
+    whole = root.rstrip("/") if is_remote(root) else str(Path(root).expanduser())
     return f"{whole}/{part}" if part else whole
 
 
@@ -140,6 +151,10 @@ def _open(recipe: Recipe, address: str, classes: tuple[str, ...] | None) -> Sour
             raise UsageError(f"data.format: {kind} is not read from an object store: bring it near with flatout stage")
         return ObjectSource(address, classes)
     folder = Path(address)
+    if address.startswith(SCHEME):
+        if kind not in ("auto", "hf"):
+            raise UsageError(f"data.format: {kind}: {address} is a Hugging Face data set: give auto or hf")
+        kind = "hf"
     if kind == "auto":
         kind = "csv" if wanted.labels else _kind_of(folder)
     if kind == "csv":
@@ -151,6 +166,8 @@ def _open(recipe: Recipe, address: str, classes: tuple[str, ...] | None) -> Sour
         return ShardSource(folder, classes)
     if kind == "packed":
         return PackedSource(folder, classes)
+    if kind == "hf":
+        return HubSource(address, wanted.image_column, wanted.label_column, classes)
     return ImageFolderSource(folder, classes)
 
 
@@ -158,6 +175,8 @@ def _kind_of(folder: Path) -> str:
     """The kind of data in a folder, by its files."""
     if (folder / PACKED).is_file():
         return "packed"
+    if is_saved(folder):
+        return "hf"
     return "shards" if folder.is_dir() and any(folder.glob("*.tar")) else "folders"
 
 
@@ -166,6 +185,13 @@ def save_classes(folder: Path, classes: Sequence[str]) -> Path:
     path = folder / CLASSES_FILE
     write_atomically(path, class_list_text(classes))
     return path
+
+
+def save_original_indices(folder: Path, data: ImageData) -> None:
+    """Write the place of each drawn class among all classes of the set; nothing if none were drawn."""
+    if data.original_indices is not None:
+        places = dict(zip(data.classes, data.original_indices, strict=True))
+        write_atomically(folder / ORIGINAL_INDICES_FILE, json.dumps(places, indent=0) + "\n")
 
 
 def load_classes(path: Path) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def fit(
             return _fit_once(attempt, start, size)
         except torch.cuda.OutOfMemoryError:
             smaller = smaller_batch(size)
-            if isinstance(recipe, Recipe) and (recipe.training.mixup or recipe.training.cutmix):
+            if isinstance(recipe, Recipe) and recipe.training.mixes:
                 smaller -= smaller % 2  # pairs are mixed
             if not recipe.training.oom_fallback or smaller < 1:
                 raise TrainingFailed(

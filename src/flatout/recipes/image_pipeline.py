@@ -14,7 +14,7 @@ from flatout.loader.augment import Augmentation
 from flatout.loader.image_loader import ImageLoader
 from flatout.recipes.chance import at_chance
 from flatout.recipes.data_config import resolve_images
-from flatout.recipes.datasets import open_data, save_classes
+from flatout.recipes.datasets import open_data, save_classes, save_original_indices
 from flatout.recipes.image_task import ImageTask
 from flatout.recipes.interfaces import EpochRecord, ImageData
 from flatout.recipes.models import build_model, without_weights
@@ -64,8 +64,9 @@ class ImagePipeline:
         return describe_images(recipe, data, loader.choice)
 
     def save_beside(self, data: ImageData, folder: Path) -> None:
-        """Write the class names."""
+        """Write the class names, and the places of drawn ones among all."""
         save_classes(folder, data.classes)
+        save_original_indices(folder, data)
 
     def warning(self, recipe: Recipe, data: ImageData, records: Sequence[EpochRecord]) -> str | None:
         """Whether validation stays at chance."""
@@ -105,6 +106,8 @@ def make_loader(
             vertical_flip=images.vertical_flip,
             policy=images.policy,
             magnitude=images.policy_magnitude,
+            deviation=images.policy_deviation,
+            probability=images.policy_probability,
             operations=images.policy_operations,
             jitter=images.colour_jitter,
             jitter_probability=images.colour_jitter_probability,
@@ -113,6 +116,7 @@ def make_loader(
         ),
         interpolation=images.interpolation or "bilinear",
         repeats=images.repeats,
+        splits=recipe.training.splits,
         decoder=images.decoder,
         scaled_decode=images.scaled_decode,
         backend=images.backend if training else "threads",

@@ -73,6 +73,7 @@ class ImageData:
     classes: tuple[str, ...]  # labels of both sources are indices into it
     notes: tuple[str, ...] = ()
     things: str = "images"
+    original_indices: tuple[int, ...] | None = None  # of drawn classes: their places among all classes of the set
 
     @property
     def train_count(self) -> int:

@@ -10,6 +10,7 @@ from torch import nn
 
 from flatout.errors import UsageError
 from flatout.recipes.data_config import fixed_size
+from flatout.recipes.image_sections import Model
 from flatout.recipes.prerequisites import check_model
 from flatout.recipes.schema import Recipe
 
@@ -29,7 +30,7 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
     import timm
 
     wanted = recipe.model
-    options: dict[str, Any] = {"num_classes": classes}
+    options: dict[str, Any] = {**wanted.options, "num_classes": classes}
     if wanted.dropout is not None:
         options["drop_rate"] = wanted.dropout
     if wanted.drop_path is not None:
@@ -54,12 +55,34 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
         ) from None
     if wanted.weights not in ("random", "hub"):
         _load(model, Path(wanted.weights))
+    _set_head(model, wanted)
     if wanted.gradient_checkpointing:
         switch: Any = getattr(model, "set_grad_checkpointing", None)
         if switch is None:
             raise UsageError(f"model.gradient_checkpointing: {wanted.name} cannot")
         switch(True)
     return model
+
+
+def _set_head(model: Any, wanted: Model) -> None:
+    """The classifier's first weights and bias.
+
+    Raises:
+        UsageError: it has no such tensor.
+    """
+    for key, value in (("head_scale", wanted.head_scale), ("head_bias", wanted.head_bias)):
+        if value is None:
+            continue
+        head = model.get_classifier()
+        weight, bias = getattr(head, "weight", None), getattr(head, "bias", None)
+        if weight is None or bias is None:
+            raise UsageError(f"model.{key}: the classifier of {wanted.name} has no weight and bias: set it to null")
+        with torch.no_grad():
+            if key == "head_scale":
+                weight.mul_(value)
+                bias.mul_(value)
+            else:
+                bias.fill_(value)
 
 
 def without_weights(recipe: Recipe) -> Recipe:

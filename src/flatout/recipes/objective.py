@@ -10,7 +10,8 @@ from torch import nn
 
 from flatout.errors import UsageError
 from flatout.loader.device_transforms import Finish
-from flatout.recipes.schema import Recipe, Training
+from flatout.recipes.image_sections import Training
+from flatout.recipes.schema import Recipe
 
 
 def make_finish(recipe: Recipe, classes: int) -> Finish:
@@ -24,12 +25,13 @@ def make_finish(recipe: Recipe, classes: int) -> Finish:
         channels=recipe.model.in_chans,
         mixup=training.mixup,
         cutmix=training.cutmix,
+        cutmix_range=training.cutmix_range,
         mix_probability=training.mix_probability,
         cutmix_share=training.cutmix_share,
         mix_mode=training.mix_mode,
         mix_off_epoch=training.mix_off_epoch,
-        # The loss applies label smoothing itself, but not to binary targets.
-        mix_smoothing=training.label_smoothing if training.loss == "bce" else 0.0,
+        # Torch's loss smooths mixed targets itself, those of timm do not.
+        mix_smoothing=0.0 if training.loss == "cross-entropy" else training.label_smoothing,
         erasing=images.erasing,
         erasing_mode=images.erasing_mode,
         erasing_count=images.erasing_count,
@@ -40,12 +42,39 @@ def make_finish(recipe: Recipe, classes: int) -> Finish:
 
 def make_criterion(training: Training) -> nn.Module:
     """The loss, of class indices or of a distribution over the classes."""
-    if training.loss == "bce":
-        from timm.loss import BinaryCrossEntropy
+    from timm import loss
 
-        made: nn.Module = BinaryCrossEntropy(training.label_smoothing, target_threshold=training.bce_threshold)
-        return made
-    return nn.CrossEntropyLoss(label_smoothing=training.label_smoothing)
+    made: nn.Module
+    smoothing = training.label_smoothing
+    if training.loss == "bce":
+        options = {} if training.bce_positive_weight is None else {"pos_weight": training.bce_positive_weight}
+        threshold, whole = training.bce_threshold, training.bce_sum
+        made = loss.BinaryCrossEntropy(smoothing, target_threshold=threshold, sum_classes=whole, **options)
+    elif training.loss == "poly":
+        made = loss.PolyCrossEntropy(training.poly_epsilon, smoothing=smoothing)
+    elif training.loss == "jsd":
+        made = loss.JsdCrossEntropy(training.splits, smoothing=smoothing)
+    elif training.loss == "asymmetric":
+        made = loss.AsymmetricLossSingleLabel(eps=smoothing)
+    else:
+        made = nn.CrossEntropyLoss(label_smoothing=smoothing)
+    return made
+
+
+def check_loss(training: Training) -> None:
+    """Check that the installed timm has the loss.
+
+    Raises:
+        UsageError: it is too old.
+    """
+    try:
+        make_criterion(training)
+    except (AttributeError, TypeError):
+        from timm import __version__
+
+        raise UsageError(
+            f"training.loss: {training.loss}: timm {__version__} does not have it: pip install --upgrade timm"
+        ) from None
 
 
 @contextmanager

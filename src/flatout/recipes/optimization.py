@@ -11,12 +11,13 @@ from torch import nn
 
 from flatout.errors import UsageError
 from flatout.recipes.any_recipe import AnyRecipe
-from flatout.recipes.schema import Optimizer, Schedule
+from flatout.recipes.precision import lightning_precision
+from flatout.recipes.sections import ANNEALED, STABLE, Optimizer, Schedule
 
 FUSED = ("adamw", "sgd")  # of torch, with one kernel for all parameters on a GPU
 # The schedule's updates of an epoch; timm decays at milestones one of them early.
 RESOLUTION = 1_000_000
-ANNEALED = ("cosine", "tanh", "poly")  # from the end of the warm-up to the end of the training
+LEAST_EPOCHS = 1e-3  # of a schedule that a deadline has shortened to less than its warm-up
 
 
 def scaled_lr(optimizer: Optimizer, global_batch: int) -> tuple[float, str]:
@@ -51,19 +52,28 @@ class LearningRate:
             group["initial_lr"] = lr
         warmup = schedule.warmup_epochs
         annealed = schedule.name in ANNEALED
+        own: dict[str, Any] = {"num_epochs": planned, "decay_epochs": schedule.decay_epochs}
+        if annealed:
+            cycles = sum(schedule.cycle_growth**number for number in range(schedule.cycles))  # in lengths of the first
+            own["num_epochs"] = max((planned - warmup - schedule.cooldown_epochs) / cycles, LEAST_EPOCHS)
+        if schedule.name in STABLE:
+            own |= {"decay_epochs": schedule.decay_share, "stable_timescale": warmup or 1.0}
         self._scheduler, _ = create_scheduler_v2(
             optimizer,
             sched="step" if schedule.name == "constant" else schedule.name,
-            num_epochs=max(planned - warmup, 1e-9) if annealed else planned,
-            decay_epochs=schedule.decay_epochs,
             decay_milestones=list(schedule.milestones),
             decay_rate=1.0 if schedule.name == "constant" else schedule.decay_rate,
+            cycle_limit=schedule.cycles,
+            cycle_mul=schedule.cycle_growth,
+            cycle_decay=schedule.cycle_decay,
+            k_decay=schedule.k_decay,
             min_lr=lr * schedule.final_lr_share,
             warmup_lr=lr * schedule.warmup_lr_share,
             warmup_epochs=warmup,
             warmup_prefix=annealed,
             step_on_epochs=False,
             updates_per_epoch=RESOLUTION,
+            **own,
         )
 
     def set(self, progress: float) -> None:
@@ -84,6 +94,18 @@ def check_optimizer(name: str) -> None:
         near = difflib.get_close_matches(name, known, 3, 0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "timm.optim.list_optimizers() lists what there is"
         raise UsageError(f"optimizer.name: timm has no optimizer {name!r}: {hint}")
+
+
+def check_schedule_known(name: str) -> None:
+    """Check that the installed timm has a schedule.
+
+    Raises:
+        UsageError: it is too old.
+    """
+    from timm import __version__, scheduler
+
+    if name in STABLE and not hasattr(scheduler, "WSDLRScheduler"):
+        raise UsageError(f"schedule.name: {name}: timm {__version__} does not have it: pip install --upgrade timm")
 
 
 def optimizer_states(wanted: Optimizer) -> int:
@@ -113,7 +135,11 @@ def build_optimizer(recipe: AnyRecipe, model: nn.Module, lr: float) -> torch.opt
     if wanted.eps is not None:
         options["eps"] = wanted.eps
     plain_momentum = wanted.name == "sgd" and not (wanted.nesterov and wanted.momentum > 0)
-    if wanted.name in FUSED and all(parameter.is_cuda for parameter in model.parameters()):
+    if wanted.layer_decay is not None and wanted.layer_decay_least:
+        options["layer_decay_min_scale"] = wanted.layer_decay_least
+    # A fused optimizer divides by the scale of float16 itself, after the gradients were clipped.
+    clips_scaled = recipe.training.clip_gradients and lightning_precision(recipe.training.precision) == "16-mixed"
+    if wanted.name in FUSED and not clips_scaled and all(parameter.is_cuda for parameter in model.parameters()):
         options.setdefault("fused", True)
     try:
         made: torch.optim.Optimizer = create_optimizer_v2(

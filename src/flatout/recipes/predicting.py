@@ -196,7 +196,7 @@ def find_test(recipe: Recipe) -> Source | None:
     """
     if recipe.data.root is None or recipe.data.test is None:
         return None
-    return open_test(below(recipe.data.root, recipe.data.test))
+    return open_test(below(recipe.data.root, recipe.data.test), recipe.data.image_column)
 
 
 def submit(folder: Path, test: Source, report: Callable[[str], None]) -> float:

@@ -12,8 +12,10 @@ import torch
 
 from flatout import extras
 from flatout.errors import UsageError
+from flatout.loader.sources.hub import SCHEME
 from flatout.recipes.any_recipe import AnyRecipe
-from flatout.recipes.optimization import check_optimizer
+from flatout.recipes.objective import check_loss
+from flatout.recipes.optimization import check_optimizer, check_schedule_known
 from flatout.recipes.schema import Recipe
 
 ANSWER_S = 5.0  # the hub's own client retries for most of a minute
@@ -36,9 +38,14 @@ def check_prerequisites(recipe: AnyRecipe) -> None:
     if recipe.training.precision == "fp16" and not torch.cuda.is_available():
         raise UsageError("training.precision: fp16 needs a GPU, there is none: give auto, fp32 or bf16")
     check_optimizer(recipe.optimizer.name)
+    check_schedule_known(recipe.schedule.name)
     if isinstance(recipe, Recipe):
+        check_loss(recipe.training)
         check_model(recipe.model.name)
         check_weights(recipe.model.name, recipe.model.weights)
+        if recipe.data.root is not None and recipe.data.root.startswith(SCHEME):
+            extras.require("hub")
+            check_hub_data(recipe.data.root)
     else:
         extras.require("volumes", ("dynamic_network_architectures", "google_crc32c", "numcodecs", "zarr"))
 
@@ -69,8 +76,6 @@ def check_weights(name: str, weights: str) -> None:
         raise UsageError(f"model.weights: {weights}: no such file: allowed are random, hub or a local file")
     if weights != "hub":
         return
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
     from timm.models import get_pretrained_cfg
 
     known = get_pretrained_cfg(name)
@@ -78,16 +83,34 @@ def check_weights(name: str, weights: str) -> None:
         raise UsageError(f"model.weights: timm has no pretrained weights of {name}: give random or a local file")
     if not known.hf_hub_id:
         return
-    cached = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=known.hf_hub_id, repo_type="model")
-    if cached.is_dir():
-        return
+    silent = hub_is_silent(known.hf_hub_id, "model")
+    if silent:
+        raise UsageError(f"model.weights: the weights of {name} are {silent}: give a local file, or random")
+
+
+def check_hub_data(address: str) -> None:
+    """Check that a data set of the Hugging Face hub is in the cache, or that the hub answers.
+
+    Raises:
+        UsageError: no answer within a few seconds.
+    """
+    silent = hub_is_silent(address.removeprefix(SCHEME).rstrip("/"), "dataset")
+    if silent:
+        raise UsageError(f"data.root: {address}: is {silent}: give a folder that save_to_disk wrote")
+
+
+def hub_is_silent(repository: str, kind: str) -> str:
+    """Why a repository cannot be had, in words; empty if it is in the cache or the hub answers."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    if (Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type=kind)).is_dir():
+        return ""
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=ANSWER_S).close()
     except urllib.error.HTTPError:
         pass  # it answers
     except OSError as error:
         reason = getattr(error, "reason", None) or error
-        raise UsageError(
-            f"model.weights: the weights of {name} are not in the cache and {constants.ENDPOINT} does not answer "
-            f"({reason}): give a local file, or random"
-        ) from None
+        return f"not in the cache and {constants.ENDPOINT} does not answer ({reason})"
+    return ""

@@ -258,7 +258,12 @@ def _allowed(error: Any, parts: Sequence[str], known: Mapping[str, Any]) -> str:
         return f"is a section: give its keys, such as {example}"
     if kind in ("tuple_type", "missing", "too_long", "too_short") and field is not None:
         default = field.get_default(call_default_factory=True)
-        examples = {"betas": "[0.9, 0.999]", "mean": "[0.485, 0.456, 0.406]", "std": "[0.229, 0.224, 0.225]"}
+        examples = {
+            "betas": "[0.9, 0.999]",
+            "cutmix_range": "[0.2, 0.8]",
+            "mean": "[0.485, 0.456, 0.406]",
+            "std": "[0.229, 0.224, 0.225]",
+        }
         example = examples.get(parts[-1]) or _scalar(default)
         return f"is a list of {example.count(',') + 1} numbers: give one such as {example}"
     if kind == "literal_error" and list(parts) == ["task"]:

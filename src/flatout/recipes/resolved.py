@@ -81,7 +81,7 @@ def _device(world: int) -> str:
 
 def _host_memory(recipe: Recipe) -> str:
     """uint8 pixels in flight: batches begun or ready, and the one that the training holds."""
-    images, batch = recipe.images, recipe.training.batch_size
+    images, batch = recipe.images, recipe.training.batch_size * recipe.training.splits
     assert images.size is not None, "resolve_images comes first"
     one = batch * images.size**2 * CHANNELS
     count = images.prefetch_batches + 1

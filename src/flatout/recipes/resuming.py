@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from flatout.errors import DamagedCheckpoint, UsageError
 from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
@@ -16,11 +18,12 @@ from flatout.recipes.interfaces import EpochRecord, TrainingData
 # These do not change the result. The data are compared by names and labels.
 FREE = ("about", "data.", "logging.", "checkpoints.keep", "checkpoints.every_steps", "images.workers", "images.backend",
         "images.prefetch_batches", "patches.workers", "patches.prefetch_batches", "patches.overlap",
-        "training.max_time", "training.oom_fallback", "training.validation_batch_size", "model.weights")  # fmt: skip
+        "training.max_time", "training.oom_fallback", "training.validation_batch_size", "model.weights",
+        "model.head_")  # fmt: skip
 # The checkpoint holds tensors of these shapes and meanings.
 FIXED = ("task", "model.name", "model.in_chans", "network.kind", "network.features", "network.blocks",
          "optimizer.name", "optimizer.momentum", "optimizer.nesterov", "optimizer.betas", "optimizer.eps",
-         "optimizer.weight_decay", "optimizer.layer_decay", "optimizer.options", "folds")  # fmt: skip
+         "optimizer.weight_decay", "optimizer.layer_decay", "optimizer.options", "model.options", "folds")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def _checked(path: Path, checkpoint: Any, recipe: AnyRecipe, data: TrainingData,
     origin = checkpoint.get("flatout")
     if not isinstance(origin, dict):
         raise UsageError(f"--resume: {path}: was not written by flatout train")
-    different = differing(origin["recipe"], recipe.model_dump(mode="json"))
+    different = differing(_with_defaults(origin["recipe"], recipe), recipe.model_dump(mode="json"))
     different = {key: values for key, values in different.items() if not key.startswith(FREE)}
     fixed = {key: values for key, values in different.items() if key.startswith(FIXED)}
     if fixed:
@@ -125,11 +128,19 @@ def _checked(path: Path, checkpoint: Any, recipe: AnyRecipe, data: TrainingData,
     )
 
 
+def _with_defaults(before: Any, recipe: AnyRecipe) -> Any:
+    """An earlier recipe with the defaults of keys that are newer than it; as it is if it is no such recipe."""
+    try:
+        return type(recipe).model_validate(before).model_dump(mode="json")
+    except ValidationError:
+        return before
+
+
 def differing(before: Any, now: Any, key: str = "") -> dict[str, tuple[Any, Any]]:
     """Dotted key -> its two values, of the keys that differ between two recipes; a section that is null is one key."""
     if before == now:
         return {}
-    if not (isinstance(before, dict) and isinstance(now, dict)) or key == "optimizer.options":
+    if not (isinstance(before, dict) and isinstance(now, dict)) or key in ("optimizer.options", "model.options"):
         return {key: (before, now)}
     inner = {**before, **now}
     return {

@@ -75,6 +75,22 @@ class TrainedTask(pl.LightningModule):  # type: ignore[misc]
         self._rate[1].set(self.current_epoch + first / self.trainer.num_training_batches)
         self.rates.append(max(group["lr"] for group in optimizer.param_groups))
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradients as timm does; ``agc`` leaves out the last layer, as its authors do."""
+        wanted = self.recipe.training
+        if not wanted.clip_gradients:
+            return
+        from timm.models import model_parameters
+        from timm.utils import dispatch_clip_grad
+
+        clipped = model_parameters(self.model, exclude_head=wanted.clip_mode == "agc")
+        dispatch_clip_grad(clipped, wanted.clip_gradients, mode=wanted.clip_mode)
+
     def scores(self) -> dict[str, float]:
         """Metrics of the last validation, over all ranks."""
         raise NotImplementedError

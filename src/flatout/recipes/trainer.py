@@ -16,6 +16,7 @@ from flatout.errors import UsageError
 from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.checkpoints import Checkpoints, WholeFiles
 from flatout.recipes.fit_history import FitHistory
+from flatout.recipes.precision import lightning_precision
 from flatout.recipes.progress import ProgressLine
 from flatout.recipes.ranks import this_process
 
@@ -56,7 +57,6 @@ def build_trainer(recipe: AnyRecipe, folder: Path, history: FitHistory, show_pro
         precision=lightning_precision(training.precision),
         max_epochs=training.epochs,
         accumulate_grad_batches=training.accumulate,
-        gradient_clip_val=training.clip_gradients or None,
         callbacks=callbacks,
         logger=found or False,
         enable_progress_bar=False,
@@ -102,12 +102,3 @@ def _loggers(recipe: AnyRecipe, folder: Path) -> list[Any]:
     if wanted.mlflow:
         found.append(loggers.MLFlowLogger(tracking_uri=wanted.mlflow, run_name=folder.name))
     return found
-
-
-def lightning_precision(wanted: str) -> Any:
-    """The precision by Lightning's name; ``auto``: bf16 if the GPU supports it, else fp16; fp32 on a CPU."""
-    if wanted == "auto":
-        if not torch.cuda.is_available():
-            return "32-true"
-        return "bf16-mixed" if torch.cuda.is_bf16_supported() else "16-mixed"
-    return {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}[wanted]

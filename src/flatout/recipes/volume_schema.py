@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from flatout.recipes.schema import (
+from flatout.recipes.sections import (
     Logging,
     Loop,
     NotNegative,
