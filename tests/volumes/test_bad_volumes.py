@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 import tifffile
@@ -56,8 +57,15 @@ def _not_finite(value: float) -> np.ndarray:
     return image
 
 
+def _nifti_spacings(root: Path, image: float, label: float) -> None:
+    for name, array, spacing in (("a.nii", IMAGE, image), ("a_label.nii", LABELS, label)):
+        nibabel.save(nibabel.Nifti1Image(array.transpose(2, 1, 0), np.diag([1, 1, spacing, 1])), root / name)
+
+
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "shapes": (lambda root: _pair(root, IMAGE, LABELS[:20]), r"label.npy: its shape is \(20, 40, 40\).*image.npy"),
+    "spacings": (lambda root: _nifti_spacings(root, 3, 2), r"a_label.nii: its voxels are \(2.0, 1.0, 1.0\) apart"),
+    "spacing of 1": (lambda root: _nifti_spacings(root, 1, 2), "a_label.nii: its voxels are .* correct the spacing"),
     "missing slice": (lambda root: _slices(root, ["s1.tif", "s2.tif", "s4.tif"]), "slice 3 is missing, between s2.tif"),
     "double slice": (lambda root: _slices(root, ["1.tif", "2.tif", "02.tif"]), "are the same slice"),
     "order unclear": (lambda root: _slices(root, ["a1_2.tif", "a2_1.tif", "a3_7.tif"]), "differ in 2 numbers"),

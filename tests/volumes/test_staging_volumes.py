@@ -167,6 +167,15 @@ def test_a_dry_run_writes_nothing_and_names_bytes_and_codecs(tmp_path: Path) -> 
     assert not (tmp_path / "staged").exists()
 
 
+def test_a_dry_run_counts_whole_chunks_at_borders(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", volume((40, 40, 40))[0])
+    options = VolumeOptions(patch=(64, 64, 64), compression="none")
+    predicted = look_ahead(tmp_path / "a.npy", tmp_path / "staged", options).staged_bytes
+    staged(tmp_path / "a.npy", tmp_path / "staged", options)
+    written = sum(path.stat().st_size for path in (tmp_path / "staged").glob("a/image.zarr/c/*/*/*"))
+    assert predicted == 48**3 <= written < 1.01 * predicted
+
+
 def test_a_check_names_the_damaged_shard(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", volume((40, 40, 40))[0])
     staged(tmp_path / "a.npy", tmp_path / "staged")

@@ -83,6 +83,12 @@ class Layout:
         """Size of an unpacked chunk."""
         return math.prod(self.chunk) * self.dtype.itemsize
 
+    @property
+    def unpacked_bytes(self) -> int:
+        """Size of all chunks that hold voxels, unpacked: chunks at a border are whole."""
+        chunks = (-(-size // edge) for size, edge in zip(self.shape, self.chunk, strict=True))
+        return math.prod(chunks) * self.chunk_bytes
+
     def filled(self, place: Triple) -> Triple:
         """Number of chunks along each axis that hold voxels of the volume in the shard at ``place``."""
         z, y, x = (

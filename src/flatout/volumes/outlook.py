@@ -54,7 +54,7 @@ def look_ahead(root: Path, destination: Path, options: VolumeOptions) -> VolumeO
         codec = options.compression if options.compression != AUTO else (ZSTD if ratio > WORTH_PACKING else NONE)
         codecs[codec] = codecs.get(codec, 0) + 1
         plain = part.voxels * part.layout.dtype.itemsize
-        staged += int(plain / ratio) if codec == ZSTD else plain
+        staged += int(plain / ratio) if codec == ZSTD else part.layout.unpacked_bytes
     existing = next(folder for folder in (destination.absolute(), *destination.absolute().parents) if folder.exists())
     free = free_bytes(existing, options.min_free)
     voxels = sum(part.voxels for part in planned)

@@ -148,11 +148,11 @@ def _compare(image: ArraySource, label: ArraySource) -> None:
             f"{label.path}: its shape is {label.shape} (z, y, x), its image's {image.shape} ({image.path}): give the"
             " labels of this image"
         )
-    known = (1.0, 1.0, 1.0) not in (image.spacing, label.spacing)
+    known = image.says_spacing and label.says_spacing
     if known and not np.allclose(image.spacing, label.spacing, rtol=_SPACING_TOLERANCE):
         raise UsageError(
             f"{label.path}: its voxels are {label.spacing} apart, its image's {image.spacing}: give the labels of this"
-            " image"
+            " image, or correct the spacing in the header of one of them"
         )
 
 

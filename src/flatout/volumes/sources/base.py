@@ -21,6 +21,7 @@ class ArraySource(ABC):
         shape: voxels.
         dtype: as stored, any byte order.
         spacing: distance of voxels along z, y, x; 1 where the source does not say.
+        says_spacing: the source says its spacing, even if that is 1.
         step: planes along z that are best read at once: those of a chunk of the source.
         crops: reading a part of a plane costs less than the plane.
     """
@@ -29,6 +30,7 @@ class ArraySource(ABC):
     shape: Triple
     dtype: np.dtype[Any]
     spacing: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    says_spacing: bool = False
     step: int = 1
     crops: bool = True
 

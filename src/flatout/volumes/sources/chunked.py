@@ -29,6 +29,7 @@ class ChunkedSource(ArraySource):
         if spacing is not None:
             z, y, x = (float(size) for size, at in zip(spacing, self._index, strict=True) if not isinstance(at, int))
             self.spacing = z, y, x
+            self.says_spacing = self.spacing != (1.0, 1.0, 1.0)  # writers of OME-Zarr fill in 1 where nobody said one
         chunks = getattr(array, "shards", None) or array.chunks
         if chunks is not None:
             kept = [size for size, at in zip(chunks, self._index, strict=True) if not isinstance(at, int)]

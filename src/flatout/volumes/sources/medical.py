@@ -42,7 +42,8 @@ class ScaledSource(ArraySource):
     """A source whose values are stored as integers with a slope and an offset."""
 
     def __init__(self, stored: ArraySource, slope: float, offset: float) -> None:
-        self.path, self.shape, self.spacing, self.crops = stored.path, stored.shape, stored.spacing, stored.crops
+        self.path, self.shape, self.crops = stored.path, stored.shape, stored.crops
+        self.spacing, self.says_spacing = stored.spacing, stored.says_spacing
         self.dtype = np.dtype(np.float32)
         self._stored, self._slope, self._offset = stored, slope, offset
 
@@ -123,7 +124,7 @@ def open_nrrd(path: Path) -> ArraySource:
         directions = directions[np.isfinite(directions).all(axis=1)]
         spacing = _spacing(path, np.linalg.norm(directions, axis=1)[:3])
     else:
-        spacing = _spacing(path, header.get("spacings", (1.0, 1.0, 1.0))[:3])
+        spacing = _spacing(path, header.get("spacings", ())[:3])
     return _stored(data, offset, shape, dtype, spacing, packed=encoding != "raw", after_header=True)
 
 
@@ -132,7 +133,7 @@ def _stored(
     offset: int,
     shape: Triple,
     dtype: np.dtype[Any],
-    spacing: tuple[float, float, float],
+    spacing: tuple[float, float, float] | None,
     packed: bool,
     after_header: bool = False,
 ) -> ArraySource:
@@ -153,11 +154,11 @@ def _stored(
     return StreamSource(path, stream, shape, dtype, spacing)
 
 
-def _spacing(path: Path, sizes: Any) -> tuple[float, float, float]:
-    """Of voxels along z, y, x, from x, y, z."""
+def _spacing(path: Path, sizes: Any) -> tuple[float, float, float] | None:
+    """Of voxels along z, y, x, from x, y, z; None where the header has none that can be used."""
     found = [abs(float(size)) for size in sizes]
     if len(found) != 3 or not all(math.isfinite(size) and size > 0 for size in found):
-        return 1.0, 1.0, 1.0
+        return None
     x, y, z = found
     return z, y, x
 

@@ -33,7 +33,7 @@ class StreamSource(ArraySource):
         open_stream: opens the stream at the first voxel.
         shape: voxels.
         dtype: with its byte order.
-        spacing: along z, y, x.
+        spacing: along z, y, x; None: the file does not say.
     """
 
     crops = False
@@ -44,9 +44,11 @@ class StreamSource(ArraySource):
         open_stream: Callable[[], Readable],
         shape: Triple,
         dtype: np.dtype[Any],
-        spacing: tuple[float, float, float] = (1.0, 1.0, 1.0),
+        spacing: tuple[float, float, float] | None = None,
     ) -> None:
-        self.path, self.shape, self.dtype, self.spacing = path, shape, dtype, spacing
+        self.path, self.shape, self.dtype = path, shape, dtype
+        if spacing is not None:
+            self.spacing, self.says_spacing = spacing, True
         self._open = open_stream
         self._stream: Readable | None = None
         self._at = 0  # bytes of voxels read so far
