@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.other_gpus.checkout import Checkout
+from checkout import Checkout
+
 from flatout.measure.kernel_work import KernelWork
 
 FOLDER = "scripts/asplos/label"
@@ -29,7 +30,8 @@ PARTS = {
     "NVIDIA_H100_80GB_HBM3": "H100-SXM",
 }
 _LAYER = re.compile(r"(?:layers?|h|blocks?)_0_")
-_PRODUCTS = ("linear", "conv1d", "matmul", "bmm", "baddbmm", "dense")
+_PRODUCT = re.compile(r"built-in method (matmul|bmm|addmm) of")
+_LINEAR = re.compile(r"(query|key|value|dense|decoder|fc\d|proj\w*|lm_head|relationship|classifier|\.w[io]\w*|\.[qkvo])$")
 # An event pair around nothing: the measurement's own time, seconds.
 _NOTHING_S = 12e-6
 
@@ -92,11 +94,13 @@ def _kernel(row: dict[str, str], seconds: float, calls: float, passes: int) -> K
 
 def _inner(row: dict[str, str], shapes: list[list[int]], result: tuple[int, ...]) -> int | None:
     """The dimension that a product sums over; None: it is none."""
-    name = f"{row['target']} {row['Name']} {row['type']}".lower()
-    if len(shapes) >= 2 and re.search("matmul|bmm", name) and len(shapes[0]) > 1:
-        return int(shapes[0][-1])
-    linear = re.search("linear|conv1d", row["type"].lower())
-    return int(shapes[0][-1]) if linear and shapes and len(result) > 1 else None
+    if row["op"] == "call_module":
+        return shapes[0][-1] if _LINEAR.search(row["target"]) and shapes and len(result) > 1 else None
+    product = _PRODUCT.search(row["target"])
+    if product is None:
+        return None
+    first = shapes[1] if product[1] == "addmm" else shapes[0]
+    return first[-1] if len(first) > 1 else None
 
 
 def _shapes(text: str) -> list[list[int]]:

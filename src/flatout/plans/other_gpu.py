@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from flatout.errors import UsageError
 from flatout.measure.kernel_work import KernelWork
 from flatout.measure.measured_run import MeasuredRun
@@ -96,16 +98,23 @@ def on_other_gpu(run: MeasuredRun, name: str) -> OtherGpu:
     change = _change(operators, scaled, 1.0, run, model)
     spread = math.exp(_NORMAL90 * _spread(now, then)) if now != then else 1.0
     slower, faster = (_change(operators, scaled, factor, run, model) for factor in (spread, 1.0 / spread))
-    gain = model.gain(change, slower, faster)
+    factor = model.factor(change)
+    gain = Gain(factor, min(_quantile(model, slower, 0.05), factor), max(_quantile(model, faster, 0.95), factor))
     return OtherGpu(
         now=now,
         then=then,
-        classes=_classes(scaled, step_s, step_s / gain.predicted, operators, run),
-        gain=Gain(gain.predicted, gain.low, gain.high),
+        classes=_classes(scaled, step_s, step_s / gain.factor, operators, run),
+        gain=gain,
         step_s=step_s,
         memory=Memory(run.usage.gpu_memory_used_bytes, round(_USABLE * then.memory_bytes), then.memory_bytes),
         notes=_notes(run, operators, now, then),
     )
+
+
+def _quantile(model: RateModel, change: Change, at: float) -> float:
+    """Of the factors of a change in the resampled recordings: how sure it is what the input gives."""
+    factors = [pipeline.changed(change).rate_sps() / pipeline.rate_sps() for pipeline in model.resampled]
+    return float(np.quantile(factors, at))
 
 
 def _recorded_on(run: MeasuredRun) -> GpuPart:
@@ -183,7 +192,7 @@ def _classes(
 ) -> tuple[ClassOfWork, ...]:
     """The classes add up to the step, here and there; the wait for input takes what is left there."""
     wait_s = run.ledger.share("batch_wait") * step_s if run.loading is not None else 0.0
-    kernels = [ClassOfWork(kind, *scaled[kind]) for kind in ("matrix", "convolution", "memory") if kind in scaled]  # type: ignore[arg-type]
+    kernels = [ClassOfWork(kind, *scaled[kind]) for kind in ("matrix", "convolution", "memory") if kind in scaled]
     here_s, there_s = (sum(getattr(one, name) for one in kernels) for name in ("now_s", "then_s"))
     host_s = operators.overhead_s
     other_s = max(step_s - wait_s - here_s - host_s, 0.0)

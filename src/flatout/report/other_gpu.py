@@ -7,7 +7,7 @@ from typing import Any
 from flatout.plans.gpu_parts import GpuPart
 from flatout.plans.other_gpu import Memory, OtherGpu
 from flatout.report.layout import wrap
-from flatout.units import duration, factor, percent, size
+from flatout.units import duration, factor, size
 
 WIDTH = 80
 WORDS = {
@@ -28,11 +28,11 @@ def lines(other: OtherGpu) -> list[str]:
         f"On {_indefinite(other.then.name)} instead of the {other.now.name}: predicted throughput {factor(gain.factor)}"
         f" ({span}). flatout never measured this training there."
     )
-    rows = [f"  {'of a step':<34}{other.now.name:>14}{other.then.name:>17}  scaled by"]
+    rows = [f"  {'of a step':<32}{'recorded':>12}{'predicted':>12}  scaled by"]
     for one in other.classes:
         words, by = WORDS[one.kind]
-        rows.append(f"  {words:<34}{duration(one.now_s):>14}{duration(one.then_s):>17}  {by}")
-    rows.append(f"  {'step':<34}{duration(other.step_s):>14}{duration(then_s):>17}")
+        rows.append(f"  {words:<32}{duration(one.now_s):>12}{duration(one.then_s):>12}  {by}")
+    rows.append(f"  {'step':<32}{duration(other.step_s):>12}{duration(then_s):>12}")
     text = ["", *wrap(head, WIDTH), "", *rows, "", *_hanging(_memory(other.memory, other.then))]
     for note in other.notes:
         text += _hanging(f"Assumed: {note}." if "not measured" not in note else f"{note[0].upper()}{note[1:]}.")
