@@ -31,7 +31,9 @@ PARTS = {
 }
 _LAYER = re.compile(r"(?:layers?|h|blocks?)_0_")
 _PRODUCT = re.compile(r"built-in method (matmul|bmm|addmm) of")
-_LINEAR = re.compile(r"(query|key|value|dense|decoder|fc\d|proj\w*|lm_head|relationship|classifier|\.w[io]\w*|\.[qkvo])$")
+_LINEAR = re.compile(
+    r"(query|key|value|dense|decoder|fc\d|proj\w*|lm_head|relationship|classifier|\.w[io]\w*|\.[qkvo])$"
+)
 # An event pair around nothing: the measurement's own time, seconds.
 _NOTHING_S = 12e-6
 

@@ -140,7 +140,8 @@ def test_an_unknown_or_ambiguous_part_is_refused_with_the_nearest(name: str, nam
 def test_the_command_prints_80_columns_and_what_its_schema_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["plan", "--deadline", "1m", "--epochs", "30", "--gpu", "NVIDIA H100 80GB HBM3", str(recorded(tmp_path, wait_s=1e-3))]
+    path = str(recorded(tmp_path, wait_s=1e-3))
+    words = ["plan", "--deadline", "1m", "--epochs", "30", "--gpu", "NVIDIA H100 80GB HBM3", path]
     assert cli.main(words) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80

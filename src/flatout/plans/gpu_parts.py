@@ -16,6 +16,8 @@ from flatout.errors import UsageError
 PRECISIONS = ("fp32", "tf32", "fp16", "fp8")
 GENERATIONS = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")
 # Ada and Hopper are of one year.
+# Of the peak, where it was not measured: the median of the parts where it was.
+USUAL_SUSTAINED = 0.74
 _AGE = dict(zip(GENERATIONS, (0, 1, 2, 3, 4, 4, 5), strict=True))
 
 
@@ -30,6 +32,7 @@ class GpuPart:
         memory_bytes: in all; the driver and CUDA's context take some of it.
         bandwidth: bytes a second of its memory.
         peaks: floating-point operations a second of dense products, by precision; those that it lacks are absent.
+        sustained: share of the peak that large products reach; None: no public measurement of it is known.
         source: where the maker says so.
         date: on which the figures were compared with a second place.
     """
@@ -40,8 +43,13 @@ class GpuPart:
     memory_bytes: int
     bandwidth: float
     peaks: Mapping[str, float]
+    sustained: float | None
     source: str
     date: date
+
+    def reached(self, precision: str) -> float:
+        """Operations a second that large products reach."""
+        return self.peaks[precision] * (USUAL_SUSTAINED if self.sustained is None else self.sustained)
 
     def generations_to(self, other: GpuPart) -> int:
         """How many generations lie between the two."""
@@ -60,6 +68,7 @@ def gpu_parts() -> tuple[GpuPart, ...]:
             memory_bytes=part["memory_gb"] << 30,  # makers count gigabytes of 2^30 bytes
             bandwidth=part["bandwidth_gbps"] * 1e9,
             peaks={one: part[one] * 1e12 for one in PRECISIONS if one in part},
+            sustained=part.get("sustained"),
             source=part["source"],
             date=part["date"],
         )

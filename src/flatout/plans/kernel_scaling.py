@@ -1,7 +1,8 @@
 """The time of kernels on another GPU, from their time on this one: by the figure of the part that bounds them.
 
 After the roofline model (Williams, Waterman and Patterson, "Roofline", Communications of the ACM 52(4), 2009): kernels
-take the same multiple of ``max(FLOPs / peak, bytes / bandwidth)`` on both parts.
+take the same multiple of ``max(FLOPs / rate, bytes / bandwidth)`` on both parts, where the rate is the share of the peak
+that large products reach.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Precision:
     tf32: bool = False
     usual: str = "float32"
 
-    def peak(self, work: KernelWork, part: GpuPart) -> float:
-        """Operations a second of such products.
+    def rate(self, work: KernelWork, part: GpuPart) -> float:
+        """Operations a second that large ones of such products reach.
 
         Raises:
             UsageError: the part has no tensor cores for them.
@@ -36,17 +37,17 @@ class Precision:
             return _peak(part, "fp8", dtype)
         if dtype == "bfloat16":
             _peak(part, "tf32", dtype)  # both came with Ampere
-            return part.peaks["fp16"]
+            return part.reached("fp16")
         if dtype == "float16":
-            return part.peaks["fp16"]
-        tf32 = self.tf32 or work.kind == "convolution"
-        return part.peaks.get("tf32", part.peaks["fp32"]) if tf32 else part.peaks["fp32"]
+            return part.reached("fp16")
+        tf32 = (self.tf32 or work.kind == "convolution") and "tf32" in part.peaks
+        return part.reached("tf32" if tf32 else "fp32")
 
 
 def _peak(part: GpuPart, precision: str, dtype: str) -> float:
     if precision not in part.peaks:
         raise UsageError(f"--gpu: {part.name} computes no products in {dtype}, as this run does: nothing to scale by")
-    return part.peaks[precision]
+    return part.reached(precision)
 
 
 def time_factor(work: KernelWork, now: GpuPart, then: GpuPart, precision: Precision) -> float:
@@ -55,10 +56,10 @@ def time_factor(work: KernelWork, now: GpuPart, then: GpuPart, precision: Precis
         return 1.0
     if work.kind == "memory":
         return now.bandwidth / then.bandwidth
-    peaks = precision.peak(work, now), precision.peak(work, then)
+    rates = precision.rate(work, now), precision.rate(work, then)
     if work.flops is None or work.bytes is None:
-        return peaks[0] / peaks[1]
+        return rates[0] / rates[1]
     here_s, there_s = (
-        max(work.flops / peak, work.bytes / part.bandwidth) for peak, part in zip(peaks, (now, then), strict=True)
+        max(work.flops / rate, work.bytes / part.bandwidth) for rate, part in zip(rates, (now, then), strict=True)
     )
     return there_s / here_s
