@@ -1,8 +1,8 @@
 """The time of kernels on another GPU, from their time on this one: by the figure of the part that bounds them.
 
 After the roofline model (Williams, Waterman and Patterson, "Roofline", Communications of the ACM 52(4), 2009): kernels
-take the same multiple of ``max(FLOPs / rate, bytes / bandwidth)`` on both parts, where the rate is the share of the peak
-that large products reach.
+take the same multiple of ``max(FLOPs / rate, bytes / bandwidth)`` on both parts, where the rate is that share of the
+peak that large products reach.
 """
 
 from __future__ import annotations
