@@ -19,6 +19,11 @@ from checkout import Checkout
 
 from flatout.measure.kernel_work import KernelWork
 
+SOURCE = (
+    "github.com/sitar-lab/NeuSight at {} (MIT), `scripts/asplos/label`: language models in float32 without TF32, PyTorch "
+    "2.1, forward pass (inf) or forward and backward pass (train); the whole model's time is predicted from the times of "
+    "its operators on the first part."
+)
 FOLDER = "scripts/asplos/label"
 PARTS = {
     "Tesla_P100-PCIE-16GB": "P100-PCIe",
@@ -48,6 +53,11 @@ class Model:
     work: tuple[KernelWork, ...]
 
     @property
+    def family(self) -> str:
+        """Of architectures: bert, gpt2, gpt3, opt, switch."""
+        return re.split("[_0-9]|xl", self.name)[0] + ("3" if self.name.startswith("gpt3") else "")
+
+    @property
     def training(self) -> bool:
         """Forward and backward pass; else the forward pass only."""
         return "-train-" in self.name
@@ -74,7 +84,8 @@ def _work(rows: list[dict[str, str]], repeats: int) -> Iterator[KernelWork]:
     inside = [place for place, row in enumerate(rows) if _LAYER.search(row["Name"] + "_")]
     for place, row in enumerate(rows):
         calls = float(repeats) if inside and inside[0] <= place <= inside[-1] else 1.0
-        for column, passes in (("fw_latency", 1), ("bw_latency", 2)):
+        # acc_latency: adding gradients of weights to those there are.
+        for column, passes in (("fw_latency", 1), ("bw_latency", 2), ("acc_latency", 0)):
             seconds = float(row[column] or 0) / 1e3 - _NOTHING_S
             if seconds > 0:
                 yield _kernel(row, seconds * calls, calls, passes)
@@ -84,7 +95,7 @@ def _kernel(row: dict[str, str], seconds: float, calls: float, passes: int) -> K
     """One operator: a backward pass of a product is two products, and moves as much for each."""
     shapes, result = _shapes(row["input_shapes"]), _shape(row["output_shape"])
     moved = 4.0 * passes * (sum(math.prod(shape) for shape in shapes) + math.prod(result))
-    inner = _inner(row, shapes, result)
+    inner = _inner(row, shapes, result) if passes else None
     if inner is None:
         return KernelWork("memory", "float32", seconds, calls, 0.0, calls * moved)
     if len(shapes) == 1:

@@ -15,10 +15,8 @@ from flatout.errors import UsageError
 
 PRECISIONS = ("fp32", "tf32", "fp16", "fp8")
 GENERATIONS = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")
-# Ada and Hopper are of one year.
 # Of the peak, where it was not measured: the median of the parts where it was.
 USUAL_SUSTAINED = 0.74
-_AGE = dict(zip(GENERATIONS, (0, 1, 2, 3, 4, 4, 5), strict=True))
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,7 @@ class GpuPart:
         bandwidth: bytes a second of its memory.
         peaks: floating-point operations a second of dense products, by precision; those that it lacks are absent.
         sustained: share of the peak that large products reach; None: no public measurement of it is known.
+        sustained_by: those who measured it; shares of one source are comparable.
         source: where the maker says so.
         date: on which the figures were compared with a second place.
     """
@@ -44,16 +43,13 @@ class GpuPart:
     bandwidth: float
     peaks: Mapping[str, float]
     sustained: float | None
+    sustained_by: str | None
     source: str
     date: date
 
     def reached(self, precision: str) -> float:
         """Operations a second that large products reach."""
         return self.peaks[precision] * (USUAL_SUSTAINED if self.sustained is None else self.sustained)
-
-    def generations_to(self, other: GpuPart) -> int:
-        """How many generations lie between the two."""
-        return abs(_AGE[self.generation] - _AGE[other.generation])
 
 
 @cache
@@ -69,6 +65,7 @@ def gpu_parts() -> tuple[GpuPart, ...]:
             bandwidth=part["bandwidth_gbps"] * 1e9,
             peaks={one: part[one] * 1e12 for one in PRECISIONS if one in part},
             sustained=part.get("sustained"),
+            sustained_by=part.get("sustained_by"),
             source=part["source"],
             date=part["date"],
         )

@@ -20,9 +20,10 @@ from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel, fit
 
 Kind = Literal["matrix", "convolution", "memory", "host", "input", "other"]
-# Standard deviation of the logarithm of a step's time over its prediction, by generations between the two parts:
-# docs/measurements/other-gpus.md. More generations apart were not measured: as the most that was.
-SPREADS = (0.15, 0.20, 0.25)
+# Standard deviation of the logarithm of the kernels' time over its prediction, by how much is known of the shares of
+# their peaks that the two parts reach: of both from one source, of one at least, of none.
+# docs/measurements/other-gpus.md.
+SPREADS = (0.15, 0.25, 0.36)
 _NORMAL90 = 1.645
 # Of the memory that the maker states, the driver and error correction keep some.
 _USABLE = 0.9
@@ -96,7 +97,7 @@ def on_other_gpu(run: MeasuredRun, name: str) -> OtherGpu:
     scaled = _scaled(operators, now, then, precision)
     step_s = run.ledger.window_s / run.ledger.steps.count
     change = _change(operators, scaled, 1.0, run, model)
-    spread = math.exp(_NORMAL90 * _spread(now, then)) if now != then else 1.0
+    spread = interval_factor(now, then)
     slower, faster = (_change(operators, scaled, factor, run, model) for factor in (spread, 1.0 / spread))
     factor = model.factor(change)
     gain = Gain(factor, min(_quantile(model, slower, 0.05), factor), max(_quantile(model, faster, 0.95), factor))
@@ -183,8 +184,13 @@ def _change(
     return Change(step_removed_s=(computed_s - then_s) * run.ledger.steps.count / model.batches)
 
 
-def _spread(now: GpuPart, then: GpuPart) -> float:
-    return SPREADS[min(now.generations_to(then), len(SPREADS) - 1)]
+def interval_factor(now: GpuPart, then: GpuPart) -> float:
+    """Factor on the time of kernels at the end of the 90% interval; 1.0 on the same part."""
+    if now.name == then.name:
+        return 1.0
+    sources = [part.sustained_by for part in (now, then)]
+    unknown = max(len(set(sources)) - 1, sources.count(None))
+    return math.exp(_NORMAL90 * SPREADS[unknown])
 
 
 def _classes(
@@ -204,8 +210,9 @@ def _classes(
 
 def _notes(run: MeasuredRun, operators: Operators, now: GpuPart, then: GpuPart) -> tuple[str, ...]:
     notes = ["the same host: its cores, storage and Python are taken to be those of the recording"]
-    if now.generations_to(then) >= len(SPREADS):
-        notes.append(f"{then.generation} from {now.generation}: farther apart than what was validated")
+    unmeasured = [part.name for part in (now, then) if part.sustained is None]
+    if now.name != then.name and unmeasured:
+        notes.append(f"{' and '.join(unmeasured)} reach the usual share of their peaks: no measurement of it is known")
     known = sum(work.seconds for work in _on_device(operators) if work.flops is not None or work.kind == "memory")
     share = known / sum(work.seconds for work in _on_device(operators))
     if share < 0.9:
