@@ -6,17 +6,18 @@ Each model that was measured on two parts is predicted for one from the other, a
 NeuSight's tables say how long each operator took, as a recorded step does. The share of its peak that a part reaches
 is taken from the other families of models: that of the predicted one is left out. timm's tables do not say it: the
 division into classes is estimated from operations and activations; every fifth row was used to choose the shares of
-two parts, and is left out.
+two parts, and is left out. Lambda's table says nothing of classes: their mix is fitted to the other parts.
 
-Usage: python benchmarks/other_gpus/run.py --neusight CHECKOUT --timm CHECKOUT [--output FILE]
+Usage: python benchmarks/other_gpus/run.py --neusight CHECKOUT --timm CHECKOUT --lambda CHECKOUT [--output FILE]
 
-CHECKOUT: clones of the repositories named in neusight.py and timm_tables.py; nothing of them is kept here.
+CHECKOUT: clones of the repositories named in neusight.py, timm_tables.py and lambda_tables.py; nothing of them is kept here.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import math
 import statistics
 import sys
@@ -28,6 +29,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import lambda_tables  # noqa: E402
 import neusight  # noqa: E402
 import timm_tables  # noqa: E402
 from checkout import Checkout  # noqa: E402
@@ -115,6 +117,17 @@ def of_timm(checkout: Checkout) -> Iterator[Score]:
                     yield score(here.work(part), part, chosen_part(then), (here.seconds, there.seconds))
 
 
+def of_lambda(checkout: Checkout) -> Iterator[Score]:
+    """Every network on every ordered pair of parts."""
+    times = lambda_tables.seconds(checkout)
+    parts = {name: chosen_part(name) for name in times}
+    for network in lambda_tables.NETWORKS:
+        measured = {name: one[network] for name, one in times.items() if network in one}
+        for now, then in itertools.permutations(measured, 2):
+            work = lambda_tables.mixed(parts, measured, now, then)
+            yield score(work, parts[now], parts[then], (measured[now], measured[then]))
+
+
 def lines(title: str, source: str, scores: Sequence[Score]) -> list[str]:
     """A section of the page: all pairs together, then each."""
     text = [f"## {title}", "", source, ""]
@@ -129,6 +142,16 @@ def lines(title: str, source: str, scores: Sequence[Score]) -> list[str]:
         for name, words in (("by_bandwidth", "the ratio of bandwidths"), ("by_peak", "the ratio of peaks"))
     ]
     return [*text, "", f"Median error of simpler predictions on the same pairs: {' and '.join(by)}.", ""]
+
+
+def _goal(words: str, scores: Sequence[Score], goal: float) -> str:
+    """The goal is what a mix of bandwidth and peak alone reached on this table before."""
+    median = statistics.median(_errors([one.error for one in scores]))
+    held = sum(one.held for one in scores) / len(scores)
+    reached_goal = "reached" if median < goal else "missed"
+    return (
+        f"- {words} ({len(scores)}): median error {median:.1%}, goal below {goal:.1%}: {reached_goal}; {held:.0%} held."
+    )
 
 
 def _row(now: str, then: str, scores: Sequence[Score]) -> str:
@@ -150,6 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--neusight", type=Path, required=True)
     parser.add_argument("--timm", type=Path, required=True)
+    parser.add_argument("--lambda", type=Path, required=True, dest="training")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     measured, tables = Checkout(given.neusight), Checkout(given.timm)
@@ -173,6 +197,11 @@ def main() -> None:
         "NeuSight: operators timed one by one", neusight.SOURCE.format(measured.commit()), list(of_neusight(measured))
     )
     page += lines("timm: classes estimated", timm_tables.SOURCE.format(tables.commit()), list(of_timm(tables)))
+    training = Checkout(given.training)
+    scores = list(of_lambda(training))
+    page += lines("Lambda: classes fitted", lambda_tables.SOURCE.format(training.commit()), scores)
+    servers = [one for one in scores if all(name.startswith(lambda_tables.DATA_CENTRE) for name in (one.now, one.then))]
+    page += [_goal("all pairs", scores, 0.157), _goal("data-centre parts", servers, 0.094)]
     text = "\n".join(page).rstrip() + "\n"
     if given.output:
         given.output.write_text(text, "utf-8")

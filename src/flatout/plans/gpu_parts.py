@@ -47,9 +47,14 @@ class GpuPart:
     source: str
     date: date
 
+    @property
+    def share_reached(self) -> float:
+        """Of its peak, in large products: measured, or else the usual one."""
+        return USUAL_SUSTAINED if self.sustained is None else self.sustained
+
     def reached(self, precision: str) -> float:
         """Operations a second that large products reach."""
-        return self.peaks[precision] * (USUAL_SUSTAINED if self.sustained is None else self.sustained)
+        return self.peaks[precision] * self.share_reached
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 from flatout.plans.gpu_parts import GpuPart
 from flatout.plans.other_gpu import Memory, OtherGpu
 from flatout.report.layout import wrap
-from flatout.units import duration, factor, size
+from flatout.units import duration, factor, percent, size
 
 WIDTH = 80
 WORDS = {
@@ -41,7 +41,11 @@ def lines(other: OtherGpu) -> list[str]:
 
 def _figures(part: GpuPart) -> str:
     peaks = ", ".join(f"{name} {value / 1e12:g}" for name, value in part.peaks.items())
-    return f"{part.name}: {part.bandwidth / 1e9:,.0f} GB/s, TFLOP/s {peaks} ({part.source}, {part.date:%Y-%m-%d})"
+    by = f"measured by {part.sustained_by}" if part.sustained_by else "the usual, not measured"
+    return (
+        f"{part.name}: {part.bandwidth / 1e9:,.0f} GB/s, peak TFLOP/s {peaks} ({part.source}, {part.date:%Y-%m-%d}), "
+        f"of which large products reach {percent(part.share_reached, decimals=0)} ({by})"
+    )
 
 
 def _memory(memory: Memory, part: GpuPart) -> str:
@@ -89,6 +93,8 @@ def _part(part: GpuPart) -> dict[str, Any]:
         "memory_bytes": part.memory_bytes,
         "bandwidth_bps": part.bandwidth,
         "peak_flops": dict(part.peaks),
+        "share_reached": part.share_reached,
+        "share_measured_by": part.sustained_by,
         "source": part.source,
         "date": f"{part.date:%Y-%m-%d}",
     }
