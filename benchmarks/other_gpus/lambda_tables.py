@@ -1,7 +1,8 @@
 """Lambda's table of training throughput by network and part, in float16.
 
-github.com/lambdal/deeplearning-benchmark (no licence: read, never copied), ``pytorch/pytorch-train-throughput*-fp16.csv``.
-It says nothing of classes of work: the mix of a network is fitted to the other parts, without the two of a pair.
+github.com/lambdal/deeplearning-benchmark (no licence: read, never copied), ``pytorch-train-throughput*-fp16.csv`` in
+``pytorch``. It says nothing of classes of work: the mix of a network is fitted to the other parts, without the two of a
+pair.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from flatout.measure.kernel_work import KernelWork
 from flatout.plans.gpu_parts import GpuPart
 
 SOURCE = (
-    "github.com/lambdal/deeplearning-benchmark at {}, `pytorch/pytorch-train-throughput*-fp16.csv`: training in float16, "
-    "the largest batch that fits each part. The mix of classes (products, memory, host) is no recorded one: for each "
-    "pair it is fitted to the network's throughput on the other parts."
+    "github.com/lambdal/deeplearning-benchmark at {}, `pytorch/pytorch-train-throughput*-fp16.csv`: training in "
+    "float16, the largest batch that fits each part. The mix of classes (products, memory, host) is no recorded one: "
+    "for each pair it is fitted to the network's throughput on the other parts."
 )
 NETWORKS = ("ssd", "bert_base_squad", "bert_large_squad", "gnmt", "resnet50", "waveglow")
 PARTS = {

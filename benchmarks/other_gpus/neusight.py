@@ -20,9 +20,9 @@ from checkout import Checkout
 from flatout.measure.kernel_work import KernelWork
 
 SOURCE = (
-    "github.com/sitar-lab/NeuSight at {} (MIT), `scripts/asplos/label`: language models in float32 without TF32, PyTorch "
-    "2.1, forward pass (inf) or forward and backward pass (train); the whole model's time is predicted from the times of "
-    "its operators on the first part."
+    "github.com/sitar-lab/NeuSight at {} (MIT), `scripts/asplos/label`: language models in float32 without TF32, "
+    "PyTorch 2.1, forward pass (inf) or forward and backward pass (train); the whole model's time is predicted from "
+    "the times of its operators on the first part."
 )
 FOLDER = "scripts/asplos/label"
 PARTS = {

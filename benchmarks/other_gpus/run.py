@@ -10,7 +10,8 @@ two parts, and is left out. Lambda's table says nothing of classes: their mix is
 
 Usage: python benchmarks/other_gpus/run.py --neusight CHECKOUT --timm CHECKOUT --lambda CHECKOUT [--output FILE]
 
-CHECKOUT: clones of the repositories named in neusight.py, timm_tables.py and lambda_tables.py; nothing of them is kept here.
+CHECKOUT: clones of the repositories named in neusight.py, timm_tables.py and lambda_tables.py; nothing of them is
+kept here.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from flatout.plans.gpu_parts import GpuPart, chosen_part, find_part
 from flatout.plans.kernel_scaling import Precision, time_factor
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel, fit
+from flatout.units import percent
 
 Kind = Literal["matrix", "convolution", "memory", "host", "input", "other"]
 # Standard deviation of the logarithm of the kernels' time over its prediction, by how much is known of the shares of
@@ -108,7 +109,7 @@ def on_other_gpu(run: MeasuredRun, name: str) -> OtherGpu:
         gain=gain,
         step_s=step_s,
         memory=Memory(run.usage.gpu_memory_used_bytes, round(_USABLE * then.memory_bytes), then.memory_bytes),
-        notes=_notes(run, operators, now, then),
+        notes=_notes(run, operators),
     )
 
 
@@ -208,15 +209,12 @@ def _classes(
     return tuple(sorted((one for one in found if max(one.now_s, one.then_s) > 0), key=lambda one: -one.now_s))
 
 
-def _notes(run: MeasuredRun, operators: Operators, now: GpuPart, then: GpuPart) -> tuple[str, ...]:
+def _notes(run: MeasuredRun, operators: Operators) -> tuple[str, ...]:
     notes = ["the same host: its cores, storage and Python are taken to be those of the recording"]
-    unmeasured = [part.name for part in (now, then) if part.sustained is None]
-    if now.name != then.name and unmeasured:
-        notes.append(f"{' and '.join(unmeasured)} reach the usual share of their peaks: no measurement of it is known")
     known = sum(work.seconds for work in _on_device(operators) if work.flops is not None or work.kind == "memory")
     share = known / sum(work.seconds for work in _on_device(operators))
     if share < 0.9:
-        notes.append(f"{1 - share:.0%} of the time in kernels has unknown operations: scaled by the peaks alone")
+        notes.append(f"{percent(1 - share)} of the time in kernels has unknown operations: scaled by the peaks alone")
     if run.usage.gpu_memory_used_bytes is None:
         notes.append("memory: not measured")
     return tuple(notes)
