@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -53,6 +54,26 @@ def test_a_skill_is_a_file_of_its_own(tmp_path: Path) -> None:
     assert main(["agents", "--install", str(tmp_path), "--skill", "--write"]) == 0
     text = (tmp_path / "skills/fast-training/SKILL.md").read_text()
     assert text.startswith("---\nname: fast-training\n") and "### Rules" in text
+
+
+def test_the_servers_entry_stands_beside_those_of_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".vscode").mkdir()
+    ours = tmp_path / ".mcp.json"
+    ours.write_text('{"mcpServers": {"other": {"command": "x"}}, "mine": 1}')
+    assert main(["agents", "--install", str(tmp_path), "--mcp"]) == 0
+    assert "flatout" not in ours.read_text() and "Nothing was changed" in capsys.readouterr().out
+    assert main(["agents", "--install", str(tmp_path), "--mcp", "--write"]) == 0
+    written = json.loads(ours.read_text())
+    entry = written["mcpServers"].pop("flatout")
+    assert written == {"mcpServers": {"other": {"command": "x"}}, "mine": 1}
+    assert json.loads((tmp_path / ".vscode/mcp.json").read_text()) == {"servers": {"flatout": entry}}
+    assert entry["args"] == ["-m", "flatout", "mcp", "--root", str(tmp_path)]
+    assert not (tmp_path / ".cursor").exists() and (tmp_path / ".mcp.json.before-flatout").exists()
+    assert main(["agents", "--install", str(tmp_path), "--mcp", "--write"]) == 0
+    assert not (tmp_path / ".mcp.json.before-flatout-1").exists()
+    ours.write_text("{ // with a comment\n}")
+    assert main(["agents", "--install", str(tmp_path), "--mcp", "--write"]) == 2
+    assert "comments, perhaps" in capsys.readouterr().err and ours.read_text() == "{ // with a comment\n}"
 
 
 @pytest.mark.parametrize(

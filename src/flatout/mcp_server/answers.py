@@ -31,9 +31,9 @@ class Answer(BaseModel):
     spent_s: float
     left_s: float | None = Field(description="Until deadline_s, if one was given")
     exit_code: int | None = None
-    progress: str = Field("", description="The latest line that it wrote")
-    summary: str = Field("", description="The result in a sentence, or what went wrong")
-    result: Any = Field(None, description="What its --json prints, shortened to fit; all of it: the resource")
+    progress: str = Field(default="", description="The latest line that it wrote")
+    summary: str = Field(default="", description="The result in a sentence, or what went wrong")
+    result: Any = Field(default=None, description="What its --json prints, shortened to fit; all of it: the resource")
     shortened: bool = False
     resource: str | None = None
     next_step: NextStep | None = None

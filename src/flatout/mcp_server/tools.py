@@ -106,7 +106,10 @@ class Tools:
 
     async def report(self, run: Run = "latest", folder: Folder = ".", deadline_s: Deadline = None) -> Answer:
         """The report of a recorded run: verdict, where the time went, causes, remedies with predicted gains."""
-        return await self._quick("report", ["report", given.not_an_option("run", run)], folder, deadline_s)
+        place = given.folder_below(self.root, folder)
+        return await self._quick(
+            "report", ["report", given.run_below("run", self.root, place, run)], folder, deadline_s
+        )
 
     async def explain(
         self, cause: Annotated[str, Field(description="Id, as reports name it")], deadline_s: Deadline = None
@@ -205,7 +208,9 @@ class Tools:
         if (run is None) == (command is None):
             raise UsageError("give either run (of a recording, or a log), or command")
         if run is not None:
-            return await self._quick("plan", ["plan", *options, given.not_an_option("run", run)], folder, deadline_s)
+            place = given.folder_below(self.root, folder)
+            words = ["plan", *options, given.run_below("run", self.root, place, run)]
+            return await self._quick("plan", words, folder, deadline_s)
         return await self._long("plan", options, command or "", folder, deadline_s)
 
     async def compare(
@@ -216,7 +221,13 @@ class Tools:
         deadline_s: Deadline = None,
     ) -> Answer:
         """Which of two trainings is faster, and by how much; two commands are run in turn."""
-        words = ["compare", given.not_an_option("a", a), given.not_an_option("b", b)]
+        place = given.folder_below(self.root, folder)
+        words = ["compare"]
+        for name, value in (("a", a), ("b", b)):
+            is_command = len(given.command_words(value)) > 1
+            words.append(
+                given.not_an_option(name, value) if is_command else given.run_below(name, self.root, place, value)
+            )
         return await self._answer(self._start("compare", words, folder, deadline_s), QUICK_S)
 
     # --- data and recipes ---
