@@ -60,17 +60,17 @@ class GrowingSteps:
             return _no_rows()
         found = marked(replace(process, events=self._pending), self._sign)
         steps = found.steps
-        complete = steps.work_end_ns if last else steps.work_end_ns[:-1]
-        fresh = np.flatnonzero(complete > self._finished_ns)
+        over_ns = steps.work_end_ns if last else steps.work_end_ns[:-1]
+        fresh = np.flatnonzero(over_ns > self._finished_ns)
         self.loader = found.loaders[0] if found.loaders else self.loader
         if not len(fresh):
             return _no_rows()
         rows = _rows(steps, step_phases(steps, found.events), fresh, self._epoch)
-        last = int(fresh[-1])
-        self._finished_ns, self._epoch = int(steps.work_end_ns[last]), int(rows.epoch[-1])
+        newest = int(fresh[-1])
+        self._finished_ns, self._epoch = int(steps.work_end_ns[newest]), int(rows.epoch[-1])
         # The last row stays, and is found again and left out: without it the next one's begin would not be known.
         kept = self._pending["thread"] == found.thread
-        self._pending = self._pending[kept & (ends(self._pending) > steps.start_ns[last])]
+        self._pending = self._pending[kept & (ends(self._pending) > steps.start_ns[newest])]
         return rows
 
 
