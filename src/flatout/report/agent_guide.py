@@ -134,9 +134,8 @@ def _machine_lines(machine: Machine, folder: Path) -> list[str]:
     lines = [f"{machine.one_line()}"]
     if cores.usable is not None:
         workers = max(int(cores.usable) - 1, 1)
-        lines.append(
-            f"at most {workers} DataLoader worker{'s that compute' if workers > 1 else ' that computes'}: one core is the training's"
-        )
+        named = "worker that computes" if workers == 1 else "workers that compute"
+        lines.append(f"at most {workers} DataLoader {named}: one core is the training's")
     if machine.shm.size_bytes is not None:
         lines.append(f"/dev/shm, through which workers hand over batches: {size(machine.shm.size_bytes)}")
     lines.append(f"free on the disk of {folder}: {size(shutil.disk_usage(folder).free)}")
