@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from flatout.commands.options import FIRST_STEP_WITHIN, RUNS_DIR, AsJson, Quiet, RunsDir
 
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from flatout.plans.other_gpu import OtherGpu
     from flatout.plans.prices import Price
     from flatout.record import Run
+
+
+_SEPARATED = "flatout.separated"
+
+
+class WithSeparator(TyperCommand):
+    """A command that knows whether ``--`` stands before its arguments: what follows it is a program, never a run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse them, and keep whether it was there."""
+        ctx.meta[_SEPARATED] = "--" in args
+        return super().parse_args(ctx, args)
 
 
 What = Annotated[
@@ -54,6 +67,7 @@ Prices = Annotated[
 
 
 def plan(
+    context: typer.Context,
     deadline: Deadline,
     epochs: Epochs,
     what: What = None,
@@ -101,13 +115,17 @@ def plan(
     gain = read_gain(after) if after else None
     if gpu is not None:
         chosen_part(gpu)  # an unknown name is refused before anything is recorded
+    separated = bool(context.meta.get(_SEPARATED))
     source, costs, run = _measure(
-        what or [], steps_per_epoch, runs_dir, look, first_step_within, quiet=quiet, trace=gpu is not None
+        what or [], separated, steps_per_epoch, runs_dir, look, first_step_within, quiet=quiet, trace=gpu is not None
     )
     other = _on_other_gpu(run, gpu, source) if gpu is not None else None
     limits = Limits(deadline_s, reserve_s, hourly.per_hour if hourly else None)
-    made = make_plan(source, costs, Work(folds, epochs), limits, price=hourly, gain=gain, other=other)
+    failure = run.ending.failure if run is not None else None
+    made = make_plan(source, costs, Work(folds, epochs), limits, price=hourly, gain=gain, other=other, failure=failure)
     typer.echo(json.dumps(to_dict(made), indent=2, allow_nan=False) if as_json else "\n".join(lines(made)))
+    if failure:
+        raise typer.Exit(1)
 
 
 def _price(price: str | None, prices: Path | None) -> Price | None:
@@ -120,6 +138,7 @@ def _price(price: str | None, prices: Path | None) -> Price | None:
 
 def _measure(
     what: list[str],
+    separated: bool,
     steps_per_epoch: int | None,
     runs_dir: Path,
     look: str,
@@ -141,7 +160,7 @@ def _measure(
 
     if not what:
         raise UsageError("give a run, such as latest, a log, or the training command: flatout plan ... -- COMMAND")
-    if len(what) > 1 or _is_program(what[0]):
+    if len(what) > 1 or separated or _is_program(what[0]):
         folder = _record(what, runs_dir, look, first_step_within, quiet=quiet, trace=trace)
     elif Path(what[0]).is_file():
         return f"log {what[0]}", costs_of_log(Path(what[0]), steps_per_epoch), None

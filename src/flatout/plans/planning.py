@@ -32,6 +32,7 @@ class Plan:
         there: the scenarios on it.
         watched: the amount of work that ``milestones`` are of; None: nothing fits.
         milestones: by when how much of it must be done.
+        failure: of the recorded command, as a clause; None: it did not fail.
         reached: fold, and whole epochs of it, that what was asked for is expected to reach in its time.
     """
 
@@ -48,6 +49,7 @@ class Plan:
     watched: Work | None
     milestones: tuple[Milestone, ...]
     reached: tuple[int, int]
+    failure: str | None = None
 
     @property
     def asked_for(self) -> Scenario:
@@ -69,6 +71,7 @@ def make_plan(
     price: Price | None = None,
     gain: Gain | None = None,
     other: OtherGpu | None = None,
+    failure: str | None = None,
     unmeasured: Unmeasured = RECORDED,
 ) -> Plan:
     """Project the ends of what was asked for, and of less."""
@@ -91,4 +94,5 @@ def make_plan(
         watched=watched,
         milestones=milestones(draws, watched, limits) if watched else (),
         reached=reached(draws, asked, limits),
+        failure=failure,
     )

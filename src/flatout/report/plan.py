@@ -49,7 +49,15 @@ def lines(plan: Plan) -> list[str]:
 
 
 def verdict(plan: Plan) -> str:
-    """One or two sentences: whether it fits, and what does."""
+    """One or two sentences: whether it fits, and what does; before them, that what was recorded failed."""
+    if plan.failure:
+        return f"The recorded training did not end well: {plan.failure}. What follows holds once that is repaired. " + (
+            _fitting(plan)
+        )
+    return _fitting(plan)
+
+
+def _fitting(plan: Plan) -> str:
     asked, deadline = plan.asked_for, duration(plan.limits.deadline_s)
     named = _named(plan.asked)
     if asked.in_time >= 1 - HOPELESS:
@@ -180,6 +188,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
             "ending_s": costs.ending_s,
             "notes": list(costs.notes),
         },
+        "failure": plan.failure,
         "scenarios": [asdict(one) for one in plan.scenarios],
         "fits": asdict(plan.fits) if plan.fits else None,
         "gain": asdict(plan.gain) if plan.gain else None,
