@@ -21,7 +21,7 @@ SOURCE = (
     "github.com/huggingface/pytorch-image-models at {} (Apache-2.0), `results/benchmark-infer-amp-nchw-*.csv`: image "
     "models of at least 1 GMAC under AMP in inference, the same version of PyTorch on both parts, without "
     "torch.compile. The tables do not say how long each operator took: a recorded step does, so these errors contain "
-    "one that `flatout plan --gpu` does not make."
+    "one that `--gpu` does not make."
 )
 # Tables of one version of PyTorch, by part.
 TABLES = {
