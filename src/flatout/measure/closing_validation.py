@@ -27,7 +27,7 @@ def closing_validation_end(events: Events, other_loaders: tuple[int, ...], begin
     for arg in np.unique(spans["arg"]):
         found = max(found, _end_of_first(spans[spans["arg"] == arg], begin_ns, last_ns))
     for loader in other_loaders:
-        found = max(found, _end_of_pass(events[events["arg"] == loader], begin_ns, last_ns))
+        found = max(found, _end_of_pass(events, loader, begin_ns, last_ns))
     return found
 
 
@@ -39,16 +39,23 @@ def _end_of_first(spans: Events, begin_ns: int, last_ns: int) -> int:
     return int(ends(after).max()) if len(after) else last_ns
 
 
-def _end_of_pass(events: Events, begin_ns: int, last_ns: int) -> int:
+def _end_of_pass(events: Events, loader: int, begin_ns: int, last_ns: int) -> int:
     """The end of the first pass over a loader after the last step, if there was one between the steps."""
-    seen = of_kinds(events, *_OF_LOADER)
+    seen = of_kinds(events[events["arg"] == loader], *_OF_LOADER)
     if not _between(seen[seen["kind"] == kinds.BATCH_WAIT], begin_ns, last_ns):
         return last_ns
     after = seen[seen["start"] >= last_ns]
     begun = after["start"][after["kind"] == kinds.ITER_START]
     if len(begun) > 1:
         after = after[after["start"] < begun[1]]
-    return int(ends(after).max()) if np.any(after["kind"] == kinds.BATCH_WAIT) else last_ns
+    if not np.any(after["kind"] == kinds.BATCH_WAIT):
+        return last_ns
+    # Where no end of the pass was recorded, the last batch is worked on still.
+    end = int(ends(after).max())
+    work = of_kinds(events, kinds.FORWARD)
+    work = work[work["start"] >= end][:1]
+    without_gradient = len(work) and work["a"][0] == 0 and work["b"][0] == 0
+    return int(ends(work).max()) if without_gradient and after["kind"][-1] != kinds.ITER_END else end
 
 
 def _between(seen: Events, begin_ns: int, last_ns: int) -> bool:
