@@ -9,7 +9,6 @@ from flatout.predict.step_memory import CONTEXT_BYTES, FRAGMENTATION, StepMemory
 from flatout.report.layout import wrap
 from flatout.units import percent, size
 
-
 FAR = 16.0  # times the largest tracked batch, beyond which a prediction is an upper limit only
 
 
