@@ -42,7 +42,7 @@ def available_bytes():
         with open(os.path.join(REC.run, "system.jsonl"), "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - _TAIL_BYTES, 0))
             lines = file.read().splitlines()
-    except OSError:
+    except (OSError, TypeError):  # nothing is recorded
         lines = []
     for line in reversed(lines[-2:]):  # the last one may be cut off
         try:
