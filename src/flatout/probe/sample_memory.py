@@ -136,6 +136,11 @@ class SampleMemory:
             else:
                 self._set(_OFF_AT, 1)
 
+    def close(self):
+        """Free the memory, unless other processes hold it."""
+        self._bytes.release()
+        os.close(self._fd)
+
     @property
     def entries(self):
         """The number of samples that are stored, or were begun."""

@@ -26,6 +26,7 @@ from flatout.trials.journal import Journal
 from flatout.trials.live import Plan
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.mechanics import Mechanics
+from flatout.trials.shared_samples import Pace, SharedSamples
 from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
@@ -107,6 +108,12 @@ class Fixing:
             "local_copy": LocalCopy(
                 setup.folder, lambda: self.budget.left_s, log.say, given=options.staged, to=options.stage_to
             ),
+            "shared_samples": SharedSamples(
+                self._first_pass,
+                lambda: Pace(self.before, max(self.budget.run_s - (self.setup.bounds.seconds or 0.0), 0.0)),
+                lambda: self.budget.left_s,
+                log.say,
+            ),
         }
         self.choice = Choice(options.allowed, self.mechanics, setup.locations)
         self.progress = journal.progress()
@@ -129,6 +136,7 @@ class Fixing:
         """
         try:
             diagnosis = self._look()
+            self._prepare_kept(diagnosis)
             self._try_remedies(diagnosis)
             if self.progress.settings:
                 self._prove()
@@ -288,6 +296,15 @@ class Fixing:
         other = "other " if self.progress.tried else ""
         return f"There is no {other}remedy that flatout can try and whose predicted gain a trial could tell from noise."
 
+    def _prepare_kept(self, diagnosis: Diagnosis) -> None:
+        """Prepare again what is kept in memory, after an interruption."""
+        for trial in self._kept():
+            mechanics = self.mechanics.get(trial.remedy.mechanics)
+            if isinstance(mechanics, SharedSamples) and not isinstance(
+                mechanics.settings(trial.remedy, diagnosis.loader), str
+            ):
+                mechanics.prepare(trial.settings)
+
     def _trial(self, remedy: Remedy) -> tuple[Trial, TrialRun | None]:
         """Try a remedy; if memory runs out, the next smaller value. Also returns the last run with it."""
         begin_s, before_s = self._clock(), self.budget.spent_s
@@ -429,6 +446,12 @@ class Fixing:
         if run.outcome == OK:
             self.budget.learn(run.wall_s)
         return run
+
+    def _first_pass(self, settings: Mapping[str, Any], seconds: float) -> TrialRun:
+        """A run that is not measured, on top of what was kept."""
+        bounds = replace(self.setup.bounds, seconds=seconds, steps=None)
+        with_kept = {**self.progress.settings, **settings}
+        return self._run_once(replace(self.setup, bounds=bounds), with_kept, deadline_s=self.budget.deadline_s)
 
     def _printed(self) -> str:
         """The last line of the command's own output."""

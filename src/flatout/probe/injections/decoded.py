@@ -138,6 +138,7 @@ def _patch_load(kept, module):
     def _finished(image):
         """Leave the picture as decoding does."""
         image.tile = []
+        image.map = None
         image.readonly = 0
         png = getattr(image, "png", None)
         if png is not None:
