@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.measure.array_reads import patch_shape
-from flatout.measure.loader_stats import TransformCost
+from flatout.measure.loader_stats import LoaderStats, TransformCost
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     DECODE_GROUPS,

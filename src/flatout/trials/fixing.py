@@ -26,7 +26,6 @@ from flatout.trials.journal import Journal
 from flatout.trials.live import Plan
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.mechanics import Mechanics
-from flatout.trials.shared_samples import Pace, SharedSamples
 from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
@@ -34,6 +33,7 @@ from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proo
 from flatout.trials.screening import BlocksRunner, Costs, bounded, confirmed, judged, screen, undecided, withdrawn
 from flatout.trials.select import Choice, with_found_by_experiments
 from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, pairs_needed
+from flatout.trials.shared_samples import Pace, SharedSamples
 from flatout.trials.trial_run import LOG, TrialSetup, run_blocks, run_once
 from flatout.units import duration, interval
 
@@ -136,7 +136,8 @@ class Fixing:
         """
         try:
             diagnosis = self._look()
-            self._prepare_kept(diagnosis)
+            for mechanics in self.mechanics.values():
+                mechanics.resume(self.progress.settings, diagnosis.loader)
             self._try_remedies(diagnosis)
             if self.progress.settings:
                 self._prove()
@@ -295,15 +296,6 @@ class Fixing:
             return "A run without a remedy failed, so its trial says nothing about the remedy."
         other = "other " if self.progress.tried else ""
         return f"There is no {other}remedy that flatout can try and whose predicted gain a trial could tell from noise."
-
-    def _prepare_kept(self, diagnosis: Diagnosis) -> None:
-        """Prepare again what is kept in memory, after an interruption."""
-        for trial in self._kept():
-            mechanics = self.mechanics.get(trial.remedy.mechanics)
-            if isinstance(mechanics, SharedSamples) and not isinstance(
-                mechanics.settings(trial.remedy, diagnosis.loader), str
-            ):
-                mechanics.prepare(trial.settings)
 
     def _trial(self, remedy: Remedy) -> tuple[Trial, TrialRun | None]:
         """Try a remedy; if memory runs out, the next smaller value. Also returns the last run with it."""

@@ -56,19 +56,27 @@ class SharedSamples(Mechanics):
 
     def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The remedy's settings; or why the first pass, which gains nothing, cannot be made in time."""
+        why = self._barred(loader)
+        return (
+            f"{why}: flatout apply --set {SETTING}={remedy.settings.get(SETTING)} -- COMMAND"
+            if why
+            else remedy.settings
+        )
+
+    def _barred(self, loader: Mapping[str, Any]) -> str:
+        """Why no first pass can be made; empty if it can, or was."""
         if self._memory is not None:
-            return remedy.settings
+            return ""
         pace, samples = self._pace(), loader.get("dataset_len")
-        by_hand = f"flatout apply --set {SETTING}={remedy.settings.get(SETTING)} -- COMMAND"
         if not isinstance(samples, int) or not pace.rate:
-            return f"the length of a pass is unknown, and the gain begins with the second one: {by_hand}"
+            return "the length of a pass is unknown, and the gain begins with the second one"
         self._pass_s = _SLACK * samples / pace.rate
-        if pace.start_s + self._pass_s > BUDGET_SHARE * self._left_s():
-            return (
-                f"the gain begins with the second pass, and the first takes about {duration(self._pass_s)}, "
-                f"of {duration(max(self._left_s(), 0.0))} left: {by_hand}"
-            )
-        return remedy.settings
+        if pace.start_s + self._pass_s <= BUDGET_SHARE * self._left_s():
+            return ""
+        return (
+            f"the gain begins with the second pass, and the first takes about {duration(self._pass_s)}, "
+            f"of {duration(max(self._left_s(), 0.0))} left"
+        )
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
         """Make the first pass, unless it was made.
@@ -89,6 +97,11 @@ class SharedSamples(Mechanics):
             self._release()
             raise CommandError(f"the first pass failed: {done.detail}")
         self._say(f"{self._memory.entries:,} decoded samples are stored")
+
+    def resume(self, kept: Mapping[str, Any], loader: Mapping[str, Any]) -> None:
+        """Make the first pass again if samples are kept and there is time; the runs store their own otherwise."""
+        if SETTING in kept and not self._barred(loader):
+            self.prepare(kept)
 
     def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:
         """The trial with a word on what it holds for."""

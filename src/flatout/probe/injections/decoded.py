@@ -50,6 +50,7 @@ class _Kept:
         """Compare a stored sample with the one that was computed now."""
         if bytes(stored) == bytes(made):
             self._memory.compared(True)
+            self.used()
         else:
             self.give_up("a picture decoded to other values than before")
 
@@ -58,11 +59,15 @@ class _Kept:
         self._memory.compared(False)
         self._injected.refuse("sample_cache_bytes", why)
 
+    def used(self):
+        """Note that samples are stored and used, also where another process stored them all."""
+        self._injected.done("sample_cache_bytes")
+
     def keep(self, key, made):
         """Store a sample, if there is room."""
         try:
             if self._memory.keep(key, made):
-                self._injected.done("sample_cache_bytes")
+                self.used()
         except OSError:
             pass
 
@@ -115,6 +120,7 @@ def _patch_load(kept, module):
             except Exception as error:  # another Pillow: the picture is as before, and can be decoded
                 kept.give_up("Pillow takes no pixels: %s" % error)
                 return original(self)
+            kept.used()
             return _finished(self)
         before = dict(self.info)
         found = original(self)
