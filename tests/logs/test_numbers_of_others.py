@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flatout.logs.metrics import named_metrics
 from flatout.logs.postmortem import FileResult, read_logs
 from flatout.logs.quantities import quantities
 
@@ -75,3 +76,33 @@ def test_accuracies_behind_an_at_sign_are_in_percent_and_an_infinite_loss_is_no_
         "acc5"
     ].least == pytest.approx(0.005)
     assert [one.what for one in found.facts.troubles] == ["inf"]
+
+
+@pytest.mark.parametrize(
+    ("text", "metrics"),
+    [
+        ("val acc 10.2%", {"val_acc1": 0.102}),
+        ("train acc 12.5% val acc 55.1%", {"train_acc1": 0.125, "val_acc1": 0.551}),
+        ("accuracy 5%", {"acc1": 0.05}),
+        ("acc 5: 90.5%", {"acc5": 0.905}),
+        ("loss: 0.05, Accuracy: 9832/10000 (98%)", {"loss": 0.05, "acc1": 0.9832}),
+    ],
+)
+def test_the_first_digit_of_an_accuracy_is_no_number_of_guesses(text: str, metrics: dict[str, float]) -> None:
+    assert named_metrics(text) == pytest.approx(metrics)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("Epoch 0, batch 50, loss[1.2], batch size: 30", "batch_size", 30),
+        ("Train time/batch: 9", "batch_size", None),
+        ("training with batch 256 and 4 workers", "batch_size", 256),
+        ("Accuracy of the network on the 10000 test images: 55 %", "train_samples", None),
+        ("9: 1.5, 1.2 avg loss, 0.001 rate, 3.2 seconds, 128 images", "train_samples", None),
+        ("found 12,000 images of 10 classes", "train_samples", 12_000),
+    ],
+)
+def test_a_counter_and_an_evaluation_are_no_settings(text: str, name: str, value: float | None, tmp_path: Path) -> None:
+    said = result(tmp_path, text + "\n").facts.settings.get(name, [])
+    assert [one.value for one in said] == ([] if value is None else [value])

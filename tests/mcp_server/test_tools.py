@@ -28,7 +28,7 @@ TAKES = {
     "fix": "allow budget_s command! deadline_s folder",
     "try_change": "budget_s command! deadline_s environment folder other_command patch settings",
     "batch_size": "budget_s command! deadline_s folder",
-    "plan": "command deadline! deadline_s epochs! folder folds reserve run",
+    "plan": "command deadline! deadline_s epochs! folder folds gpu reserve run",
     "compare": "a! b! deadline_s folder",
     "stage": "deadline_s destination! dry_run folder source!",
     "train": "data deadline_s epochs folder max_time output recipe! settings",
@@ -81,6 +81,7 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("status", {"job": "profile-1"}, "not known"),
     ("status", {"job": "x", "wait_s": 1e9}, "wait_s"),
     ("cancel", {"job": "x" * 100_000}, "not known"),
+    ("machine", {"assume": "A11"}, "did you mean"),
     ("no_such_tool", {}, "tool"),
 ]
 
@@ -164,7 +165,8 @@ def test_a_mistake_in_the_command_arrives_with_the_command_lines_own_words(tmp_p
 def test_what_is_there_is_read_without_a_job(tmp_path: Path) -> None:
     async def use(client: Client, jobs: Jobs) -> None:
         machine = await called(client, "machine", assume="A10")
-        assert machine["cores"] > 0 and "A10 is assumed, and not here" in machine["note"]
+        assert machine["cores"] > 0 and machine["assumed"]["memory_bytes"] == 24 << 30
+        assert machine["assumed"]["note"].startswith("it is not here: this machine has")
         assert machine["next_step"]["tool"] == "profile"
         guide = await client.read_resource("flatout://guide")
         assert "### Rules" in guide.contents[0].text  # type: ignore[union-attr]

@@ -25,6 +25,14 @@ def test_the_guide_is_short_and_has_this_machines_numbers(tmp_path: Path) -> Non
     assert any(f"free on the disk of {tmp_path}" in line for line in lines)
 
 
+def test_an_assumed_gpu_stands_apart_from_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agents", "--assume", "nvidia a10"]) == 0
+    text = capsys.readouterr().out
+    assert "### Assumed, and not measured here\n\n- A10: 24.0 GiB, 600 GB/s" in text and len(text.splitlines()) <= 120
+    assert main(["agents", "--assume", "A11"]) == 2
+    assert "--assume A11: no figures of this GPU are known: did you mean" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [command for _, command in COMMANDS])
 def test_every_command_of_the_guide_is_one_with_these_options(command: str) -> None:
     name, *words = shlex.split(command)[1:]

@@ -26,6 +26,10 @@ def agents(
     skill: Annotated[
         bool, typer.Option("--skill", help=f"With --install: {SKILL}, a file of its own, in place of a section.")
     ] = False,
+    assume: Annotated[
+        str | None,
+        typer.Option("--assume", metavar="GPU", help="Add what its maker says of a GPU that is not here: A10."),
+    ] = None,
     mcp: Annotated[
         bool, typer.Option("--mcp", help="The entry of `flatout mcp` for MCP clients, in place of the guide.")
     ] = False,
@@ -46,6 +50,7 @@ def agents(
 
     from flatout.errors import UsageError
     from flatout.machine.snapshot import take_snapshot
+    from flatout.plans.gpu_parts import chosen_part
     from flatout.report.agent_files import entry_changes, section_change, server_entry, skill_change
     from flatout.report.agent_guide import guide_lines
 
@@ -56,7 +61,8 @@ def agents(
     if skill and mcp:
         raise UsageError("--skill and --mcp: give one of them at a time")
     project = install or Path()
-    guide = "\n".join(guide_lines(take_snapshot(), project.absolute()))
+    assumed = chosen_part(assume, "--assume") if assume is not None else None
+    guide = "\n".join(guide_lines(take_snapshot(), project.absolute(), assumed))
     if install is None:
         print(json.dumps({"mcpServers": {"flatout": server_entry(project)}}, indent=2) if mcp else guide)
         return
@@ -73,5 +79,5 @@ def agents(
             backup = change.write()
             print(f"{change.path}: written" + (f"; the one before is {backup}" if backup else ""))
     if not write and any(change.diff for change in changes):
-        options = " --skill" * skill + " --mcp" * mcp
+        options = " --skill" * skill + " --mcp" * mcp + (f" --assume {assumed.name}" if assumed else "")
         print(f"Nothing was changed. To do it: flatout agents --install {shlex.quote(str(install))}{options} --write")

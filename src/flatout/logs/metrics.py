@@ -8,10 +8,10 @@ _METRIC = re.compile(
     r"""(?ix)
     (?<![\w.]) ["']? (?P<split> (?: train(?:ing)? | val(?:id(?:ation)?)? | test | eval )? )
     [\s_/.-]{0,2}
-    (?P<name> loss | acc(?:uracy)?(?:[\s_@-]?(?:top[-_]?)?[15])?
+    (?P<name> loss | acc(?:uracy)?(?:[\s_@-]?(?:top[-_]?)?[15](?![.,]?\d))?
       | top[-_]?[15](?:[\s_-]?acc(?:uracy)?)? ) (?:_epoch|_step)? ["']?
     \s* (?: [:=] | \bis\b | \s )? \s* ["']? (?P<value> -?\d+(?:\.\d+|,\d+(?![.,]?\d))?(?:e[+-]?\d+)? | nan | -?inf )
-    (?P<percent> \s?% )?"""
+    (?: (?P<percent> \s?% ) | \s?/\s? (?P<of> \d+ ) \b )?"""
 )
 _CHEAP = re.compile(r"loss|acc|top", re.IGNORECASE)
 
@@ -25,8 +25,10 @@ def named_metrics(text: str) -> dict[str, float]:
         name = canonical(one["split"], one["name"])
         value = float(one["value"].replace(",", "."))
         # PyTorch's ImageNet example and those after it print Acc@1 in percent: "0.10" is a thousandth.
-        if "acc" in name and (one["percent"] or "@" in one["name"] or 1 < value <= 100):
+        if "acc" in name and not one["of"] and (one["percent"] or "@" in one["name"] or 1 < value <= 100):
             value /= 100
+        if "acc" in name and one["of"] and 0 <= float(one["value"]) <= float(one["of"]) and float(one["of"]):
+            value = float(one["value"]) / float(one["of"])  # 9832/10000
         found[name] = value
     return found
 

@@ -18,7 +18,8 @@ _SETTINGS = (
     (
         "batch_size",
         re.compile(
-            rf"(?i)\b(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*{_N}\b(?!\s?[/%:]|\.\d|\sof\b)"
+            r"(?i)(?<!\d, )(?<![/\w.])(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*"
+            rf"{_N}\b(?!\s?[/%:]|\.\d|\sof\b)"
         ),
     ),
     (
@@ -52,6 +53,8 @@ DEVICES = re.compile(
     r"((?:GB?200|B[23]00|GH200|H[12]00|H20|A100|A800|A10G|A10|A16|A30|A40|A[2-6]000|L4|L40S?|T4|V100|P100|K80"
     r"|RTX[ -]?(?:PRO )?\d{4}(?: Ti| SUPER| Ada)*|MI\d{3}X?))(?![\w])"
 )
+# Of an evaluation, or how many were seen so far.
+_NOT_OF_TRAINING = re.compile(r"(?i)\b(?:test(?:ing)?|accuracy|eval\w*|predict\w*|avg|so far|seen)\b")
 _EPOCH = re.compile(r"(?i)\bepoch\W{0,4}(\d+)\b")
 # "3 epochs" that are not all there are to do.
 _SOME_EPOCHS = re.compile(
@@ -188,6 +191,7 @@ def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
         elif (
             one.what in ("images", "samples")
             and one.low >= 100
+            and not _NOT_OF_TRAINING.search(text)
             and "train_samples" not in settings
             and "val_samples" not in settings
         ):
