@@ -16,7 +16,7 @@ import typer.main
 
 from flatout import __version__, cli, record
 from flatout.errors import CommandError, UsageError
-from flatout.record import RUNS_FOLDER, RunEntry
+from flatout.record import RUNS_FOLDER, Ending, RunEntry
 from flatout.report.json_report import render_json
 from flatout.report.runs import table
 from flatout.results import Diagnosis
@@ -244,8 +244,7 @@ def entry(name: str, age: timedelta | None, **rest: Any) -> RunEntry:
     started = (NOW - age).isoformat() if age is not None else ""
     fields = {
         "command": ("python", "train.py"),
-        "stop": "finished",
-        "exit_code": 0,
+        "ending": Ending("finished", 0),
         "recorded_s": 61.0,
         "readable": True,
     }
@@ -255,10 +254,10 @@ def entry(name: str, age: timedelta | None, **rest: Any) -> RunEntry:
 def test_the_table_of_runs_says_when_how_long_and_how_it_ended() -> None:
     lines = table(
         (
-            entry("a", timedelta(days=3), stop="steps"),
-            entry("b", timedelta(hours=2), stop="failed", exit_code=1),
-            entry("c", timedelta(minutes=5), stop=None, recorded_s=None),
-            entry("d", None, command=(), stop=None, recorded_s=None, readable=False),
+            entry("a", timedelta(days=3), ending=Ending("steps", None)),
+            entry("b", timedelta(hours=2), ending=Ending("failed", 1)),
+            entry("c", timedelta(minutes=5), ending=Ending(None, None), recorded_s=None),
+            entry("d", None, command=(), ending=Ending(None, None), recorded_s=None, readable=False),
         ),
         now=NOW,
         width=80,

@@ -68,10 +68,10 @@ class Ledger:
     wall_s: float  # first process start to the end of the record
     startup_s: float  # up to the end of the first training step
     startup: tuple[Account, ...]  # shares are of startup_s
-    window_s: float  # end of the first step to the end of the last one
+    window_s: float  # end of the first step to that of the last one and of the validation that closes its epoch
     accounts: tuple[Account, ...]  # largest first
     unaccounted_s: float
-    ending_s: float  # after the last step
+    ending_s: float  # after the window
     epochs: tuple[Epoch, ...]
     steps: Steps
     notes: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from flatout.compare.sides import read_side
 from flatout.compare.speed import Speed, alike, measure
 from flatout.errors import RecordError, UsageError
 from flatout.report.comparison import lines, notes
+from flatout.report.html.comparison_data import comparison_data
 from tests.record.synthetic import RunBuilder
 
 
@@ -73,6 +74,11 @@ def test_the_lines_show_the_factor_and_where_the_difference_lies(speeds: tuple[S
     assert only[0] == "batch_wait"
     assert only[1] - only[2] == pytest.approx(250 * 0.08, rel=0.05)
     assert any("waiting for batches" in line and "-2" in line for line in text)
+    assert [line.strip() for line in text[2:6:2]] == [f"A  {speeds[0].run}", f"B  {speeds[1].run}"]
+    rows = comparison_data(comparison)["rows"]
+    assert {"batch_wait", "forward", "backward", "unaccounted"} <= {row["id"] for row in rows}
+    for side in (0, 1):
+        assert sum(row["ab"[side] + "_s"] for row in rows) == pytest.approx(1000 / speeds[side].rate, rel=1e-6)
     back = Comparison([speeds[1]], [speeds[0]], ratio_of([speeds[1]], [speeds[0]]))
     assert lines(back)[0].startswith("B is slower: 0.60x of A (")
 

@@ -35,8 +35,8 @@ def by_loader(main, val, batches=2):
 def test_validation_is_found_by_its_own_loader(tmp_path):
     run, ledger, (train, val) = epochs(tmp_path, by_loader)
     check_sums(ledger)
-    # 0.05 + 2 * 0.6 + 0.05 + 0.1 up to the next pass; the last one lies after the last step.
-    assert ledger.account("validation").seconds == pytest.approx(2 * 1.4)
+    # 0.05 + 2 * 0.6 + 0.05 + 0.1 up to the next pass; the last one ends with its pass over the loader.
+    assert ledger.account("validation").seconds == pytest.approx(3 * 1.4 - 0.1)
     assert ledger.account("batch_wait").seconds == pytest.approx(11 * 0.1)
     training = find_training(run)
     assert (training.loaders, training.other_loaders) == ((train,), (val,))
@@ -46,7 +46,7 @@ def test_a_validation_of_one_batch_is_no_training(tmp_path):
     run, ledger, (train, _val) = epochs(tmp_path, lambda main, val: by_loader(main, val, 1))
     check_sums(ledger)
     assert find_training(run).loaders == (train,)
-    assert ledger.account("validation").seconds == pytest.approx(2 * 0.8)
+    assert ledger.account("validation").seconds == pytest.approx(3 * 0.8 - 0.1)
 
 
 def test_validation_is_found_between_eval_and_train(tmp_path):
@@ -79,7 +79,7 @@ def test_validation_is_found_by_the_frameworks_span(tmp_path):
 
     _, ledger, _ = epochs(tmp_path, validate)
     check_sums(ledger)
-    assert ledger.account("validation").seconds == pytest.approx(2 * 2.0)
+    assert ledger.account("validation").seconds == pytest.approx(3 * 2.0)
 
 
 def test_a_checkpoint_ends_a_validation(tmp_path):
@@ -89,8 +89,35 @@ def test_a_checkpoint_ends_a_validation(tmp_path):
 
     _, ledger, _ = epochs(tmp_path, validate)
     check_sums(ledger)
-    assert ledger.account("validation").seconds == pytest.approx(2 * 1.4)
+    assert ledger.account("validation").seconds == pytest.approx(3 * 1.4 - 0.1)
     assert ledger.account("checkpoint").seconds == pytest.approx(2 * 0.7)
+
+
+@pytest.mark.parametrize(("stop", "whole"), [("finished", True), ("failed", False)])
+def test_the_last_epoch_keeps_its_validation_and_no_test_if_the_training_ended_by_itself(tmp_path, stop, whole):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    train, val, test = main.loader(), main.loader(), main.loader()
+
+    def evaluate(loader):
+        with main.inside(kinds.VALIDATION, main.text("Lightning evaluation loop")):
+            main.iterate(loader)
+            main.wait(loader, 0.2)
+            main.spend(kinds.FORWARD, 0.3, main.text("Net"))
+
+    evaluate(val)  # to try it out
+    for _ in range(3):
+        main.iterate(train)
+        for _ in range(5):
+            main.step(train, wait_s=0.1, forward_s=0.1, backward_s=0.1)
+        evaluate(val)  # Lightning counts the batches: no pass ends by asking for one more
+    evaluate(test)
+    ledger = ledger_of(load_run(run.write(stop=stop, exit_code=0 if whole else 1)))
+    check_sums(ledger)
+    assert ledger.account("validation").seconds == pytest.approx(1.5 if whole else 1.0)
+    assert [round(epoch.seconds, 3) for epoch in ledger.epochs] == [2.0, 2.0, 2.0 if whole else 1.5]
+    # As many steps as the pass before are a whole pass, however the training ended.
+    assert [epoch.complete for epoch in ledger.epochs] == [True, True, True]
 
 
 def test_an_iterator_made_early_is_not_a_validation(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from flatout.report.layout import Glyphs, shell_lines, shorten_middle, wrap
+from flatout.report.layout import Glyphs, shell_lines, short_command, shorten_middle, wrap
 
 
 @given(st.text(), st.integers(min_value=4, max_value=40))
@@ -60,3 +60,17 @@ def test_a_broken_command_can_still_be_pasted() -> None:
     assert all(len(line) <= 40 for line in lines)
     as_the_shell_reads_it = "\n".join(lines).replace("\\\n", "")
     assert shlex.split(as_the_shell_reads_it) == shlex.split(command)
+
+
+@pytest.mark.parametrize("width", [30, 60, 75])
+def test_a_long_command_keeps_the_name_of_its_script(width: int) -> None:
+    python = "/work/somewhere/deep/project/.venv/bin/python"
+    for words in (
+        [python, "train.py", "20", "z" * 300],
+        [python, "/data/users/someone/experiments/train.py", "--lr", "0.1", *map(str, range(200))],
+        [python, "-u", "-m", "train.py"],
+    ):
+        shown = short_command(words, width, "...")
+        assert len(shown) <= width and "train.py" in shown, shown
+    assert short_command(["python", "a b.py"], width, "...") == "python 'a b.py'"
+    assert short_command(["x" * 100], width, "...").count("x") == width - 3

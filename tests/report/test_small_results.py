@@ -31,6 +31,13 @@ def test_memory_is_told_by_batch_size_with_the_largest_that_fits() -> None:
     assert found["largest"] == {"24GiB": line.largest(24 * GIB)} and found["steps"][0]["activations"] == GIB
 
 
+def test_a_largest_batch_far_beyond_the_tracked_ones_is_called_an_upper_limit() -> None:
+    line = StepMemory(base_bytes=3 << 20, slope_bytes=2 << 10, least_bytes=0.0, measured=True)
+    steps = (Tracked(16, {"gradient": 3 << 20}), Tracked(32, {"gradient": 3 << 20}))
+    text = " ".join(memory.lines(line, steps, {"16GB": 16 * 10**9}))
+    assert "times beyond the tracked ones" in text and "upper limits" in text
+
+
 def test_ceilings_have_the_shares_of_a_sample_in_their_json() -> None:
     found = ceilings.to_dict(Ceilings(train_sps=100.0, device_sps=400.0, loader_cold_sps=100.0, loader_warm_sps=200.0))
     assert found["headroom"] == 4.0 and sum(found["parts"].values()) == pytest.approx(1.0)

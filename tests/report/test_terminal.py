@@ -110,7 +110,7 @@ def test_hot_lines_stand_below_their_account_with_file_line_and_seconds() -> Non
 def test_start_up_and_ending_are_apart_from_the_window() -> None:
     text = " ".join(" ".join(lines_of(diagnoses.starved())).split())
     assert "12.3 s to the end of the first step: imports 7.1 s, first batch 4.4 s, other 800 ms" in text
-    assert "2.3 s after the last step" in text
+    assert "2.3 s after the training window" in text
 
 
 def test_epochs_tell_cold_from_warm_and_a_cut_off_one() -> None:

@@ -91,6 +91,7 @@ def found(tmp_path: Path) -> Found:
         # Whatever the outcome, it reads well.
         jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(to_dict(got))))
         assert max(map(len, lines(got))) <= 80, "\n".join(lines(got))
+        assert all(one.runs or one.why for one in got.sizes)
         return got
 
     return find

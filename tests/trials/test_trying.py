@@ -94,11 +94,16 @@ def test_what_is_not_proved_says_why(tmp_path: Path, made: Any, outcome: str, sa
     assert said in " ".join(lines(found))
 
 
-def test_a_slower_diverging_or_failing_candidate_gets_one_pair(tmp_path: Path) -> None:
+def test_a_diverging_or_failing_candidate_gets_one_pair_and_a_slower_one_two(tmp_path: Path) -> None:
     for made in (0.5, (2.0, [math.nan] * 40), TrialRun(FAILED, "no", 3.0)):
         machine = Machine({"x": made})
         tried(tmp_path, machine, "x")
-        assert machine.calls == ["", "", "x"]
+        assert machine.calls == (["", "", "x", "x", ""] if made == 0.5 else ["", "", "x"])
+
+
+def test_one_pair_alone_makes_nothing_slower(tmp_path: Path) -> None:
+    found = tried(tmp_path, Machine({"x": 0.5}), "x", budget_s=40.0)
+    assert found.best.outcome == "unconfirmed" and "one pair of runs only" in found.best.why
 
 
 def test_the_last_lines_of_a_failure_are_shown(tmp_path: Path) -> None:

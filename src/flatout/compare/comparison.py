@@ -38,12 +38,21 @@ class Comparison:
         """True if B is slower than allowed."""
         return self.allowed is not None and self.ratio.slower_than(self.allowed)
 
-    def accounts(self) -> list[tuple[str, float, float]]:
-        """(account, seconds of A, seconds of B) over 1,000 samples, largest difference first."""
+    def every_account(self) -> list[tuple[str, float, float]]:
+        """(account, seconds of A, seconds of B) over 1,000 samples; largest difference first."""
         a, b = middle(self.a), middle(self.b)
         rows = [(name, a.seconds_of(name, AMOUNT), b.seconds_of(name, AMOUNT)) for name in ACCOUNTS]
-        least = _WORTH_SHOWING * AMOUNT / a.rate
-        return sorted((row for row in rows if abs(row[2] - row[1]) >= least), key=lambda row: -abs(row[2] - row[1]))
+        return sorted((row for row in rows if row[1] or row[2]), key=lambda row: -abs(row[2] - row[1]))
+
+    def accounts(self) -> list[tuple[str, float, float]]:
+        """Those of :meth:`every_account` whose difference is worth a line."""
+        least = _WORTH_SHOWING * AMOUNT / middle(self.a).rate
+        return [row for row in self.every_account() if abs(row[2] - row[1]) >= least]
+
+    def rest(self, shown: Sequence[tuple[str, float, float]]) -> tuple[float, float]:
+        """Seconds of A and of B over 1,000 samples that are in none of the accounts ``shown``."""
+        a_s, b_s = (AMOUNT / middle(side).rate for side in (self.a, self.b))
+        return max(a_s - sum(row[1] for row in shown), 0.0), max(b_s - sum(row[2] for row in shown), 0.0)
 
 
 def middle(speeds: Sequence[Speed]) -> Speed:

@@ -9,6 +9,7 @@ import numpy as np
 from flatout.measure.account_ids import CODE, IMPORTS
 from flatout.measure.accounts import Charged
 from flatout.measure.loader_processes import LoaderProcesses
+from flatout.measure.pass_length import declared_steps
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
@@ -29,6 +30,7 @@ def build_epochs(training: Training, charged: Charged, side: LoaderProcesses | N
     trained = np.unique(steps.epoch).tolist() if len(training.pass_starts) else []
     edges = [int(training.pass_starts[number]) for number in trained] + [training.window_end_ns]
     epochs, spans = [], []
+    usual = declared_steps(training) if len(trained) == 1 else None  # steps of the pass before
     for index, number in enumerate(trained):
         begin, end = edges[index], min(edges[index + 1], training.window_end_ns)
         if end <= begin:
@@ -36,9 +38,12 @@ def build_epochs(training: Training, charged: Charged, side: LoaderProcesses | N
         mine = (steps.epoch == number) & (steps.work_end_ns <= training.window_end_ns)
         last = index + 1 == len(trained) or edges[index + 1] > training.window_end_ns
         last_step = int(steps.work_end_ns[steps.epoch == number].max())
-        whole = not last or (
-            last_step <= training.window_end_ns and bool(np.any(ended >= steps.start_ns[steps.epoch == number].max()))
-        )
+        exhausted = bool(np.any(ended >= steps.start_ns[steps.epoch == number].max()))
+        # Some frameworks count the batches and never ask for one more: their last pass has no end in the record.
+        as_long = usual is not None and int(np.count_nonzero(steps.epoch == number)) >= usual
+        closed = exhausted or as_long or training.closed_by_validation
+        whole = not last or (last_step <= training.window_end_ns and closed)
+        usual = int(np.count_nonzero(mine))
         seconds = charged.seconds(begin, end)
         length = (end - begin) / 1e9
         seconds[CODE["host_other"]] += seconds[IMPORTS]

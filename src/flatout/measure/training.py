@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flatout.measure.batch_groups import GroupedSteps, grouped_steps
+from flatout.measure.closing_validation import closing_validation_end
 from flatout.measure.timeline import Flags, Floats, Ints
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, of_kinds
@@ -50,7 +51,8 @@ class Training:
     in_window: slice  # those of them inside the window
     begin_ns: int  # process start
     window_begin_ns: int  # end of the first step
-    window_end_ns: int  # end of the last complete step inside the bounds
+    window_end_ns: int  # end of the last complete step inside the bounds, and of the validation that closes its epoch
+    closed_by_validation: bool  # the window ends with that validation
     finish_ns: int  # end of the record
     notes: tuple[str, ...]
 
@@ -91,6 +93,9 @@ def find_training(run: Run) -> Training | None:
     limit = run.window_end_ns if run.window_end_ns is not None else run.end_ns
     finished = np.flatnonzero((steps.work_end_ns > begin) & (steps.work_end_ns <= limit))
     chosen = slice(int(finished[0]), int(finished[-1]) + 1) if len(finished) else slice(0, 0)
+    last = end = int(steps.work_end_ns[chosen].max()) if len(finished) else begin
+    if run.window_end_ns is None and run.ending.stop == "finished":
+        end = closing_validation_end(events, others, begin, last)
     return Training(
         process=lead,
         processes=len(trains),
@@ -104,7 +109,8 @@ def find_training(run: Run) -> Training | None:
         in_window=chosen,
         begin_ns=lead.start_ns,
         window_begin_ns=begin,
-        window_end_ns=int(steps.work_end_ns[chosen].max()) if len(finished) else begin,
+        window_end_ns=end,
+        closed_by_validation=end > last,
         finish_ns=max(run.end_ns, lead.last_ns),
         notes=tuple(notes),
     )

@@ -9,17 +9,15 @@ import numpy as np
 from flatout.errors import RecordError
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader_processes import loader_processes
+from flatout.measure.pass_length import declared_steps
 from flatout.measure.thresholds import LEAST_STEPS
 from flatout.measure.timeline import Floats, Ints
 from flatout.measure.training import Training, find_training
 from flatout.measure.validation import validation_regions
-from flatout.measure.worker_records import loader_settings
 from flatout.record import Run
 
 # Of the start-up, what each further fold repeats: its loader, its first batch and its first step.
 OF_A_FOLD = tuple(f"startup.{name}" for name in ("loader_start", "first_batch", "first_step", "compile"))
-# With these a pass has dataset_len / batch_size batches; of any other sampler that is not known.
-PLAIN_SAMPLERS = ("RandomSampler", "SequentialSampler")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def timeline_of(run: Run) -> Timeline:
         end_s=(steps.work_end_ns[inside] - began_ns) / 1e9,
         epoch=np.unique(epoch[inside], return_inverse=True)[1],
         finish_s=(training.finish_ns - began_ns) / 1e9 if finished else None,
-        steps_per_epoch=_declared(training),
+        steps_per_epoch=declared_steps(training),
         fold_start_s=sum(startup.get(id, 0.0) for id in OF_A_FOLD),
         by_validation=len(validated) > 0,
         waits=_waits(run, training, began_ns),
@@ -117,14 +115,3 @@ def _waits(run: Run, training: Training, began_ns: int) -> Floats:
         if entry["pid"] == training.process.pid and entry.get("runqueue_s") is not None
     ]
     return np.array(rows, dtype=float).reshape(-1, 2)
-
-
-def _declared(training: Training) -> int | None:
-    """Steps of a pass by the loader's own settings; None: they do not say."""
-    if training.loader is None or training.processes > 1:
-        return None  # how several ranks divide the data is not recorded
-    loader = loader_settings(training, training.loader)
-    samples, batch = loader.get("dataset_len"), loader.get("batch_size")
-    if not samples or not batch or str(loader.get("sampler")).rpartition(".")[2] not in PLAIN_SAMPLERS:
-        return None
-    return int(samples // batch if loader.get("drop_last") else -(-samples // batch)) or None

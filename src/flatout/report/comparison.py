@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -10,17 +9,18 @@ from typing import Any
 from flatout.compare.comparison import AMOUNT, Comparison, middle
 from flatout.compare.speed import Speed
 from flatout.measure.account_ids import LABELS
-from flatout.report.layout import shorten_middle, wrap
+from flatout.report.layout import short_command, wrap
 from flatout.terminal_text import one_line
 from flatout.units import duration, factor, percent
 
 WIDTH = 80
+REST = "all the rest"
 
 
 def lines(comparison: Comparison) -> list[str]:
     """For a terminal."""
     a, b = middle(comparison.a), middle(comparison.b)
-    head = [verdict(comparison), "", f"  A  {_command(a)}", f"  B  {_command(b)}", ""]
+    head = [verdict(comparison), "", *_named("A", a), *_named("B", b), ""]
     measured, differences = figures(comparison)
     noted = [line for note in notes(comparison) for line in wrap(note, WIDTH)]
     return [*head, *measured, *differences, "", *noted]
@@ -36,12 +36,14 @@ def figures(comparison: Comparison) -> tuple[list[str], list[str]]:
         f"  {'95th percentile of the steps':34}"
         f"{duration(a.ledger.steps.p95_s):>12}{duration(b.ledger.steps.p95_s):>12}",
     ]
+    shown = comparison.accounts()
+    named = [(LABELS[account], a_s, b_s) for account, a_s, b_s in shown]
     rows = [
-        f"  {LABELS[account]:34}{duration(a_s):>12}{duration(b_s):>12}   {_signed(b_s - a_s)}"
-        for account, a_s, b_s in comparison.accounts()
+        f"  {label:34}{duration(a_s):>12}{duration(b_s):>12}   {_signed(b_s - a_s)}"
+        for label, a_s, b_s in [*named, (REST, *comparison.rest(shown))]
     ]
     per = a.unit.partition("/")[0]
-    return measured, ["", f"Where the difference is: seconds for {AMOUNT:,} {per}", "", *rows] if rows else []
+    return measured, ["", f"Where the difference is: seconds for {AMOUNT:,} {per}", "", *rows] if shown else []
 
 
 def verdict(comparison: Comparison) -> str:
@@ -126,9 +128,13 @@ def _failures(comparison: Comparison) -> list[str]:
     ]
 
 
+def _named(side: str, speed: Speed) -> list[str]:
+    """The run and its command: two runs of one command are told apart by their ids."""
+    return [f"  {side}  {speed.run}", f"     {_command(speed)}"]
+
+
 def _command(speed: Speed) -> str:
-    text = " ".join(shlex.quote(word) for word in speed.command) or speed.run
-    return shorten_middle(one_line(text), WIDTH - 5, "...")
+    return short_command([one_line(word) for word in speed.command], WIDTH - 5, "...") if speed.command else "-"
 
 
 def _signed(seconds: float) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from flatout.terminal_text import one_line
 
+_SHORTEST_REST = 5  # cells of the arguments after a script
 _TO_ASCII = str.maketrans(
     {
         "…": "...",
@@ -107,6 +110,35 @@ def shorten_middle(text: str, width: int, ellipsis: str) -> str:
         tail = tail[1:]
     start = chop_cells(text[: 2 * head], head)[0] if head else ""
     return f"{start}{ellipsis}{tail}"
+
+
+def short_command(words: Sequence[str], width: int, ellipsis: str) -> str:
+    """A command in at most ``width`` cells; the name of its script goes last of all.
+
+    What is left out first: the program's folder, that of a script with a long path, the middle of long arguments, the
+    middle of all arguments, the program.
+    """
+    whole = shlex.join(words)
+    if cell_len(whole) <= width or len(words) < 2:
+        return shorten_middle(whole, width, ellipsis)
+    script = next((place for place, word in enumerate(words) if place and not word.startswith("-")), 0)
+    room = width // 3
+    quoted = [shlex.quote(word) for word in words]
+    name = shlex.quote(words[script].rpartition("/")[2])
+    quoted[0] = shlex.quote(words[0].rpartition("/")[2])
+    quoted[script] = quoted[script] if cell_len(quoted[script]) <= room else name
+    arguments = [shorten_middle(word, room, ellipsis) for word in quoted[script + 1 :]]
+    short = " ".join([*quoted[: script + 1], *arguments])
+    if cell_len(short) <= width:
+        return short
+    quoted[script] = name
+    rest = " ".join(quoted[script + 1 :])
+    for first in (0, script):
+        head = " ".join(quoted[first : script + 1])
+        left_over = width - cell_len(head) - 1
+        if left_over >= _SHORTEST_REST or (not rest and left_over >= -1):
+            return f"{head} {shorten_middle(rest, left_over, ellipsis)}".rstrip()
+    return shorten_middle(quoted[script], width, ellipsis)
 
 
 def left(text: str, width: int) -> str:

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flatout.predict.step_memory import CONTEXT_BYTES, FRAGMENTATION, StepMemory, Tracked
+from flatout.report.layout import wrap
 from flatout.units import percent, size
+
+FAR = 16.0  # times the largest tracked batch, beyond which a prediction is an upper limit only
 
 
 def lines(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int]) -> list[str]:
@@ -28,7 +31,17 @@ def lines(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int]) -
     text += [f"  {step.batch_size:>8}{size(step.peak_bytes):>20}{size(line.at(step.batch_size)):>24}" for step in steps]
     text += ["", *(f"  {name:>8}: largest batch {line.largest(held):,}" for name, held in gpus.items()), ""]
     lost = percent(FRAGMENTATION - 1)
-    return [*text, f"Predicted: with {size(CONTEXT_BYTES)} for CUDA and its libraries, and {lost} for fragmentation."]
+    text += [f"Predicted: with {size(CONTEXT_BYTES)} for CUDA and its libraries, and {lost} for fragmentation."]
+    tracked = max(step.batch_size for step in steps)
+    far = max((line.largest(held) / tracked for held in gpus.values()), default=0.0)
+    if far > FAR:
+        # The peak of a small batch may be that of the weights' gradients, which activations pass in a larger one.
+        note = (
+            f"The largest batches lie up to {far:,.0f} times beyond the tracked ones, where a sample may take more: "
+            "take them as upper limits, and track a larger batch size."
+        )
+        text += wrap(note, 80)
+    return text
 
 
 def to_dict(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int]) -> dict[str, Any]:
@@ -39,5 +52,6 @@ def to_dict(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int])
         "least_bytes": line.least_bytes,
         "measured_slope": line.measured,
         "steps": [{"batch_size": step.batch_size, "peak_bytes": step.peak_bytes, **step.kinds} for step in steps],
+        "tracked_up_to": max(step.batch_size for step in steps),
         "largest": {name: line.largest(held) for name, held in gpus.items()},
     }

@@ -138,7 +138,7 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
     return [
         *facts,
         ("start-up", f"{duration(ledger.startup_s)} to the end of the first step{detail}"),
-        ("ending", f"{duration(ledger.ending_s)} after the last step"),
+        ("ending", f"{duration(ledger.ending_s)} after the training window"),
     ]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from flatout.record import RunEntry
-from flatout.report.layout import Glyphs, left, right, shorten_middle
+from flatout.report.layout import Glyphs, left, right, short_command
 from flatout.units import duration
 
 _COMMAND_MIN = 16
@@ -24,11 +23,10 @@ def table(entries: Sequence[RunEntry], *, now: datetime, width: int, unicode: bo
         unicode: False writes ASCII only.
     """
     glyphs = Glyphs(unicode)
-    rows = [["run", "started", "start-up to end", "ended", "command"]]
+    rows = [["run", "started", "start-up to end", "ended"]]
     for entry in entries:
         recorded = "-" if entry.recorded_s is None else duration(entry.recorded_s)
-        command = shlex.join(entry.command) if entry.command else "-"
-        row = [entry.id, _age(entry.started, now), recorded, _ended(entry), command]
+        row = [entry.id, _age(entry.started, now), recorded, _ended(entry)]
         rows.append([glyphs.text(cell) for cell in row])
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     room = max(_COMMAND_MIN, width - sum(widths) - 8)
@@ -39,11 +37,15 @@ def table(entries: Sequence[RunEntry], *, now: datetime, width: int, unicode: bo
                 right(row[1], widths[1]),
                 right(row[2], widths[2]),
                 left(row[3], widths[3]),
-                shorten_middle(row[4], room, glyphs.ellipsis),
+                command,
             ]
         )
-        for row in rows
+        for row, command in zip(rows, ["command", *(_command(entry, room, glyphs) for entry in entries)], strict=True)
     ]
+
+
+def _command(entry: RunEntry, room: int, glyphs: Glyphs) -> str:
+    return short_command([glyphs.text(word) for word in entry.command], room, glyphs.ellipsis) if entry.command else "-"
 
 
 def _age(started: str, now: datetime) -> str:

@@ -117,6 +117,9 @@ class Finding:
             if interrupted is not None:
                 raise interrupted
             raise UsageError(self._too_small(0.0))
+        for one in self.sizes:
+            if not one.runs and not one.why:
+                one.why = "ended early" if interrupted else "the budget was used up"
         return replace(self._result(), interrupted=interrupted)
 
     # --- the first look ---

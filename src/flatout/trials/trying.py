@@ -23,10 +23,11 @@ from flatout.trials.progress import ProgressLog
 from flatout.trials.sequential import MOST_PAIRS, decided
 from flatout.trials.trial_run import LOG, TrialSetup, run_once
 from flatout.trials.try_result import Judged, TryResult
-from flatout.trials.verdicts import diverges, judge, last_lines
+from flatout.trials.verdicts import LEAST_PAIRS, diverges, judge, last_lines
 from flatout.units import counted, duration, factor
 
 _LONGEST = 50  # characters of a title in a line of progress
+_FEW = 2  # candidates
 
 
 @dataclass(frozen=True)
@@ -241,10 +242,12 @@ class Trying:
         ratio = entry.pairs.ratio()
         if entry.pairs.failed is not None or ratio is None or diverges(entry.pairs):
             return False
-        return not decided(ratio)
+        return ratio.pairs < LEAST_PAIRS or not decided(ratio)
 
     def _halved(self, left: list[_Entry]) -> list[_Entry]:
-        """The faster half (successive halving: Jamieson and Talwalkar 2016)."""
+        """The faster half (successive halving: Jamieson and Talwalkar 2016); of two, both get their second pair."""
+        if len(left) <= _FEW and any(len(entry.pairs.a) < LEAST_PAIRS for entry in left):
+            return left
         ordered = sorted(left, key=lambda entry: -entry.factor)
         kept = ordered[: math.ceil(len(ordered) / 2)]
         self._stop(ordered[len(kept) :], f"{kept[0].name} was faster" if kept else "")

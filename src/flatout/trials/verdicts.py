@@ -31,6 +31,7 @@ from flatout.trials.try_result import (
     Memory,
 )
 
+LEAST_PAIRS = 2  # of runs, for any verdict on speed
 _SAME_BATCH = 0.01  # share by which the samples of a step may differ
 # Where the samples are not known, so many losses within this share of one another show that the batches are the same.
 _FIRST_LOSSES, _SAME_LOSS = 5, 0.003
@@ -94,9 +95,10 @@ def _failed(title: str, files: tuple[str, ...], run: TrialRun, without: bool) ->
 def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tuple[str, str]:
     if diverged:
         return DIVERGED, f"breaks the training: {losses.text}"
-    if ratio.high < 1.0:
+    # The interval of one pair knows nothing of a disturbance that lasted as long as a run.
+    if ratio.high < 1.0 and ratio.pairs >= LEAST_PAIRS:
         return SLOWER, "slower"
-    if ruled_out(ratio):
+    if ruled_out(ratio) and ratio.pairs >= LEAST_PAIRS:
         return NO_GAIN, f"no gain that clears {NOISE_SHARE:.0%}"
     if not losses.passed or other:
         return DIFFERS, f"not shown to train the same: {other or losses.text}"

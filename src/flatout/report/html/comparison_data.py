@@ -27,12 +27,17 @@ def comparison_data(comparison: Comparison) -> Values:
         "unit": a.unit,
         "amount": AMOUNT,
         "sides": {"a": _side(a), "b": _side(b)},
-        "rows": [
-            {"id": account, "label": LABELS[account], "a_s": a_s, "b_s": b_s}
-            for account, a_s, b_s in comparison.accounts()
-        ],
+        "rows": _rows(comparison),
         "steps": _distributions(a, b),
     }
+
+
+def _rows(comparison: Comparison) -> list[Values]:
+    """Every account of either side, and what no account explains: they add up to the whole of each."""
+    shown = comparison.every_account()
+    named = [(account, LABELS[account], a_s, b_s) for account, a_s, b_s in shown]
+    named.append(("unaccounted", "unaccounted", *comparison.rest(shown)))
+    return [{"id": id, "label": label, "a_s": a_s, "b_s": b_s} for id, label, a_s, b_s in named]
 
 
 def _side(speed: Speed) -> Values:
@@ -43,8 +48,13 @@ def _side(speed: Speed) -> Values:
     accounts = [_account(account, scale) for account in ledger.accounts]
     if ledger.unaccounted_s > 0:
         accounts.append({"id": "unaccounted", "label": "unaccounted", "seconds": ledger.unaccounted_s * scale})
-    command = shlex.join(speed.command) or speed.run
-    return {"command": command, "whole_s": whole_s, "accounts": accounts, "steps": len(speed.steps_s)}
+    return {
+        "run": speed.run,
+        "command": shlex.join(speed.command),
+        "whole_s": whole_s,
+        "accounts": accounts,
+        "steps": len(speed.steps_s),
+    }
 
 
 def _account(account: Account, scale: float) -> Values:

@@ -31,7 +31,7 @@ shown(async () => {
   const per = unit.split("/")[0], longest = Math.max(sides.a.whole_s, sides.b.whole_s);
   const most = Math.max(...rows.map((row) => Math.abs(row.b_s - row.a_s)), 1e-12);
   const side = (name) => el("div", {},
-    el("h3", {}, `${name.toUpperCase()} · ${seconds(sides[name].whole_s)}`), el("p", {class: "mono"}, sides[name].command),
+    el("h3", {}, `${name.toUpperCase()} · ${seconds(sides[name].whole_s)}`), el("p", {class: "soft", "data-run": name}, sides[name].run), el("p", {class: "mono"}, sides[name].command),
     el("div", {style: {width: 100 * sides[name].whole_s / longest + "%"}}, icicle(sides[name].accounts, sides[name].whole_s)));
   const change = (row) => {
     const difference = row.b_s - row.a_s, wide = 50 * Math.abs(difference) / most;
@@ -48,9 +48,8 @@ shown(async () => {
       ["median step", seconds(result.a.median_step_s), seconds(result.b.median_step_s), "", ""]]),
       notes.map((note) => el("p", {class: "soft"}, note))),
     section(`Where the time went: ${amount.toLocaleString("en")} ${per}, both on one scale`, side("a"), side("b")),
-    section("Where the difference is", rows.length
-      ? table(["account", "#A", "#B", "#difference", "less or more"], rows.map((row) => [row.label, seconds(row.a_s), seconds(row.b_s), (row.b_s > row.a_s ? "+" : "") + seconds(row.b_s - row.a_s), change(row)]))
-      : el("p", {}, "No account differs by more than 1% of the time.")),
+    section("Where the difference is", 
+      table(["account", "#A", "#B", "#difference", "less or more"], rows.map((row) => [row.label, seconds(row.a_s), seconds(row.b_s), (row.b_s > row.a_s ? "+" : "") + seconds(row.b_s - row.a_s), change(row)]))),
     section("How long a step takes", distributions(steps, sides)));
   document.documentElement.dataset.ready = "yes";
 });
