@@ -72,6 +72,12 @@ WHOLE_VOLUMES: dict[str, Any] = {
     "layout": PATCH,
     "arrays": ArrayReads("tifffile", 2 * 256**3, 2 * 256**3, 0.5, 2, True),
 }
+SEVERAL_PASSES: dict[str, Any] = {
+    "epochs_started": 2,
+    "dataset_len": 10_000,
+    "bytes_read_per_sample": 20_000.0,
+    "usage": {"available_bytes": 8 << 30},
+}
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 CROWDING = Crowding(6.0, 1.0, 0.3, ())
@@ -176,6 +182,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: fetching_in_vain(**TRANSFORMS, **WHOLE_VOLUMES, uses_gpu=True, process=GPU),
     ),
     "faster_decode": (saturated, fetching_in_vain),
+    "decoded_once": (lambda: saturated(**SEVERAL_PASSES), lambda: fetching_in_vain(**SEVERAL_PASSES)),
     "crop_first": (
         lambda: saturated(**TRANSFORMS, transforms=EARLY_JITTER),
         lambda: fetching_in_vain(**TRANSFORMS, transforms=EARLY_JITTER),

@@ -11,6 +11,7 @@ SETTINGS_VARIABLE = "FLATOUT_SETTINGS"  # a JSON object: name of an injected set
 LOSSES_VARIABLE = "FLATOUT_LOSSES"  # "1": note the loss of each backward pass
 REDIRECT_VARIABLE = "FLATOUT_REDIRECT"  # a folder that takes the files which Python code writes
 CACHE_RUN_VARIABLE = "FLATOUT_CACHE_RUN"  # a number that names one training to the read cache, in all its processes
+SAMPLES_VARIABLE = "FLATOUT_SAMPLES"  # PROCESS:DESCRIPTOR:TOKEN: where the processes of a training share samples
 CEILING_VARIABLE = "FLATOUT_CEILING"  # CEILING_DEVICE or CEILING_SUPPLY
 CEILING_SECONDS_VARIABLE = "FLATOUT_CEILING_SECONDS"  # how long the loader runs alone, twice; 10 if not set
 MEMORY_VARIABLE = "FLATOUT_MEMORY"  # "1": track the memory of the second step, then end

@@ -5,8 +5,6 @@
 import json
 import os
 
-import torch
-
 from .recorder import REC
 
 MOST_BYTES = 1 << 30  # of all copies, and
@@ -22,6 +20,8 @@ def for_copies():
 
 def lacking():
     """A sentence if a step of twice the batch may not fit; None: it fits. After at least one step."""
+    import torch  # not where decoded samples are only counted
+
     if torch.cuda.is_initialized():
         peak = torch.cuda.max_memory_allocated()
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - peak
@@ -42,7 +42,7 @@ def available_bytes():
         with open(os.path.join(REC.run, "system.jsonl"), "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - _TAIL_BYTES, 0))
             lines = file.read().splitlines()
-    except OSError:
+    except (OSError, TypeError):  # nothing is recorded
         lines = []
     for line in reversed(lines[-2:]):  # the last one may be cut off
         try:

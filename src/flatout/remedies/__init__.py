@@ -38,6 +38,7 @@ from flatout.remedies.preparation import (
     cheaper_transform,
     columns_as_arrays,
     crop_first,
+    decoded_once,
     faster_decode,
     tokenise_once,
 )
@@ -91,6 +92,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     without_workers,
     local_copy,
     cache_files,
+    decoded_once,
     faster_decode,
     crop_first,
     cheaper_transform,

@@ -33,6 +33,7 @@ from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proo
 from flatout.trials.screening import BlocksRunner, Costs, bounded, confirmed, judged, screen, undecided, withdrawn
 from flatout.trials.select import Choice, with_found_by_experiments
 from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, pairs_needed
+from flatout.trials.shared_samples import Pace, SharedSamples
 from flatout.trials.trial_run import LOG, TrialSetup, run_blocks, run_once
 from flatout.units import duration, interval
 
@@ -107,6 +108,12 @@ class Fixing:
             "local_copy": LocalCopy(
                 setup.folder, lambda: self.budget.left_s, log.say, given=options.staged, to=options.stage_to
             ),
+            "shared_samples": SharedSamples(
+                self._first_pass,
+                lambda: Pace(self.before, max(self.budget.run_s - (self.setup.bounds.seconds or 0.0), 0.0)),
+                lambda: self.budget.left_s,
+                log.say,
+            ),
         }
         self.choice = Choice(options.allowed, self.mechanics, setup.locations)
         self.progress = journal.progress()
@@ -129,6 +136,8 @@ class Fixing:
         """
         try:
             diagnosis = self._look()
+            for mechanics in self.mechanics.values():
+                mechanics.resume(self.progress.settings, diagnosis.loader)
             self._try_remedies(diagnosis)
             if self.progress.settings:
                 self._prove()
@@ -429,6 +438,12 @@ class Fixing:
         if run.outcome == OK:
             self.budget.learn(run.wall_s)
         return run
+
+    def _first_pass(self, settings: Mapping[str, Any], seconds: float) -> TrialRun:
+        """A run that is not measured, on top of what was kept."""
+        bounds = replace(self.setup.bounds, seconds=seconds, steps=None)
+        with_kept = {**self.progress.settings, **settings}
+        return self._run_once(replace(self.setup, bounds=bounds), with_kept, deadline_s=self.budget.deadline_s)
 
     def _printed(self) -> str:
         """The last line of the command's own output."""

@@ -31,6 +31,14 @@ class Mechanics:
             FlatoutError: the preparation failed, and so does the trial.
         """
 
+    def resume(self, kept: Mapping[str, Any], loader: Mapping[str, Any]) -> None:
+        """Prepare again what an interrupted fix kept, where it did not outlive that one.
+
+        Args:
+            kept: settings, by name.
+            loader: as for ``settings``.
+        """
+
     def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:
         """The trial with the cost of the preparation; rates are in samples/s."""
         return trial

@@ -1,0 +1,135 @@
+"""Decoded pictures that the workers of an unchanged training share."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flatout.probe import sample_memory
+from flatout.probe.contract import SAMPLES_VARIABLE
+from flatout.probe.sample_memory import CHECKED, SampleMemory
+from flatout.runner.command import injecting_environment
+
+PICTURES = """
+import hashlib, io, json, sys
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+KINDS = [("rgb.jpg", "RGB", {}), ("gray.jpg", "L", {}), ("rgba.png", "RGBA", {}), ("palette.png", "P", {}),
+         ("dots.bmp", "RGB", {}), ("deep.png", "I;16", {})]
+
+class Pictures(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        if index >= 12:
+            raise IndexError(index)
+        name, mode, _ = KINDS[index % len(KINDS)]
+        if index < 6:
+            with open(name, "rb") as file:
+                picture = Image.open(file)
+                made = picture.convert("RGB") if mode in ("L", "P") else picture.copy()
+        else:
+            picture = Image.open(io.BytesIO(open(name, "rb").read()))
+            if index == 6:
+                picture.draft(None, (20, 20))
+            made = picture.rotate(90)
+        made.putpixel((0, 0), 0)  # a later pass does not see it
+        state = sorted(key for key in vars(picture) if not key.startswith("_flatout"))
+        text = repr((made.mode, made.size, made.tobytes(), picture.info, state, picture.fp is None, picture.readonly))
+        return hashlib.sha1(text.encode()).hexdigest()
+
+def main():
+    values = np.random.default_rng(0).integers(0, 256, (60, 80, 4), dtype=np.uint8)
+    for name, mode, options in KINDS:
+        if mode == "I;16":
+            Image.fromarray(values[:, :, 0].astype(np.uint16)).save(name)
+        else:
+            Image.fromarray(values).convert(mode).save(name, **options)
+    loader = DataLoader(Pictures(), batch_size=None, num_workers=2)
+    pictures = Pictures()
+    print(json.dumps([*([one for one in pictures] for _ in range(8)), list(loader)]))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_every_pass_has_the_samples_of_a_training_that_decodes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PICTURES)
+    seen = []
+    for settings in ({}, {"sample_cache_bytes": 10_000_000}):
+        environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(settings)}
+        command = [sys.executable, str(script)]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0 and "flatout" not in done.stderr, done.stderr
+        seen.append(json.loads(done.stdout))
+    assert seen[0] == seen[1]
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> SampleMemory:
+    monkeypatch.setenv(SAMPLES_VARIABLE, "")
+    return SampleMemory(100_000)
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(sample_memory.KEY_BYTES, "little")
+
+
+def test_samples_are_found_until_the_room_is_full_and_never_replaced(memory: SampleMemory) -> None:
+    assert memory.find(key(1)) is None
+    assert [memory.keep(key(number), bytes([number]) * 30_000) for number in range(5)] == [True] * 3 + [False] * 2
+    assert not memory.keep(key(1), b"other")
+    assert memory.keep(key(7), b"small enough") and memory.entries == 4
+    assert [bytes(memory.find(key(number)) or b"")[:1] for number in range(4)] == [b"\0", b"\1", b"\2", b""]
+    colliding = key(1 + (1 << 64))
+    assert memory.find(colliding) is None and memory.keep(colliding, b"x") and bytes(memory.find(colliding)) == b"x"
+
+
+def test_another_process_finds_them_and_a_killed_one_blocks_nobody(memory: SampleMemory) -> None:
+    memory.keep(key(1), b"of the parent")
+    child = os.fork()
+    if not child:
+        joined = SampleMemory(5)  # by the environment variable, as a spawned worker does
+        joined.keep(key(2), b"of the child" if bytes(joined.find(key(1)) or b"") == b"of the parent" else b"")
+        with joined._alone(2):  # killed while it holds the lock
+            time.sleep(30)
+    while memory.find(key(2)) is None and os.waitpid(child, os.WNOHANG) == (0, 0):
+        time.sleep(0.005)
+        if memory.entries == 2:
+            break
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert bytes(memory.find(key(2)) or b"") == b"of the child"
+
+
+def test_nothing_is_relied_on_before_some_agreed_or_after_one_did_not(memory: SampleMemory) -> None:
+    memory.keep(key(1), b"stored")
+    for _ in range(CHECKED):
+        assert memory.unchecked()
+        memory.compared(True)
+    assert not memory.unchecked() and memory.find(key(1)) is not None
+    memory.compared(False)
+    assert memory.find(key(1)) is None and not memory.keep(key(2), b"more")
+
+
+def test_no_sample_is_stored_where_memory_runs_out(memory: SampleMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_memory.memory_room, "available_bytes", lambda: 1 << 20)
+    assert not memory.keep(key(1), b"stored") and memory.find(key(1)) is None
+
+
+def test_a_place_that_is_not_this_memory_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("1", "x:y:z", "999999999:3:00", f"{os.getpid()}:0:0011223344556677"):
+        monkeypatch.setenv(SAMPLES_VARIABLE, place)
+        assert SampleMemory(1000).entries == 0
