@@ -7,6 +7,7 @@ import math
 from flatout.logs.bars import Bars
 from flatout.logs.facts import Device, EpochTime, FileFacts, Said, Series, Statement, Totals, Trouble, Usage
 from flatout.logs.observations import Kind, Observation, Source
+from flatout.logs.percentages import Percentages
 from flatout.logs.quantities import LARGEST
 from flatout.logs.redaction import redacted
 from flatout.logs.step_lines import Steps
@@ -26,6 +27,7 @@ class Digest:
 
     def __init__(self, file: str, format: str) -> None:
         self._facts = FileFacts(file, format)
+        self._percentages = Percentages(self._facts.metrics)
         self._bars = Bars()
         self._steps: dict[float | None, Steps] = {}
         self._means = False
@@ -115,7 +117,7 @@ class Digest:
         )
 
     def _metrics(self, one: Observation, source: Source) -> None:
-        values = one.values
+        values = self._percentages.scaled(one.values)
         when = values.get("epoch", values.get("step"))
         for name, value in values.items():
             if name in ("epoch", "step"):

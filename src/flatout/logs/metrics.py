@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import re
 
+# Behind the name of an accuracy, the scale that its line gives: none, or percent as "Acc@1" is by custom.
+BARE, CUSTOM = "?", "@"
 _METRIC = re.compile(
     r"""(?ix)
     (?<![\w.]) ["']? (?P<split> (?: train(?:ing)? | val(?:id(?:ation)?)? | test | eval )? )
     [\s_/.-]{0,2}
-    (?P<name> loss | acc(?:uracy)?(?:[\s_@-]?(?:top[-_]?)?[15](?![.,]?\d))?
-      | top[-_]?[15](?:[\s_-]?acc(?:uracy)?)? ) (?:_epoch|_step)? ["']?
+    (?P<name> loss
+      | acc(?:uracy)?
+        (?: [_@-]?(?:top[-_]?)?[15](?![\d.,]|\s?[%/]) | \s(?:top[-_]?)?[15](?=\s?[:=]) | \stop[-_]?[15](?!\d) )?
+      | top[-_]?[15](?!\d)(?:[\s_-]?acc(?:uracy)?)? ) (?:_epoch|_step)? ["']?
+    (?: \s of\ the\ (?:network|model)\ on\ (?:the\ )? (?:\d+\ )? (?P<on> train | val | test )\w*\ images )?
     \s* (?: [:=] | \bis\b | \s )? \s* ["']? (?P<value> -?\d+(?:\.\d+|,\d+(?![.,]?\d))?(?:e[+-]?\d+)? | nan | -?inf )
-    (?: (?P<percent> \s?% ) | \s?/\s? (?P<of> \d+ ) \b )?"""
+    (?P<percent> \s?% )? (?: \s?/\s? (?P<of> \d+ ) (?![\d.]) )?"""
 )
 _CHEAP = re.compile(r"loss|acc|top", re.IGNORECASE)
 
 
 def named_metrics(text: str) -> dict[str, float]:
-    """Metrics by name; accuracies from 0 to 1. What has no split named is "loss" or "acc1"."""
+    """Metrics by name; what has no split named is "loss" or "acc1".
+
+    Accuracies are from 0 to 1. Where the line does not say their scale, they stand as written and their name ends
+    in ``BARE``; in ``CUSTOM`` where they are in percent by custom: ``Percentages`` takes the ends off again.
+    """
     if not _CHEAP.search(text):
         return {}
     found = {}
     for one in _METRIC.finditer(text):
-        name = canonical(one["split"], one["name"])
+        name = canonical(one["split"] or one["on"] or "", one["name"])
         value = float(one["value"].replace(",", "."))
-        # PyTorch's ImageNet example and those after it print Acc@1 in percent: "0.10" is a thousandth.
-        if "acc" in name and not one["of"] and (one["percent"] or "@" in one["name"] or 1 < value <= 100):
-            value /= 100
-        if "acc" in name and one["of"] and 0 <= float(one["value"]) <= float(one["of"]) and float(one["of"]):
-            value = float(one["value"]) / float(one["of"])  # 9832/10000
+        if "acc" in name:
+            if one["of"]:  # 9832/10000: so many were right
+                value = value / float(one["of"]) if float(one["of"]) else -1.0
+            elif one["percent"]:
+                value /= 100
+            # PyTorch's ImageNet example and those after it print Acc@1 in percent: "0.10" is a thousandth.
+            elif "@" in one["name"]:
+                name, value = name + CUSTOM, value / 100
+            else:
+                name += BARE
+            if not 0 <= value <= (100 if name.endswith(BARE) else 1):
+                continue
         found[name] = value
     return found
 

@@ -67,10 +67,16 @@ def _top5(series: Series | None, classes: float, images: float | None) -> str:
     return f"; acc5 {percent(series.most, decimals=1)} is {abs(z):.1f} away" if z <= Z else ""
 
 
+def _above(seen: float, bound: float) -> bool:
+    """Whether it is above by more than the rounding of its digits."""
+    decimals = len(f"{seen:.12f}".rstrip("0").partition(".")[2])
+    return seen > bound + 0.5 * 10**-decimals
+
+
 def _losses(train: Series | None, loss: Series | None, classes: float) -> str:
     guess = math.log(classes)
     found = ""
-    if loss is not None and loss.last > guess:
+    if loss is not None and _above(loss.last, guess):
         found += f"; val loss {loss.last:.3f} is above ln {classes:.0f} = {guess:.3f}: worse than guessing"
     if train is not None and train.last < LEARNED * guess:
         found += f", while train loss {train.last:.2f} falls: look at the validation's labels"

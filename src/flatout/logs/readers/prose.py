@@ -6,7 +6,7 @@ import re
 
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
-from flatout.logs.quantities import TIME, Quantity, number, quantities
+from flatout.logs.quantities import TIME, Quantity, byte_scale, number, quantities
 from flatout.logs.readers.epoch_table import EpochTable
 from flatout.logs.readers.progress import EPOCH
 
@@ -18,8 +18,8 @@ _SETTINGS = (
     (
         "batch_size",
         re.compile(
-            r"(?i)(?<!\d, )(?<![/\w.])(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*"
-            rf"{_N}\b(?!\s?[/%:]|\.\d|\sof\b)"
+            rf"(?i)(?<![/\w])(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*{_N}\b"
+            r"(?!\s?[/%:]|\.\d|\sof\b)"
         ),
     ),
     (
@@ -42,9 +42,16 @@ _SETTINGS = (
     ("train_samples", re.compile(rf"(?i)\b{_N}\s+train(?:ing)?\b{_IMAGES}")),
     ("val_samples", re.compile(rf"(?i)\b{_N}\s+val(?:idation)?\b{_IMAGES}")),
 )
+# "Epoch 0, batch 50, loss 1.2": the batch's number, not its size.
+_NUMBERED_BATCH = re.compile(
+    r"(?i)(?<![\w/])batch\s*[:=]?\s*\d+\b(?=.*\b\w*loss\b)|(?<=\d)\W{1,3}batch\s*[:=]?\s*\d+\b"
+)
+# Samples that are not the training's, or were counted up to here.
+_NOT_TRAINED = re.compile(r"(?i)\b(?:test\w*|val\w*|eval\w*|held-out)\b")
+_RUNNING = re.compile(r"(?i)\b(?:avg|\w*loss|seen|processed|so far)\b")
 _PATCH = re.compile(r"\b(\d{2,4})\s?[x×]\s?(\d{2,4})\s?[x×]\s?(\d{2,4})\b")
 _SQUARE = re.compile(r"\b(\d{2,4})\s?[x×]\s?(\d{2,4})\b(?!\s?[x×])")
-_RAM = re.compile(r"(?i)\b(\d+(?:\.\d+)?)\s?(G|T)i?B\s+(?:of\s+)?(?:system |host )?RAM\b")
+_RAM = re.compile(r"(?i)\b(\d+(?:\.\d+)?)\s?([GT]i?B)\s+(?:of\s+)?(?:system |host )?RAM\b")
 _GPU_MEMORY = re.compile(
     r"(?i)\b(\d+(?:\.\d+)?)\s?(?:GB)?\s?(?:of|/)\s?(\d+(?:\.\d+)?)\s?GB\s+(?:of\s+)?(?:GPU|VRAM|device)"
 )
@@ -53,8 +60,6 @@ DEVICES = re.compile(
     r"((?:GB?200|B[23]00|GH200|H[12]00|H20|A100|A800|A10G|A10|A16|A30|A40|A[2-6]000|L4|L40S?|T4|V100|P100|K80"
     r"|RTX[ -]?(?:PRO )?\d{4}(?: Ti| SUPER| Ada)*|MI\d{3}X?))(?![\w])"
 )
-# Of an evaluation, or how many were seen so far.
-_NOT_OF_TRAINING = re.compile(r"(?i)\b(?:test(?:ing)?|accuracy|eval\w*|predict\w*|avg|so far|seen)\b")
 _EPOCH = re.compile(r"(?i)\bepoch\W{0,4}(\d+)\b")
 # "3 epochs" that are not all there are to do.
 _SOME_EPOCHS = re.compile(
@@ -174,7 +179,7 @@ def _epoch_row(text: str, found: list[Quantity]) -> dict[str, float]:
 def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
     settings: dict[str, float] = {}
     for name, pattern in _SETTINGS:
-        match = pattern.search(text)
+        match = pattern.search(_NUMBERED_BATCH.sub("", text) if name == "batch_size" else text)
         bare = name.endswith("_samples") and match is not None and not match[0].endswith("s")
         if match and not (bare and _NO_SAMPLES.search(text[: match.start()])):
             settings[name] = number(next(filter(None, match.groups())))
@@ -191,7 +196,8 @@ def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
         elif (
             one.what in ("images", "samples")
             and one.low >= 100
-            and not _NOT_OF_TRAINING.search(text)
+            and not _NOT_TRAINED.search(one.text)
+            and not _RUNNING.search(text)
             and "train_samples" not in settings
             and "val_samples" not in settings
         ):
@@ -202,7 +208,7 @@ def _settings(text: str, found: list[Quantity]) -> dict[str, float]:
     if of and of[2] and int(of[2]) >= int(of[1]):
         settings.setdefault("epochs", float(of[2]))
     if ram := _RAM.search(text):
-        settings["ram_bytes"] = float(ram[1]) * (1e12 if ram[2].upper() == "T" else 1e9)
+        settings["ram_bytes"] = float(ram[1]) * byte_scale(ram[2])
     if memory := _GPU_MEMORY.search(text):
         settings["gpu_used_bytes"], settings["gpu_total_bytes"] = float(memory[1]) * 1e9, float(memory[2]) * 1e9
     return settings
