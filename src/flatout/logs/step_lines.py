@@ -74,6 +74,7 @@ class Steps:
             min(waiting, 1.0) if waiting is not None else None,
             () if means else tuple((self.kept or self.intervals)[-256:]),
             of="step lines",
+            begin=begin,
         )
 
     def _take_time(self, step: float, time_s: float) -> None:

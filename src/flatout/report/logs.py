@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.logs.claims import Claim
-from flatout.logs.facts import FileFacts, Usage
+from flatout.logs.facts import EpochTime, FileFacts, Usage
 from flatout.logs.postmortem import Epoch, FileResult, Joined, Postmortem
 from flatout.logs.readers.troubles import WORDS
 from flatout.report.layout import left, shorten_middle, wrap
@@ -107,8 +107,9 @@ def _settings(facts: FileFacts) -> str:
 
 def _table(epochs: tuple[Epoch, ...]) -> list[str]:
     waits = any(one.time.waiting is not None for one in epochs)
+    wide = max(12, *(len(_steps(one.time)) + 2 for one in epochs))
     text = [
-        f"  {'epoch':>8}{'steps':>12}{'time':>14}{'steps/s':>10}{'samples/s':>12}"
+        f"  {'epoch':>8}{'steps':>{wide}}{'time':>14}{'steps/s':>10}{'samples/s':>12}"
         + (f"{'waiting':>10}" if waits else "")
     ]
     shown = list(epochs)
@@ -118,15 +119,22 @@ def _table(epochs: tuple[Epoch, ...]) -> list[str]:
     for place, one in enumerate(shown):
         if cut > 0 and place == SHOWN_EPOCHS // 2:
             text.append(f"  {'...':>8}  {counted(cut, 'epoch')} between")
-        text.append(_row(one, waits))
+        text.append(_row(one, wide, waits))
     return text
 
 
-def _row(one: Epoch, waits: bool) -> str:
+def _steps(time: EpochTime) -> str:
+    """Of those that were to be done, those whose time was measured: "500 to 1,500/2,000"."""
+    if time.steps is None:
+        return ""
+    done = f"{time.done:,.0f}" + ("" if time.complete else f"/{time.total:,.0f}")
+    return f"{time.begin:,.0f} to {done}" if time.begin else done
+
+
+def _row(one: Epoch, wide: int, waits: bool) -> str:
     time = one.time
-    steps = "" if time.steps is None else f"{time.steps:,.0f}" + ("" if time.complete else f"/{time.total:,.0f}")
     its = time.steps / time.seconds if time.steps and time.seconds else time.its
-    row = f"  {'-' if time.epoch is None else f'{time.epoch:g}':>8}{steps:>12}{duration(time.seconds or 0):>14}"
+    row = f"  {'-' if time.epoch is None else f'{time.epoch:g}':>8}{_steps(time):>{wide}}{duration(time.seconds or 0):>14}"
     row += f"{'-' if its is None else f'{its:.3g}':>10}"
     row += f"{'-' if one.rate_sps is None else rate(one.rate_sps).removesuffix(' samples/s'):>12}"
     if waits:
@@ -176,7 +184,7 @@ def _joined(joined: tuple[Joined, ...]) -> list[str]:
         else:
             text += _hanging(
                 f"{one.name} while {one.training} ran: mean {percent(one.mean)}, below 5% in {percent(one.idle)} of "
-                f"{counted(one.samples, 'sample')}",
+                f"{counted(one.samples, 'sample')} in the {duration(one.seconds or 0.0)} up to its last line",
                 "  ",
             )
     return [*text, ""]

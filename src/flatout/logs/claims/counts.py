@@ -33,7 +33,7 @@ def _near(one: EpochTime) -> bool:
 def trainer_totals(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     """A trainer's steps/s times its runtime is the number of steps that it did."""
     at = facts.setting("global_step") or facts.setting("steps")
-    bar = next((one.steps for one in facts.epochs if one.complete and one.epoch is None and one.total), None)
+    bar = next((one.done for one in facts.epochs if one.complete and one.epoch is None and one.total), None)
     claims = []
     for one in facts.totals:
         its, runtime = one.values.get("its"), one.values.get("runtime_s")
