@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flatout.logs.postmortem import FileResult, read_logs
+from flatout.report.logs import lines
 
 
 def result(tmp_path: Path, text: str) -> FileResult:
@@ -60,3 +61,49 @@ def test_gpu_samples_are_joined_from_the_begin_of_the_first_epoch(
     (joined,) = read_logs([tmp_path / "train.log", tmp_path / "gpu.csv"]).joined
     assert joined.mean == (mean and pytest.approx(mean)) and joined.seconds == (mean and 400)
     assert joined.samples == (80 if mean else 0) and why in joined.why and bool(why) is bool(joined.why)
+
+
+@pytest.mark.parametrize(
+    ("bar", "seconds", "its", "note"),
+    [
+        ("Epoch {}: : {:3d}%|#| {}/100 [00:{:02d}<00:09, v_num=0, reduced_train_loss=2.300]", 50, 2, ""),
+        ("Epoch {}: : {:3d}%|#| {}/100 [00:{:02d}<00:09, 2.00it/s, v_num=0]", 50, 2, ""),
+        ("Epoch {}: {:3d}%|#| {}/100 [00:{:02d}<00:00, 51.12it/s, loss=2.0]", 1, 51.12, "count over printed rate"),
+        ("Epoch {}: {:3d}%|#| {}/100 [00:{:02d}<00:00, 151.00it/s]", 0, 151, "count over printed rate"),
+        ("Epoch {}: {:3d}%|#| {}/100 [00:{:02d}<00:00, 5.00it/s]", 2, 50, "2 bars below 20 s may have taken up to 1 s"),
+    ],
+)
+def test_bars_without_a_rate_and_those_of_a_second(
+    bar: str, seconds: int, its: float, note: str, tmp_path: Path
+) -> None:
+    states = [bar.format(epoch, n, n, seconds * n // 100) + "\n" for epoch in (0, 1) for n in (10, 90, 100)]
+    found = result(tmp_path, "".join(states))
+    assert [(one.time.epoch, one.time.steps) for one in found.epochs] == [(0, 100), (1, 100)]
+    assert [one.time.seconds for one in found.epochs] == [pytest.approx(100 / its)] * 2
+    assert any(note in one for one in found.facts.notes) if note else not found.facts.notes
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict", "found"),
+    [
+        (" at 50 MB/s", "off", "100 MB/s"),
+        (" (500 MB/s)", "off", "100 MB/s"),
+        (" at 98 MB/s", "consistent", "10 files/s, 100 MB/s"),
+        (", on a line of 500 MB/s", "consistent", "10 files/s, 100 MB/s"),
+        ("", "consistent", "10 files/s, 100 MB/s"),
+    ],
+)
+def test_the_rate_of_a_copy_is_held_against_its_size_and_time(
+    rate: str, verdict: str, found: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.log").write_text(f"Copied 1000 files (10 GB) in 100 s{rate}.\n")
+    (claim,) = read_logs([tmp_path / "train.log"]).claims
+    assert (claim.id, claim.verdict) == ("copy_rate", verdict) and found in claim.found
+
+
+def test_names_of_files_stay_as_they_are_and_large_numbers_have_no_exponent(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(EPOCHS.replace("100 steps", "400000 steps"))
+    (tmp_path / "other.log").write_text(EPOCHS)
+    text = "\n".join(lines(read_logs([tmp_path / "train.log", tmp_path / "other.log"])))
+    assert text.startswith("train.log: the first epoch took 2.0x") and " 4,000 " in text and "e+" not in text
+    assert lines(read_logs([tmp_path / "other.log"]))[0].startswith("The first epoch")

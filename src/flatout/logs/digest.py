@@ -70,6 +70,7 @@ class Digest:
         passes = self._bars.close()
         if passes:
             facts.validation_s = self._bars.validation_s
+            facts.notes += self._bars.notes()
         stepped = [
             found for epoch, steps in self._steps.items() if (found := steps.epoch_time(epoch, self._means)) is not None
         ]

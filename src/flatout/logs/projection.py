@@ -11,7 +11,7 @@ from flatout.logs.claims.rates import reached
 from flatout.logs.facts import EpochTime, FileFacts
 from flatout.logs.observations import Source
 from flatout.logs.throughput import COLD, measured_epochs
-from flatout.units import counted
+from flatout.units import counted, short
 
 # Student's t, two-sided 90%, by degrees of freedom; beyond the last the normal value serves.
 _T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75)
@@ -106,9 +106,9 @@ def _from_epochs(
     cold = len(seconds) > 1 and seconds[0] > COLD * statistics.median(seconds[1:])
     used = seconds[1:] if cold else seconds
     mean = statistics.fmean(used)
-    basis = f"{counted(len(used), 'epoch')} of {mean:.3g} s"
+    basis = f"{counted(len(used), 'epoch')} of {short(mean)} s"
     basis += ", the cold first one left out" if cold else ""
-    basis += f", and {validation_s:.3g} s of validation after each" if validation_s else ""
+    basis += f", and {short(validation_s)} s of validation after each" if validation_s else ""
     if len(used) >= 2:
         spread = statistics.stdev(used)
         half = _t90(len(used) - 1) * spread * math.sqrt(left + left**2 / len(used))
@@ -141,7 +141,7 @@ def _from_steps(one: EpochTime, planned: tuple[float, Source] | None) -> Project
     mean = statistics.fmean(blocks) if len(blocks) >= 3 else one.seconds / one.steps
     relative = max(_block_error(blocks) if len(blocks) >= 3 else 0.1, LEAST_SPREAD)
     remaining = mean * left
-    basis = f"{one.done:,.0f} of {steps:,.0f} steps so far, {mean:.3g} s each"
+    basis = f"{one.done:,.0f} of {steps:,.0f} steps so far, {short(mean)} s each"
     basis += f"; the first {one.begin:,.0f} have no time" if one.begin else ""
     source = planned[1] if planned else one.source
     low = remaining * max(1 - relative, 0.5)

@@ -8,7 +8,7 @@ from flatout.logs.postmortem import Epoch, FileResult, Joined, Postmortem
 from flatout.logs.readers.troubles import WORDS
 from flatout.report.layout import left, shorten_middle, wrap
 from flatout.terminal_text import one_line
-from flatout.units import counted, duration, factor, percent, rate, size
+from flatout.units import counted, duration, factor, percent, rate, short, size
 
 WIDTH = 80
 SHOWN_EPOCHS = 12
@@ -34,7 +34,7 @@ def lines(read: Postmortem) -> list[str]:
 def verdict(read: Postmortem) -> str:
     """One or two sentences on all of it."""
     off = sum(one.verdict == "off" for one in read.claims)
-    parts = []
+    parts: list[str] = []
     for result in read.files:
         name = f"{result.facts.file}: " if len(read.files) > 1 else ""
         if result.facts.troubles:
@@ -54,7 +54,7 @@ def verdict(read: Postmortem) -> str:
     else:
         parts.append(f"Nothing contradicts itself among {counted(len(read.claims), 'claim')}.")
     text = " ".join(parts)
-    return text[:1].upper() + text[1:]
+    return text if len(read.files) > 1 else text[:1].upper() + text[1:]  # names stay as they are written
 
 
 def _waiting(result: FileResult) -> float | None:
@@ -74,7 +74,8 @@ def _file(result: FileResult) -> list[str]:
         text += _table(result.epochs)
     if facts.metrics:
         named = [
-            f"{name} {series.first:.4g} -> {series.last:.4g}" for name, series in sorted(facts.metrics.items())[:6]
+            f"{name} {short(series.first, 4)} -> {short(series.last, 4)}"
+            for name, series in sorted(facts.metrics.items())[:6]
         ]
         text += _hanging("; ".join(named), "  ")
     for total in facts.totals[:3]:
@@ -135,7 +136,7 @@ def _row(one: Epoch, wide: int, waits: bool) -> str:
     time = one.time
     its = time.steps / time.seconds if time.steps and time.seconds else time.its
     row = f"  {'-' if time.epoch is None else f'{time.epoch:g}':>8}{_steps(time):>{wide}}{duration(time.seconds or 0):>14}"
-    row += f"{'-' if its is None else f'{its:.3g}':>10}"
+    row += f"{'-' if its is None else short(its):>10}"
     row += f"{'-' if one.rate_sps is None else rate(one.rate_sps).removesuffix(' samples/s'):>12}"
     if waits:
         row += f"{'-' if time.waiting is None else percent(time.waiting):>10}"
@@ -147,7 +148,7 @@ def _totals(values: dict[str, float]) -> str:
     if "samples_s" in values:
         named.append(rate(values["samples_s"]))
     if "its" in values:
-        named.append(f"{values['its']:.3g} steps/s")
+        named.append(f"{short(values['its'])} steps/s")
     return "the trainer's own totals: " + ", ".join(named)
 
 
@@ -171,7 +172,7 @@ def _usage(name: str, usage: Usage) -> str:
         return f"mean {percent(usage.mean)}, {percent(usage.least)} to {percent(usage.most)}{idle}"
     unit = {"watts": " W", "celsius": " °C", "clock_hz": " MHz"}.get(name.split()[-1], "")
     scale = 1e-6 if name.endswith("clock_hz") else 1.0
-    return f"mean {usage.mean * scale:,.3g}{unit}, {usage.least * scale:,.3g} to {usage.most * scale:,.3g}{unit}"
+    return f"mean {short(usage.mean * scale)}{unit}, {short(usage.least * scale)} to {short(usage.most * scale)}{unit}"
 
 
 def _joined(joined: tuple[Joined, ...]) -> list[str]:
