@@ -37,7 +37,8 @@ ARGUMENTS = {
     "calibration": [], "compare": ["no-run-a", "no-run-b"], "report": ["no-run"], "explain": ["no-cause"], "runs": [],
     "trace": ["no-run"], "watch": ["no-run"], "read": ["no-log"], "plan": ["no-run"],
     "stage": ["/nonexistent/source", "target"], "mount": ["nonexistent-bucket", "/nonexistent/folder"],
-    "agents": [], "unmount": ["/nonexistent/folder"], "storage": ["/nonexistent/folder"], "recipes": ["no-recipe"],
+    "agents": [], "mcp": ["--root", "no-folder"],
+    "unmount": ["/nonexistent/folder"], "storage": ["/nonexistent/folder"], "recipes": ["no-recipe"],
     "train": ["no-recipe"], "lr-find": ["no-recipe"], "infer": ["no-training"],
 }  # fmt: skip
 REQUIRED = {"plan": ["--deadline", "1m", "--epochs", "3"], "infer": ["--data", "a-folder", "--output", "o.csv"]}

@@ -28,7 +28,7 @@ from flatout.commands.lr_find import lr_find
 from flatout.commands.mcp import mcp
 from flatout.commands.memory import memory
 from flatout.commands.mount import mount, unmount
-from flatout.commands.plan import plan
+from flatout.commands.plan import WithSeparator, plan
 from flatout.commands.profile import profile
 from flatout.commands.read import read
 from flatout.commands.recipes import recipes
@@ -118,7 +118,7 @@ BEFORE_COMMAND = {"allow_extra_args": True, "allow_interspersed_args": False}
 app.command("profile", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(profile)
 app.command("ceilings", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(ceilings)
 app.command("memory", rich_help_panel=MEASURE, context_settings=BEFORE_COMMAND)(memory)
-app.command("plan", rich_help_panel=MEASURE)(plan)
+app.command("plan", rich_help_panel=MEASURE, cls=WithSeparator)(plan)
 app.command("fix", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(fix)
 app.command("try", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(try_change)
 app.command("batch-size", rich_help_panel=IMPROVE, context_settings=BEFORE_COMMAND)(batch_size)

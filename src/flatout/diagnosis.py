@@ -16,6 +16,7 @@ from flatout.record import Run
 from flatout.remedies import propose
 from flatout.results import Diagnosis
 
+FAILED = "{failure}: the figures are of what it did until then"
 _RECORDED = (*(name for name, setting in SETTINGS.items() if setting.recorded), "site")
 
 
@@ -27,6 +28,8 @@ def diagnose(run: Run) -> Diagnosis:
     measured = build_view(run)
     context = Context.of(measured) if measured else None
     causes, not_measured = judge(context) if context else ((), ())
+    ending = run.ending
+    failure = FAILED.format(failure=ending.failure) if ending.failure else None
     remedies, plans = propose(context, causes) if context else ((), ())
     return Diagnosis(
         run_id=run.id,
@@ -37,12 +40,15 @@ def diagnose(run: Run) -> Diagnosis:
         causes=causes,
         not_measured=not_measured,
         remedies=remedies,
-        problems=run.problems,
+        problems=(*([failure] if failure else ()), *run.problems),
         next_command=next_command(run.id, run.command, causes, remedies, measured.ledger if measured else None),
         machine=_machine(run),
         findings=find(measured) if measured else (),
         plans=plans,
         loader=_loader(measured.loading) if measured and measured.loading else {},
+        stop=ending.stop,
+        exit_code=ending.exit_code,
+        failure=failure,
     )
 
 

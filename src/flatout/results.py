@@ -189,3 +189,6 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()  # risks and opportunities besides the causes
     plans: tuple[RemedyBundle, ...] = ()  # from the one that changes least on
     loader: dict[str, Any] = field(default_factory=dict)  # settings of the training's DataLoader; empty: it has none
+    stop: str | None = None  # why the recording ended, as in run.json; None: it was not closed
+    exit_code: int | None = None  # of the command, if it ended by itself
+    failure: str | None = None  # that the command failed, in one sentence, which is also the first of the problems

@@ -212,8 +212,11 @@ def parse_seconds(text: str, *, option: str) -> float:
         seconds = float(text)
     except ValueError:
         return parse_duration(text, option=option)
-    if math.isfinite(seconds):
-        check_seconds(seconds, text, option=option)
+    if not math.isfinite(seconds):
+        raise UsageError(f"{option} is {text}, but must be a time, such as 90s")
+    if seconds <= 0:
+        raise UsageError(f"{option} is {text}, but must be above 0")
+    check_seconds(seconds, text, option=option)
     return seconds
 
 

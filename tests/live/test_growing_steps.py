@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -58,23 +59,26 @@ def test_steps_given_a_part_at_a_time_are_those_of_the_whole(tmp_path: Path, loa
         end = begin + draw.choice([1, 2, 7, 50])
         rows.append(growing.take(replace(process, events=events[begin:end])))
         begin = end
+    # A step is over when the next one begins, and the last one when nothing comes any more: it is told once.
+    assert sum(map(len, rows)) == len(table) - 1
+    rows += [growing.take(replace(process, events=events[:0]), last=True) for _ in range(2)]
     starts = np.concatenate([each.start_ns for each in rows])
-    # A step is over when the next one begins: the last one is not told.
-    assert starts.tolist() == table.start_ns[:-1].tolist()
+    assert starts.tolist() == table.start_ns.tolist()
     lengths = np.concatenate([each.duration_s for each in rows])
     # The step before a pause ends with it where no batch marks the next one.
-    assert lengths == pytest.approx(table.duration_s[:-1])
-    assert np.concatenate([each.epoch for each in rows]).tolist() == table.epoch[:-1].tolist()
+    assert lengths == pytest.approx(table.duration_s)
+    assert np.concatenate([each.epoch for each in rows]).tolist() == table.epoch.tolist()
     phases = step_phases(table, training.events)
     for name in PHASES:
-        assert np.concatenate([each.parts[name] for each in rows]) == pytest.approx(phases[name][:-1])
+        assert np.concatenate([each.parts[name] for each in rows]) == pytest.approx(phases[name])
 
 
 def test_a_record_is_followed_from_its_files_a_part_at_a_time(tmp_path: Path) -> None:
     done = recorded(tmp_path / "done")
     growing = tmp_path / "growing"
     (growing / "processes").mkdir(parents=True)
-    (growing / "run.json").write_text((done / "run.json").read_text())
+    info = json.loads((done / "run.json").read_text())
+    (growing / "run.json").write_text(json.dumps({**info, "end_ns": None, "stop": None}))
     for file in (done / "processes").glob("*.json"):
         (growing / "processes" / file.name).write_text(file.read_text())
     follower, history = Follower(growing), History()
@@ -87,9 +91,12 @@ def test_a_record_is_followed_from_its_files_a_part_at_a_time(tmp_path: Path) ->
             (growing / "processes" / file.name).write_bytes(data[: round(len(data) * share)])
         history.take(follower.look())
     training = whole(done)
-    assert history.steps == len(training.steps) - 1
-    assert [count for _, _, count in history.epochs] == [30, 30, 29]
-    assert history.wait_s == pytest.approx(float(training.steps.wait_s[1:-1].sum()))
+    assert history.steps == len(training.steps) - 1 and history.stop is None
+    (growing / "run.json").write_text(json.dumps(info))
+    history.take(follower.look())
+    assert history.steps == len(training.steps) and history.stop == "finished"
+    assert [count for _, _, count in history.epochs] == [30, 30, 30]
+    assert history.wait_s == pytest.approx(float(training.steps.wait_s[1:].sum()))
 
 
 def test_a_file_that_is_not_there_or_half_a_line_gives_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ from flatout.live.panel import one_line, panel_lines
 from flatout.live.projection import Plan
 from flatout.live.state import state_of
 from flatout.live.warnings import decline, warnings_of
+from flatout.live.watched import Watched
 from flatout.report.layout import Glyphs
+from flatout.units import duration
+from tests.live.test_growing_steps import recorded
 
 GIB = 1 << 30
 S = 1_000_000_000
@@ -88,6 +93,25 @@ def test_a_training_that_hangs_is_told_but_no_pause_as_long_as_one_before() -> N
     assert ids(made) == []
 
 
+def test_a_record_that_nobody_writes_tells_no_present_and_is_broken_off_in_the_end(tmp_path: Path) -> None:
+    run, seconds = recorded(tmp_path), [0.0]
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "end_ns": None, "stop": None}))
+    watched = Watched(run, Plan(), clock=lambda: seconds[0])
+    assert (first := watched.look()).steps_per_s and first.wait_share is not None and first.steps == 89
+    for seconds[0], warned in ((6.0, []), (35.0, ["stalled"])):
+        state = watched.look()
+        assert (state.steps_per_s, state.wait_share, state.cores_busy, state.end) == (None, None, None, None)
+        assert [one.id for one in state.warnings] == warned and not watched.over
+        assert state.elapsed_s == pytest.approx(first.elapsed_s + seconds[0])
+        assert one_line(state).endswith(f"nothing was recorded for {duration(seconds[0])}")
+        assert "waiting" not in "".join(panel_lines(state, Glyphs(True)))
+    seconds[0] = 61.0
+    state = watched.look()
+    assert watched.over and state.stop == "broken off" and state.steps == 90 and state.warnings == ()
+    assert "broken off: nothing came for" in one_line(state)
+
+
 def test_checkpoints_that_do_not_fit_are_told(tmp_path: Path) -> None:
     (tmp_path / "1.pt").write_bytes(b"x")
     made = history()
@@ -134,14 +158,20 @@ def test_panel_and_line_fit_80_columns_with_and_without_unicode() -> None:
 def test_the_command_is_told_of_each_warning_once_and_of_the_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
     notifier = Notifier(f'echo "$FLATOUT_RUN_ID $FLATOUT_EVENT: $FLATOUT_TEXT" >> {log}')
-    state = state_of(history(not_finite=("loss", math.nan, 55)), Plan())
+    made = history(not_finite=("loss", math.nan, 55))
+    state = state_of(made, Plan())
     assert notifier.tell(state) is None
     assert notifier.tell(state) is None
-    assert notifier.end(state, "ended") is None
+    endings = (("finished", 0), ("failed", 137))
+    ended = [state_of(replace(made, info={**made.info, "end_ns": 61 * S, "stop": stop, "exit_code": code}), Plan())
+             for stop, code in endings]  # fmt: skip
+    assert [notifier.end(one) for one in ended] == [None, None]
     assert log.read_text().splitlines() == [
         "run loss_not_finite: loss became NaN by step 55",
         "run ended: run ended after 600 steps",
+        "run failed: run: the command was ended by SIGKILL (exit code 137) after 600 steps",
     ]
-    assert Notifier("echo no such thing >&2; exit 3").end(state, "ended") == (
+    assert one_line(ended[1]).endswith("the recording has ended: the command was ended by SIGKILL (exit code 137)")
+    assert Notifier("echo no such thing >&2; exit 3").end(state) == (
         "--notify: the command ended with exit code 3: no such thing"
     )

@@ -144,11 +144,36 @@ def test_secrets_are_not_quoted(head: str, tmp_path: Path) -> None:
     assert start not in json.dumps(to_dict(read)) and start not in "\n".join(lines(read))
 
 
-def test_counts_of_tokens_are_no_secrets() -> None:
-    assert (
-        redacted("tokens: 1024, tokens/s=55.1, max_token_len = 512")
-        == "tokens: 1024, tokens/s=55.1, max_token_len = 512"
-    )
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("--password Tr0ub4dor&3x --lr 1", "--password [hidden] --lr 1"),
+        ("x.py --db-password s3cretpw --lr 1", "x.py --db-password [hidden] --lr 1"),
+        ("the password was 'hun ter2' once", "the password was [hidden] once"),
+        ("mysql -u root -phunter2 db", "mysql -u root -p[hidden] db"),
+        ("AZURE_STORAGE_KEY=Eby8vdM02xNOcqFlqUwJPLlmEtlC/K1SZ==", "AZURE_STORAGE_KEY=[hidden]"),
+        ("--wandb-key 0123456789abcdef0123456789abcdef01234567 -e 3", "--wandb-key [hidden] -e 3"),
+        ("api_key=sk-1234567890abcdefgh x", "api_key=[hidden] x"),
+        ("?apiKey=abc&page=2", "?apiKey=[hidden]&page=2"),
+        ('{"secret": "y", "lr": 1}', '{"secret": [hidden], "lr": 1}'),
+        ("password: 1234", "password: [hidden]"),
+    ],
+)
+def test_a_secret_is_hidden_in_each_spelling_and_nothing_else_of_its_line(line: str, shown: str) -> None:
+    assert redacted(line) == shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tokens: 1024, tokens/s=55.1, max_token_len = 512",
+        "--tokenizer bert --num-tokens 512 --key image",
+        "keypoint_loss 0.2 key: val author: me, pad_token='[PAD]'",
+        "pass 3 took 5 s, forward_pass: ok, num_key_value_heads: 8",
+    ],
+)
+def test_words_that_only_look_like_names_of_secrets_stay(line: str) -> None:
+    assert redacted(line) == line
 
 
 def test_what_json_prints_is_what_the_schema_says() -> None:

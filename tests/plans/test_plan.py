@@ -135,6 +135,26 @@ def test_the_command_prints_80_columns_and_what_its_schema_says(
     assert found["after"][0]["expected_s"] < found["scenarios"][0]["expected_s"]
 
 
+def test_a_training_that_failed_is_no_plan_that_can_be_relied_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded(tmp_path)
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "stop": "failed", "exit_code": 137}))
+    words = ["plan", "--deadline", "5m", "--epochs", "3", str(run)]
+    assert cli.main(words) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("The recorded training did not end well: the command was ended by SIGKILL (exit code 137).")
+    assert cli.main([*words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["failure"] == "the command was ended by SIGKILL (exit code 137)"
+
+
+def test_one_word_after_the_separator_is_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--deadline", "5m", "--epochs", "3", "--runs-dir", str(tmp_path)]
+    assert cli.main([*words, "--", "nosuchcmd"]) == 127
+    assert "command not found: 'nosuchcmd'" in capsys.readouterr().err
+
+
 def test_a_log_is_planned_from_as_far_as_it_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "train.log"
     log.write_text("".join(f"Epoch {n}/50 finished, time: {20 + n % 2}.0 s, loss: 0.{9 - n}\n" for n in range(1, 6)))

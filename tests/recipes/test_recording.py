@@ -58,5 +58,5 @@ def test_an_interrupted_training_is_listed_as_interrupted_under_its_recipes_name
     said = child.communicate()[1].decode()
     assert child.returncode == 130 and "continue with" in said
     (entry,) = list_runs(tmp_path / ".flatout/runs")
-    assert (entry.stop, entry.exit_code) == ("interrupted", 130)
+    assert (entry.ending.stop, entry.ending.exit_code) == ("interrupted", 130)
     assert entry.id.endswith("-demo")

@@ -65,7 +65,7 @@ def test_a_fit_is_recorded_with_its_steps_and_its_end(tmp_path: Path, ending: st
     assert (done.returncode == 0) is (ending == "ends"), done.stderr
     (entry,) = list_runs(tmp_path / "runs")
     assert done.stdout == f"run: {tmp_path / 'runs' / entry.id}\n"
-    assert (entry.stop, entry.exit_code) == (stop, exit_code)
+    assert (entry.ending.stop, entry.ending.exit_code) == (stop, exit_code)
     run = load_run(tmp_path / "runs" / entry.id)
     ledger = diagnose(run).ledger
     assert ledger is not None and ledger.steps.count > 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -22,6 +23,14 @@ def test_the_guide_is_short_and_has_this_machines_numbers(tmp_path: Path) -> Non
     lines = guide_lines(machine, tmp_path)
     assert len(lines) <= 120 and machine.one_line() in lines[4]
     assert any(f"free on the disk of {tmp_path}" in line for line in lines)
+
+
+def test_an_assumed_gpu_stands_apart_from_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agents", "--assume", "nvidia a10"]) == 0
+    text = capsys.readouterr().out
+    assert "### Assumed, and not measured here\n\n- A10: 24.0 GiB, 600 GB/s" in text and len(text.splitlines()) <= 120
+    assert main(["agents", "--assume", "A11"]) == 2
+    assert "--assume A11: no figures of this GPU are known: did you mean" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [command for _, command in COMMANDS])
@@ -53,6 +62,26 @@ def test_a_skill_is_a_file_of_its_own(tmp_path: Path) -> None:
     assert main(["agents", "--install", str(tmp_path), "--skill", "--write"]) == 0
     text = (tmp_path / "skills/fast-training/SKILL.md").read_text()
     assert text.startswith("---\nname: fast-training\n") and "### Rules" in text
+
+
+def test_the_servers_entry_stands_beside_those_of_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".vscode").mkdir()
+    ours = tmp_path / ".mcp.json"
+    ours.write_text('{"mcpServers": {"other": {"command": "x"}}, "mine": 1}')
+    assert main(["agents", "--install", str(tmp_path), "--mcp"]) == 0
+    assert "flatout" not in ours.read_text() and "Nothing was changed" in capsys.readouterr().out
+    assert main(["agents", "--install", str(tmp_path), "--mcp", "--write"]) == 0
+    written = json.loads(ours.read_text())
+    entry = written["mcpServers"].pop("flatout")
+    assert written == {"mcpServers": {"other": {"command": "x"}}, "mine": 1}
+    assert json.loads((tmp_path / ".vscode/mcp.json").read_text()) == {"servers": {"flatout": entry}}
+    assert entry["args"] == ["-m", "flatout", "mcp", "--root", str(tmp_path)]
+    assert not (tmp_path / ".cursor").exists() and (tmp_path / ".mcp.json.before-flatout").exists()
+    assert main(["agents", "--install", str(tmp_path), "--mcp", "--write"]) == 0
+    assert not (tmp_path / ".mcp.json.before-flatout-1").exists()
+    ours.write_text("{ // with a comment\n}")
+    assert main(["agents", "--install", str(tmp_path), "--mcp", "--write"]) == 2
+    assert "comments, perhaps" in capsys.readouterr().err and ours.read_text() == "{ // with a comment\n}"
 
 
 @pytest.mark.parametrize(

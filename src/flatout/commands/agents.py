@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,13 @@ def agents(
     skill: Annotated[
         bool, typer.Option("--skill", help=f"With --install: {SKILL}, a file of its own, in place of a section.")
     ] = False,
+    assume: Annotated[
+        str | None,
+        typer.Option("--assume", metavar="GPU", help="Add what its maker says of a GPU that is not here: A10."),
+    ] = None,
+    mcp: Annotated[
+        bool, typer.Option("--mcp", help="The entry of `flatout mcp` for MCP clients, in place of the guide.")
+    ] = False,
     write: Annotated[
         bool, typer.Option("--write", help="With --install: change the file; the one before is kept beside it.")
     ] = False,
@@ -35,26 +43,41 @@ def agents(
     is changed.
 
     Example: flatout agents --install . --write
+
+    The server of its tools: flatout agents --install . --mcp
     """
+    import json
+
     from flatout.errors import UsageError
     from flatout.machine.snapshot import take_snapshot
-    from flatout.report.agent_files import section_change, skill_change
+    from flatout.plans.gpu_parts import chosen_part
+    from flatout.report.agent_files import entry_changes, section_change, server_entry, skill_change
     from flatout.report.agent_guide import guide_lines
 
     if install is None and (skill or write):
         raise UsageError(f"{'--skill' if skill else '--write'}: belongs to --install FOLDER, such as --install .")
     if install is not None and not install.is_dir():
         raise UsageError(f"--install {install}: there is no such folder; give that of the project")
-    guide = "\n".join(guide_lines(take_snapshot(), (install or Path()).absolute()))
+    if skill and mcp:
+        raise UsageError("--skill and --mcp: give one of them at a time")
+    project = install or Path()
+    assumed = chosen_part(assume, "--assume") if assume is not None else None
+    guide = "\n".join(guide_lines(take_snapshot(), project.absolute(), assumed))
     if install is None:
-        print(guide)
+        print(json.dumps({"mcpServers": {"flatout": server_entry(project)}}, indent=2) if mcp else guide)
         return
-    change = skill_change(install / SKILL, guide) if skill else section_change(install / AGENTS, guide)
-    if not change.diff:
-        print(f"{change.path}: as it should be")
-    elif not write:
-        print(change.diff, end="")
-        print(f"Nothing was changed. To do it: flatout agents --install {install}{' --skill' * skill} --write")
+    if mcp:
+        changes = entry_changes(install)
     else:
-        backup = change.write()
-        print(f"{change.path}: written" + (f"; the one before is {backup}" if backup else ""))
+        changes = [skill_change(install / SKILL, guide) if skill else section_change(install / AGENTS, guide)]
+    for change in changes:
+        if not change.diff:
+            print(f"{change.path}: as it should be")
+        elif not write:
+            print(change.diff, end="")
+        else:
+            backup = change.write()
+            print(f"{change.path}: written" + (f"; the one before is {backup}" if backup else ""))
+    if not write and any(change.diff for change in changes):
+        options = " --skill" * skill + " --mcp" * mcp + (f" --assume {assumed.name}" if assumed else "")
+        print(f"Nothing was changed. To do it: flatout agents --install {shlex.quote(str(install))}{options} --write")

@@ -22,10 +22,11 @@ def mcp(
         ),
     ] = None,
 ) -> None:
-    """Serve flatout's commands to coding agents, by the Model Context Protocol.
+    """Serve these commands to coding agents over MCP.
 
-    A client starts it and talks to it over standard streams. Long work is a job: the client asks for its state, and
-    can end it; all jobs end with the server. Clients run programs of their choice with your rights, as a terminal does.
+    The Model Context Protocol: a client starts the server and talks to it over standard streams. Long work is a job:
+    the client asks for its state, and can end it; all jobs end with the server. Clients run programs of their choice
+    with your rights, as a terminal does.
 
     Example: flatout mcp --root my-project
 

@@ -6,15 +6,30 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from flatout.commands.options import FIRST_STEP_WITHIN, RUNS_DIR, AsJson, Quiet, RunsDir
 
 if TYPE_CHECKING:
     from flatout.plans.costs import Costs
+    from flatout.plans.other_gpu import OtherGpu
     from flatout.plans.prices import Price
+    from flatout.record import Run
+
+
+_SEPARATED = "flatout.separated"
+
+
+class WithSeparator(TyperCommand):
+    """A command that knows whether ``--`` stands before its arguments: what follows it is a program, never a run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse them, and keep whether it was there."""
+        ctx.meta[_SEPARATED] = "--" in args
+        return super().parse_args(ctx, args)
 
 
 What = Annotated[
@@ -36,6 +51,12 @@ After = Annotated[
     Path | None,
     typer.Option("--after", metavar="FILE", help="Plan with the gain proved in it: JSON of flatout fix or try."),
 ]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu", metavar="NAME", help="Predict the same training on this GPU: A10, H100-SXM.", show_default=False
+    ),
+]
 Amount = Annotated[
     str | None, typer.Option("--price", metavar="PRICE", help="1.20/h, or a name in --prices.", show_default=False)
 ]
@@ -46,6 +67,7 @@ Prices = Annotated[
 
 
 def plan(
+    context: typer.Context,
     deadline: Deadline,
     epochs: Epochs,
     what: What = None,
@@ -54,6 +76,7 @@ def plan(
     look: Look = "60s",
     steps_per_epoch: StepsPerEpoch = None,
     after: After = None,
+    gpu: Gpu = None,
     price: Amount = None,
     prices: Prices = None,
     as_json: AsJson = False,
@@ -66,10 +89,15 @@ def plan(
     From a recorded run, from a log, or from the command itself, which is recorded for at most --look and then ended.
     It prints the projected end of what you ask for and of less of it, by when how much must be done, and what to cut.
 
+    With --gpu it also predicts a run that was recorded on one GPU for another one.
+
     Example: flatout plan --deadline 11m --folds 5 --epochs 30 -- python train.py
+
+    Example: flatout plan --deadline 2h --epochs 90 --gpu H100-SXM latest
     """
     from flatout.errors import UsageError
     from flatout.plans.gains import read_gain
+    from flatout.plans.gpu_parts import chosen_part
     from flatout.plans.planning import make_plan
     from flatout.plans.scenarios import Limits, Work
     from flatout.report.plan import lines, to_dict
@@ -85,10 +113,19 @@ def plan(
         raise UsageError(f"--reserve {reserve} leaves nothing of --deadline {deadline}: give less")
     hourly = _price(price, prices)
     gain = read_gain(after) if after else None
-    source, costs = _measure(what or [], steps_per_epoch, runs_dir, look, first_step_within, quiet=quiet)
+    if gpu is not None:
+        chosen_part(gpu)  # an unknown name is refused before anything is recorded
+    separated = bool(context.meta.get(_SEPARATED))
+    source, costs, run = _measure(
+        what or [], separated, steps_per_epoch, runs_dir, look, first_step_within, quiet=quiet, trace=gpu is not None
+    )
+    other = _on_other_gpu(run, gpu, source) if gpu is not None else None
     limits = Limits(deadline_s, reserve_s, hourly.per_hour if hourly else None)
-    made = make_plan(source, costs, Work(folds, epochs), limits, price=hourly, gain=gain)
+    failure = run.ending.failure if run is not None else None
+    made = make_plan(source, costs, Work(folds, epochs), limits, price=hourly, gain=gain, other=other, failure=failure)
     typer.echo(json.dumps(to_dict(made), indent=2, allow_nan=False) if as_json else "\n".join(lines(made)))
+    if failure:
+        raise typer.Exit(1)
 
 
 def _price(price: str | None, prices: Path | None) -> Price | None:
@@ -101,14 +138,16 @@ def _price(price: str | None, prices: Path | None) -> Price | None:
 
 def _measure(
     what: list[str],
+    separated: bool,
     steps_per_epoch: int | None,
     runs_dir: Path,
     look: str,
     first_step_within: str,
     *,
     quiet: bool,
-) -> tuple[str, Costs]:
-    """What is planned from, in words, and its costs.
+    trace: bool,
+) -> tuple[str, Costs, Run | None]:
+    """What is planned from, in words, its costs, and its record; None: it is a log.
 
     Raises:
         UsageError: nothing was given to plan from.
@@ -121,21 +160,39 @@ def _measure(
 
     if not what:
         raise UsageError("give a run, such as latest, a log, or the training command: flatout plan ... -- COMMAND")
-    if len(what) > 1 or _is_program(what[0]):
-        folder = _record(what, runs_dir, look, first_step_within, quiet=quiet)
+    if len(what) > 1 or separated or _is_program(what[0]):
+        folder = _record(what, runs_dir, look, first_step_within, quiet=quiet, trace=trace)
     elif Path(what[0]).is_file():
-        return f"log {what[0]}", costs_of_log(Path(what[0]), steps_per_epoch)
+        return f"log {what[0]}", costs_of_log(Path(what[0]), steps_per_epoch), None
     else:
         folder = find_run(what[0], runs_dir)
     run = load_run(folder)
-    return f"run {run.id}", measure_costs(timeline_of(run), steps_per_epoch, source=run.id)
+    return f"run {run.id}", measure_costs(timeline_of(run), steps_per_epoch, source=run.id), run
+
+
+def _on_other_gpu(run: Run | None, gpu: str, source: str) -> OtherGpu:
+    """The recorded step on another GPU.
+
+    Raises:
+        UsageError: what was given does not hold what that needs.
+    """
+    from flatout.errors import UsageError
+    from flatout.measure.build import build_view
+    from flatout.plans.other_gpu import on_other_gpu
+
+    if run is None:
+        raise UsageError(f"--gpu {gpu}: {source} does not say what a step consists of: give a run, or -- COMMAND")
+    view = build_view(run)
+    if view is None:
+        raise UsageError(f"--gpu {gpu}: {source} holds no whole step: record for longer")
+    return on_other_gpu(view, gpu)
 
 
 def _is_program(word: str) -> bool:
     return os.access(word, os.X_OK) if Path(word).is_file() else not Path(word).exists() and bool(shutil.which(word))
 
 
-def _record(command: list[str], runs_dir: Path, look: str, first_step_within: str, *, quiet: bool) -> Path:
+def _record(command: list[str], runs_dir: Path, look: str, first_step_within: str, *, quiet: bool, trace: bool) -> Path:
     """Record the command for at most ``look`` from its first step; its output goes to standard error.
 
     Raises:
@@ -150,7 +207,7 @@ def _record(command: list[str], runs_dir: Path, look: str, first_step_within: st
         seconds=parse_seconds(look, option="--look"),
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
     )
-    outcome = record(command, runs_dir, bounds, quiet=quiet, stdout_to_stderr=True, trace=False, experiments=False)
+    outcome = record(command, runs_dir, bounds, quiet=quiet, stdout_to_stderr=True, trace=trace, experiments=False)
     if outcome.ended_with:
         raise typer.Exit(outcome.ended_with)
     if not outcome.live.first_step_ns:

@@ -87,8 +87,6 @@ def watch(
     if page:
         viewer = _with_page(watched, viewer)
     watch_run(watched, viewer, Notifier(notify) if notify is not None else None)
-    if watched.over == "broken off":
-        viewer.say(f"nothing new for {watched.silent_s:.0f} s: the recording was broken off")
     if not quiet:
         viewer.say(f"`flatout report {path.name}` shows where the time went")
 

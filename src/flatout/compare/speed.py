@@ -32,6 +32,7 @@ class Speed:
         batch: mean samples per step; None if unknown.
         ledger: its wall time by account.
         steps_s: duration of each step that counts.
+        failure: that its command failed, in words; None: it did not.
     """
 
     run: str
@@ -42,6 +43,7 @@ class Speed:
     batch: float | None
     ledger: Ledger
     steps_s: NDArray[np.float64]
+    failure: str | None = None
 
     def seconds_of(self, account: str, amount: float) -> float:
         """Seconds of an account in which the run did ``amount`` samples (or steps)."""
@@ -113,4 +115,5 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         batch=float(amounts.mean()) if known else None,
         ledger=ledger,
         steps_s=durations,
+        failure=run.ending.failure,
     )

@@ -55,12 +55,12 @@ class _Process:
         self._lines = LinesTail(folder / f"{stem}.names")
         self._reading = NamesReading()
 
-    def look(self) -> tuple[Events, StepRows]:
+    def look(self, last: bool) -> tuple[Events, StepRows]:
         events = self._events.read()
         for line in self._lines.read():  # after the events: a name is written before what it names
             self._reading.take(line)
         self.record = replace(self.record, names=self._reading.names())
-        return events, self.steps.take(replace(self.record, events=events))
+        return events, self.steps.take(replace(self.record, events=events), last=last)
 
 
 class Follower:
@@ -80,14 +80,20 @@ class Follower:
         self._lead: _Process | None = None
         self._ranks = RanksFollower(self._folder)
 
-    def look(self) -> News:
-        """Read what is new."""
+    def look(self, *, last: bool = False) -> News:
+        """Read what is new.
+
+        Args:
+            last: nothing comes after this look, though the record is not closed.
+        """
         self._read_info()
+        # Read before the events: once it is closed, no event comes after those that are read now.
+        last = last or self._info.get("end_ns") is not None
         samples = tuple(sample for line in self._samples.read() if (sample := _sample(line)) is not None)
         if self._lead is not None:
-            return self._news(samples, self._lead, *self._lead.look())
+            return self._news(samples, self._lead, *self._lead.look(last))
         self._list()
-        found = {stem: process.look() for stem, process in self._candidates.items()}
+        found = {stem: process.look(last) for stem, process in self._candidates.items()}
         trains = [process for process in self._candidates.values() if process.steps.trains]
         if not trains:
             return News(self._info, samples)

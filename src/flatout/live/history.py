@@ -17,10 +17,14 @@ from flatout.measure.ranks import Ranks
 from flatout.measure.step_phases import PHASES
 from flatout.probe import events as kinds
 from flatout.probe.contract import METRIC_PREFIX
-from flatout.record import Events, Names, of_kinds
+from flatout.record import Events, Names, ending_of, of_kinds
 
+BROKEN_OFF = "broken off"  # of a record that nobody writes any more, and nobody closed
 RECENT_S = 30.0  # rates and shares on screen are of this long
 RECENT_STEPS = 20  # or of this many steps, if that is longer
+# The machine is sampled twice a second as long as a recording goes on, even if the training hangs: a record that is
+# silent for longer tells nothing of the present, and after a minute it was broken off.
+PRESENT_S, SILENT_S = 5.0, 60.0
 MOST_RECENT = 20_000
 SAMPLES_KEPT_S = 600.0  # of the machine, for trends
 MOST_CHECKPOINTS = 1_000
@@ -57,6 +61,7 @@ class History:
     """A run so far; ``take`` is its only change."""
 
     info: dict[str, Any] = field(default_factory=dict)
+    silent_s: float = 0.0  # since the record last told of anything new, by the watcher's clock
     pid: int | None = None  # of the process that trains
     loader: dict[str, Any] = field(default_factory=dict)  # settings of the one that feeds the training
     world_size: int | None = None
@@ -92,6 +97,11 @@ class History:
 
     @property
     def now_ns(self) -> int:
+        """The present, on the clock of the record: its latest moment, and the silence since."""
+        return self.told_ns + (0 if self.ended else round(self.silent_s * 1e9))
+
+    @property
+    def told_ns(self) -> int:
         """The latest moment that the record tells of."""
         seen = [self.info.get("end_ns") or self.info.get("start_ns") or 0]
         seen += [self.samples[-1]["t"]] if self.samples else []
@@ -102,6 +112,18 @@ class History:
     def ended(self) -> bool:
         """True once the record is closed."""
         return self.info.get("end_ns") is not None
+
+    @property
+    def silent(self) -> bool:
+        """True if the recording goes on as far as is known, but its record tells nothing of the present."""
+        return not self.ended and self.silent_s > PRESENT_S
+
+    @property
+    def stop(self) -> str | None:
+        """Why nothing more comes: as in run.json, or "broken off"; None: the recording goes on."""
+        if self.ended:
+            return ending_of(self.info).stop or "ended"
+        return BROKEN_OFF if self.silent_s > SILENT_S else None
 
     def latest(self) -> list[Step]:
         """The steps of the last ``RECENT_S``, at least ``RECENT_STEPS``, without the first of all."""

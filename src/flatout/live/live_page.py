@@ -51,7 +51,7 @@ class LivePage:
     def show(self, state: State) -> None:
         """Show a state; it costs next to nothing while no page is open."""
         self._beside.show(state)
-        over = self._watched.over is not None
+        over = self._watched.over
         if self._server.viewers or over:
             self._server.publish(snapshot(self._watched.history, state), over=over)
 

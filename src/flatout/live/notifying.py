@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 
+from flatout.live.history import BROKEN_OFF
 from flatout.live.state import State
+from flatout.units import counted
 
 LONGEST_S = 60.0
 
@@ -13,8 +15,8 @@ LONGEST_S = 60.0
 class Notifier:
     """Runs a shell command at each new warning and at the end.
 
-    The command finds what happened in its environment: FLATOUT_EVENT (the warning's id, "ended" or "broken off"),
-    FLATOUT_TEXT (a sentence) and FLATOUT_RUN_ID (the run's id).
+    The command finds what happened in its environment: FLATOUT_EVENT (the warning's id, "ended", "failed" or
+    "broken off"), FLATOUT_TEXT (a sentence) and FLATOUT_RUN_ID (the run's id).
     """
 
     def __init__(self, command: str) -> None:
@@ -30,10 +32,13 @@ class Notifier:
                 failed = self._run(state.run, warning.id, warning.text) or failed
         return failed
 
-    def end(self, state: State, how: str) -> str | None:
+    def end(self, state: State) -> str | None:
         """Run the command for the end of the recording; why it failed, or None."""
-        text = f"{state.run} {how} after {state.steps:,} steps"
-        return self._run(state.run, how, text)
+        after = f"after {counted(state.steps, 'step')}"
+        if state.failure is not None:
+            return self._run(state.run, "failed", f"{state.run}: {state.failure} {after}")
+        how = BROKEN_OFF if state.stop == BROKEN_OFF else "ended"
+        return self._run(state.run, how, f"{state.run} {how} {after}")
 
     def _run(self, run: str, event: str, text: str) -> str | None:
         environment = {**os.environ, "FLATOUT_EVENT": event, "FLATOUT_TEXT": text, "FLATOUT_RUN_ID": run}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from flatout.live.history import BROKEN_OFF
 from flatout.live.state import Gpu, State
 from flatout.report.layout import Glyphs, shorten_middle, wrap
 from flatout.units import duration, percent, size, three_figures
@@ -25,7 +26,8 @@ def panel_lines(state: State, glyphs: Glyphs, width: int = WIDTH, clock: Callabl
         clock: the wall clock, seconds.
     """
     inner = min(max(width, 40), WIDTH) - 4
-    rows = [_steps(state), _wait(state, glyphs), _machine(state), _gpus(state), _end(state, clock())]
+    rows = [_steps(state), *([] if state.silent_s else [_wait(state, glyphs), _machine(state), _gpus(state)])]
+    rows.append(_end(state, clock()))
     lines = [line for row in rows if row for line in wrap(glyphs.text(row), inner)]
     for warning in state.warnings[:MOST_WARNINGS]:
         first, *more = wrap(glyphs.text(warning.text), inner - 2)
@@ -39,7 +41,7 @@ def panel_lines(state: State, glyphs: Glyphs, width: int = WIDTH, clock: Callabl
 
 def one_line(state: State, clock: Callable[[], float] = time.time) -> str:
     """The state in one line, for where there is no terminal."""
-    parts = [_steps(state), f"waiting {_share(state.wait_share)}" if state.steps else ""]
+    parts = [_steps(state), f"waiting {_share(state.wait_share)}" if state.steps and not state.silent_s else ""]
     parts += [_end(state, clock()) or ""]
     return "; ".join(part for part in parts if part)
 
@@ -104,8 +106,12 @@ def _gpu(gpu: Gpu) -> str:
 
 
 def _end(state: State, now_s: float) -> str | None:
+    if state.stop == BROKEN_OFF:
+        return f"the recording was broken off: nothing came for {duration(state.silent_s or 0.0)}"
     if state.stop is not None:
-        return f"the recording has ended: {state.stop}"
+        return f"the recording has ended: {state.failure or state.stop}"
+    if state.silent_s:
+        return f"nothing was recorded for {duration(state.silent_s)}"
     parts = []
     if state.end is not None and state.end_in_s is not None:
         low_s, high_s = (

@@ -11,6 +11,7 @@ from typing import Any
 from flatout.live.history import History
 from flatout.live.projection import End, Plan, epoch_steps, predict_end
 from flatout.live.warnings import Warn, warnings_of
+from flatout.record import ending_of
 
 _LOSS = re.compile(r"(^|[^a-z])loss($|[^a-z])")
 
@@ -32,7 +33,10 @@ class State:
     run: str
     command: str
     elapsed_s: float  # since the recording began
-    stop: str | None  # how it ended; None: it goes on
+    stop: str | None  # how it ended, as in run.json, or "broken off"; None: it goes on
+    exit_code: int | None  # of the command, if it ended by itself
+    failure: str | None  # that the command failed, in words
+    silent_s: float | None  # since the record told of anything, where that is too long ago to tell of the present
     steps: int
     epoch: int | None  # from 1 on
     epoch_step: int | None
@@ -61,19 +65,25 @@ class State:
 
 def state_of(history: History, plan: Plan) -> State:
     """The state of a run as its record tells it."""
-    info, latest = history.info, history.latest()
+    info, ending = history.info, ending_of(history.info)
+    # What the last steps and samples told is not the present once nothing comes after them.
+    present = not history.silent
+    latest = history.latest() if present else []
     whole_s = sum(step.duration_s for step in latest)
     samples = sum(step.samples for step in latest)
-    sample = history.samples[-1] if history.samples else {}
+    sample = history.samples[-1] if history.samples and present else {}
     now_ns, start_ns = history.now_ns, info.get("start_ns") or history.now_ns
     gpus = sample.get("gpus")
     memory, shm, cpu = sample.get("memory") or {}, sample.get("shm") or {}, sample.get("cpu")
-    end = predict_end(history, plan)
+    end = predict_end(history, plan) if present else None
     return State(
         run=str(info.get("id") or ""),
         command=shlex.join(info.get("command") or ()),
         elapsed_s=(now_ns - start_ns) / 1e9,
-        stop=(info.get("stop") or "ended") if history.ended else None,
+        stop=history.stop,
+        exit_code=ending.exit_code,
+        failure=ending.failure,
+        silent_s=None if present else history.silent_s,
         steps=history.steps,
         epoch=len(history.epochs) or None,
         epoch_step=history.epochs[-1][2] if history.epochs else None,

@@ -47,10 +47,11 @@ class GrowingSteps:
         """True once a backward pass or an optimizer step was seen."""
         return self._sign is not None
 
-    def take(self, process: ProcessRecord) -> StepRows:
+    def take(self, process: ProcessRecord, *, last: bool = False) -> StepRows:
         """Take in new events of the process; the steps that are complete by now and were not given before.
 
-        A step is complete when the next one has begun, so the very last one of a training is never given.
+        A step is complete when the next one has begun, or, with ``last``, when nothing comes any more: then the very
+        last one is counted as the report counts it.
         """
         events = np.concatenate((self._pending, of_kinds(process.events, *_KINDS)))
         self._pending = events[-MOST_PENDING:]
@@ -59,16 +60,17 @@ class GrowingSteps:
             return _no_rows()
         found = marked(replace(process, events=self._pending), self._sign)
         steps = found.steps
-        fresh = np.flatnonzero(steps.work_end_ns[:-1] > self._finished_ns)
+        over_ns = steps.work_end_ns if last else steps.work_end_ns[:-1]
+        fresh = np.flatnonzero(over_ns > self._finished_ns)
         self.loader = found.loaders[0] if found.loaders else self.loader
         if not len(fresh):
             return _no_rows()
         rows = _rows(steps, step_phases(steps, found.events), fresh, self._epoch)
-        last = int(fresh[-1])
-        self._finished_ns, self._epoch = int(steps.work_end_ns[last]), int(rows.epoch[-1])
+        newest = int(fresh[-1])
+        self._finished_ns, self._epoch = int(steps.work_end_ns[newest]), int(rows.epoch[-1])
         # The last row stays, and is found again and left out: without it the next one's begin would not be known.
         kept = self._pending["thread"] == found.thread
-        self._pending = self._pending[kept & (ends(self._pending) > steps.start_ns[last])]
+        self._pending = self._pending[kept & (ends(self._pending) > steps.start_ns[newest])]
         return rows
 
 

@@ -61,7 +61,7 @@ Rule = Callable[[Look], Warn | None]
 
 def warnings_of(history: History, plan: Plan) -> tuple[Warn, ...]:
     """All warnings, the most urgent kind first; none about a run that has ended."""
-    if history.ended:
+    if history.stop is not None:
         return ()
     end = predict_end(history, plan)
     left_s = (end.at_ns - history.now_ns) / 1e9 if end is not None and end.what == "training" else None

@@ -7,12 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flatout.live.follower import Follower
-from flatout.live.history import History
+from flatout.live.history import BROKEN_OFF, History
 from flatout.live.projection import Plan
 from flatout.live.state import State, state_of
-
-# The machine is sampled twice a second as long as a recording goes on, even if the training hangs.
-SILENT_S = 60.0
 
 
 class Watched:
@@ -29,18 +26,14 @@ class Watched:
     def look(self) -> State:
         """Read what is new; the state of the run."""
         self.history.take(self._follower.look())
-        if self.history.now_ns != self._known_ns:
-            self._known_ns, self._heard_s = self.history.now_ns, self._clock()
+        if self.history.told_ns != self._known_ns:
+            self._known_ns, self._heard_s = self.history.told_ns, self._clock()
+        self.history.silent_s = self._clock() - self._heard_s
+        if self.history.stop == BROKEN_OFF:
+            self.history.take(self._follower.look(last=True))
         return state_of(self.history, self.plan)
 
     @property
-    def silent_s(self) -> float:
-        """Time since anything new was seen."""
-        return self._clock() - self._heard_s
-
-    @property
-    def over(self) -> str | None:
-        """Why there is nothing more to come; None: the recording goes on."""
-        if self.history.ended:
-            return "ended"
-        return "broken off" if self.silent_s > SILENT_S else None
+    def over(self) -> bool:
+        """True once the last look found that nothing more comes."""
+        return self.history.stop is not None

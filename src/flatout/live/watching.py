@@ -49,7 +49,8 @@ class Terminal:
             if warning.id not in self._said:
                 self._said.add(warning.id)
                 self.say(f"warning: {warning.text}")
-        if not self._quiet and self._clock() >= self._next_s:
+        # The last state is shown whenever it comes: a training that failed is not to end without a word.
+        if not self._quiet and (self._clock() >= self._next_s or state.stop is not None):
             self._next_s = self._clock() + LINE_EVERY_S
             self.say(one_line(state))
 
@@ -107,11 +108,11 @@ def watch_run(watched: Watched, viewer: Viewer, notifier: Notifier | None = None
             viewer.show(state)
             if notifier is not None and (failed := notifier.tell(state)):
                 viewer.say(failed)
-            if watched.over is not None:
+            if watched.over:
                 break
             time.sleep(LOOK_EVERY_S)
     finally:
         viewer.close()
-    if notifier is not None and (failed := notifier.end(state, watched.over)):
+    if notifier is not None and (failed := notifier.end(state)):
         viewer.say(failed)
     return state

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from flatout.mcp_server.jobs import CANCELLED, FAILED, OUT_OF_TIME, RUNNING, Job
+from flatout.mcp_server.jobs import CANCELLED, DONE, FAILED, OUT_OF_TIME, RUNNING, Job
 
 MOST_BYTES = 4000
 _LATER = 20.0  # seconds to wait for a job that runs
@@ -31,9 +31,9 @@ class Answer(BaseModel):
     spent_s: float
     left_s: float | None = Field(description="Until deadline_s, if one was given")
     exit_code: int | None = None
-    progress: str = Field("", description="The latest line that it wrote")
-    summary: str = Field("", description="The result in a sentence, or what went wrong")
-    result: Any = Field(None, description="What its --json prints, shortened to fit; all of it: the resource")
+    progress: str = Field(default="", description="The latest line that it wrote")
+    summary: str = Field(default="", description="The result in a sentence, or what went wrong")
+    result: Any = Field(default=None, description="What its --json prints, shortened to fit; all of it: the resource")
     shortened: bool = False
     resource: str | None = None
     next_step: NextStep | None = None
@@ -84,8 +84,9 @@ def _next(job: Job, state: str, whole: Any) -> NextStep | None:
     causes = (whole.get("causes") or []) if isinstance(whole, dict) else []
     if job.tool == "profile" and causes and isinstance(causes[0], dict) and causes[0].get("id"):
         return NextStep(tool="explain", arguments={"cause": causes[0]["id"]}, why="what the first cause means")
-    if job.tool == "train" and state == "done":
-        return NextStep(tool="infer", why="predict with what was trained, and write the submission")
+    if job.tool == "train" and state == DONE and isinstance(whole, dict) and not whole.get("submission"):
+        known = {"training": whole.get("folder"), "output": "submission.csv"}
+        return NextStep(tool="infer", arguments=known, why="predict with it; data is the folder to predict")
     return None
 
 

@@ -89,6 +89,16 @@ def not_an_option(name: str, value: str) -> str:
     return plain(value)[0]
 
 
+def run_below(name: str, root: Path, folder: Path, run: str) -> str:
+    """A recorded run or a log: an id, or a path below the root.
+
+    Raises:
+        UsageError: it is empty, begins with a dash, or is a path outside the root.
+    """
+    not_an_option(name, run)
+    return path_below(root, folder, run) if "/" in run or run in (".", "..") else run
+
+
 def seconds(name: str, value: float | None) -> float | None:
     """A positive time.
 

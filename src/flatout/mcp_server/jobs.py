@@ -205,20 +205,25 @@ class Jobs:
         return list(self._jobs.values())
 
     def close(self) -> None:
-        """End all."""
+        """End and forget all."""
         self._closed.set()
         endings = [threading.Thread(target=job.end, args=(CANCELLED,)) for job in self._jobs.values() if job.running]
         for ending in endings:
             ending.start()
         for ending in endings:
             ending.join()
+        while self._jobs:
+            self._drop(next(iter(self._jobs)))
+
+    def _drop(self, id: str) -> None:
+        job = self._jobs.pop(id)
+        job.stdout.close()
+        job.stderr.close()
 
     def _forget(self) -> None:
         over = [job for job in self._jobs.values() if not job.running]
         for job in over[: max(len(over) - MOST_JOBS + 1, 0)]:
-            job.stdout.close()
-            job.stderr.close()
-            del self._jobs[job.id]
+            self._drop(job.id)
 
     def _watch_deadlines(self) -> None:
         while not self._closed.wait(0.2):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
 import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,7 +31,7 @@ from flatout.version import __version__
 
 HOST = "127.0.0.1"
 INSTRUCTIONS = (
-    "flatout measures where a PyTorch training's time goes on its own unmodified command, predicts and proves what "
+    "Flatout measures where a PyTorch training's time goes on its own unmodified command, predicts and proves what "
     "makes it faster, and plans it into a deadline. Measure (profile) before you change anything; judge each change "
     "alone (try_change). Long tools answer at once with a job: call status until its state is not running, and follow "
     "next_step. Figures are measured unless they are called predicted."
@@ -114,7 +116,7 @@ def build(root: Path, jobs: Jobs) -> MCPServer:
 def serve_standard_streams(root: Path) -> None:
     """Serve the client that started this process, until it closes standard input; then end all jobs."""
     jobs = Jobs()
-    _terminate_as_interrupt()
+    _end_at_signals(jobs)
     try:
         build(root, jobs).run("stdio")
     finally:
@@ -177,6 +179,12 @@ def with_token(app: App, token: str) -> App:
     return guarded
 
 
-def _terminate_as_interrupt() -> None:
-    """SIGTERM ends the server as Ctrl-C does: with its jobs."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _end_at_signals(jobs: Jobs) -> None:
+    """Signals end the jobs and then the process: a thread that reads standard input could hold an orderly exit up."""
+
+    def end(number: int) -> None:
+        jobs.close()
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: threading.Thread(target=end, args=(number,), daemon=True).start())

@@ -18,6 +18,7 @@ from flatout.machine.snapshot import take_snapshot
 from flatout.mcp_server import arguments as given
 from flatout.mcp_server.answers import Answer, NextStep, answer
 from flatout.mcp_server.jobs import CANCELLED, FAILED, Job, Jobs
+from flatout.plans.gpu_parts import chosen_part
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,6 +36,17 @@ RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_
 ENDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
+class AssumedGpu(BaseModel):
+    """What the maker of a GPU says of it."""
+
+    name: str
+    memory_bytes: int
+    bandwidth_bytes_per_s: float
+    peak_flop_per_s: dict[str, float] = Field(description="Of dense products, by precision")
+    source: str
+    note: str
+
+
 class MachineAnswer(BaseModel):
     """What a training can use here, and what was assumed instead."""
 
@@ -43,8 +55,7 @@ class MachineAnswer(BaseModel):
     memory_bytes: int | None
     shm_bytes: int | None
     gpus: list[dict[str, Any]] | None = Field(description="None: not measured")
-    assumed: str | None = None
-    note: str = ""
+    assumed: AssumedGpu | None = None
     next_step: NextStep
 
 
@@ -86,27 +97,37 @@ class Tools:
 
     async def machine(
         self,
-        assume: Annotated[str | None, Field(description="A GPU that you plan for and that is not here")] = None,
+        assume: Annotated[str | None, Field(description="A GPU that you plan for and that is not here: A10")] = None,
     ) -> MachineAnswer:
         """Cores, memory, /dev/shm and GPUs that a training can use here, quotas of containers included."""
         machine = take_snapshot()
         gpus = None if machine.gpus is None else [_gpu(one) for one in machine.gpus]
         names = ", ".join(str(one.get("name")) for one in gpus or []) or "no GPU"
-        note = f"{assume} is assumed, and not here: this machine has {names}; figures of one are not those of the other"
+        part = chosen_part(assume, "assume") if assume is not None else None
         return MachineAnswer(
             seen=machine.one_line(),
             cores=machine.cores.usable,
             memory_bytes=machine.memory.limit_bytes or machine.memory.total_bytes,
             shm_bytes=machine.shm.size_bytes,
             gpus=gpus,
-            assumed=assume,
-            note=note if assume else "",
+            assumed=part
+            and AssumedGpu(
+                name=part.name,
+                memory_bytes=part.memory_bytes,
+                bandwidth_bytes_per_s=part.bandwidth,
+                peak_flop_per_s=dict(part.peaks),
+                source=f"{part.source}, {part.date:%Y-%m-%d}",
+                note=f"it is not here: this machine has {names}; the figures are its maker's",
+            ),
             next_step=NextStep(tool="profile", arguments={"seconds": 30}, why="measure before you choose a setting"),
         )
 
     async def report(self, run: Run = "latest", folder: Folder = ".", deadline_s: Deadline = None) -> Answer:
         """The report of a recorded run: verdict, where the time went, causes, remedies with predicted gains."""
-        return await self._quick("report", ["report", given.not_an_option("run", run)], folder, deadline_s)
+        place = given.folder_below(self.root, folder)
+        return await self._quick(
+            "report", ["report", given.run_below("run", self.root, place, run)], folder, deadline_s
+        )
 
     async def explain(
         self, cause: Annotated[str, Field(description="Id, as reports name it")], deadline_s: Deadline = None
@@ -194,6 +215,7 @@ class Tools:
         epochs: Annotated[int, Field(ge=1)],
         folds: Annotated[int, Field(ge=1)] = 1,
         reserve: Annotated[str | None, Field(description="Of it, kept for the last prediction: 40s")] = None,
+        gpu: Annotated[str | None, Field(description="Predict it on this GPU, from a run on another: H100-SXM")] = None,
         run: Annotated[str | None, Field(description="A recorded run or a log; takes no time")] = None,
         command: Annotated[str | list[str] | None, Field(description="Or: the training, recorded for 60 s")] = None,
         folder: Folder = ".",
@@ -202,10 +224,13 @@ class Tools:
         """What of a training ends in time, with its probability, and what to cut."""
         options = [f"--deadline={deadline}", f"--epochs={epochs}", f"--folds={folds}"]
         options += [f"--reserve={reserve}"] if reserve is not None else []
+        options += [f"--gpu={gpu}"] if gpu is not None else []
         if (run is None) == (command is None):
             raise UsageError("give either run (of a recording, or a log), or command")
         if run is not None:
-            return await self._quick("plan", ["plan", *options, given.not_an_option("run", run)], folder, deadline_s)
+            place = given.folder_below(self.root, folder)
+            words = ["plan", *options, given.run_below("run", self.root, place, run)]
+            return await self._quick("plan", words, folder, deadline_s)
         return await self._long("plan", options, command or "", folder, deadline_s)
 
     async def compare(
@@ -216,7 +241,13 @@ class Tools:
         deadline_s: Deadline = None,
     ) -> Answer:
         """Which of two trainings is faster, and by how much; two commands are run in turn."""
-        words = ["compare", given.not_an_option("a", a), given.not_an_option("b", b)]
+        place = given.folder_below(self.root, folder)
+        words = ["compare"]
+        for name, value in (("a", a), ("b", b)):
+            is_command = len(given.command_words(value)) > 1
+            words.append(
+                given.not_an_option(name, value) if is_command else given.run_below(name, self.root, place, value)
+            )
         return await self._answer(self._start("compare", words, folder, deadline_s), QUICK_S)
 
     # --- data and recipes ---

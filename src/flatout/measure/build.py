@@ -52,7 +52,13 @@ def build_view(run: Run) -> MeasuredRun | None:
     spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))
     process = _process(training.process, workers)
     gpu = _gpu_index(run, training, process)
-    process = replace(process, capability=_capability(run, gpu), optimizer=_optimizer(training))
+    process = replace(
+        process,
+        capability=_capability(run, gpu),
+        gpu=_of_gpu(run, gpu, "name"),
+        mig=_of_gpu(run, gpu, "mig"),
+        optimizer=_optimizer(training),
+    )
     usage = summarize(
         run.system(),
         training.window_begin_ns,

@@ -16,7 +16,7 @@ from flatout.results import Line
 _ENGINE = "autograd::engine::"
 _OPTIMIZERS = ("aten::_foreach_", "aten::_fused_")
 # Over the bus between host and device, whose rate is not that of the device's memory.
-_OVER_THE_BUS = ("Memcpy HtoD", "Memcpy DtoH")
+OVER_THE_BUS = ("Memcpy HtoD", "Memcpy DtoH")
 _MOST_SHAPES, _LONGEST_NAME = 3, 60
 
 
@@ -134,7 +134,7 @@ def launched_by(attribution: Attribution, operators: Spans, kernels: Spans) -> I
     row_of = {number(given, "External id"): row for row, given in enumerate(operators.arguments)}
     row_of.pop(None, None)
     rows = [
-        -1 if name.startswith(_OVER_THE_BUS) else row_of.get(number(given, "External id"), -1)
+        -1 if name.startswith(OVER_THE_BUS) else row_of.get(number(given, "External id"), -1)
         for name, given in zip(kernels.name, kernels.arguments, strict=True)
     ]
     found = np.array(rows, np.int64)

@@ -66,6 +66,8 @@ class Process:
     outputs: int | None = None  # of the model's last linear layer: classes, if it classifies
     param_bytes: int | None = None  # of the model's weights
     capability: float | None = None  # compute capability of the GPU
+    gpu: str | None = None  # name of the GPU, as the driver has it
+    mig: bool | None = None  # that GPU is divided: the training has a part of it
     optimizer: str | None = None  # class of the first one that stepped
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from flatout.measure.costly_operators import (
     with_lines,
 )
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
+from flatout.measure.kernel_work import PRODUCT, KernelWork, kernel_work
 from flatout.measure.recurrent import recurrent_share
 from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
 from flatout.measure.samples import Samples
@@ -32,8 +32,6 @@ from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
-# Operators whose arithmetic grows faster than their data: what is left is limited by memory, and a compiler fuses it.
-_PRODUCT = re.compile(r"mm\b|mm_|matmul|conv|linear|lstm|gru|rnn|attention|einsum|gemm|fft", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,8 @@ class Operators:
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
+    work: tuple[KernelWork, ...] = ()  # of all kernels
+    launching_s: float = 0.0  # the least time in which the host calls the operators of a step
 
     @property
     def removable_overhead_s(self) -> float:
@@ -180,13 +180,14 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
     )
     owner = attribution.owner[rows]
     has_kernels = len(trace.kernels) > 0
+    launching_s = float((work.sum() + costs.untraced * np.count_nonzero(leaf)) / (1e9 * steps))
     if has_kernels:
         spans = trace.kernels.take((trace.kernels.start >= begin) & (trace.kernels.end <= finish))
         busy = union(spans.start, spans.end).length.sum()
         work = (spans.end - spans.start).astype(float)
         work *= busy / work.sum() if work.sum() else 0.0  # kernels of several streams overlap
         owner = launched_by(attribution, operators, spans)
-    product = np.array([bool(_PRODUCT.search(name)) for name in spans.name], bool)
+    product = np.array([bool(PRODUCT.search(name)) for name in spans.name], bool)
     per_s = 1e9 * steps
     kernels_s = float(work.sum() / per_s)
     in_graph_calls_s = float(calling[is_graph_call(trace) & inside].sum() / per_s)
@@ -225,6 +226,8 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         fusible=fusible(attribution, rows, of_model, owner, work, steps),
         costliest=costliest(all_operators),
         roofline=measure_roofline(all_operators, ceilings, overhead_s, window.queued),
+        work=kernel_work(found),
+        launching_s=launching_s,
         slices=slice_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )
 

@@ -14,9 +14,9 @@ from flatout.record import Events, ends
 def order_s(waits: Events, fetches: tuple[Fetches, ...]) -> float:
     """Seconds of drawing the order of passes, without workers: in the first wait of each, before its fetch begins."""
     first = waits[waits["a"] == 0]
-    if not len(first) or not fetches:
+    begun = np.sort(np.concatenate([table.start_ns for table in fetches])) if fetches else np.zeros(0, np.int64)
+    if not len(first) or not len(begun):
         return 0.0
-    begun = np.sort(np.concatenate([table.start_ns for table in fetches]))
     row = np.minimum(np.searchsorted(begun, first["start"]), len(begun) - 1)
     inside = (begun[row] >= first["start"]) & (begun[row] <= ends(first))
     return float((begun[row] - first["start"])[inside].sum()) / 1e9

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from flatout.formats.training_folder import SUBMISSION_FILE
 from flatout.loader.interfaces import Source
 from flatout.recipes.deadline import Deadline
 from flatout.recipes.interfaces import EpochRecord
-from flatout.recipes.predicting import SUBMISSION_FILE, submit
+from flatout.recipes.predicting import submit
 from flatout.recipes.ranks import this_process
 
 PLENTY = 1_000_000_000

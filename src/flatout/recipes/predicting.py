@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.formats.class_list import CLASSES_FILE
+from flatout.formats.training_folder import SUBMISSION_FILE
 from flatout.loader.batch_builder import Bad
 from flatout.loader.image_loader import ImageLoader
 from flatout.loader.interfaces import Source
@@ -31,7 +32,6 @@ from flatout.units import counted
 
 Probabilities = NDArray[np.float64]
 DECIMALS = 8
-SUBMISSION_FILE = "submission.csv"
 
 
 @dataclass(frozen=True)

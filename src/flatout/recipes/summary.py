@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from flatout.atomic_file import write_atomically
-from flatout.formats.training_folder import SUMMARY_FILE
+from flatout.formats.training_folder import SUBMISSION_FILE, SUMMARY_FILE
 from flatout.recipes.interfaces import EpochRecord, Fit
 
 
 def as_json(fit: Fit) -> dict[str, Any]:
     """A fit's figures as plain values."""
+    submission = fit.folder / SUBMISSION_FILE
     return {
         **fit.metrics,
         "epochs": len(fit.records),
         "best_epoch": fit.best_epoch,
         "stopped": fit.stopped,
         "checkpoint": str(fit.best) if fit.best else None,
+        "submission": str(submission) if submission.is_file() else None,
         "folder": str(fit.folder),
         "notes": list(fit.notes),
     }

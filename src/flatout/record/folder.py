@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.errors import RecordError
+from flatout.record.ending import Ending, ending_of
 from flatout.record.fields import RUN
 from flatout.record.json_files import read_json
 from flatout.record.run import exists, is_run
@@ -26,8 +27,7 @@ class RunEntry:
     path: Path
     started: str  # ISO 8601, UTC; empty when run.json does not say
     command: tuple[str, ...]
-    stop: str | None  # how the recording ended; None: not closed, or not readable
-    exit_code: int | None
+    ending: Ending  # that of a run that is not readable is not known
     recorded_s: float | None
     readable: bool
 
@@ -97,15 +97,14 @@ def _entry(path: Path) -> RunEntry:
     try:
         info = RUN(read_json(path / "run.json"), [])
     except (OSError, ValueError):
-        return RunEntry(path.name, path, "", (), None, None, None, False)
+        return RunEntry(path.name, path, "", (), Ending(None, None), None, False)
     start_ns, end_ns = info.get("start_ns"), info.get("end_ns")
     return RunEntry(
         info.get("id") or path.name,
         path,
         info.get("started") or "",
         tuple(info.get("command") or ()),
-        info.get("stop"),
-        info.get("exit_code"),
+        ending_of(info),
         (end_ns - start_ns) / 1e9 if start_ns is not None and end_ns is not None else None,
         True,
     )

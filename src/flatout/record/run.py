@@ -15,6 +15,7 @@ from flatout.errors import RecordError
 from flatout.probe import events as kinds
 from flatout.record import fields
 from flatout.record.decoding import Decoder
+from flatout.record.ending import Ending, ending_of
 from flatout.record.events import Events, EventsFile, check_format, ends, no_events, of_kinds, read_events
 from flatout.record.json_files import EndlessLineError, is_regular, parse, read_json, read_lines
 from flatout.record.names import Names, listed, read_names
@@ -103,6 +104,11 @@ class Run:
     def command(self) -> tuple[str, ...]:
         """The recorded command."""
         return tuple(self.info.get("command") or ())
+
+    @property
+    def ending(self) -> Ending:
+        """How the command ended."""
+        return ending_of(self.info)
 
     @property
     def window_end_ns(self) -> int | None:

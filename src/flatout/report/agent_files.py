@@ -1,9 +1,11 @@
-"""The guide's place in a project: a section of AGENTS.md, or a skill file; what would change, and the change."""
+"""The guide's place in a project: a section of AGENTS.md, a skill file, the server's entry for MCP clients."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,13 @@ _SKILL = (
     "name: fast-training\n"
     "description: Find what makes a PyTorch training slow, fit it into a deadline, prove each change; with flatout.\n"
     "---\n\n"
+)
+# Files in which clients look for the servers of a project, and under which name. The first is made where none is.
+_CLIENTS = (
+    (Path(".mcp.json"), "mcpServers"),
+    (Path(".cursor/mcp.json"), "mcpServers"),
+    (Path(".vscode/mcp.json"), "servers"),
+    (Path(".gemini/settings.json"), "mcpServers"),
 )
 
 
@@ -78,6 +87,41 @@ def skill_change(path: Path, guide: str) -> Change:
         UsageError: the file cannot be read.
     """
     return Change(path, _read(path), f"{_SKILL}{guide}\n")
+
+
+def server_entry(project: Path) -> dict[str, object]:
+    """What an MCP client needs to start ``flatout mcp`` for this project, by this environment's interpreter."""
+    words = ["-m", "flatout", "mcp", "--root", str(project.resolve())]
+    return {"type": "stdio", "command": sys.executable, "args": words}
+
+
+def entry_changes(project: Path) -> list[Change]:
+    """The server's entry in ``.mcp.json``, and in the file of each other client whose folder the project has.
+
+    Raises:
+        UsageError: a file cannot be read, or is not the JSON that clients expect.
+    """
+    first, *others = _CLIENTS
+    here = [first, *((path, key) for path, key in others if (project / path.parent).is_dir())]
+    return [_entry_change(project / path, key, server_entry(project)) for path, key in here]
+
+
+def _entry_change(path: Path, key: str, entry: dict[str, object]) -> Change:
+    before = _read(path)
+    try:
+        settings = json.loads(before) if before and before.strip() else {}
+    except (ValueError, RecursionError):
+        settings = None
+    servers = settings.get(key, {}) if isinstance(settings, dict) else None
+    if not isinstance(settings, dict) or not isinstance(servers, dict):
+        raise UsageError(
+            f"{path}: it is not JSON with servers under {key!r} (comments, perhaps); nothing was changed: add what "
+            "`flatout agents --mcp` prints by hand"
+        )
+    if servers.get("flatout") == entry and before is not None:
+        return Change(path, before, before)
+    settings[key] = {**servers, "flatout": entry}
+    return Change(path, before, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
 
 
 def _read(path: Path) -> str | None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from flatout.machine.snapshot import Machine
+from flatout.plans.gpu_parts import GpuPart
 from flatout.units import size
 
 # What happened where the rule was not followed, in a few words.
@@ -91,15 +92,18 @@ COMMANDS: tuple[tuple[str, str], ...] = (
 )
 
 
-def guide_lines(machine: Machine, folder: Path) -> list[str]:
+def guide_lines(machine: Machine, folder: Path, assumed: GpuPart | None = None) -> list[str]:
     """The guide as Markdown, at most 120 lines.
 
     Args:
         machine: whose numbers it gives.
         folder: on whose disk data and runs would lie.
+        assumed: a GPU that is planned for; its numbers are its maker's.
     """
     lines = ["## Fast training with flatout", "", "### This machine, as measured", ""]
     lines += [f"- {line}" for line in _machine_lines(machine, folder)]
+    if assumed is not None:
+        lines += ["", "### Assumed, and not measured here", "", *(f"- {line}" for line in _assumed_lines(assumed))]
     lines += ["", "### Rules", "", "Each comes from a run that went wrong; in brackets what happened.", ""]
     lines += [f"{number}. {rule}. ({why[0].upper()}{why[1:]}.)" for number, (rule, why) in enumerate(RULES, 1)]
     lines += ["", "### Commands", "", "| to know or do | command |", "|---|---|"]
@@ -113,14 +117,25 @@ def guide_lines(machine: Machine, folder: Path) -> list[str]:
     return lines
 
 
+def _assumed_lines(part: GpuPart) -> list[str]:
+    peaks = ", ".join(f"{name} {value / 1e12:g}" for name, value in part.peaks.items())
+    return [
+        f"{part.name}: {size(part.memory_bytes)}, {part.bandwidth / 1e9:,.0f} GB/s, peak TFLOP/s {peaks} "
+        f"({part.source}, {part.date:%Y-%m-%d})",
+        "cores, memory and disks of the machine that it will be in are not known: look again there, with "
+        "`flatout agents`",
+        "what a training recorded on another GPU would do on it, predicted: "
+        f"`flatout plan --deadline 2h --epochs 90 --gpu {part.name} RUN`",
+    ]
+
+
 def _machine_lines(machine: Machine, folder: Path) -> list[str]:
     cores = machine.cores
     lines = [f"{machine.one_line()}"]
     if cores.usable is not None:
         workers = max(int(cores.usable) - 1, 1)
-        lines.append(
-            f"at most {workers} DataLoader worker{'s' * (workers > 1)} that compute: one core is the training's"
-        )
+        named = "worker that computes" if workers == 1 else "workers that compute"
+        lines.append(f"at most {workers} DataLoader {named}: one core is the training's")
     if machine.shm.size_bytes is not None:
         lines.append(f"/dev/shm, through which workers hand over batches: {size(machine.shm.size_bytes)}")
     lines.append(f"free on the disk of {folder}: {size(shutil.disk_usage(folder).free)}")

@@ -64,7 +64,7 @@ def notes(comparison: Comparison) -> list[str]:
         if pairs == 1
         else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the table shows the middle runs."
     )
-    found = [measured]
+    found = [measured, *_failures(comparison)]
     if pairs > 1 and comparison.ratio.differing:
         found.append(f"{comparison.ratio.differing}.")
     if comparison.interrupted:
@@ -112,7 +112,18 @@ def _side(speeds: Sequence[Speed]) -> dict[str, Any]:
         "rate": statistics.median(speed.rate for speed in speeds),
         "median_step_s": chosen.ledger.steps.median_s,
         "samples_per_step": chosen.batch,
+        "failures": [speed.failure for speed in speeds],
     }
+
+
+def _failures(comparison: Comparison) -> list[str]:
+    """A sentence for each run whose command failed."""
+    return [
+        f"{name}: {speed.failure} in {speed.run}, whose figures are of what it did until then."
+        for name, speeds in (("A", comparison.a), ("B", comparison.b))
+        for speed in speeds
+        if speed.failure is not None
+    ]
 
 
 def _command(speed: Speed) -> str:

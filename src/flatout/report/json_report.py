@@ -34,7 +34,14 @@ def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     data = {
         "schema": SCHEMA,
         "verdict": diagnosis.verdict,
-        "run": {"id": diagnosis.run_id, "path": diagnosis.run_path, "command": diagnosis.command},
+        "run": {
+            "id": diagnosis.run_id,
+            "path": diagnosis.run_path,
+            "command": diagnosis.command,
+            "stop": diagnosis.stop,
+            "exit_code": diagnosis.exit_code,
+            "failure": diagnosis.failure,
+        },
         "machine": diagnosis.machine,
         "ledger": asdict(diagnosis.ledger) if diagnosis.ledger else None,
         "causes": [asdict(cause) for cause in diagnosis.causes],
@@ -89,6 +96,9 @@ def diagnosis_from_json(data: Any, *, origin: str = "report") -> Diagnosis:
             findings=tuple(Finding(**{**one, "evidence": _evidence(one)}) for one in data["findings"]),
             plans=tuple(_plan(plan) for plan in data["plans"]),
             loader=dict(data["loader"]),
+            stop=data["run"].get("stop"),  # a report that an earlier version saved does not say
+            exit_code=data["run"].get("exit_code"),
+            failure=data["run"].get("failure"),
         )
     except KeyError as error:
         raise UsageError(f"{origin}: damaged: {error} is missing; write the report again") from error

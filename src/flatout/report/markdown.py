@@ -19,10 +19,11 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|~#])")
 
 def render_markdown(diagnosis: Diagnosis) -> str:
     """Write the whole report as a Markdown page that ends with the next command to type."""
-    move = outline.first_move(diagnosis)
+    move, failure = outline.first_move(diagnosis), outline.failure_sentence(diagnosis)
     blocks = [
         "# Where the training time went",
         f"**{_text(diagnosis.verdict)}**",
+        *([f"**{_text(failure)}**"] if failure else []),
         *([_text(move)] if move else []),
         _bullets(
             [
@@ -38,7 +39,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     for title, sentences in (
         ("Worth knowing", outline.finding_sentences(diagnosis.findings)),
         ("Not measured", outline.not_measured_sentences(diagnosis.not_measured)),
-        ("Problems with this record", diagnosis.problems),
+        ("Problems with this record", outline.other_problems(diagnosis)),
     ):
         if sentences:
             blocks += [f"## {title}", _bullets(map(_text, sentences))]

@@ -31,6 +31,16 @@ CLASS_MEANING = {
 }
 
 
+def failure_sentence(diagnosis: Diagnosis) -> str | None:
+    """The line below the verdict that says that the command failed; None: it did not."""
+    return f"{diagnosis.failure[:1].upper()}{diagnosis.failure[1:]}." if diagnosis.failure else None
+
+
+def other_problems(diagnosis: Diagnosis) -> list[str]:
+    """The problems of the record besides the failure, which stands below the verdict."""
+    return [problem for problem in diagnosis.problems if problem != diagnosis.failure]
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the ledger's tree.

@@ -10,6 +10,7 @@ from typing import Any
 from flatout.plans.costs import Costs
 from flatout.plans.planning import HOPELESS, Plan
 from flatout.plans.scenarios import Scenario, Work
+from flatout.report import other_gpu
 from flatout.report.layout import shorten_middle, wrap
 from flatout.terminal_text import one_line
 from flatout.units import counted, duration, factor, percent
@@ -34,6 +35,8 @@ def lines(plan: Plan) -> list[str]:
     if plan.gain:
         span = f"{factor(plan.gain.low)} to {factor(plan.gain.high)}"
         text += ["", f"With the proved gain in throughput, {factor(plan.gain.factor)} ({span})", *_table(plan.after)]
+    if plan.other:
+        text += [*other_gpu.lines(plan.other), "", f"Predicted on the {plan.other.then.name}", *_table(plan.there)]
     text += ["", *_hanging("Share is work done of what was asked for. Less work is not throughput: a step takes as "
                            "long in each row of a table.")]  # fmt: skip
     text += _hanging("Cut first: epochs of each fold, down to a third; then folds; then the last fold's epochs.")
@@ -46,7 +49,15 @@ def lines(plan: Plan) -> list[str]:
 
 
 def verdict(plan: Plan) -> str:
-    """One or two sentences: whether it fits, and what does."""
+    """One or two sentences: whether it fits, and what does; before them, that what was recorded failed."""
+    if plan.failure:
+        return f"The recorded training did not end well: {plan.failure}. What follows holds once that is repaired. " + (
+            _fitting(plan)
+        )
+    return _fitting(plan)
+
+
+def _fitting(plan: Plan) -> str:
     asked, deadline = plan.asked_for, duration(plan.limits.deadline_s)
     named = _named(plan.asked)
     if asked.in_time >= 1 - HOPELESS:
@@ -177,10 +188,14 @@ def to_dict(plan: Plan) -> dict[str, Any]:
             "ending_s": costs.ending_s,
             "notes": list(costs.notes),
         },
+        "failure": plan.failure,
         "scenarios": [asdict(one) for one in plan.scenarios],
         "fits": asdict(plan.fits) if plan.fits else None,
         "gain": asdict(plan.gain) if plan.gain else None,
         "after": [asdict(one) for one in plan.after],
+        "other_gpu": (
+            {**other_gpu.to_dict(plan.other), "scenarios": [asdict(one) for one in plan.there]} if plan.other else None
+        ),
         "price": asdict(plan.price) if plan.price else None,
         "milestones": [asdict(one) for one in plan.milestones],
         "reached": {"fold": plan.reached[0], "epochs": plan.reached[1]},

@@ -11,13 +11,6 @@ from flatout.record import RunEntry
 from flatout.report.layout import Glyphs, left, right, shorten_middle
 from flatout.units import duration
 
-_ENDED = {
-    "steps": "step bound",
-    "seconds": "time bound",
-    "blocks": "end of a live trial",
-    "no_steps": "no steps",
-    None: "not closed",
-}
 _COMMAND_MIN = 16
 
 
@@ -71,10 +64,7 @@ def _age(started: str, now: datetime) -> str:
 
 
 def _ended(entry: RunEntry) -> str:
-    if not entry.readable:
-        return "unreadable"
-    ended = _ENDED.get(entry.stop, str(entry.stop))
-    return f"{ended} ({entry.exit_code})" if entry.stop == "failed" and entry.exit_code is not None else ended
+    return entry.ending.words if entry.readable else "unreadable"
 
 
 def to_dict(entry: RunEntry) -> dict[str, Any]:
@@ -84,8 +74,8 @@ def to_dict(entry: RunEntry) -> dict[str, Any]:
         "path": str(entry.path),
         "started": entry.started or None,
         "command": list(entry.command),
-        "stop": entry.stop,
-        "exit_code": entry.exit_code,
+        "stop": entry.ending.stop,
+        "exit_code": entry.ending.exit_code,
         "recorded_s": entry.recorded_s,
         "readable": entry.readable,
     }

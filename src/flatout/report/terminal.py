@@ -34,6 +34,9 @@ def render(diagnosis: Diagnosis, *, width: int = WIDTH, unicode: bool = True) ->
     """
     page = Page(width, Glyphs(unicode))
     page.paragraph(diagnosis.verdict, indent=0, style="bold")
+    failure = outline.failure_sentence(diagnosis)
+    if failure:
+        page.paragraph(failure, indent=0, style="bold red")
     move = outline.first_move(diagnosis)
     if move:
         page.paragraph(move, indent=0)
@@ -44,7 +47,7 @@ def render(diagnosis: Diagnosis, *, width: int = WIDTH, unicode: bool = True) ->
     _remedies(page, diagnosis)
     page.bullets("Worth knowing", outline.finding_sentences(diagnosis.findings))
     page.bullets("Not measured", outline.not_measured_sentences(diagnosis.not_measured))
-    page.bullets("Problems with this record", diagnosis.problems, style="yellow")
+    page.bullets("Problems with this record", outline.other_problems(diagnosis), style="yellow")
     _next(page, diagnosis.next_command)
     return Text("\n").join(page.lines)
 

@@ -5,7 +5,10 @@ const clock = (inSeconds) => new Date(Date.now() + 1000 * inSeconds).toLocaleTim
 const of = (used, whole) => used === null ? null : bytes(used) + (whole ? ` of ${bytes(whole)}` : "");
 
 function headline(state) {
+  if (state.stop === "broken off") return `The recording was broken off: nothing came for ${seconds(state.silent_s)}`;
+  if (state.failure !== null) return `The recording has ended: ${state.failure}`;
   if (state.stop !== null) return `The recording has ended: ${{seconds: "its time is over", steps: "it has its steps"}[state.stop] || state.stop}`;
+  if (state.silent_s !== null) return `Nothing was recorded for ${seconds(state.silent_s)}, after step ${state.steps.toLocaleString("en")}`;
   if (!state.steps) return `No training step yet, ${seconds(state.elapsed_s)} after the start`;
   const wait = state.wait_share === null ? "" : `, waiting for batches ${percent(state.wait_share)} of the time`;
   return `Step ${state.steps.toLocaleString("en")}${state.steps_per_s ? `, ${number(state.steps_per_s)} steps/s` : ""}${wait}`;

@@ -5,6 +5,7 @@ shown(async () => {
   const most = Math.max(2, ...report.remedies.map((one) => one.gain.high || 1), ...report.plans.map((one) => one.gain.high || 1));
   const parts = [
     el("h1", {id: "verdict"}, report.verdict),
+    report.run.failure ? el("p", {class: "warning", role: "alert", id: "failure"}, `! ${report.run.failure}`) : null,
     el("p", {class: "mono"}, report.run.command.join(" ")),
     el("p", {class: "soft"}, `${report.run.id} · ${report.machine}`),
     el("p", {}, download(`${report.run.id}.json`, JSON.stringify(report, null, 2))),
@@ -43,9 +44,10 @@ shown(async () => {
     one.index, seconds(one.seconds), one.steps, one.seconds > 0 && one.samples > 0 ? rate(one.samples / one.seconds) : "–",
     (one.cold === null ? "not measured" : one.cold ? "cold: read from storage" : "warm: in memory") + (one.complete ? "" : ", not complete")]))));
   if (report.not_measured.length) parts.push(section("Not measured", list(report.not_measured.map((one) => `${one.id}: not measured, because ${one.because}`))));
-  if (report.problems.length) parts.push(section("Problems of the record", list(report.problems)));
+  const problems = report.problems.filter((one) => one !== report.run.failure);
+  if (problems.length) parts.push(section("Problems of the record", list(problems)));
   if (ledger && ledger.notes.length) parts.push(section("Notes", list(ledger.notes)));
   parts.push(section("Next", el("p", {class: "mono"}, report.next_command)));
-  main.replaceChildren(...parts);
+  main.replaceChildren(...parts.filter(Boolean));
   document.documentElement.dataset.ready = "yes";
 });

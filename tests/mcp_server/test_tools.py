@@ -1,0 +1,192 @@
+"""The tools as a client in this process sees them: what they take and answer, and what they refuse."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="the extra mcp is not installed")
+
+import anyio
+from mcp import Client
+
+from flatout.mcp_server.answers import MOST_BYTES, shortened
+from flatout.mcp_server.jobs import Jobs
+from flatout.mcp_server.server import build
+
+TAKES = {
+    "machine": "assume",
+    "report": "deadline_s folder run",
+    "explain": "cause! deadline_s",
+    "read_log": "deadline_s folder paths!",
+    "profile": "command! deadline_s folder seconds",
+    "memory": "command! deadline_s folder",
+    "fix": "allow budget_s command! deadline_s folder",
+    "try_change": "budget_s command! deadline_s environment folder other_command patch settings",
+    "batch_size": "budget_s command! deadline_s folder",
+    "plan": "command deadline! deadline_s epochs! folder folds gpu reserve run",
+    "compare": "a! b! deadline_s folder",
+    "stage": "deadline_s destination! dry_run folder source!",
+    "train": "data deadline_s epochs folder max_time output recipe! settings",
+    "infer": "data! deadline_s folder output! training!",
+    "status": "job! wait_s",
+    "result": "job!",
+    "cancel": "job!",
+}
+COMMAND = "python no-such-script.py"
+HOSTILE: list[tuple[str, dict[str, Any], str]] = [
+    ("profile", {"command": ""}, "command is empty"),
+    ("profile", {"command": []}, "command is empty"),
+    ("profile", {"command": "python 'x.py"}, "No closing quotation"),
+    ("profile", {"command": "python x.py | sh"}, "needs a shell"),
+    ("profile", {"command": "x" * 1_000_000}, "longer than"),
+    ("profile", {"command": ["python"] * 501}, "at most 500"),
+    ("profile", {"command": ["python", "a\0b"]}, "null character"),
+    ("profile", {"command": 3}, "valid"),
+    ("profile", {"command": COMMAND, "seconds": -1}, "seconds is -1"),
+    ("profile", {"command": COMMAND, "seconds": "nan"}, "seconds"),
+    ("profile", {"command": COMMAND, "deadline_s": 0}, "deadline_s is 0"),
+    ("profile", {"command": COMMAND, "folder": ".."}, "outside"),
+    ("profile", {"command": COMMAND, "folder": "/"}, "outside"),
+    ("profile", {"command": COMMAND, "folder": "outside-by-link"}, "outside"),
+    ("profile", {"command": COMMAND, "folder": "none"}, "no such folder"),
+    ("profile", {"command": COMMAND, "folder": "a\0b"}, "no such folder"),
+    ("memory", {"command": COMMAND, "folder": "../.."}, "outside"),
+    ("fix", {"command": COMMAND, "budget_s": -5}, "budget_s is -5"),
+    ("fix", {"command": COMMAND, "allow": ["--work-dir=/"]}, "begin with a dash"),
+    ("try_change", {"command": COMMAND}, "no change to judge"),
+    ("try_change", {"command": COMMAND, "patch": " "}, "patch has"),
+    ("try_change", {"command": COMMAND, "settings": {"--patch": "/etc/passwd"}}, "begin with a dash"),
+    ("batch_size", {"command": COMMAND, "budget_s": 1e9}, "at most 30 days"),
+    ("report", {"run": "../../etc"}, "outside"),
+    ("report", {"run": "--output=/etc/x"}, "begin with a dash"),
+    ("explain", {"cause": "-v"}, "begin with a dash"),
+    ("read_log", {"paths": ["/etc/passwd"]}, "outside"),
+    ("read_log", {"paths": []}, "paths"),
+    ("plan", {"deadline": "5m", "epochs": 3}, "give either run"),
+    ("plan", {"deadline": "5m", "epochs": 0, "run": "latest"}, "epochs"),
+    ("plan", {"deadline": "5m", "epochs": 3, "run": "/etc/hosts"}, "outside"),
+    ("compare", {"a": "/etc", "b": "latest"}, "outside"),
+    ("compare", {"a": "latest", "b": "--json"}, "begin with a dash"),
+    ("stage", {"source": "--delete", "destination": "d"}, "begin with a dash"),
+    ("stage", {"source": "s3://b/p", "destination": "/etc"}, "outside"),
+    ("train", {"recipe": "--help"}, "begin with a dash"),
+    ("train", {"recipe": "demo", "output": "../x"}, "outside"),
+    ("infer", {"training": "/", "data": "d", "output": "o.csv"}, "outside"),
+    ("infer", {"training": "t", "data": "d", "output": "../o.csv"}, "outside"),
+    ("status", {"job": "profile-1"}, "not known"),
+    ("status", {"job": "x", "wait_s": 1e9}, "wait_s"),
+    ("cancel", {"job": "x" * 100_000}, "not known"),
+    ("machine", {"assume": "A11"}, "did you mean"),
+    ("no_such_tool", {}, "tool"),
+]
+
+
+def in_process(root: Path, use: Callable[[Client, Jobs], Awaitable[None]]) -> None:
+    """Use a server in this process, on this folder."""
+
+    async def main() -> None:
+        jobs = Jobs()
+        async with Client(build(root, jobs)) as client:
+            await use(client, jobs)
+        assert not any(job.running for job in jobs.all())
+
+    anyio.run(functools.partial(main))
+
+
+async def called(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of a tool, which must not be an error."""
+    answer = await client.call_tool(tool, arguments)
+    text = "".join(getattr(part, "text", "") for part in answer.content)
+    assert not answer.is_error, text
+    assert len(text.encode()) <= MOST_BYTES
+    return dict(answer.structured_content or {})
+
+
+async def ended(client: Client, answer: dict[str, Any]) -> dict[str, Any]:
+    """The last answer on a job, by following what each names as the next step."""
+    while answer["state"] == "running":
+        answer = await called(client, answer["next_step"]["tool"], **answer["next_step"]["arguments"])
+    return answer
+
+
+def test_each_tool_says_what_it_takes_gives_and_does(tmp_path: Path) -> None:
+    async def use(client: Client, _: Jobs) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        taken = {
+            name: " ".join(
+                sorted(
+                    f"{one}{'!' * (one in tool.input_schema.get('required', []))}"
+                    for one in tool.input_schema["properties"]
+                )
+            )
+            for name, tool in tools.items()
+        }
+        assert taken == TAKES
+        for name, tool in tools.items():
+            assert tool.description and tool.annotations, name
+            assert {"next_step"} <= set((tool.output_schema or {})["properties"]), name
+        reads = {name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint}
+        assert reads == {"machine", "report", "explain", "read_log", "status", "result"}
+
+    in_process(tmp_path, use)
+
+
+def test_what_is_wrong_is_said_and_nothing_is_started(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "outside-by-link").symlink_to("/")
+
+    async def use(client: Client, jobs: Jobs) -> None:
+        for tool, arguments, words in HOSTILE:
+            answer = await client.call_tool(tool, arguments)
+            text = "".join(getattr(part, "text", "") for part in answer.content)
+            assert answer.is_error and words in text and len(text) < 2000, (tool, str(arguments)[:200], text[:500])
+        assert jobs.all() == []
+
+    in_process(tmp_path / "root", use)
+    assert [path.name for path in tmp_path.rglob("*")] == ["root", "outside-by-link"]
+
+
+def test_a_mistake_in_the_command_arrives_with_the_command_lines_own_words(tmp_path: Path) -> None:
+    async def use(client: Client, _: Jobs) -> None:
+        answer = await ended(client, await called(client, "profile", command="no-such-program"))
+        assert answer["state"] == "failed" and answer["exit_code"] == 127 and answer["next_step"] is None
+        assert "no-such-program" in answer["summary"]
+        wrong = await client.call_tool("explain", {"cause": "nonsense"})
+        assert wrong.is_error and "nonsense" in wrong.content[0].text  # type: ignore[union-attr]
+
+    in_process(tmp_path, use)
+
+
+def test_what_is_there_is_read_without_a_job(tmp_path: Path) -> None:
+    async def use(client: Client, jobs: Jobs) -> None:
+        machine = await called(client, "machine", assume="A10")
+        assert machine["cores"] > 0 and machine["assumed"]["memory_bytes"] == 24 << 30
+        assert machine["assumed"]["note"].startswith("it is not here: this machine has")
+        assert machine["next_step"]["tool"] == "profile"
+        guide = await client.read_resource("flatout://guide")
+        assert "### Rules" in guide.contents[0].text  # type: ignore[union-attr]
+        prompt = await client.get_prompt("fit_this_into_a_deadline", {"command": "python x.py", "deadline": "11m"})
+        assert "Fit this training into 11m: python x.py" in prompt.messages[0].content.text  # type: ignore[union-attr]
+        with pytest.raises(Exception, match="not known"):
+            await client.read_resource("flatout://jobs/none/result")
+        assert jobs.all() == []
+
+    in_process(tmp_path, use)
+
+
+@pytest.mark.parametrize("room", [40, 300, 1500, 4000])
+def test_a_long_result_is_shortened_to_fit_with_the_verdict_first(room: int) -> None:
+    value = {
+        "steps": list(range(10_000)),
+        "verdict": "v" * 20,
+        "causes": [{"id": "x" * 5000, "deep": {"a": {"b": 1}}}] * 9,
+    }
+    kept, cut = shortened(value, room)
+    assert cut and len(repr(kept)) <= room + 40
+    assert room < 300 or kept["verdict"] == "v" * 20
+    assert shortened({"a": 1}, 100) == ({"a": 1}, False)
