@@ -13,7 +13,6 @@ from flatout.logs.reading import read_files
 from flatout.logs.throughput import COLD, Cold, cold_start, measured_epochs, samples_rate
 from flatout.units import duration
 
-
 FARTHEST_ZONES_S = 14 * 3600.0  # UTC+14, beside a log in UTC
 
 

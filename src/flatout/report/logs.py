@@ -135,7 +135,8 @@ def _steps(time: EpochTime) -> str:
 def _row(one: Epoch, wide: int, waits: bool) -> str:
     time = one.time
     its = time.steps / time.seconds if time.steps and time.seconds else time.its
-    row = f"  {'-' if time.epoch is None else f'{time.epoch:g}':>8}{_steps(time):>{wide}}{duration(time.seconds or 0):>14}"
+    row = f"  {'-' if time.epoch is None else f'{time.epoch:g}':>8}{_steps(time):>{wide}}"
+    row += f"{duration(time.seconds or 0):>14}"
     row += f"{'-' if its is None else short(its):>10}"
     row += f"{'-' if one.rate_sps is None else rate(one.rate_sps).removesuffix(' samples/s'):>12}"
     if waits:

@@ -13,7 +13,8 @@ _TQDM = re.compile(
     rf"""(?x)
     ^(?P<bar> .*? ) \s* (?: (?P<percent> \d{{1,3}})% \|[^|]*\| \s* | (?<! \d) (?= \d+/\d+\s\[) )
     (?P<n> [\d.]+[kMGT]?) / (?P<total> [\d.]+[kMGT]?) \s*
-    \[ (?P<elapsed> {_CLOCK}) < (?P<left> [^,\]]*) (?: , \s* (?P<rate> [\d.,]+[kMG]?|\?) \s? (?P<unit> [^\s,\]=]*) (?! [^\s,\]]) )?
+    \[ (?P<elapsed> {_CLOCK}) < (?P<left> [^,\]]*)
+    (?: , \s* (?P<rate> [\d.,]+[kMG]?|\?) \s? (?P<unit> [^\s,\]=]*) (?! [^\s,\]]) )?
     (?: ,\s* (?P<rest> [^\]]*) )? \]"""
 )
 _COUNTING = re.compile(
