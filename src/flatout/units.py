@@ -264,3 +264,8 @@ def three_figures(value: float) -> str:
     """Write a positive number with about three significant figures and no exponent."""
     decimals = max(0, 2 - math.floor(math.log10(value))) if value < 99.95 else 0
     return f"{value:,.{min(decimals, 6)}f}"
+
+
+def short(value: float, figures: int = 3) -> str:
+    """Write a number with so many significant figures, a large one without decimals: "0.12", "8.33", "1,410"."""
+    return f"{value:,.0f}" if abs(value) >= 10**figures - 0.5 else f"{value:.{figures}g}"

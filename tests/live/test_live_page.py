@@ -53,6 +53,13 @@ def test_only_who_has_the_address_and_comes_by_a_name_of_this_machine_sees_the_p
     assert asked(server, path_of(server, ""), method="POST").status == 501
 
 
+@pytest.mark.parametrize(("name", "status"), [("", 200), ("events", 200), ("etc/passwd", 404)])
+def test_the_head_alone_is_answered_and_names_no_version(server: LiveServer, name: str, status: int) -> None:
+    answer = asked(server, path_of(server, name), method="HEAD")
+    assert (answer.status, answer.read()) == (status, b"")
+    assert answer.headers["Server"].strip() == "flatout" and server.viewers == 0
+
+
 def events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     while line := answer.readline():
         if line.startswith((b"data: ", b"event: ")):

@@ -99,6 +99,12 @@ class _Handler(BaseHTTPRequestHandler):
     news: ClassVar[_News]
     timeout = SEND_WITHIN_S
 
+    server_version, sys_version = "flatout", ""  # answers name no version of Python
+
+    def do_HEAD(self) -> None:
+        """The head of what GET answers."""
+        self.do_GET()
+
     def do_GET(self) -> None:
         """The page, or its events."""
         path = urlsplit(self.path)
@@ -110,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(403, "the address lacks the token: copy all of what flatout printed")
         elif path.path == "/":
             self._send("text/html; charset=utf-8", self.page)
+        elif path.path == "/events" and self.command == "HEAD":
+            self._head(200, "text/event-stream")
         elif path.path == "/events":
             self._events()
         else:
@@ -140,7 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, kind: str, content: bytes, code: int = 200) -> None:
         self._head(code, kind, len(content))
-        self.wfile.write(content)
+        if self.command == "GET":
+            self.wfile.write(content)
 
     def _refuse(self, code: int, why: str) -> None:
         self._send("text/plain; charset=utf-8", f"{why}\n".encode(), code)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from flatout.logs.facts import EpochTime
 from flatout.logs.observations import Observation, Source
+from flatout.units import counted
 
 MOST_POINTS = 64
+SHORT_S = 20.0  # a clock of whole seconds is off by more than 5% below
 MOST_PASSES, MOST_KINDS = 20_000, 256
 # Bars that are not the training.
 OTHER = re.compile(
@@ -46,6 +48,19 @@ class Bar:
             if len(self.points) >= MOST_POINTS:
                 self.points = self.points[1::2]
                 self._stride *= 2
+
+    @property
+    def seconds(self) -> float | None:
+        """Its time; below ``SHORT_S`` by the count and the printed rate. None: those do not fit its clock.
+
+        The clock shows whole seconds, cut off: 1 s is 1.0 to 2.0 s.
+        """
+        if self.elapsed_s >= SHORT_S:
+            return self.elapsed_s
+        by_rate = self.n / self.its if self.its else 0.0
+        # A rate of two digits is rounded by up to 5%.
+        fits = 0.95 * self.elapsed_s <= by_rate <= 1.05 * (self.elapsed_s + 1)
+        return by_rate if fits and by_rate > 0 else None
 
     def blocks(self, most: int = 12) -> tuple[float, ...]:
         """Seconds a step of up to ``most`` consecutive parts; clocks of whole seconds need some seconds each."""
@@ -94,6 +109,17 @@ class Bars:
         self._zero = False
         self._epochs: list[tuple[float, float, Source]] = []
         self._validation = Validation()
+        self._by_rate = self._by_clock = 0
+
+    def notes(self) -> list[str]:
+        """How the times of short bars are known."""
+        found = []
+        if self._by_rate:
+            found.append(f"clocks of bars show whole seconds: below {SHORT_S:.0f} s, times are count over printed rate")
+        if self._by_clock:
+            bars = counted(self._by_clock, "bar")
+            found.append(f"clocks show whole seconds: {bars} below {SHORT_S:.0f} s may have taken up to 1 s longer")
+        return found
 
     @property
     def validation_s(self) -> tuple[float, ...]:
@@ -170,7 +196,11 @@ class Bars:
         # A bar that vanishes at its end never shows its last state.
         done = bar.total if followed and bar.total and bar.n >= 0.9 * bar.total else bar.n
         passes = self._passes.setdefault(key, [])
-        seconds, blocks = bar.elapsed_s, bar.blocks()
+        seconds, blocks = bar.seconds, bar.blocks()
+        if bar.elapsed_s < SHORT_S:
+            self._by_rate += seconds is not None
+            self._by_clock += seconds is None
+        seconds = bar.elapsed_s if seconds is None else seconds
         passes.append(
             EpochTime(bar.source, bar.epoch, seconds, done, bar.total, bar.its, blocks=blocks, of="progress bar")
         )

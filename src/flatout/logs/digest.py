@@ -60,7 +60,8 @@ class Digest:
             return
         facts.observations += 1
         if one.time_s is not None:
-            facts.from_s = one.time_s if facts.from_s is None else min(facts.from_s, one.time_s)
+            begin = one.time_s - self._before(one)
+            facts.from_s = begin if facts.from_s is None else min(facts.from_s, begin)
             facts.to_s = one.time_s if facts.to_s is None else max(facts.to_s, one.time_s)
             facts.zoned = facts.zoned or one.zoned
         self._adders[one.kind](one, Source(facts.file, one.line, one.text))
@@ -71,6 +72,7 @@ class Digest:
         passes = self._bars.close()
         if passes:
             facts.validation_s = self._bars.validation_s
+            facts.notes += self._bars.notes()
         stepped = [
             found for epoch, steps in self._steps.items() if (found := steps.epoch_time(epoch, self._means)) is not None
         ]
@@ -81,6 +83,13 @@ class Digest:
             value, source = self._bars.planned
             facts.settings.setdefault("epochs", []).insert(0, Said(value, source, "bar"))
         return facts
+
+    def _before(self, one: Observation) -> float:
+        """Seconds that the training had run when its first line about a whole epoch was written."""
+        values = one.values
+        if one.kind is not Kind.EPOCH or "begins" in values or one.labels.get("phase") or self._facts.epochs:
+            return 0.0
+        return max(values.get("seconds", 0.0), 0.0)
 
     def _step(self, one: Observation, source: Source) -> None:
         epoch = one.values.get("epoch")

@@ -68,7 +68,7 @@ class EpochTime:
     Attributes:
         epoch: Its number as the log counts.
         seconds: Its duration.
-        steps: Steps done in it.
+        steps: Steps that its time is of.
         total: Steps that it was to have.
         its: Steps/s as printed at its end, which a bar may have smoothed.
         samples_s: Samples/s as printed.
@@ -76,6 +76,7 @@ class EpochTime:
         blocks: Mean step times of consecutive parts, seconds.
         phase: "before" or "after" a change, by the head of a table.
         of: Which format told it.
+        begin: Steps done before the first that has a time.
     """
 
     source: Source
@@ -89,11 +90,23 @@ class EpochTime:
     blocks: tuple[float, ...] = ()
     phase: str = ""
     of: str = ""
+    begin: float = 0.0
+
+    @property
+    def done(self) -> float:
+        """Steps done, with those before the first that has a time."""
+        return self.begin + (self.steps or 0.0)
+
+    @property
+    def whole_s(self) -> float:
+        """Predicted duration of all steps done: those without a time took as long as the others."""
+        seconds = self.seconds or 0.0
+        return seconds * self.done / self.steps if self.begin and self.steps else seconds
 
     @property
     def complete(self) -> bool:
         """It ran to its end, as far as the log tells."""
-        return self.total is None or (self.steps is not None and self.steps >= self.total)
+        return self.total is None or (self.steps is not None and self.done >= self.total)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,9 @@ from flatout.logs.facts import EpochTime, FileFacts
 from flatout.logs.projection import Projection, project
 from flatout.logs.reading import read_files
 from flatout.logs.throughput import COLD, Cold, cold_start, measured_epochs, samples_rate
+from flatout.units import duration
+
+FARTHEST_ZONES_S = 14 * 3600.0  # UTC+14, beside a log in UTC
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Joined:
         mean: Their mean in the common time; None: the times do not overlap.
         idle: Share of them below a twentieth.
         samples: How many lay in it.
+        seconds: Length of that time.
         why: Why there is no mean.
     """
 
@@ -51,6 +55,7 @@ class Joined:
     mean: float | None
     idle: float | None
     samples: int
+    seconds: float | None = None
     why: str = ""
 
 
@@ -120,15 +125,26 @@ def _join(files: list[FileFacts]) -> list[Joined]:
 def _overlap(training: FileFacts, usage: FileFacts, name: str) -> Joined:
     if training.from_s is None or training.to_s is None:
         why = f"{training.file} writes no times: it cannot be laid beside {usage.file}"
-        return Joined(training.file, usage.file, name, None, None, 0, why)
+        return Joined(training.file, usage.file, name, None, None, 0, why=why)
     inside = [value for at, known, value in usage.timed if known == name and training.from_s <= at <= training.to_s]
     if not inside:
-        why = "their times do not overlap"
-        if not (training.zoned and usage.zoned):
-            why += "; one of them is a wall clock without its time zone"
-        return Joined(training.file, usage.file, name, None, None, 0, why)
+        return Joined(training.file, usage.file, name, None, None, 0, why=_apart(training, usage))
     idle = sum(value < 0.05 for value in inside) / len(inside)
-    return Joined(training.file, usage.file, name, sum(inside) / len(inside), idle, len(inside))
+    seconds = training.to_s - training.from_s
+    return Joined(training.file, usage.file, name, sum(inside) / len(inside), idle, len(inside), seconds)
+
+
+def _apart(training: FileFacts, usage: FileFacts) -> str:
+    """Why no sample lies in the training's time; a zone that is not written may be why, if it could be one."""
+    why = "their times do not overlap"
+    unzoned = [one.file for one in (training, usage) if not one.zoned]
+    times = [at for at, _, _ in usage.timed]
+    gap_s = max(min(times) - (training.to_s or 0.0), (training.from_s or 0.0) - max(times), 0.0)
+    if gap_s > FARTHEST_ZONES_S:
+        return f"{why}: {duration(gap_s)} lie between them"
+    if not unzoned:
+        return why
+    return f"{why}; {' and '.join(unzoned)} {'writes' if len(unzoned) == 1 else 'write'} times without a zone"
 
 
 def _unknown(results: tuple[FileResult, ...]) -> list[Unknown]:

@@ -11,7 +11,7 @@ from flatout.logs.claims.rates import reached
 from flatout.logs.facts import EpochTime, FileFacts
 from flatout.logs.observations import Source
 from flatout.logs.throughput import COLD, measured_epochs
-from flatout.units import counted
+from flatout.units import counted, short
 
 # Student's t, two-sided 90%, by degrees of freedom; beyond the last the normal value serves.
 _T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75)
@@ -93,22 +93,22 @@ def _from_epochs(
     whole: list[EpochTime], open_one: EpochTime | None, validation_s: float, planned: float, source: Source
 ) -> Projection | None:
     """The later epochs are like those so far; a cold first one is left out of the mean."""
-    seconds = [one.seconds or 0.0 for one in whole]
+    seconds = [one.whole_s for one in whole]
     numbers = [one.epoch for one in whole if one.epoch is not None]
     counted_to = numbers[-1] + (min(numbers) == 0) if numbers else 0.0
     left = planned - max(len(whole), counted_to)
     spent = sum(seconds) + validation_s * len(whole)
     if open_one is not None and open_one.steps and open_one.total:
-        left -= open_one.steps / open_one.total
-        spent += open_one.seconds or 0.0
+        left -= open_one.done / open_one.total
+        spent += open_one.whole_s
     if left <= 0:
         return None
     cold = len(seconds) > 1 and seconds[0] > COLD * statistics.median(seconds[1:])
     used = seconds[1:] if cold else seconds
     mean = statistics.fmean(used)
-    basis = f"{counted(len(used), 'epoch')} of {mean:.3g} s"
+    basis = f"{counted(len(used), 'epoch')} of {short(mean)} s"
     basis += ", the cold first one left out" if cold else ""
-    basis += f", and {validation_s:.3g} s of validation after each" if validation_s else ""
+    basis += f", and {short(validation_s)} s of validation after each" if validation_s else ""
     if len(used) >= 2:
         spread = statistics.stdev(used)
         half = _t90(len(used) - 1) * spread * math.sqrt(left + left**2 / len(used))
@@ -132,7 +132,7 @@ def _from_steps(one: EpochTime, planned: tuple[float, Source] | None) -> Project
         return None  # the end of this epoch need not be the end
     by_epoch = planned is not None and (one.epoch is not None or one.of == "step lines")
     steps = one.total * (planned[0] if planned is not None and by_epoch else 1.0)
-    left = steps - one.steps
+    left = steps - one.done
     if left <= 0:
         return None
     blocks = one.blocks
@@ -141,15 +141,16 @@ def _from_steps(one: EpochTime, planned: tuple[float, Source] | None) -> Project
     mean = statistics.fmean(blocks) if len(blocks) >= 3 else one.seconds / one.steps
     relative = max(_block_error(blocks) if len(blocks) >= 3 else 0.1, LEAST_SPREAD)
     remaining = mean * left
-    basis = f"{one.steps:,.0f} of {steps:,.0f} steps so far, {mean:.3g} s each"
+    basis = f"{one.done:,.0f} of {steps:,.0f} steps so far, {short(mean)} s each"
+    basis += f"; the first {one.begin:,.0f} have no time" if one.begin else ""
     source = planned[1] if planned else one.source
     low = remaining * max(1 - relative, 0.5)
     if steps > one.total:
         # The first epoch alone: with warm caches the later ones may be several times as fast.
         later = steps - one.total
-        low = min(low, mean * (one.total - one.steps + later / WARM))
+        low = min(low, mean * (one.total - one.done + later / WARM))
         basis += f"; the later epochs may be up to {WARM} times as fast, if this one is cold"
-    return Projection(remaining, low, remaining * (1 + relative), remaining + one.seconds, basis, source)
+    return Projection(remaining, low, remaining * (1 + relative), remaining + one.whole_s, basis, source)
 
 
 def _from_mean(

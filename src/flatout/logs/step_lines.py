@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from flatout.logs.facts import EpochTime
 from flatout.logs.observations import Observation, Source
-from flatout.units import counted
+from flatout.units import counted, short
 
 PAUSE = 5.0  # times the usual step
 LONGEST_PAUSE_S = 30 * 86400.0  # between two lines of one run
@@ -74,6 +74,7 @@ class Steps:
             min(waiting, 1.0) if waiting is not None else None,
             () if means else tuple((self.kept or self.intervals)[-256:]),
             of="step lines",
+            begin=begin,
         )
 
     def _take_time(self, step: float, time_s: float) -> None:
@@ -108,6 +109,7 @@ class Steps:
             pauses = [one for one in self.intervals if one > max(PAUSE * usual, usual + 1.0)]
             if pauses:
                 found.append(
-                    f"{len(pauses)} pauses of {min(pauses):.1f} to {max(pauses):.1f} s between steps of {usual:.3g} s"
+                    f"{len(pauses)} pauses of {min(pauses):.1f} to {max(pauses):.1f} s "
+                    f"between steps of {short(usual)} s"
                 )
         return found

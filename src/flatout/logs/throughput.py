@@ -56,14 +56,14 @@ def samples_rate(facts: FileFacts, one: EpochTime) -> float | None:
     samples, batch = facts.setting("train_samples"), facts.nearest("batch_size", one.source.line)
     if one.seconds and one.steps and batch is not None:
         return one.steps * batch.value / one.seconds
-    if one.seconds and one.complete and samples is not None and one.of != "progress bar":
+    if one.seconds and one.complete and not one.begin and samples is not None and one.of != "progress bar":
         return samples.value / one.seconds
     return one.samples_s
 
 
 def cold_start(epochs: list[EpochTime]) -> Cold | None:
     """The first epoch against the median of the later complete ones; None: there are not two."""
-    whole = [one for one in epochs if one.complete and one.seconds]
+    whole = [one for one in epochs if one.complete and not one.begin and one.seconds]
     if len(whole) < 2 or (whole[0].epoch is None and len({one.total for one in whole}) > 1):
         return None
     return Cold(whole[0].seconds or 0.0, statistics.median(one.seconds or 0.0 for one in whole[1:]))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from flatout.logs.claims import Claim
-from flatout.logs.facts import FileFacts, Usage
+from flatout.logs.facts import EpochTime, FileFacts, Usage
 from flatout.logs.postmortem import Epoch, FileResult, Joined, Postmortem
 from flatout.logs.readers.troubles import WORDS
 from flatout.report.layout import left, shorten_middle, wrap
 from flatout.terminal_text import one_line
-from flatout.units import counted, duration, factor, percent, rate, size
+from flatout.units import counted, duration, factor, percent, rate, short, size
 
 WIDTH = 80
 SHOWN_EPOCHS = 12
@@ -34,7 +34,7 @@ def lines(read: Postmortem) -> list[str]:
 def verdict(read: Postmortem) -> str:
     """One or two sentences on all of it."""
     off = sum(one.verdict == "off" for one in read.claims)
-    parts = []
+    parts: list[str] = []
     for result in read.files:
         name = f"{result.facts.file}: " if len(read.files) > 1 else ""
         if result.facts.troubles:
@@ -54,7 +54,7 @@ def verdict(read: Postmortem) -> str:
     else:
         parts.append(f"Nothing contradicts itself among {counted(len(read.claims), 'claim')}.")
     text = " ".join(parts)
-    return text[:1].upper() + text[1:]
+    return text if len(read.files) > 1 else text[:1].upper() + text[1:]  # names stay as they are written
 
 
 def _waiting(result: FileResult) -> float | None:
@@ -74,7 +74,8 @@ def _file(result: FileResult) -> list[str]:
         text += _table(result.epochs)
     if facts.metrics:
         named = [
-            f"{name} {series.first:.4g} -> {series.last:.4g}" for name, series in sorted(facts.metrics.items())[:6]
+            f"{name} {short(series.first, 4)} -> {short(series.last, 4)}"
+            for name, series in sorted(facts.metrics.items())[:6]
         ]
         text += _hanging("; ".join(named), "  ")
     for total in facts.totals[:3]:
@@ -107,8 +108,9 @@ def _settings(facts: FileFacts) -> str:
 
 def _table(epochs: tuple[Epoch, ...]) -> list[str]:
     waits = any(one.time.waiting is not None for one in epochs)
+    wide = max(12, *(len(_steps(one.time)) + 2 for one in epochs))
     text = [
-        f"  {'epoch':>8}{'steps':>12}{'time':>14}{'steps/s':>10}{'samples/s':>12}"
+        f"  {'epoch':>8}{'steps':>{wide}}{'time':>14}{'steps/s':>10}{'samples/s':>12}"
         + (f"{'waiting':>10}" if waits else "")
     ]
     shown = list(epochs)
@@ -118,16 +120,24 @@ def _table(epochs: tuple[Epoch, ...]) -> list[str]:
     for place, one in enumerate(shown):
         if cut > 0 and place == SHOWN_EPOCHS // 2:
             text.append(f"  {'...':>8}  {counted(cut, 'epoch')} between")
-        text.append(_row(one, waits))
+        text.append(_row(one, wide, waits))
     return text
 
 
-def _row(one: Epoch, waits: bool) -> str:
+def _steps(time: EpochTime) -> str:
+    """Of those that were to be done, those whose time was measured: "500 to 1,500/2,000"."""
+    if time.steps is None:
+        return ""
+    done = f"{time.done:,.0f}" + ("" if time.complete else f"/{time.total:,.0f}")
+    return f"{time.begin:,.0f} to {done}" if time.begin else done
+
+
+def _row(one: Epoch, wide: int, waits: bool) -> str:
     time = one.time
-    steps = "" if time.steps is None else f"{time.steps:,.0f}" + ("" if time.complete else f"/{time.total:,.0f}")
     its = time.steps / time.seconds if time.steps and time.seconds else time.its
-    row = f"  {'-' if time.epoch is None else f'{time.epoch:g}':>8}{steps:>12}{duration(time.seconds or 0):>14}"
-    row += f"{'-' if its is None else f'{its:.3g}':>10}"
+    row = f"  {'-' if time.epoch is None else f'{time.epoch:g}':>8}{_steps(time):>{wide}}"
+    row += f"{duration(time.seconds or 0):>14}"
+    row += f"{'-' if its is None else short(its):>10}"
     row += f"{'-' if one.rate_sps is None else rate(one.rate_sps).removesuffix(' samples/s'):>12}"
     if waits:
         row += f"{'-' if time.waiting is None else percent(time.waiting):>10}"
@@ -139,7 +149,7 @@ def _totals(values: dict[str, float]) -> str:
     if "samples_s" in values:
         named.append(rate(values["samples_s"]))
     if "its" in values:
-        named.append(f"{values['its']:.3g} steps/s")
+        named.append(f"{short(values['its'])} steps/s")
     return "the trainer's own totals: " + ", ".join(named)
 
 
@@ -163,7 +173,7 @@ def _usage(name: str, usage: Usage) -> str:
         return f"mean {percent(usage.mean)}, {percent(usage.least)} to {percent(usage.most)}{idle}"
     unit = {"watts": " W", "celsius": " °C", "clock_hz": " MHz"}.get(name.split()[-1], "")
     scale = 1e-6 if name.endswith("clock_hz") else 1.0
-    return f"mean {usage.mean * scale:,.3g}{unit}, {usage.least * scale:,.3g} to {usage.most * scale:,.3g}{unit}"
+    return f"mean {short(usage.mean * scale)}{unit}, {short(usage.least * scale)} to {short(usage.most * scale)}{unit}"
 
 
 def _joined(joined: tuple[Joined, ...]) -> list[str]:
@@ -176,7 +186,7 @@ def _joined(joined: tuple[Joined, ...]) -> list[str]:
         else:
             text += _hanging(
                 f"{one.name} while {one.training} ran: mean {percent(one.mean)}, below 5% in {percent(one.idle)} of "
-                f"{counted(one.samples, 'sample')}",
+                f"{counted(one.samples, 'sample')} in the {duration(one.seconds or 0.0)} up to its last line",
                 "  ",
             )
     return [*text, ""]

@@ -78,6 +78,7 @@ def _epoch_dict(one: Epoch) -> dict[str, Any]:
         "epoch": time.epoch,
         "seconds": time.seconds,
         "steps": time.steps,
+        "begin": time.begin,
         "total": time.total,
         "complete": time.complete,
         "rate_sps": one.rate_sps,

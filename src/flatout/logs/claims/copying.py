@@ -9,11 +9,14 @@ from flatout.logs.claims.verdict import Claim, judged, span, time_span
 from flatout.logs.facts import FileFacts, Statement
 from flatout.logs.quantities import Quantity
 from flatout.logs.throughput import measured_epochs
+from flatout.units import short
 
 _COPY = re.compile(
     r"(?i)\b(?:cop(?:y|ied|ying)|stag(?:e|ed|ing)|download(?:ed|ing)?|transferr?(?:ed|ing)?|sync(?:ed|ing)?)\b"
 )
+_OF_LINE = re.compile(r"(?i)\b(?:peak\w*|max\w*|up to|limit\w*|link|line|network|bandwidth|rated|expected)\b[^,;.()]*$")
 _DONE = re.compile(r"(?i)\b(?:copied|staged|downloaded|transferred|synced|took)\b")
+_ROUNDED = 0.1  # a size, a time and a rate, each as people round it, and GB for GiB
 SLOW_BYTES_S = 20e6  # a link of the last decade gives several times that
 SLOW_FILES_S = 200
 
@@ -51,11 +54,18 @@ def copy_rate(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     if copy is None or copy.bytes is None or copy.seconds.low <= 0:
         return []
     bytes_s = copy.bytes.low / copy.seconds.low
-    said = f"{copy.bytes.text} in {copy.seconds.text}"
+    said, found = f"{copy.bytes.text} in {copy.seconds.text}", f"{short(bytes_s / 1e6, 2)} MB/s"
+    stated = [one for one in copy.statement.all("byte_rate") if not _OF_LINE.search(copy.statement.said, 0, one.start)]
+    if stated and bytes_s > 0:
+        words = (f"{said} at {stated[0].text}", f"it is {found}")
+        sources = (copy.statement.source,)
+        compared = judged("copy_rate", (stated[0].low, stated[0].high), (bytes_s,) * 2, words, sources, _ROUNDED)
+        if compared.verdict == "off" or copy.files is None:
+            return [compared]
     if copy.files is None:
         return []
     files_s = copy.files.low / copy.seconds.low
-    found = f"{files_s:.0f} files/s, {bytes_s / 1e6:.2g} MB/s"
+    found = f"{files_s:.0f} files/s, {found}"
     if bytes_s < SLOW_BYTES_S and files_s < SLOW_FILES_S:
         found += ": bound by requests, one after the other; parallel ones (`flatout stage`) come near the line's rate"
         return [Claim("copy_rate", "off", said, found, (copy.statement.source,))]

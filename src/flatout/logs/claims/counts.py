@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.logs.claims.verdict import Claim, judged
 from flatout.logs.facts import EpochTime, FileFacts
-from flatout.units import counted
+from flatout.units import counted, short
 
 _SMOOTHED = 0.15  # a bar's printed rate is a moving mean: so far from the mean of the whole is usual
 
@@ -22,8 +22,10 @@ def bar_counts(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
         return [Claim("bar_counts", "consistent", said, "they fit count and time", (passes[0].source,))]
     worst = max(off, key=lambda one: abs((one.its or 1) * (one.seconds or 1) / (one.steps or 1) - 1))
     mean = (worst.steps or 0) / (worst.seconds or 1)
-    found = f"its mean is {mean:.3g} it/s: the printed rate is a moving mean of the end of the bar"
-    return [Claim("bar_counts", "unknown", f"{worst.its:.3g} it/s at the end of a bar", found, (worst.source,))]
+    found = f"its mean is {short(mean)} it/s: the printed rate is a moving mean of the end of the bar"
+    return [
+        Claim("bar_counts", "unknown", f"{short(worst.its or 0.0)} it/s at the end of a bar", found, (worst.source,))
+    ]
 
 
 def _near(one: EpochTime) -> bool:
@@ -33,7 +35,7 @@ def _near(one: EpochTime) -> bool:
 def trainer_totals(facts: FileFacts, _: list[FileFacts]) -> list[Claim]:
     """A trainer's steps/s times its runtime is the number of steps that it did."""
     at = facts.setting("global_step") or facts.setting("steps")
-    bar = next((one.steps for one in facts.epochs if one.complete and one.epoch is None and one.total), None)
+    bar = next((one.done for one in facts.epochs if one.complete and one.epoch is None and one.total), None)
     claims = []
     for one in facts.totals:
         its, runtime = one.values.get("its"), one.values.get("runtime_s")

@@ -7,13 +7,14 @@ import re
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
 
-CUE = rb"[\d?](?:it|ba|batch|step|s|iter)/(?:s|it|ba|step|batch|iter)\b"
+CUE = rb"[\d?](?:it|ba|batch|step|s|iter)/(?:s|it|ba|step|batch|iter)\b|\d\s\[(?:\d+:)?\d\d:\d\d<"
 _CLOCK = r"(?:\d+\s?days?,\s*)?(?:\d+:)?\d{1,2}:\d\d"
 _TQDM = re.compile(
     rf"""(?x)
     ^(?P<bar> .*? ) \s* (?: (?P<percent> \d{{1,3}})% \|[^|]*\| \s* | (?<! \d) (?= \d+/\d+\s\[) )
     (?P<n> [\d.]+[kMGT]?) / (?P<total> [\d.]+[kMGT]?) \s*
-    \[ (?P<elapsed> {_CLOCK}) < (?P<left> [^,\]]*) , \s* (?P<rate> [\d.,]+[kMG]?|\?) \s? (?P<unit> [^\s,\]]*)
+    \[ (?P<elapsed> {_CLOCK}) < (?P<left> [^,\]]*)
+    (?: , \s* (?P<rate> [\d.,]+[kMG]?|\?) \s? (?P<unit> [^\s,\]=]*) (?! [^\s,\]]) )?
     (?: ,\s* (?P<rest> [^\]]*) )? \]"""
 )
 _COUNTING = re.compile(
@@ -43,7 +44,7 @@ def parse(text: str) -> list[Observation]:
     values = {"n": _number(part["n"]), "elapsed_s": clock(part["elapsed"])}
     if part.get("total"):
         values["total"] = _number(part["total"])
-    its = _rate(part["rate"], part["unit"] or "")
+    its = _rate(part["rate"] or "?", part["unit"] or "")
     if its is not None:
         values["its"] = its
     bar = (part["bar"] or "").strip(" :│|")[-80:]

@@ -19,7 +19,7 @@ from flatout.report.html.run_data import run_data
 from flatout.report.html.staging_data import staging_data
 from flatout.report.html.training_data import text_lines, training_data
 from flatout.report.json_report import diagnosis_to_json
-from flatout.report.outline import CLASS_MEANING
+from flatout.report.outline import CLASS_MEANING, confidence_in_words
 from flatout.report.terminal import render
 from flatout.report.writing import write_file
 from flatout.results import Diagnosis
@@ -53,6 +53,7 @@ def write_run(diagnosis: Diagnosis, run: Run | None, path: Path, *, force: bool)
     if run is not None:
         data = run_data(run, report)
     data["classes"] = CLASS_MEANING
+    data["confidence"] = {cause.id: confidence_in_words(cause) for cause in diagnosis.causes}
     text = render(diagnosis).plain
     return _write(page(f"flatout: {diagnosis.run_id}", "run.js", data, text), path, force)
 

@@ -1,6 +1,6 @@
 "use strict";
 shown(async () => {
-  const {report, steps, series, lanes, names, notes, span, classes} = await data();
+  const {report, steps, series, lanes, names, notes, span, classes, confidence} = await data();
   const main = document.getElementById("page"), ledger = report.ledger;
   const most = Math.max(2, ...report.remedies.map((one) => one.gain.high || 1), ...report.plans.map((one) => one.gain.high || 1));
   const parts = [
@@ -22,7 +22,7 @@ shown(async () => {
     el("p", {class: "soft"}, "The share is what removing this cause alone would give back of the time."),
     report.causes.map((cause) => el("article", {"data-cause": cause.id},
       el("h3", {}, `${cause.title} · ${percent(cause.share)}`), bar(cause.share),
-      el("p", {class: "soft"}, `${cause.id}, confidence ${percent(cause.confidence)}${cause.hidden_by ? `; look at ${cause.hidden_by} first` : ""}`),
+      el("p", {class: "soft"}, `${cause.id}, ${confidence[cause.id]}${cause.hidden_by ? `; look at ${cause.hidden_by} first` : ""}`),
       list(cause.evidence.map((one) => one.text))))));
   if (report.remedies.length) parts.push(section("What to do",
     el("p", {class: "soft"}, "Gains in samples/s are predicted, not yet measured; the thin line at 1x is no change."),
@@ -30,7 +30,7 @@ shown(async () => {
       [el("div", {}, one.title), el("code", {}, one.how), el("div", {class: "soft"}, one.basis)],
       `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), one.class, one.risk, bytes(one.memory_bytes)]), true),
     classLegend(classes, report.remedies.map((one) => one.class))));
-  if (report.plans.length) parts.push(section("Plans", table(["plan", "#predicted", "interval", "remedies"], report.plans.map((one) => [
+  if (report.plans.length) parts.push(section("Plans", el("p", {class: "soft"}, "Remedies together, predicted for all of them: the conservative plan takes those of low risk that change no result, the moderate one also those of medium risk and those that change rounding, the aggressive one all."), table(["plan", "#predicted", "interval", "remedies"], report.plans.map((one) => [
     one.name, `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), list(one.remedies)]), true)));
   if (report.findings.length) parts.push(section("Risks and opportunities", report.findings.map((one) => el("article", {}, el("h3", {}, one.title), el("p", {}, one.how), list(one.evidence.map((each) => each.text))))));
   if (lanes.length) {

@@ -56,7 +56,6 @@ function rate(value) { return value === null || value === undefined ? "–" : Nu
 
 function bytes(value) {
   if (value === null || value === undefined) return "not known";
-  if (Math.abs(value) < 1) return "none";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let size = Math.abs(value), unit = 0;
   while (size >= 1024 && unit < units.length - 1) { size /= 1024; unit += 1; }
