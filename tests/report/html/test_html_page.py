@@ -68,11 +68,8 @@ def test_a_saved_report_has_a_page_without_charts(tmp_path: Path) -> None:
     assert main(["report", str(run), "--json", "-o", str(saved)]) == 0
     assert main(["report", str(saved), "--html", "-o", str(out)]) == 0
     assert data_in(out)["lanes"] == [] and data_in(out)["report"] == json.loads(saved.read_text())
-    assert (
-        {"high confidence"}
-        <= set(data_in(out)["confidence"].values())
-        <= {f"{at} confidence" for at in ("high", "medium", "low")}
-    )
+    shown = set(data_in(out)["confidence"].values())
+    assert shown and shown <= {f"{at} confidence" for at in ("high", "medium", "low")}
 
 
 def test_the_page_is_named_after_the_run_and_replaces_nothing_unasked(

@@ -70,7 +70,7 @@ def _top5(series: Series | None, classes: float, images: float | None) -> str:
 def _above(seen: float, bound: float) -> bool:
     """Whether it is above by more than the rounding of its digits."""
     decimals = len(f"{seen:.12f}".rstrip("0").partition(".")[2])
-    return seen > bound + 0.5 * 10**-decimals
+    return seen > bound + 0.5 * 10.0**-decimals
 
 
 def _losses(train: Series | None, loss: Series | None, classes: float) -> str:
