@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
-from flatout.terminal_text import one_line, progress_lines
+from flatout.terminal_text import one_line, progress_lines, shell_line
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,11 @@ def test_progress_is_told_in_lines_of_80_columns_and_breaks_no_path() -> None:
     lines = progress_lines(f"{'word ' * 30}and {path}")
     assert lines[0].startswith("flatout: word") and lines[-1] == f"  {path}"
     assert max(map(len, lines[:-1])) <= 80 and len(lines) > 2
+
+
+def test_a_command_can_be_pasted_whatever_its_arguments_hold() -> None:
+    words = ["python", "a b.py", "x\ny", "it's\n\\n", "\x1b[0m", "\t", ""]
+    line = shell_line(words)
+    assert line == one_line(line)
+    shown = subprocess.run(["bash", "-c", f"printf '%s|' {line}"], capture_output=True, text=True, check=True).stdout
+    assert shown == "".join(f"{word}|" for word in words)

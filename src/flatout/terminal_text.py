@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
+from collections.abc import Iterable
 
 # Control characters (C0, DEL, C1), lone surrogates, line and paragraph separators, and the characters that
 # reorder the text around them: each could move the cursor, retitle the window or disguise a name.
@@ -13,6 +15,19 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 def one_line(text: str) -> str:
     """Return ``text`` on one line: white space becomes a blank, other unsafe characters a visible escape."""
     return _UNSAFE.sub(_escaped, " ".join(text.splitlines()).replace("\t", " "))
+
+
+def shell_word(word: str) -> str:
+    """Return ``word`` as it can be typed: on one line, also where it has line breaks or control characters."""
+    if not _UNSAFE.search(word):
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    return f"$'{_UNSAFE.sub(_escaped, escaped)}'"
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Return a command as it can be pasted into bash or zsh."""
+    return " ".join(shell_word(word) for word in words)
 
 
 def progress_lines(text: str) -> list[str]:

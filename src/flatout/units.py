@@ -202,8 +202,13 @@ def check_count(count: int, *, option: str) -> None:
         raise UsageError(f"{option} is {count}, but must be at most {LARGEST_COUNT}")
 
 
-def parse_seconds(text: str, *, option: str) -> float:
+def parse_seconds(text: str, *, option: str, endless: str = "") -> float:
     """As ``parse_duration``; a bare number means seconds.
+
+    Args:
+        text: what the user typed.
+        option: what the message calls it.
+        endless: what to say to those who want no bound.
 
     Raises:
         UsageError: as ``parse_duration``.
@@ -213,7 +218,7 @@ def parse_seconds(text: str, *, option: str) -> float:
     except ValueError:
         return parse_duration(text, option=option)
     if not math.isfinite(seconds):
-        raise UsageError(f"{option} is {text}, but must be a time, such as 90s")
+        raise UsageError(f"{option} is {text}, but must be a time, such as 90s{endless}")
     if seconds <= 0:
         raise UsageError(f"{option} is {text}, but must be above 0")
     check_seconds(seconds, text, option=option)

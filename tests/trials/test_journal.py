@@ -51,3 +51,8 @@ def test_the_folder_of_a_fix_that_measured_nothing_is_removed(tmp_path: Path) ->
     assert list((tmp_path / "fixes").iterdir()) == [measured.folder]
     remove_unmeasured(begin(tmp_path / "others", ["c"]))
     assert not (tmp_path / "others").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_its_option() -> None:
+    with pytest.raises(UsageError, match=r"--fixes-dir /proc/x: cannot be written .*: name another folder"):
+        begin(Path("/proc/x"), ["python", "train.py"])

@@ -73,7 +73,9 @@ def profile(
     check_output(output, force=force)
     bounds = Bounds(
         steps=steps,
-        seconds=parse_seconds(seconds, option="--seconds") if seconds is not None else None,
+        seconds=parse_seconds(seconds, option="--seconds", endless="; --full records to the end")
+        if seconds is not None
+        else None,
         full=full,
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
     )

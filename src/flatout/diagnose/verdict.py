@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Sequence
 
 from flatout.diagnose.causes import BY_ID, HEALTHY
@@ -13,6 +12,7 @@ from flatout.measure.thresholds import DOMINANT_SHARE, LEAST_STEPS, MATERIAL_SHA
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.results import Cause, Ledger, Remedy
+from flatout.terminal_text import shell_line
 from flatout.units import percent
 
 DIAGNOSED_STEPS = 12  # more than a comparison needs
@@ -75,17 +75,17 @@ def next_command(
         remedies: ``flatout fix`` tries those that it can put into the command.
     """
     if ledger is not None and 0 < ledger.steps.count < LEAST_STEPS:
-        return f"flatout profile --seconds {_longer_s(ledger)} -- {shlex.join(command)}"
+        return f"flatout profile --seconds {_longer_s(ledger)} -- {shell_line(command)}"
     # What has to be prepared first, such as a copy of the data, has no settings yet: fix prepares it.
     tried = {r.cause for r in remedies if (r.settings or r.mechanics) and r.semantic_class == "identical"}
     healthy = bool(causes) and causes[0].id == HEALTHY
     if tried and (healthy or not causes or any(causes[0].id in (c.id, c.hidden_by) for c in causes if c.id in tried)):
-        return f"flatout fix -- {shlex.join(command)}"
+        return f"flatout fix -- {shell_line(command)}"
     if healthy:
         return f"flatout report {run_id} --markdown"
     if causes:  # to be removed by hand
         return f"flatout explain {causes[0].id}"
-    return f"flatout profile --full -- {shlex.join(command)}"
+    return f"flatout profile --full -- {shell_line(command)}"
 
 
 def _unexplained(context: Context) -> str:

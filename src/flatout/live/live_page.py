@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Protocol
 
 from flatout.live.server import LiveServer
@@ -10,6 +9,7 @@ from flatout.live.snapshot import snapshot
 from flatout.live.state import State
 from flatout.live.watched import Watched
 from flatout.report.html.page import page
+from flatout.terminal_text import shell_line
 
 
 class Viewer(Protocol):
@@ -41,7 +41,7 @@ class LivePage:
         """
         self._watched, self._beside = watched, beside
         info = watched.history.info
-        data = {"run": watched.run.name, "command": shlex.join(info.get("command") or ())}
+        data = {"run": watched.run.name, "command": shell_line(info.get("command") or ())}
         text = "This page needs JavaScript; in a terminal: flatout watch"
         self._server = LiveServer(page(f"flatout: {watched.run.name}", "live.js", data, text, connects=True))
         beside.say(f"live page: {self._server.url}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from flatout.live.history import History
 from flatout.live.projection import End, Plan, epoch_steps, predict_end
 from flatout.live.warnings import Warn, warnings_of
 from flatout.record import ending_of
+from flatout.terminal_text import shell_line
 
 _LOSS = re.compile(r"(^|[^a-z])loss($|[^a-z])")
 
@@ -78,7 +78,7 @@ def state_of(history: History, plan: Plan) -> State:
     end = predict_end(history, plan) if present else None
     return State(
         run=str(info.get("id") or ""),
-        command=shlex.join(info.get("command") or ()),
+        command=shell_line(info.get("command") or ()),
         elapsed_s=(now_ns - start_ns) / 1e9,
         stop=history.stop,
         exit_code=ending.exit_code,

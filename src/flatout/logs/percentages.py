@@ -9,7 +9,7 @@ from flatout.logs.metrics import BARE, CUSTOM
 class Percentages:
     """Brings the accuracies of a file to 0 to 1: once one is above 1, those beside it were in percent too.
 
-    ``Acc@1`` counts as one. Training and validation are told apart, since a script may print them differently.
+    ``Acc@1`` counts as one. Training and validation count separately, since a script may print them differently.
     """
 
     def __init__(self, metrics: dict[str, Series]) -> None:

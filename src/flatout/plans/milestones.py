@@ -10,6 +10,7 @@ from flatout.plans.drawing import Draws
 from flatout.plans.scenarios import CAREFUL, Limits, Work, cut
 
 PARTS = (0.25, 0.5, 0.75)
+NOTHING_LEFT = 0.02  # share of the time in which nobody could do anything about it
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def milestones(draws: Draws, work: Work, limits: Limits) -> tuple[Milestone, ...
         folds_left = work.folds - fold
         rest_s = left * draws.epoch_s(work.subset) - draws.between_s + draws.ending_s + folds_left * draws.fold_start_s
         latest_s = limits.training_s - float(np.quantile(rest_s, 1 - CAREFUL))
-        if latest_s <= 0:
+        if latest_s <= 0 or limits.training_s - latest_s < NOTHING_LEFT * limits.training_s:
             continue
         found[done] = Milestone(
             fold, epoch, done * draws.steps, latest_s, _then(draws, work, limits.training_s - latest_s, fold, epoch)

@@ -121,7 +121,7 @@ def _side(speeds: Sequence[Speed]) -> dict[str, Any]:
 def _failures(comparison: Comparison) -> list[str]:
     """A sentence for each run whose command failed."""
     return [
-        f"{name}: {speed.failure} in {speed.run}, whose figures are of what it did until then."
+        f"{name}: {speed.failure} in {one_line(speed.run)}, whose figures are of what it did until then."
         for name, speeds in (("A", comparison.a), ("B", comparison.b))
         for speed in speeds
         if speed.failure is not None
@@ -129,12 +129,12 @@ def _failures(comparison: Comparison) -> list[str]:
 
 
 def _named(side: str, speed: Speed) -> list[str]:
-    """The run and its command: two runs of one command are told apart by their ids."""
-    return [f"  {side}  {speed.run}", f"     {_command(speed)}"]
+    """The run and its command: two runs of one command differ in their ids."""
+    return [f"  {side}  {one_line(speed.run)}", f"     {_command(speed)}"]
 
 
 def _command(speed: Speed) -> str:
-    return short_command([one_line(word) for word in speed.command], WIDTH - 5, "...") if speed.command else "-"
+    return short_command(speed.command, WIDTH - 5, "...") if speed.command else "-"
 
 
 def _signed(seconds: float) -> str:

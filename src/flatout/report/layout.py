@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from flatout.terminal_text import one_line
+from flatout.terminal_text import one_line, shell_line, shell_word
 
 _SHORTEST_REST = 5  # cells of the arguments after a script
 _TO_ASCII = str.maketrans(
@@ -118,14 +117,14 @@ def short_command(words: Sequence[str], width: int, ellipsis: str) -> str:
     What is left out first: the program's folder, that of a script with a long path, the middle of long arguments, the
     middle of all arguments, the program.
     """
-    whole = shlex.join(words)
+    whole = shell_line(words)
     if cell_len(whole) <= width or len(words) < 2:
         return shorten_middle(whole, width, ellipsis)
     script = next((place for place, word in enumerate(words) if place and not word.startswith("-")), 0)
     room = width // 3
-    quoted = [shlex.quote(word) for word in words]
-    name = shlex.quote(words[script].rpartition("/")[2])
-    quoted[0] = shlex.quote(words[0].rpartition("/")[2])
+    quoted = [shell_word(word) for word in words]
+    name = shell_word(words[script].rpartition("/")[2])
+    quoted[0] = shell_word(words[0].rpartition("/")[2])
     quoted[script] = quoted[script] if cell_len(quoted[script]) <= room else name
     arguments = [shorten_middle(word, room, ellipsis) for word in quoted[script + 1 :]]
     short = " ".join([*quoted[: script + 1], *arguments])

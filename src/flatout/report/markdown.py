@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 
 from flatout.report import outline
 from flatout.report.layout import Glyphs
 from flatout.results import Diagnosis, Ledger
+from flatout.terminal_text import shell_line
 from flatout.units import counted, duration, interval, percent, same_unit
 
 _BAR_WIDTH = 20
@@ -27,7 +27,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
         *([_text(move)] if move else []),
         _bullets(
             [
-                f"command: {_code(shlex.join(diagnosis.command))}",
+                f"command: {_code(shell_line(diagnosis.command))}",
                 f"run: {_code(diagnosis.run_id)} in {_code(diagnosis.run_path)}",
                 f"machine: {_text(diagnosis.machine)}",
             ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TextIO
 
 from rich.cells import cell_len
@@ -13,6 +12,7 @@ from flatout.report import outline
 from flatout.report.layout import Glyphs, left, right, shell_lines, shorten_middle, wrap
 from flatout.report.page import DIM, MARGIN, Page
 from flatout.results import Diagnosis, Ledger
+from flatout.terminal_text import shell_word
 from flatout.units import counted, duration, interval, percent, same_unit
 
 WIDTH = 80
@@ -62,7 +62,7 @@ def print_report(diagnosis: Diagnosis, file: TextIO) -> None:
 
 def _command(page: Page, diagnosis: Diagnosis) -> str:
     """Write the command in at most about two lines."""
-    arguments = (page.glyphs.text(shlex.quote(argument)) for argument in diagnosis.command)
+    arguments = (page.glyphs.text(shell_word(argument)) for argument in diagnosis.command)
     short = " ".join(shorten_middle(argument, page.width // 2, page.glyphs.ellipsis) for argument in arguments)
     return shorten_middle(short, 2 * (page.width - 16), page.glyphs.ellipsis)
 

@@ -56,15 +56,23 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def begin(fixes: Path, command: Sequence[str]) -> Journal:
-    """Make a new folder with a journal that names the command."""
+    """Make a new folder with a journal that names the command.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     name = time.strftime("%Y%m%d-%H%M%S")
     folder, suffix = fixes / name, 2
     while folder.exists():
         folder = fixes / f"{name}-{suffix}"
         suffix += 1
-    folder.mkdir(parents=True)
     journal = Journal(folder)
-    journal.write("begin", command=list(command))
+    try:
+        folder.mkdir(parents=True)
+        journal.write("begin", command=list(command))
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise UsageError(f"--fixes-dir {fixes}: cannot be written ({error.strerror}): name another folder") from None
     return journal
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from flatout.compare.speed import Speed
 from flatout.measure.account_ids import LABELS
 from flatout.report.comparison import notes, to_dict, verdict
 from flatout.results import Account
+from flatout.terminal_text import shell_line
 
 BINS = 80  # of the durations of steps
 Values = dict[str, Any]
@@ -50,7 +50,7 @@ def _side(speed: Speed) -> Values:
         accounts.append({"id": "unaccounted", "label": "unaccounted", "seconds": ledger.unaccounted_s * scale})
     return {
         "run": speed.run,
-        "command": shlex.join(speed.command),
+        "command": shell_line(speed.command),
         "whole_s": whole_s,
         "accounts": accounts,
         "steps": len(speed.steps_s),

@@ -12,7 +12,7 @@ shown(async () => {
   const most = Math.min(50, Math.max(2, ...result.tried.flatMap((trial) => [trial.predicted.high || 1, trial.ratio ? trial.ratio.high : 1]), proof ? proof.high : 1));
   const parts = [
     el("h1", {id: "verdict"}, result.verdict),
-    el("p", {class: "mono"}, result.command.join(" ")),
+    el("p", {class: "mono"}, shellLine(result.command)),
     el("p", {class: "soft"}, `It took ${seconds(result.seconds)}. ${result.ended} ${result.isolation}`),
     el("p", {}, download("fix.json", JSON.stringify(result, null, 2))),
     section("Before", el("p", {}, result.diagnosis), el("p", {class: "soft"}, `${rate(result.before)} ${result.unit}`)),

@@ -6,7 +6,7 @@ shown(async () => {
   const parts = [
     el("h1", {id: "verdict"}, report.verdict),
     report.run.failure ? el("p", {class: "warning", role: "alert", id: "failure"}, `! ${report.run.failure}`) : null,
-    el("p", {class: "mono"}, report.run.command.join(" ")),
+    el("p", {class: "mono"}, shellLine(report.run.command)),
     el("p", {class: "soft"}, `${report.run.id} · ${report.machine}`),
     el("p", {}, download(`${report.run.id}.json`, JSON.stringify(report, null, 2))),
   ];

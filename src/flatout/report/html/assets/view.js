@@ -21,6 +21,17 @@ function visible(text) {
     (found) => "\\u" + found.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
+// A command as it can be pasted into bash or zsh.
+function shellLine(words) {
+  return words.map((word) => {
+    if (/[\u0000-\u001f\u007f]/.test(word)) {
+      const escaped = word.replace(/[\\']/g, "\\$&").replace(/\n/g, "\\n").replace(/\t/g, "\\t");
+      return `$'${escaped.replace(/[\u0000-\u001f\u007f]/g, (found) => "\\x" + found.charCodeAt(0).toString(16).padStart(2, "0"))}'`;
+    }
+    return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
+  }).join(" ");
+}
+
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 const DARK = "screen and (prefers-color-scheme: dark)"; // paper is light
 // Text that can be read on a colour; the darkest one is light in the dark.
