@@ -107,3 +107,30 @@ def test_names_of_files_stay_as_they_are_and_large_numbers_have_no_exponent(tmp_
     text = "\n".join(lines(read_logs([tmp_path / "train.log", tmp_path / "other.log"])))
     assert text.startswith("train.log: the first epoch took 2.0x") and " 4,000 " in text and "e+" not in text
     assert lines(read_logs([tmp_path / "other.log"]))[0].startswith("The first epoch")
+
+
+@pytest.mark.parametrize(
+    ("line", "samples_s", "waiting"),
+    [
+        (
+            "Epoch: [{}/2]  [ {}/100]  eta: 0:00:40  img/s: 64.0 (64.0)  loss: 2.3 (2.4)  time: 0.5000  data: 0.1000",
+            64,
+            0.2,
+        ),
+        (
+            "Train: [{}/2][{}/100]\teta 0:00:40 lr 0.1\ttime 0.4 (0.5000)\tdata time 0.1 (0.2000)\tloss 6.9 (6.9)",
+            None,
+            0.4,
+        ),
+    ],
+    ids=["references", "swin"],
+)
+def test_the_means_of_meters_count_for_their_epoch(
+    line: str, samples_s: float | None, waiting: float, tmp_path: Path
+) -> None:
+    text = [line.format(epoch, step) for epoch in range(2) for step in range(0, 100, 20)]
+    (tmp_path / "train.log").write_text("\n".join(text) + "\nTest:  [ 0/10]  eta: 0:00:01  time: 9.0  data: 9.0\n")
+    found = read_logs([tmp_path / "train.log"]).files[0]
+    assert [(one.time.steps, one.time.seconds, one.time.waiting) for one in found.epochs] == [(80, 40, waiting)] * 2
+    assert [one.rate_sps for one in found.epochs] == [samples_s] * 2
+    assert found.facts.settings["epochs"][0].value == 2

@@ -153,14 +153,17 @@ def _unknown(results: tuple[FileResult, ...]) -> list[Unknown]:
     divided = any(step_parts(result.facts) is not None for result in results)
     if not divided and not any(one.time.waiting is not None for one in epochs):
         found.append(
-            Unknown("where the time of a step goes", "no line divides it into waiting for data, copying and computing")
+            Unknown(
+                "where the time of a step goes",
+                "no line that flatout understands divides it into waiting and computing",
+            )
         )
     if not epochs:
-        found.append(Unknown("the throughput", "no line has a count of steps and the time that they took"))
+        found.append(Unknown("the throughput", "no line that flatout understands counts steps and times them"))
     elif all(one.rate_sps is None for one in epochs) and not any(
         "samples_s" in total.values for result in results for total in result.facts.totals
     ):
-        found.append(Unknown("samples/s", "no line gives the batch size"))
+        found.append(Unknown("samples/s", "no line that flatout understands gives the batch size"))
     if not any("utilisation" in name for result in results for name in result.facts.usage):
         found.append(Unknown("how busy the GPU was", "no log of nvidia-smi, W&B or the like was given"))
     if (
@@ -168,5 +171,5 @@ def _unknown(results: tuple[FileResult, ...]) -> list[Unknown]:
         and all(result.projection is None for result in results)
         and not any(r.facts.setting("epochs") for r in results)
     ):
-        found.append(Unknown("when it ends", "no line says how many epochs or steps there are to do"))
+        found.append(Unknown("when it ends", "no line that flatout understands says how much there is to do"))
     return found

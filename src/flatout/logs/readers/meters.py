@@ -1,6 +1,7 @@
 """Lines with a step's time and its wait for data.
 
-Of PyTorch's ImageNet example, timm, OpenMMLab, Detectron2, PaddleDetection and OpenCLIP.
+Of PyTorch's ImageNet example, torchvision's references (MAE, DINO), timm, Swin Transformer, OpenMMLab, Detectron2,
+PaddleDetection and OpenCLIP.
 """
 
 from __future__ import annotations
@@ -10,12 +11,23 @@ import re
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
 
-CUE = rb"(?i:data[ _]?(?:time|cost|\(t\))?:? ?\s*\d|Train: \d+ \[|Test: )"
+CUE = rb"(?i:data[ _]?(?:time|cost|\(t\))?:? ?\s*\d|Train: (?:\d+ )?\[|Test: )"
 _NUMBER = r"[\d.]+(?:e[+-]?\d+)?"
 _IMAGENET = re.compile(
     rf"Epoch:? ?\[(\d+)\] ?\[\s*(\d+)/(\d+)\]\s+Time:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
     rf"\s+Data:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
 )
+# torchvision's MetricLogger and those after it: means of the epoch so far.
+_REFERENCES = re.compile(
+    rf"Epoch: \[(\d+)(?:/(?P<of>\d+))?\]\s+\[\s*(?P<step>\d+)/(?P<total>\d+)\]\s+eta: .*?"
+    rf"\btime: (?P<step_s>{_NUMBER})\s+data: (?P<data_s>{_NUMBER})"
+)
+_SWIN = re.compile(
+    rf"Train: \[(\d+)/(?P<of>\d+)\]\[(?P<step>\d+)/(?P<total>\d+)\].*?\btime {_NUMBER} \((?P<step_s>{_NUMBER})\)"
+    rf"(?:\s+data[ _]time {_NUMBER} \((?P<data_s>{_NUMBER})\))?",
+    re.IGNORECASE,
+)
+_IMAGES = re.compile(rf"\bimg/s: ({_NUMBER})")
 _TIMM = re.compile(
     rf"Train: (\d+) \[\s*(\d+)/(\d+) .*?Time: ({_NUMBER})s,\s*({_NUMBER})/s\s*\(({_NUMBER})s,\s*({_NUMBER})/s\)"
     rf"(?:.*?Data: ({_NUMBER}) \(({_NUMBER})\))?"
@@ -43,6 +55,8 @@ def parse(text: str) -> list[Observation]:
         epoch, step, total, _, mean_s, _, data_s = map(float, found.groups())
         values = {"epoch": epoch, "step": step, "total": total, "step_s": mean_s, "data_s": data_s, "mean": 1.0}
         return [Observation(Kind.STEP, values), *_metrics(text, {"epoch": epoch, "step": step})]
+    if found := _REFERENCES.search(text) or _SWIN.search(text):
+        return _means(text, found)
     if found := _TIMM.search(text):
         return _timm(text, found)
     if found := _TIMM_TEST.search(text):
@@ -68,6 +82,17 @@ def parse(text: str) -> list[Observation]:
         Observation(Kind.STEP, values),
         *_metrics(text, {k: v for k, v in values.items() if k in ("epoch", "step")}),
     ]
+
+
+def _means(text: str, found: re.Match[str]) -> list[Observation]:
+    named = {name: float(value) for name, value in found.groupdict().items() if value is not None}
+    epochs = named.pop("of", None)
+    when = {"epoch": float(found[1]), "step": named["step"]}
+    values = named | when | {"mean": 1.0}
+    if rate := _IMAGES.search(text):
+        values["samples_s"] = float(rate[1])
+    plan = [] if epochs is None else [Observation(Kind.SETTING, {"epochs": epochs})]
+    return [Observation(Kind.STEP, values), *_metrics(text, when), *plan]
 
 
 def _timm(text: str, found: re.Match[str]) -> list[Observation]:
