@@ -99,7 +99,9 @@ def test_a_job_is_cancelled_or_ended_at_its_deadline_with_all_its_processes(tmp_
     async def use(client: Client, _: Any) -> None:
         words = command(tmp_path)
         job = await called(client, "profile", command=words, seconds=300)
-        second = await called(client, "profile", command=words)
+        while not (await called(client, "status", job=job["job"], wait_s=0.1))["progress"]:  # it has the folder
+            pass
+        second = await ended(client, await called(client, "profile", command=words))
         assert second["state"] == "failed" and "two at once would measure each other" in second["summary"]
         cancelled = await called(client, "cancel", job=job["job"])
         assert cancelled["state"] == "cancelled"
