@@ -244,8 +244,8 @@ def _unexpected(error: Exception, arguments: list[str]) -> int:
             drop_output()
             return _complain(f"{STANDARD_OUTPUT}: {said}", ENVIRONMENT)
         where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where += ": free some, or name a folder on another disk (--runs-dir, --work-dir, --output, TMPDIR)"
+        if not where and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = ": free some, or name a folder on another disk (--runs-dir, --work-dir, --output, TMPDIR)"
         return _complain(f"{said}{where}", ENVIRONMENT)
     if isinstance(error, ImportError) and _NO_ROOM_TO_LOAD.search(str(error)):
         return _complain(OUT_OF_MEMORY, ENVIRONMENT)
