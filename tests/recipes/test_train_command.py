@@ -104,6 +104,7 @@ def test_a_training_records_itself_and_its_loaders_threads_are_read_as_workers(
     training = find_training(record)
     loading = build_loading(record, training)
     assert loading is not None
+    assert {"train/loss_step", "val/loss"} <= {name for process in record.processes for name, _ in process.metrics()}
     assert (loading.settings.num_workers, loading.settings.batch_size, loading.delivery.batches) == (2, 16, 4 * 4 - 1)
     assert loading.fetch.cpu_s is not None and loading.fetch.cpu_s.sum() > 0
     assert loading.workers.idle_share is not None and 0 < loading.workers.idle_share < 1

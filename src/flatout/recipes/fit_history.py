@@ -127,7 +127,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
         for place, (loss, rate) in enumerate(zip(values.tolist(), rates, strict=True)):
             self.steps.append((before + first + place, trainer.current_epoch, loss, rate))
             if not math.isfinite(loss):
-                where = f"step {before + first + place} (epoch {trainer.current_epoch})"
+                where = f"step {before + first + place} (epoch {trainer.current_epoch + 1})"
                 good = self.last_good()
                 saved = f"the last good checkpoint is {good}" if good else "there is no good checkpoint yet"
                 raise TrainingFailed(
@@ -135,8 +135,12 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
                     "try a lower optimizer.lr, training.clip_gradients, or precision fp32"
                 )
         self._read = len(task.losses)
+        self.publish({"train/loss_step": loss, "train/lr": rate}, trainer)
+
+    def publish(self, metrics: dict[str, float], trainer: pl.Trainer) -> None:
+        """Hand numbers to the loggers; a recording notes them here, since most recipes have no logger."""
         for logger in trainer.loggers:
-            logger.log_metrics({"train/loss_step": loss, "train/lr": rate}, trainer.global_step)
+            logger.log_metrics(metrics, trainer.global_step)
 
     def last_good(self) -> Path | None:
         """The checkpoint of the latest epoch whose metrics are all finite, if it still exists."""
@@ -177,8 +181,7 @@ class FitHistory(pl.Callback):  # type: ignore[misc]
             checkpoint_s=0.0,
         )
         self.records = [*(old for old in self.records if old.epoch != epoch), record]
-        for logger in trainer.loggers:
-            logger.log_metrics({**metrics, "epoch": epoch}, trainer.global_step)
+        self.publish({**metrics, "epoch": epoch}, trainer)
         if trainer.is_global_zero:
             write_metric_files(self.folder, self.records, self.steps)
         warning = self._warning(self.records)

@@ -41,6 +41,7 @@ METRIC_WRITERS = {
         ("MlflowClient.log_batch", "mlflow"),
     ],
     "tqdm.std": [("tqdm.display", "tqdm")],
+    "flatout.recipes.fit_history": [("FitHistory.publish", "metrics of the recipe", mapping)],
     "comet_ml.experiment": [("BaseExperiment.log_metric", "comet")],
 }
 
