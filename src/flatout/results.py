@@ -40,9 +40,10 @@ class Epoch:
     seconds: float
     steps: int
     samples: int
-    cold: bool | None  # read from storage rather than memory; None: not measured
+    cold: bool | None  # read from storage rather than memory; None: not measured, or nothing was read
     complete: bool
     shares: dict[str, float]  # top-level account id -> share of the epoch
+    reads_data: bool = True  # False: the fetches read nothing: samples made, or held in memory
 
 
 @dataclass(frozen=True)

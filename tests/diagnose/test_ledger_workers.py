@@ -263,6 +263,24 @@ def test_epochs_are_cold_when_storage_delivered_the_bytes(tmp_path, sample_bytes
     assert [epoch.cold for epoch in ledger.epochs] == cold
 
 
+@pytest.mark.parametrize(
+    ("read_bytes", "peers", "reads_data"), [(200, {}, False), (4000, {}, True), (200, {"10.0.0.1:443": 3}, True)]
+)
+def test_samples_that_are_made_are_neither_from_storage_nor_from_memory(tmp_path, read_bytes, peers, reads_data):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    for _ in range(3):
+        start = main.now_s
+        main.fetch(cpu_s=0.5, read_bytes=read_bytes, storage_bytes=0)
+        main.at(start)
+        main.step(loader, wait_s=0.5, backward_s=0.5)
+    main.names.append({"id": 0, "type": "files", "peers": peers})
+    epoch = read(run)[0].epochs[0]
+    assert (epoch.reads_data, epoch.cold) == (reads_data, False if reads_data else None)
+
+
 def test_a_mount_that_the_kernel_does_not_count_is_never_called_warm(tmp_path):
     run = RunBuilder(tmp_path)
     run.machine["mounts"].append({"point": "/data", "kind": "mountpoint-s3", "remote": True})

@@ -48,15 +48,17 @@ def build_epochs(training: Training, charged: Charged, side: LoaderProcesses | N
         length = (end - begin) / 1e9
         seconds[CODE["host_other"]] += seconds[IMPORTS]
         spans.append((begin, end))
+        reads_data = side is None or not side.reads_nothing(begin, end)
         epochs.append(
             Epoch(
                 index=index,
                 seconds=length,
                 steps=int(np.count_nonzero(mine)),
                 samples=int(steps.samples[mine].sum()),
-                cold=side.cold(begin, end) if side else None,
+                cold=side.cold(begin, end) if side and reads_data else None,
                 complete=whole,
                 shares={id: float(seconds[code]) / length for id, code in CODE.items() if seconds[code] > 0},
+                reads_data=reads_data,
             )
         )
     reads = side is not None and side.reads_data and len(epochs) > 1

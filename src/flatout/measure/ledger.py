@@ -102,7 +102,7 @@ def _notes(training: Training, epochs: tuple[Epoch, ...]) -> list[str]:
         notes.append(f"samples and samples/s: not measured, because {reason}")
     if count and not training.steps.updates[training.in_window].any():
         notes.append("batches per optimizer step: not measured, because no optimizer step was seen in the window")
-    unknown = [str(epoch.index) for epoch in epochs if epoch.cold is None]
+    unknown = [str(epoch.index + 1) for epoch in epochs if epoch.cold is None and epoch.reads_data]
     if unknown:
         which = f"epoch{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}"
         notes.append(COLD_UNKNOWN.format(which=which))

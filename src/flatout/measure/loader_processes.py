@@ -25,6 +25,8 @@ from flatout.measure.worker_records import Fetches, WorkerGroup, divide_time, fe
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, no_events, of_kinds
 
+COUNTER_BYTES = 512  # the probe reads the kernel's counters, up to 200 bytes, once a fetch
+
 
 @dataclass(frozen=True)
 class LoaderProcesses:
@@ -94,10 +96,25 @@ class LoaderProcesses:
         read, storage = (None if value is None else value * samples for value in (read, storage))
         return is_cold(read, storage, storage_is_counted(self.mounts))
 
+    def reads_nothing(self, begin_ns: int, finish_ns: int) -> bool:
+        """True if the fetches that ended inside [begin_ns, finish_ns) read no more than the probe's own counters.
+
+        The kernel does not count what comes through a socket: a process that is connected to a host may read from it.
+        """
+        fetches = self.fetches(begin_ns, finish_ns)
+        read, storage = bytes_per_sample(fetches)
+        samples = sum(float(table.samples.sum()) for table in fetches)
+        count = sum(len(table.samples) for table in fetches)
+        return read is not None and read * samples <= COUNTER_BYTES * count and not storage and not self._peers
+
     @cached_property
     def reads_data(self) -> bool:
         """True if files other than programs' were seen open, or a remote host was connected to."""
-        return data_folder(self.run, self.processes) is not None or bool(peers_of(self.processes))
+        return data_folder(self.run, self.processes) is not None or bool(self._peers)
+
+    @cached_property
+    def _peers(self) -> tuple[str, ...]:
+        return peers_of(self.processes)
 
     # untested: only in records of cold storage, which serial tests make
     def reading_s(self, begin_ns: int, finish_ns: int) -> float | None:

@@ -151,8 +151,11 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
         how = "ndimage.affine_transform(patch, matrix, order=1) once, instead of rotate and zoom with order=3"
     elif context.run.uses_gpu:
         title, how = "run transforms on the GPU, a batch at a time", "batch = augment(batch.to(device))"
-    else:
+    elif any(part.pixels_in or part.pixels_out for part in loader.fetch.transforms):
         title, how = "make transforms cheaper: crop before resizing, work on uint8", "v2.Compose([crop, resize, ...])"
+    else:
+        title = "make transforms cheaper: do once what is the same in every epoch"
+        how = "store the prepared samples; leave only what is drawn at random to Dataset.__getitem__"
     return Proposal(
         title=title,
         change=without_groups(loader, TRANSFORM_GROUPS, 0.5),

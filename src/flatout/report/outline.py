@@ -167,12 +167,12 @@ def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list
     def cells(epoch: Epoch) -> list[str]:
         throughput = rate(epoch.samples / epoch.seconds) if epoch.seconds > 0 else rate(0)
         return [
-            str(epoch.index),
+            str(epoch.index + 1),
             f"{epoch.steps:,}",
             duration(epoch.seconds),
             throughput.removesuffix(" samples/s"),
             *(percent(epoch.shares[one.id], decimals=1) if one.id in epoch.shares else "-" for one in accounts),
-            {True: "cold", False: "warm", None: "not measured"}[epoch.cold],
+            _origin(epoch),
             "" if epoch.complete else "cut off",
         ]
 
@@ -181,7 +181,7 @@ def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list
     middle = epochs[4:-2]
     median_s = statistics.median(epoch.seconds for epoch in middle)
     summary = [
-        f"{middle[0].index}-{middle[-1].index}",
+        f"{middle[0].index + 1}-{middle[-1].index + 1}",
         "",
         duration(median_s),
         "",
@@ -190,6 +190,12 @@ def epoch_table(ledger: Ledger, *, n_accounts: int = 2) -> tuple[list[str], list
         "median",
     ]
     return header, [*(cells(epoch) for epoch in epochs[:4]), summary, *(cells(epoch) for epoch in epochs[-2:])]
+
+
+def _origin(epoch: Epoch) -> str:
+    if not epoch.reads_data:
+        return "no reads"
+    return {True: "cold", False: "warm", None: "not measured"}[epoch.cold]
 
 
 # Before the causes that another one hides, and before the remedies that do not pay now.

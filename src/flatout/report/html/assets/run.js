@@ -41,8 +41,8 @@ shown(async () => {
   }
   if (!lanes.length) parts.push(...notes.map((note) => el("p", {class: "soft"}, note)));
   if (ledger && ledger.epochs.length > 1) parts.push(section("Epochs", table(["epoch", "#time", "#steps", "#samples/s", "data"], ledger.epochs.map((one) => [
-    one.index, seconds(one.seconds), one.steps, one.seconds > 0 && one.samples > 0 ? rate(one.samples / one.seconds) : "–",
-    (one.cold === null ? "not measured" : one.cold ? "cold: read from storage" : "warm: in memory") + (one.complete ? "" : ", not complete")]))));
+    one.index + 1, seconds(one.seconds), one.steps, one.seconds > 0 && one.samples > 0 ? rate(one.samples / one.seconds) : "–",
+    (!one.reads_data ? "no reads" : one.cold === null ? "not measured" : one.cold ? "cold: read from storage" : "warm: in memory") + (one.complete ? "" : ", not complete")]))));
   if (report.not_measured.length) parts.push(section("Not measured", list(report.not_measured.map((one) => `${one.id}: not measured, because ${one.because}`))));
   const problems = report.problems.filter((one) => one !== report.run.failure);
   if (problems.length) parts.push(section("Problems of the record", list(problems)));
