@@ -162,7 +162,7 @@ def test_patience_ends_with_the_best_epoch_named() -> None:
     patience = Patience("val/acc1", 2, 0.0, 30)
     said = [patience.after_epoch(record(n, val_acc1=score)) for n, score in enumerate((0.1, 0.5, 0.4, 0.45))]
     assert said[:3] == [None] * 3
-    assert said[3] == "no better val/acc1 than 0.5 of epoch 1 for 2 epochs"
+    assert said[3] == "no better val/acc1 than 0.5 of epoch 2 for 2 epochs"
     losses = [record(0, val_loss=1.0), record(1, val_loss=0.5), record(2, val_loss=0.7), record(3, val_loss=0.9)]
     assert share_after_best(losses, "val/loss") == 0.5
 

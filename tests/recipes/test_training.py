@@ -226,7 +226,7 @@ def test_a_loss_that_is_no_number_ends_the_fit_with_the_last_good_checkpoint(
     monkeypatch.setattr(ImageTask, "training_step", poisoned)
     wanted = recipe(photographs)
     with pytest.raises(
-        TrainingFailed, match=r"the loss became nan at step 5 \(epoch 1\).*last good checkpoint is .*best-000.ckpt"
+        TrainingFailed, match=r"the loss became nan at step 5 \(epoch 2\).*last good checkpoint is .*best-000.ckpt"
     ):
         fit(wanted, open_data(wanted), tmp_path / "run", report=quiet, show_progress=False)
     assert (tmp_path / "run/last.ckpt").is_file()

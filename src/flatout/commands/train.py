@@ -286,7 +286,7 @@ def _tell(fit: Fit, as_json: bool, volumes: bool) -> None:
     for name, value in sorted(fit.metrics.items()):
         print(f"  {name:<12} {value:.5g}")
     if fit.best is not None:
-        print(f"best epoch: {fit.best_epoch}, {fit.best}")
+        print(f"best epoch: {(fit.best_epoch or 0) + 1}, {fit.best} (file names and metrics.csv count from 0)")
         # Not wrapped, so that it can be pasted.
         output = "predictions" if volumes else "submission.csv"
         words = ["flatout", "infer", str(fit.folder), "--data", "FOLDER", "--output", output]

@@ -63,7 +63,7 @@ class Patience:
         if waited < self._patience:
             return None
         return (
-            f"no better {self._metric} than {self._best.metrics[self._metric]:.4g} of epoch {self._best.epoch} "
+            f"no better {self._metric} than {self._best.metrics[self._metric]:.4g} of epoch {self._best.epoch + 1} "
             f"for {waited} epochs"
         )
 

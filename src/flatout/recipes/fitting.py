@@ -194,7 +194,7 @@ def _result(
     said = list(notes)
     after = share_after_best(records, metric)
     if stopped and best is not None and after is not None:
-        said.append(f"the best epoch was {best.epoch}; {percent(after)} of the time was spent after it")
+        said.append(f"the best epoch was {best.epoch + 1}; {percent(after)} of the time was spent after it")
     return Fit(
         folder=folder,
         records=tuple(records),

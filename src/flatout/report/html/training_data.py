@@ -52,7 +52,8 @@ def text_lines(training: TrainingFolder) -> list[str]:
     lines = [verdict(training), ""]
     for fit in training.fits:
         names = list(fit.epochs)
-        rows = [names, *([_shown(fit.epochs[name][row]) for name in names] for row in range(len(fit.epochs["epoch"])))]
+        columns = {**fit.epochs, "epoch": [None if at is None else at + 1 for at in fit.epochs["epoch"]]}
+        rows = [names, *([_shown(columns[name][row]) for name in names] for row in range(len(columns["epoch"])))]
         widths = [max(len(row[place]) for row in rows) for place in range(len(names))]
         lines += [fit.name, *("  ".join(map(str.rjust, row, widths)) for row in rows), ""]
     return lines

@@ -10,7 +10,7 @@ function plans(deadline) {
     el("p", {class: "soft"}, `${seconds(deadline.used_s)} of it were used. The recipe asks for ${deadline.folds} × ${deadline.epochs} epochs; each plan is predicted from the epochs measured before it. Fewer epochs are less work, not a faster training.${changed.length < deadline.plans.length ? " Plans that did not change are left out." : ""}`),
     deadline.plans.length ? el("div", {}, el("span", {class: "key"}, el("i", {class: "used"}), "used"), el("span", {class: "key"}, el("i", {class: "needed"}), "needed for the plan"), el("span", {class: "key"}, el("i", {class: "spare"}), "left over")) : null,
     deadline.plans.length ? table(["after", "#an epoch takes", "#planned epochs", "#of the work", "#needed", "#left for it", "of the limit"], changed.map((one) => [
-      `${deadline.folds > 1 ? `fold-${one.folds_done}, ` : ""}epoch ${one.epochs_done - 1}`, seconds(one.epoch_s), `${one.folds} × ${one.epochs}`,
+      `${deadline.folds > 1 ? `fold-${one.folds_done}, ` : ""}epoch ${one.epochs_done}`, seconds(one.epoch_s), `${one.folds} × ${one.epochs}`,
       percent(one.folds * one.epochs / (deadline.folds * deadline.epochs)), seconds(one.needed_s), seconds(Math.max(one.left_s, 0)), bars(one)]))
       : el("p", {}, "No epoch had ended, so that no plan was made."));
 }
@@ -25,8 +25,8 @@ function epochs(fit) {
   return section(fit.name ? `Epochs of ${fit.name}` : "Epochs",
     el("div", {}, ["waited", "trained", "validated"].map((name, at) => el("span", {class: "key"}, el("i", {class: name}), ["waiting for data", "training", "validation"][at]))),
     table(["epoch", ...fit.metrics.map((name) => "#" + name), "#samples/s", "#time", "#waiting", "where the time went"], fit.epochs.map((one) => [
-      [one.epoch, one.epoch === fit.best ? el("strong", {}, " best") : null], ...one.metrics.map(number), rate(one.samples_per_s), seconds(one.train_s + one.validation_s), percent(one.train_s ? one.wait_s / one.train_s : null), times(one)])),
-    el("p", {class: "soft"}, "Epochs count from 0, as in metrics.csv."),
+      [one.epoch + 1, one.epoch === fit.best ? el("strong", {}, " best") : null], ...one.metrics.map(number), rate(one.samples_per_s), seconds(one.train_s + one.validation_s), percent(one.train_s ? one.wait_s / one.train_s : null), times(one)])),
+    el("p", {class: "soft"}, "In metrics.csv, and in the names of checkpoints, epochs count from 0."),
     fit.stopped ? el("p", {}, `Ended early: ${fit.stopped}`) : null, fit.notes.length ? list(fit.notes) : null);
 }
 
