@@ -253,8 +253,8 @@ def _unexpected(error: Exception, arguments: list[str]) -> int:
     place = f"{os.path.basename(last.filename)}:{last.lineno}"
     message = str(error).strip().splitlines()
     what = f"{type(error).__name__}{f': {message[0][:200]}' if message else ''} ({place})"
-    again = f"`flatout --debug {shlex.join(arguments)[:200]}` shows the traceback"
-    return _complain(f"a fault of flatout's own, please report it: {what}. {again}.", FAULT)
+    again = "" if "--debug" in own else f" `flatout --debug {shlex.join(arguments)[:200]}` shows the traceback."
+    return _complain(f"a fault of flatout's own, please report it: {what}.{again}", FAULT)
 
 
 def _complain(message: str, exit_code: int) -> int:

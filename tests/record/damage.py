@@ -9,10 +9,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from flatout.probe.events import EVENT, HEADER_BYTES
+
 # What a number, a string, a list or an object is replaced with.
 ODD = (
-    None, True, -1, 0, 3, 60_000, 1 << 63, 10**30, -(10**18), 1e308, 0.5, float("nan"), float("inf"), "", "x", "17",
-    "\ud800", "\x1b]0;x\x07", "\u202e", "y" * 5000, [], [1], ["a", None], [[]], {}, {"a": 1}, {"": {}},
+    None, True, -1, 0, 3, 60_000, 1 << 63, 10**30, 10**400, -(10**18), 1e308, 0.5, float("nan"), float("inf"), "", "x",
+    "17", "\ud800", "\x1b]0;x\x07", "\u202e", "y" * 5000, [], [1], ["a", None], [[]], {}, {"a": 1}, {"": {}},
     [{"index": "a"}],
 )  # fmt: skip
 
@@ -24,7 +26,7 @@ def damage(run: Path, draw: random.Random) -> str:
     if path.suffix in (".json", ".jsonl", ".names"):
         ways += [_swap_value] * 8
     elif path.suffix == ".events":
-        ways += [_swap_word] * 4
+        ways += [_swap_word] * 4 + [_swap_column]
     way = draw.choice(ways)
     return f"{path.name}: {way.__name__} {way(path, draw)}"
 
@@ -51,11 +53,25 @@ def _swap_bytes(path: Path, draw: random.Random) -> str:
     return f"8 bytes at {place}"
 
 
+WORDS = (0, 1, -1, 2**63 - 1, -(2**63), 2**62, 10**18, 2**32, 2**48)
+
+
+def _swap_column(path: Path, draw: random.Random) -> str:
+    """Replace a time or an amount in many events."""
+    data = bytearray(path.read_bytes())
+    field, value = draw.choice((8, 16, 24, 32)), draw.choice(WORDS)
+    for event in range(HEADER_BYTES, len(data) - EVENT.size, EVENT.size):
+        if draw.random() < 0.5:
+            data[event + field : event + field + 8] = value.to_bytes(8, "little", signed=True)
+    path.write_bytes(data)
+    return f"bytes {field} to {field + 8} of half the events to {value}"
+
+
 def _swap_word(path: Path, draw: random.Random) -> str:
     """Replace an aligned 64-bit word of an events file."""
     data = bytearray(path.read_bytes())
     place = draw.randrange(max(len(data) // 8, 1)) * 8
-    value = draw.choice((0, 1, -1, 2**63 - 1, -(2**63), 2**62, 10**18, 2**32, 2**48))
+    value = draw.choice(WORDS)
     data[place : place + 8] = value.to_bytes(8, "little", signed=True)
     path.write_bytes(data)
     return f"word at {place} to {value}"

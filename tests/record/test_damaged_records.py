@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flatout.compare.speed import speed_of
 from flatout.diagnosis import diagnose
 from flatout.errors import FlatoutError
+from flatout.probe import events as kinds
 from flatout.probe.events import HEADER_BYTES
-from flatout.record import list_runs, load_run
+from flatout.record import list_runs, load_run, of_kinds
+from flatout.record.events import read_events
 from flatout.report.json_report import render_json
 from flatout.report.markdown import render_markdown
 from flatout.report.runs import table
@@ -207,7 +210,7 @@ def test_events_with_impossible_times_are_left_out_and_counted(whole: Path, tmp_
     path.write_bytes(data)
     before, after = (load_run(folder).processes[0].events for folder in (whole, run))
     assert len(after) == len(before) - 1
-    assert any("1 events with impossible times" in problem for problem in load_run(run).problems)
+    assert any("1 events with impossible values" in problem for problem in load_run(run).problems)
 
 
 def test_a_loader_with_a_queue_of_any_length_is_simulated(whole: Path, tmp_path: Path, few_draws: None) -> None:
@@ -229,3 +232,32 @@ def test_every_field_that_is_recorded_is_known_to_the_reader(whole: Path) -> Non
             entry = json.loads(line)
             given = {name for name, value in entry.items() if value is not None} - {"number"}
             assert given <= set(names.entries[entry["id"]])
+
+
+def test_an_amount_that_cannot_be_is_left_out_with_its_event(whole: Path, tmp_path: Path) -> None:
+    run = copy(whole, tmp_path / "rich")
+    path, columns = next(
+        (path, events)
+        for path in sorted((run / "processes").glob("*.events"))
+        if len(events := of_kinds(read_events(path).events, kinds.FETCH_SCHED))
+    )
+    wrong = int(np.flatnonzero(read_events(path).events["kind"] == kinds.FETCH_SCHED)[0])
+    with path.open("r+b") as file:
+        file.seek(HEADER_BYTES + wrong * kinds.EVENT.size + 24)
+        file.write((-(10**15)).to_bytes(8, "little", signed=True))
+    left = of_kinds(read_events(path).events, kinds.FETCH_SCHED)
+    assert len(left) == len(columns) - 1 and left["a"].min() >= 0
+    assert any("1 events with impossible values left out" in problem for problem in load_run(run).problems)
+
+
+def test_damaged_machine_samples_are_named(whole: Path, tmp_path: Path) -> None:
+    run = copy(whole, tmp_path / "rich")
+    path = run / "system.jsonl"
+    sample = json.loads(path.read_text().splitlines()[0])
+    path.write_text(json.dumps({**sample, "cpu_usable": 10**400}) + "\n{\n")
+    loaded = load_run(run)
+    assert "cpu_usable" not in next(loaded.system())
+    assert [problem for problem in loaded.problems if problem.startswith("system.jsonl")] == [
+        "system.jsonl: 1 damaged line left out",
+        "system.jsonl: 1 damaged value left out (cpu_usable)",
+    ]

@@ -15,6 +15,7 @@ from flatout.measure.timeline import Floats
 
 _NORMAL90 = 1.645
 MOST_BYTES = 50_000_000
+LARGEST = 1e9
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,10 @@ def read_gain(file: Path) -> Gain:
     if numbers is None:
         raise UsageError(f"--after {file}: nothing was proved there: plan without --after")
     values = [value for value in numbers if isinstance(value, (int, float)) and not isinstance(value, bool)]
-    if len(values) < 3 or not all(math.isfinite(value) and value > 0 for value in values):
-        raise UsageError(f"--after {file}: its gain and its interval are {numbers}, but must be numbers above 0")
+    if len(values) < 3 or not all(0 < value < LARGEST for value in values):
+        raise UsageError(
+            f"--after {file}: its gain and its interval are {numbers}, must be numbers above 0, below {LARGEST:,.0f}"
+        )
     factor, low, high = (float(value) for value in values)
     return Gain(factor, min(low, factor), max(high, factor))
 

@@ -83,6 +83,6 @@ def _amount(value: object) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) and number >= 0 else None

@@ -6,7 +6,6 @@ object whose value is of a wrong type is dropped, and its name noted: one damage
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,7 +34,8 @@ def number(low: float = -1e18, high: float = 1e18) -> Decoder:
     """A finite number from ``low`` to ``high``."""
 
     def decode(value: Any, damage: list[str]) -> float:
-        if type(value) not in (int, float) or not (math.isfinite(value) and low <= value <= high):
+        # Comparing, unlike math.isfinite, takes integers of any length; NaN is inside no bounds.
+        if type(value) not in (int, float) or not low <= value <= high:
             raise Damaged
         result: float = value
         return result
@@ -97,7 +97,8 @@ def table(decode: Decoder, most: int = 4096) -> Decoder:
             try:
                 found[name] = decode(item, damage)
             except Damaged:
-                damage.append(name)
+                if item is not None:  # null: not measured
+                    damage.append(name)
         return found
 
     return decode_all

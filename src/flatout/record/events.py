@@ -32,6 +32,27 @@ SCAN_EVENTS = 1 << 16
 COPIED_EVENTS = 1 << 15
 _MOST_SAID = 40
 LONGEST_RUN_NS = 366 * 86_400 * 1_000_000_000
+MOST_BYTES = 1 << 50
+MOST_SAMPLES = 1 << 32
+# The largest believable `a` and `b` of kinds that carry times, bytes or samples; others are ids, indices and bits.
+LARGEST_AMOUNTS = {
+    layout.H2D: (MOST_BYTES, None),
+    layout.CHECKPOINT: (MOST_BYTES, None),
+    layout.DESERIALIZE: (MOST_BYTES, None),
+    layout.INPUT: (MOST_SAMPLES, None),
+    layout.EXPERIMENT: (MOST_SAMPLES, LONGEST_RUN_NS),
+    layout.HOOK: (LONGEST_RUN_NS, None),
+    layout.COLLECTION: (LONGEST_RUN_NS, None),
+    layout.LIVE_BLOCK: (MOST_SAMPLES, None),
+    layout.STACK: (LONGEST_RUN_NS, None),
+    layout.LOCK: (LONGEST_RUN_NS, LONGEST_RUN_NS),
+    layout.FETCH: (None, MOST_SAMPLES),
+    layout.FETCH_SCHED: (LONGEST_RUN_NS, LONGEST_RUN_NS),
+    layout.FETCH_IO: (MOST_BYTES, MOST_BYTES),
+    layout.FETCH_PROCESS: (LONGEST_RUN_NS, MOST_SAMPLES),
+    layout.SERIALIZE: (MOST_BYTES, None),
+    layout.WORKER_START: (None, LONGEST_RUN_NS),
+}
 
 
 @dataclass(frozen=True)
@@ -103,7 +124,7 @@ def read_events(path: Path) -> EventsFile:
         del mapped
         believed = _believable(events)
         if believed is not None:
-            problems.append(f"{path.name}: {len(events) - len(believed)} events with impossible times left out")
+            problems.append(f"{path.name}: {len(events) - len(believed)} events with impossible values left out")
             events = believed
     if lost:
         problems.append(f"{path.name}: {lost} events could not be written (disk full)")
@@ -157,10 +178,14 @@ def _believable(events: Events) -> Events | None:
     start, duration = events["start"], events["duration"]
     typical = int(np.median(start))
     low, high = max(typical - LONGEST_RUN_NS, 0), typical + LONGEST_RUN_NS
-    if low <= start.min() and start.max() <= high and duration.min() >= 0 and duration.max() <= LONGEST_RUN_NS:
-        return None
     kept = (start >= low) & (start <= high) & (duration >= 0) & (duration <= LONGEST_RUN_NS)
-    return np.asarray(events[kept])
+    kept &= ((events["a"] >= -1) & (events["b"] >= 0)) | (events["kind"] == layout.METRIC)
+    for kind, (most_a, most_b) in LARGEST_AMOUNTS.items():
+        same = np.flatnonzero(events["kind"] == kind)
+        for column, most in (("a", most_a), ("b", most_b)):
+            if most is not None and len(same):
+                kept[same] &= events[column][same] <= most
+    return None if kept.all() else np.asarray(events[kept])
 
 
 def _unreadable(path: Path, because: str) -> EventsFile:

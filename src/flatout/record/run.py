@@ -19,6 +19,7 @@ from flatout.record.ending import Ending, ending_of
 from flatout.record.events import Events, EventsFile, check_format, ends, no_events, of_kinds, read_events
 from flatout.record.json_files import EndlessLineError, is_regular, parse, read_json, read_lines
 from flatout.record.names import Names, listed, read_names
+from flatout.units import counted
 
 _STEM = re.compile(r"([0-9]{1,9})-([0-9]{1,18})")
 _SUFFIXES = (".json", ".events", ".names")
@@ -163,17 +164,23 @@ def load_run(path: Path | str) -> Run:
 
 
 def _system_problems(path: Path) -> list[str]:
-    """Problems that keep machine samples from being read; an absent file is none."""
+    """Problems of the machine samples; an absent file is none."""
+    damage: list[str] = []
+    lost = 0
     try:
-        for _ in read_lines(path):
-            pass
+        for line in read_lines(path):
+            try:
+                fields.SAMPLE(parse(line), damage)
+            except ValueError:
+                lost += 1
     except FileNotFoundError:
         return []
     except EndlessLineError as error:
         return [f"{path.name}: {error}: the machine samples from there on are missing"]
     except (OSError, ValueError) as error:
         return [f"{path.name} cannot be read ({error}): the machine samples are missing"]
-    return []
+    problems = [f"{path.name}: {counted(lost, 'damaged line')} left out"] if lost else []
+    return [*problems, f"{path.name}: {listed(damage)}"] if damage else problems
 
 
 def is_run(path: Path) -> bool:

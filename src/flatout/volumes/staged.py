@@ -77,7 +77,7 @@ def read_staged(folder: str | Path) -> StagedSet:
         intensity = {name: float(value) for name, value in found["intensity"].items()}
     except FileNotFoundError:
         raise UsageError(f"{path}: there is none: stage by flatout stage SOURCE {folder} --volumes") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: it cannot be read ({error!r}): stage again, complete volumes are kept") from None
     return StagedSet(Path(folder), cases, intensity, classes, ignore, (z, y, x))
 

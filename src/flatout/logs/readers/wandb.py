@@ -188,4 +188,4 @@ def _environment(content: bytes) -> list[Observation]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
