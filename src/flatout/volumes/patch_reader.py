@@ -126,12 +126,13 @@ class ShardedVolume:
         (z0, y0, x0), (nz, ny, nx) = first, counts
         _, fy, fx = filled
         if nx == fx:  # rows along x follow each other: one stretch for all of them
-            for z in range(nz):
-                self._pread(shard, bricks[z], ((z0 + z) * fy + y0) * fx * size)
-            return
-        for z in range(nz):
-            for y in range(ny):
-                self._pread(shard, bricks[z, y], (((z0 + z) * fy + y0 + y) * fx + x0) * size)
+            stretches = [(bricks[z], ((z0 + z) * fy + y0) * fx * size) for z in range(nz)]
+        else:
+            rows = product(range(nz), range(ny))
+            stretches = [(bricks[z, y], (((z0 + z) * fy + y0 + y) * fx + x0) * size) for z, y in rows]
+        _read_ahead(shard.file.number, [(offset, room.nbytes) for room, offset in stretches])
+        for room, offset in stretches:
+            self._pread(shard, room, offset)
 
     def _pread(self, shard: _Shard, room: npt.NDArray[np.uint8], offset: int) -> None:
         got = os.preadv(shard.file.number, [room.data], offset)
@@ -144,20 +145,17 @@ class ShardedVolume:
 
     def _read_chunks(self, shard: _Shard, first: list[int], counts: list[int], bricks: npt.NDArray[np.uint8]) -> None:
         (z0, y0, x0), (nz, ny, nx) = first, counts
-        for z in range(nz):
-            for y in range(ny):
-                row = shard.index[z0 + z, y0 + y, x0 : x0 + nx].tolist()
-                self._read_row(shard, row, bricks[z, y])
+        places = list(product(range(nz), range(ny)))
+        rows = [shard.index[z0 + z, y0 + y, x0 : x0 + nx].tolist() for z, y in places]
+        _read_ahead(shard.file.number, [stretch for row in rows if (stretch := _stretch(row))])
+        for (z, y), row in zip(places, rows, strict=True):
+            self._read_row(shard, row, bricks[z, y])
 
     def _read_row(self, shard: _Shard, row: list[list[int]], room: npt.NDArray[np.uint8]) -> None:
         """Chunks along x: in one read if they follow each other in the file."""
-        there = [(offset, size) for offset, size in row if offset != MISSING]
-        if not there:
-            room[...] = 0
-            return
-        start, stop = there[0][0], there[-1][0] + there[-1][1]
-        in_order = all(a + n == b for (a, n), (b, _) in pairwise(there))
-        packed = np.empty(stop - start, np.uint8) if in_order else None
+        stretch = _stretch(row)
+        start, length = stretch or (0, 0)
+        packed = np.empty(length, np.uint8) if stretch else None
         if packed is not None:
             self._pread(shard, packed, start)
         for at, (offset, size) in enumerate(row):
@@ -208,6 +206,33 @@ class ShardedVolume:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+def _stretch(row: list[list[int]]) -> tuple[int, int] | None:
+    """Offset and length of chunks that follow each other in the file; None: they do not, or there are none."""
+    there = [(offset, size) for offset, size in row if offset != MISSING]
+    if not there or any(a + n != b for (a, n), (b, _) in pairwise(there)):
+        return None
+    return there[0][0], there[-1][0] + there[-1][1] - there[0][0]
+
+
+def _read_ahead(file: int, stretches: list[tuple[int, int]]) -> None:
+    """Ask the kernel for all stretches (offset, length) at once if the first one is not in memory.
+
+    One after the other, each read would wait for the disk by itself.
+    """
+    if len(stretches) < 2 or not hasattr(os, "RWF_NOWAIT"):
+        return
+    offset, length = stretches[0]
+    try:
+        if os.preadv(file, [bytearray(1)], offset + length - 1, os.RWF_NOWAIT):
+            return
+    except BlockingIOError:
+        pass
+    except OSError:  # a file system that cannot say
+        return
+    for offset, length in stretches:
+        os.posix_fadvise(file, offset, length, os.POSIX_FADV_WILLNEED)
 
 
 def _copy(bricks: npt.NDArray[Any], box: list[tuple[int, int]], target: npt.NDArray[Any]) -> None:
