@@ -89,6 +89,29 @@ LINES = {
         "batch_cost: 0.4000 data_cost: 0.1000 ips: 20.0000 images/s\n",
         [(0, 40, 0.25)],
     ),
+    "paddleclas": (
+        "[2026/11/20 10:00:15] ppcls INFO: [Train][Epoch 1/10][Iter: 20/100]lr(Piecewise): 0.1, top1: 0.12000, CELoss: "
+        "2.2, loss: 2.2, batch_cost: 0.50000s, reader_cost: 0.20000, ips: 128.00000 samples/s, eta: 0:08:10\n",
+        [(1, 10, 0.4)],
+    ),
+    "espnet": (
+        "[node1] 2026-11-20 10:01:00,123 (trainer:762) INFO: 1epoch:train:101-150batch: iter_time=0.100, forward_time="
+        "0.200, loss_ctc=90.5, acc=0.41, loss=75.1, backward_time=0.180, optim0_lr0=1.0e-05, train_time=0.600\n",
+        [(1, 90, 1 / 6)],
+    ),
+    "deepspeed": (
+        "[2026-11-20 10:00:00,100] [INFO] [timer.py:199:stop] epoch=0/micro_step=10/global_step=10, "
+        "RunningAvgSamplesPerSec=16.2, CurrSamplesPerSec=16.0, MemAllocated=10.0GB\n"
+        "[2026-11-20 10:00:20,100] [INFO] [timer.py:199:stop] epoch=0/micro_step=30/global_step=30, "
+        "RunningAvgSamplesPerSec=16.1, CurrSamplesPerSec=16.0, MemAllocated=10.0GB\n",
+        [(None, 20, None)],
+    ),
+    "stable-baselines3": (
+        "| time/                   |             |\n|    fps                  | 819         |\n"
+        "|    iterations           | 20          |\n|    time_elapsed         | 50          |\n"
+        "|    total_timesteps      | 40960       |\n| train/                  |             |\n",
+        [(None, 50, None)],
+    ),
     "keras": (
         "Epoch 1/2\n196/196 [==============================] - 457s 2s/step - loss: 4.2 - accuracy: 0.05 - "
         "val_loss: 4.4\n"
@@ -115,6 +138,38 @@ def test_lines_of_other_trainers_give_epochs_and_waiting(kind: str, tmp_path: Pa
         (epoch, pytest.approx(seconds), waiting if waiting is None else pytest.approx(waiting, abs=0.001))
         for epoch, seconds, waiting in expected
     ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "done", "seconds", "waiting"),
+    [
+        ([{"time": 20.0}, {"time": 40.0}, {"time": 60.5}], 30, 40.5, None),  # since its start
+        ([{"time": 1.7e9}, {"time": 1.7e9 + 5}], 20, 5, None),  # since 1970
+        ([{"time": 0.5}, {"time": 0.75}, {"time": 0.25}], 30, 15, None),  # of a step
+        ([{"step_time": 0.5, "data_time": 0.1}] * 2, 20, 10, 0.2),
+        ([{"time": 20.0}, {"time": 40.0}], None, None, None),  # two rows may be either
+    ],
+)
+def test_times_in_json_lines_are_told_by_how_they_grow(
+    rows: list[dict[str, float]], done: float | None, seconds: float | None, waiting: float | None, tmp_path: Path
+) -> None:
+    lines = (json.dumps({"step": 10 * n, "loss": 3.0 - 0.1 * n, **row}) for n, row in enumerate(rows, 1))
+    (tmp_path / "own.jsonl").write_text("\n".join(lines) + "\n")
+    (file,) = only(tmp_path / "own.jsonl").files
+    assert file.facts.metrics["train_loss"].first == 2.9
+    if done is None:
+        assert not file.epochs
+        return
+    (one,) = file.epochs
+    assert (one.time.done, one.time.seconds) == (done, pytest.approx(seconds))
+    assert one.time.waiting == (None if waiting is None else pytest.approx(waiting))
+
+
+def test_a_bar_that_ended_leaves_nothing_to_project(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("100%|##########| 200/200 [01:40<00:00,  2.00it/s]\n")
+    assert "when it ends" not in [one.what for one in only(tmp_path / "a.log").unknown]
+    (tmp_path / "a.log").write_text("Epoch 1: 100%|##########| 200/200 [01:40<00:00,  2.00it/s]\n")
+    assert "when it ends" in [one.what for one in only(tmp_path / "a.log").unknown]
 
 
 SMI = "timestamp, name, utilization.gpu [%], memory.used [MiB], power.draw [W]\n" + "".join(

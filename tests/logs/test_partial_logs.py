@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
 
+from flatout.errors import UsageError
 from flatout.logs.claims import Claim
 from flatout.logs.postmortem import FileResult, read_logs
+from flatout.report.logs import verdict
 
 TRAINING = "Training: 100%|##########| 500/500 [01:40<00:00,  5.00it/s]\n"
 VALIDATION = "Validation: 100%|##########| 50/50 [00:05<00:00, 10.00it/s]\n"
@@ -73,3 +77,37 @@ def test_a_factor_is_held_against_the_two_numbers_beside_it(tmp_path: Path) -> N
     assert right.verdict == "consistent"
     assert claims(tmp_path, "Steps vary from 1.2 s to 1.9 s, and the cache gives 3x.\n") == []
     assert claims(tmp_path, "It went from 10 s to 12 s. Compiling gives 2x elsewhere.\n") == []
+
+
+LINES = "".join(f"Epoch {n}/100: 10 steps in {20 + n % 3}.{n}s, loss {3 - n / 50:.3f}\n" for n in range(1, 61))
+
+
+@pytest.mark.parametrize("how", ["cut", "damaged"])
+def test_a_packed_log_is_read_as_far_as_it_goes(how: str, tmp_path: Path) -> None:
+    packed = gzip.compress(LINES.encode(), 1)
+    middle = len(packed) // 2
+    (tmp_path / "a.log.gz").write_bytes(packed[:middle] + (b"" if how == "cut" else b"\xff" * 40 + packed[middle:]))
+    (file,) = read_logs([tmp_path / "a.log.gz"]).files
+    assert 10 <= len(file.epochs) < 60 and file.epochs[-1].time.epoch == len(file.epochs)
+    assert re.search("cut off|damaged", file.facts.notes[-1]) and "what came before was read" in file.facts.notes[-1]
+
+
+def test_a_packed_log_of_several_members_is_read_to_its_end(tmp_path: Path) -> None:
+    half = LINES.index("Epoch 31/")
+    members = gzip.compress(LINES[:half].encode()) + gzip.compress(LINES[half:].encode()) + b"\0" * 512
+    (tmp_path / "a.log.gz").write_bytes(members)
+    (file,) = read_logs([tmp_path / "a.log.gz"]).files
+    assert len(file.epochs) == 60 and not file.facts.notes
+
+
+def test_a_packed_log_without_a_readable_line_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress(LINES.encode())[:12])
+    with pytest.raises(UsageError, match=r"a\.log\.gz: it is cut off, and what comes before that is no log"):
+        read_logs([tmp_path / "a.log.gz"])
+
+
+def test_findings_of_many_files_are_one_sentence(tmp_path: Path) -> None:
+    for name in "abcdefg":
+        (tmp_path / f"{name}.log").write_text("step 1 loss 2.0\nstep 2 loss nan\n")
+    said = verdict(read_logs([tmp_path]))
+    assert said.startswith("the loss became NaN in 7 of 7 files: a.log, b.log, c.log, ... ")

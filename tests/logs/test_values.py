@@ -56,6 +56,12 @@ def test_what_was_taken_for_a_fraction_is_put_right_by_a_later_percentage(later:
         ("Accuracy of the network on the 10000 test images: 55 %", {}),
         (" 2: 800.1, 790.2 avg, 0.001 rate, 3.1 seconds, 128 images, 1.2 hours left", {}),
         ("8 workers, batch 64, 50000 images", {"workers": 8, "batch_size": 64, "train_samples": 50000}),
+        ("  Total train batch size (w. parallel, distributed & accumulation) = 32", {"batch_size": 32}),
+        (
+            "  total train batch size (with parallel & distributed & accumulation) / \u7dcf\u30d0\u30c3\u30c1: 4",
+            {"batch_size": 4},
+        ),
+        ("  Instantaneous batch size per device = 8", {}),
         ("machine: 64 GiB RAM", {"ram_bytes": 64 * 2**30}),
         ("machine: 64 GB RAM", {"ram_bytes": 64e9}),
     ],

@@ -147,6 +147,12 @@ def _apart(training: FileFacts, usage: FileFacts) -> str:
     return f"{why}; {' and '.join(unzoned)} {'writes' if len(unzoned) == 1 else 'write'} times without a zone"
 
 
+def _ended(result: FileResult) -> bool:
+    """True if one count of all steps reached its end: a count of epochs may go on."""
+    last = result.epochs[-1].time
+    return last.epoch is None and last.total is not None and last.complete
+
+
 def _unknown(results: tuple[FileResult, ...]) -> list[Unknown]:
     found = []
     epochs = [one for result in results for one in result.epochs]
@@ -158,16 +164,16 @@ def _unknown(results: tuple[FileResult, ...]) -> list[Unknown]:
                 "no line that flatout understands divides it into waiting and computing",
             )
         )
-    if not epochs:
+    totals = [total for result in results for total in result.facts.totals]
+    if not epochs and not any("its" in total.values for total in totals):
         found.append(Unknown("the throughput", "no line that flatout understands counts steps and times them"))
-    elif all(one.rate_sps is None for one in epochs) and not any(
-        "samples_s" in total.values for result in results for total in result.facts.totals
-    ):
+    elif all(one.rate_sps is None for one in epochs) and not any("samples_s" in total.values for total in totals):
         found.append(Unknown("samples/s", "no line that flatout understands gives the batch size"))
     if not any("utilisation" in name for result in results for name in result.facts.usage):
         found.append(Unknown("how busy the GPU was", "no log of nvidia-smi, W&B or the like was given"))
     if (
         epochs
+        and not all(_ended(result) for result in results if result.epochs)
         and all(result.projection is None for result in results)
         and not any(r.facts.setting("epochs") for r in results)
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 from typing import IO
 
@@ -10,6 +9,8 @@ from flatout.errors import UsageError
 from flatout.logs.digest import Digest
 from flatout.logs.facts import FileFacts
 from flatout.logs.sniffing import Format, formats_of_folder, open_plain, sniff
+from flatout.logs.unpacking import Unpacked
+from flatout.units import size
 
 MOST_FILES = 2000
 
@@ -65,12 +66,14 @@ def _fold(digest: Digest, format: Format, file: IO[bytes], path: Path) -> FileFa
         for one in format.read(file, path):
             digest.add(one)
     except EOFError as error:
-        problem = f"it ends in the middle ({error or 'cut off'}); what came before was read"
-    except (ValueError, OSError, RecursionError, zlib.error) as error:
+        problem = f"it ends in the middle ({error or 'cut off'})"
+    except (ValueError, OSError, RecursionError) as error:
         problem = f"damaged, or not {format.name}: {str(error)[:200]}"
+    if isinstance(file, Unpacked) and file.damage:
+        problem = f"{file.damage} after {size(file.tell())} of text"
     facts = digest.facts()
     if problem and not facts.observations:
-        raise UsageError(f"{path}: {problem}")
+        raise UsageError(f"{path}: {problem}, and no line of a training comes before: give the whole file")
     if problem:
-        facts.notes.append(problem)
+        facts.notes.append(f"{problem}; what came before was read")
     return facts

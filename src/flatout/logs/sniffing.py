@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 from flatout.errors import UsageError
 from flatout.logs.observations import Observation
@@ -26,6 +24,7 @@ from flatout.logs.readers import (
     wandb,
 )
 from flatout.logs.text import utf16
+from flatout.logs.unpacking import MAGIC, Unpacked
 
 HEAD = 1 << 16
 WHOLE = 64 << 20  # bytes of a format that must be read at once
@@ -82,8 +81,9 @@ def sniff(path: Path, file: IO[bytes]) -> Format:
     """
     try:
         head = file.read(HEAD)
+        damage = file.damage if isinstance(file, Unpacked) else ""
         file.seek(0)
-    except (OSError, EOFError, zlib.error) as error:
+    except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     if mlflow.is_metric(path):
         return MLFLOW
@@ -91,6 +91,8 @@ def sniff(path: Path, file: IO[bytes]) -> Format:
     for format in FORMATS:
         if format.fits(head, name):
             return format
+    if damage:
+        raise UsageError(f"{path}: {damage}, and what comes before that is no log: give the whole file")
     raise UsageError(
         f"{path}: neither text nor a known log: flatout reads text logs, TensorBoard and W&B files, MLflow folders, "
         "torch.profiler traces, nvidia-smi and SLURM output"
@@ -99,7 +101,7 @@ def sniff(path: Path, file: IO[bytes]) -> Format:
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for bytes, unpacked if it is gzip.
+    """Open a file for bytes, unpacked as far as it goes if it is gzip.
 
     Raises:
         UsageError: it cannot be opened.
@@ -109,13 +111,9 @@ def open_plain(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     with file:
-        packed = file.read(2) == b"\x1f\x8b"
+        packed = file.read(len(MAGIC)) == MAGIC
         file.seek(0)
-        if not packed:
-            yield file
-            return
-        with gzip.GzipFile(fileobj=file) as unpacked:
-            yield cast("IO[bytes]", unpacked)
+        yield Unpacked(file) if packed else file
 
 
 def is_text(head: bytes) -> bool:

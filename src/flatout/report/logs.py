@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from flatout.logs.claims import Claim
 from flatout.logs.facts import EpochTime, FileFacts, Usage
 from flatout.logs.postmortem import Epoch, FileResult, Joined, Postmortem
@@ -13,6 +15,8 @@ from flatout.units import counted, duration, factor, percent, rate, short, size
 WIDTH = 80
 SHOWN_EPOCHS = 12
 SHOWN_CLAIMS = 60
+NAMED_FILES = 3  # of more than these, a finding is one sentence
+WAITS = 0.2  # of the step time
 _MARKS = {"off": "off", "unknown": "cannot be known", "consistent": "consistent"}
 _ORDER = ("off", "unknown", "consistent")
 
@@ -34,19 +38,17 @@ def lines(read: Postmortem) -> list[str]:
 def verdict(read: Postmortem) -> str:
     """One or two sentences on all of it."""
     off = sum(one.verdict == "off" for one in read.claims)
-    parts: list[str] = []
+    found: dict[str, list[tuple[str, str]]] = {}  # what -> (file, the sentence on it alone)
     for result in read.files:
-        name = f"{result.facts.file}: " if len(read.files) > 1 else ""
-        if result.facts.troubles:
-            trouble = result.facts.troubles[0]
-            parts.append(f"{name}{WORDS[trouble.what]} ({trouble.source.place}).")
-        if result.cold:
-            parts.append(
-                f"{name}the first epoch took {factor(result.cold.ratio)} as long as the later ones: "
-                "cold data or caches, unpacking or compiling may be why."
-            )
-        elif result.epochs and (best := _waiting(result)) is not None and best >= 0.2:
-            parts.append(f"{name}the script counts {percent(best)} of its step time as waiting for data.")
+        for what, sentence in _findings(result):
+            found.setdefault(what, []).append((result.facts.file, sentence))
+    parts: list[str] = []
+    for what, places in found.items():
+        if len(places) > NAMED_FILES:
+            names = ", ".join(file for file, _ in places[:NAMED_FILES])
+            parts.append(f"{what} in {len(places):,} of {len(read.files):,} files: {names}, ...")
+        else:
+            parts += [f"{file}: {sentence}" if len(read.files) > 1 else sentence for file, sentence in places]
     if not read.claims:
         parts.append("Nothing was claimed that could be checked.")
     elif off:
@@ -55,6 +57,24 @@ def verdict(read: Postmortem) -> str:
         parts.append(f"Nothing contradicts itself among {counted(len(read.claims), 'claim')}.")
     text = " ".join(parts)
     return text if len(read.files) > 1 else text[:1].upper() + text[1:]  # names stay as they are written
+
+
+def _findings(result: FileResult) -> Iterator[tuple[str, str]]:
+    """What stands out of a file: in words that hold for several files, and as a sentence on this one."""
+    if result.facts.troubles:
+        trouble = result.facts.troubles[0]
+        yield WORDS[trouble.what], f"{WORDS[trouble.what]} ({trouble.source.place})."
+    if result.cold:
+        yield (
+            "the first epoch took much longer than the later ones",
+            f"the first epoch took {factor(result.cold.ratio)} as long as the later ones: "
+            "cold data or caches, unpacking or compiling may be why.",
+        )
+    elif (waiting := _waiting(result)) is not None and waiting >= WAITS:
+        yield (
+            f"the scripts count {percent(WAITS)} or more of their step time as waiting for data",
+            f"the script counts {percent(waiting)} of its step time as waiting for data.",
+        )
 
 
 def _waiting(result: FileResult) -> float | None:

@@ -10,6 +10,7 @@ from typing import IO
 from flatout.logs.observations import Kind, Observation
 from flatout.logs.readers import keras, meters, nnunet, nvidia_smi, progress, prose, steps, trainer_dicts, troubles
 from flatout.logs.readers.line_times import line_time
+from flatout.logs.readers.policy_tables import PolicyTables
 from flatout.logs.text import LONGEST_LINE, decoded, lines, quoted
 from flatout.logs.thinning import thinned
 from flatout.units import size
@@ -26,13 +27,14 @@ _ANY = re.compile(b"|".join(b"(?:%s)" % pattern.pattern for pattern, _ in PARSER
 
 def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
     """Yield what the lines say, in their order."""
-    reader = prose.ProseReader()
+    reader, tables = prose.ProseReader(), PolicyTables()
     wanted = _Wanted()
     for number, piece in thinned(lines(file, wanted, wanted.block)):
         if len(piece) >= LONGEST_LINE:
             note = f"line {number} is longer than {size(LONGEST_LINE)}: the rest of it was not read"
             yield Observation(Kind.NOTE, labels={"note": note})
-        observed = parse_line(piece, reader if wanted.seen < PROSE_BYTES else None)
+        observed = tables.parse(decoded(piece)) if piece.startswith(b"|") else []
+        observed = observed or parse_line(piece, reader if wanted.seen < PROSE_BYTES else None)
         if not observed:
             continue
         text = decoded(piece)
@@ -85,6 +87,7 @@ def hints(piece: bytes) -> bool:
         or b"'eval_" in piece
         or b"Epoch " in piece
         or b"iter" in piece
+        or (b"| " in piece and b"fps " in piece)  # of a table
     )
 
 

@@ -1,4 +1,4 @@
-"""Texts inside JSON lines: Kaggle's logs, and the transcripts of agents."""
+"""JSON lines: numbers of a training's own, and texts, as in Kaggle's logs and the transcripts of agents."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from flatout.logs.observations import Kind, Observation
 from flatout.logs.readers import console, prose
+from flatout.logs.readers.json_rows import JsonRows
 from flatout.logs.text import decoded, lines, quoted
 
 _START = re.compile(rb'^\s*\[?\s*,?\s*\{\s*"')
@@ -26,6 +27,7 @@ def fits(head: bytes, name: str) -> bool:
 def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
     """Yield what the lines of all texts say; Kaggle's seconds count from the start of the run."""
     reader = prose.ProseReader()
+    numbers = JsonRows()
     seen = 0
     opened = closed = False
     for number, piece in lines(file, bool):
@@ -37,6 +39,10 @@ def read(file: IO[bytes], _: Path) -> Iterator[Observation]:
             if b'"' in piece:
                 yield Observation(Kind.NOTE, labels={"note": f"line {number} is no whole JSON object: it was left out"})
             continue
+        for one in numbers.parse(row):
+            one.line = one.line or number
+            one.text = one.text or quoted(decoded(piece))
+            yield one
         time_s = row.get("time") if isinstance(row, dict) and "stream_name" in row else None
         for said in _texts(row, 0):
             for line in re.split(r"[\r\n]+", said):

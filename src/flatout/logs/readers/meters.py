@@ -1,7 +1,7 @@
 """Lines with a step's time and its wait for data.
 
 Of PyTorch's ImageNet example, torchvision's references (MAE, DINO), timm, Swin Transformer, OpenMMLab, Detectron2,
-PaddleDetection and OpenCLIP.
+PaddleDetection, PaddleClas, ESPnet, DeepSpeed and OpenCLIP.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from flatout.logs.metrics import named_metrics
 from flatout.logs.observations import Kind, Observation
 
-CUE = rb"(?i:data[ _]?(?:time|cost|\(t\))?:? ?\s*\d|Train: (?:\d+ )?\[|Test: )"
+CUE = rb"(?i:data[ _]?(?:time|cost|\(t\))?:? ?\s*\d|Train: (?:\d+ )?\[|Test: |reader_cost: |:train:\d|global_step=\d)"
 _NUMBER = r"[\d.]+(?:e[+-]?\d+)?"
 _IMAGENET = re.compile(
     rf"Epoch:? ?\[(\d+)\] ?\[\s*(\d+)/(\d+)\]\s+Time:?\s+({_NUMBER})\s*\(\s*({_NUMBER})\)"
@@ -44,8 +44,12 @@ _OPENCLIP = re.compile(
 )
 _TIME = re.compile(rf"(?<![\w])(?:time|batch_cost): ({_NUMBER})")
 _IPS = re.compile(rf"\bips: ({_NUMBER}) (?:images|samples)/s")
-_DATA = re.compile(rf"data_(?:time|cost): ({_NUMBER})")
+_DATA = re.compile(rf"(?:data_time|data_cost|reader_cost): ({_NUMBER})")
 _MM = re.compile(r"Epoch:? ?(?:\(train\))?\s*\[(\d+)\] ?\[\s*(\d+)/(\d+)\]")
+_PADDLE = re.compile(r"\[Train\]\[Epoch (\d+)/(\d+)\]\[Iter: *(\d+)/(\d+)\]")
+# Means over the lines' steps; train_time holds the wait.
+_ESPNET = re.compile(rf"\b(\d+)epoch:train:\d+-(\d+)batch: .*?\biter_time=({_NUMBER}),.*?\btrain_time=({_NUMBER})")
+_DEEPSPEED = re.compile(rf"\bepoch=(\d+)/micro_step=\d+/global_step=(\d+), .*?\bCurrSamplesPerSec=({_NUMBER})")
 _D2 = re.compile(r"\biter: (\d+)")
 
 
@@ -65,23 +69,34 @@ def parse(text: str) -> list[Observation]:
         return [Observation(Kind.METRICS, metrics if at == last else {})]
     if found := _OPENCLIP.search(text):
         return _openclip(text, found)
+    if found := _ESPNET.search(text):
+        epoch, step, data_s, step_s = map(float, found.groups())
+        when = {"epoch": epoch, "step": step}
+        return [Observation(Kind.STEP, when | {"step_s": step_s, "data_s": data_s}), *_metrics(text, when)]
+    if found := _DEEPSPEED.search(text):
+        _, step, rate = map(float, found.groups())
+        return [Observation(Kind.STEP, {"step": step, "samples_s": rate})]
     time, data = _TIME.search(text), _DATA.search(text)
-    place = _MM.search(text) or _D2.search(text)
-    if not (time and place):
+    if not time:
         return []
     values = {"step_s": float(time[1])}
     if data:
         values["data_s"] = float(data[1])
     if ips := _IPS.search(text):
         values["samples_s"] = float(ips[1])
-    if len(place.groups()) == 3:
+    plan: list[Observation] = []
+    if place := _PADDLE.search(text):
+        epoch, epochs, step, total = map(float, place.groups())
+        values |= {"epoch": epoch, "step": step, "total": total}
+        plan = [Observation(Kind.SETTING, {"epochs": epochs})]
+    elif place := _MM.search(text):
         values |= {"epoch": float(place[1]), "step": float(place[2]), "total": float(place[3])}
-    else:
+    elif place := _D2.search(text):
         values["step"] = float(place[1])
-    return [
-        Observation(Kind.STEP, values),
-        *_metrics(text, {k: v for k, v in values.items() if k in ("epoch", "step")}),
-    ]
+    else:
+        return []
+    when = {name: value for name, value in values.items() if name in ("epoch", "step")}
+    return [Observation(Kind.STEP, values), *_metrics(text, when), *plan]
 
 
 def _means(text: str, found: re.Match[str]) -> list[Observation]:

@@ -20,6 +20,8 @@ _SETTINGS = (
         re.compile(
             rf"(?i)(?<![/\w])(?:[a-z]+[_.])*batch(?:[_ -]?size)?\s*(?:[:=|]|\bof\b|\bis\b)?\s*{_N}\b"
             r"(?!\s?[/%:]|\.\d|\sof\b)"
+            # Hugging Face's and kohya's, which name what it is the product of.
+            rf"|\btotal train batch size \([^)]*\)[^=:\d]*[=:]\s*{_N}\s*$"
         ),
     ),
     (
