@@ -48,9 +48,3 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     assert run(tmp_path, tmp_path / "staged", *options) == 2
     assert message in capsys.readouterr().err
-
-
-def test_a_store_is_copied_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("s3://bucket/volumes", tmp_path / "staged", "--volumes") == 2
-    assert "first copy them with flatout stage" in capsys.readouterr().err
-    assert not (tmp_path / "staged").exists()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flatout.commands.stage_request import StageRequest
+    from flatout.volumes.stored_cases import StoredCases
 
 
 def stage_volumes(request: StageRequest) -> int:
@@ -18,7 +19,7 @@ def stage_volumes(request: StageRequest) -> int:
     options = request.volume_options()
     if request.check:
         return _check(request)
-    root = _local(request)
+    root = _opened(request)
     if request.dry_run:
         from flatout.report.volume_staging import outlook_lines
         from flatout.volumes.outlook import look_ahead
@@ -32,22 +33,24 @@ def stage_volumes(request: StageRequest) -> int:
 
     with Show(quiet=request.quiet) as show:
         summary = convert(
-            root, request.destination, options, lambda progress: show.state(lambda: state_line(progress)), show.line
+            root,
+            request.destination,
+            options,
+            lambda progress: show.state(lambda: state_line(progress)),
+            show.line,
+            show.progress,
         )
     print(json.dumps(summary.as_json()) if request.as_json else summary_lines(summary))
     return 0
 
 
-def _local(request: StageRequest) -> Path:
+def _opened(request: StageRequest) -> Path | StoredCases:
     from flatout.errors import UsageError
+    from flatout.volumes.stored_cases import StoredCases
 
     address = request.address.removeprefix("file://")
-    scheme, is_remote, _ = address.partition("://")
-    if is_remote:
-        raise UsageError(
-            f"{scheme}://…: volumes are converted from a folder or a mount: first copy them with"
-            " flatout stage ADDRESS FOLDER, or give a mount"
-        )
+    if "://" in address:
+        return StoredCases(request.open_source())
     if not address:
         raise UsageError("SOURCE is empty: give a folder or a file (. for this folder)")
     return Path(address)

@@ -54,21 +54,32 @@ def summary_lines(summary: VolumeSummary) -> str:
 
 def outlook_lines(outlook: VolumeOutlook) -> str:
     """The prediction of ``--dry-run``."""
-    room = "it fits" if outlook.fits else "too little"
     lines = [
         one_line(outlook.source),
-        f"  {_volumes(outlook.n_cases)}, {outlook.n_labelled} with labels, {size(outlook.source_bytes)}: "
-        f"{_voxels(outlook.voxels)}",
-        f"  about {size(outlook.staged_bytes)} when staged: {_codecs(outlook.codecs)}",
-        f"  free at the destination: {size(outlook.free_bytes)}: {room}",
+        f"  {_volumes(outlook.n_cases)}, {outlook.n_labelled} with labels, {size(outlook.source_bytes)}"
+        + (f": {_voxels(outlook.voxels)}" if outlook.voxels is not None else ""),
+    ]
+    if outlook.staged_bytes is None or outlook.chunk is None:
+        lines.append("  size and time when staged: not known, because the smallest volume is too large to fetch for it")
+        lines.append(f"  free at the destination: {size(outlook.free_bytes)}")
+        return "\n".join([*lines, "Nothing was converted."])
+    packing = f": {_codecs(outlook.codecs)}" if outlook.codecs else ""
+    lines += [
+        f"  about {size(outlook.staged_bytes)} when staged{packing}",
+        f"  free at the destination: {size(outlook.free_bytes)}: {'it fits' if outlook.fits else 'too little'}",
         f"  chunks of {_edges(outlook.chunk)} for patches of {_edges(outlook.patch)}: "
         f"{outlook.read_per_patch_byte:.2g} bytes read per byte of a patch (computed)",
     ]
     if outlook.predicted_s is not None:
+        fetched = bool(outlook.fetched_bytes)
         lines.append(
-            f"  about {duration(outlook.predicted_s)} to read and pack them: a prediction from"
-            f" {outlook.tried_share:.1%} of the voxels; writing and reading back come on top"
+            f"  about {duration(outlook.predicted_s)} to {'fetch, ' if fetched else ''}read and pack them: a prediction"
+            f" from {outlook.tried_share:.1%} of the voxels; writing and reading back come on top"
         )
+        if fetched:
+            lines.append(
+                f"  the smallest ({size(outlook.fetched_bytes)}) was fetched; the others are predicted by their bytes"
+            )
     return "\n".join([*lines, "Nothing was converted."])
 
 

@@ -158,7 +158,7 @@ class _Staging:
         try:
             classes = chosen_classes(self.source, self.selection)
         except Failure as error:
-            raise _as_staging_failure(error, self.destination) from error
+            raise listing_failure(error, self.destination) from error
         if classes is not None:
             write_class_list(self.destination / CLASSES_FILE, classes, self.state)
         pool = TransferPool(lambda obj: self.transfer.run(obj, listing), self.limit)
@@ -167,7 +167,7 @@ class _Staging:
         try:
             pool.run(self._listed(classes), self._look)
         except (Failure, OSError) as error:
-            raise _as_staging_failure(error, self.destination) from error
+            raise listing_failure(error, self.destination) from error
         finally:
             remove_partial(self.destination)
         return self._finish(listing, classes)
@@ -281,7 +281,8 @@ class _Staging:
         return self.selection.per_class is None and (classes is None or (bool(parts) and parts[0] in classes))
 
 
-def _as_staging_failure(error: Failure | OSError, destination: Path) -> FlatoutError:
+def listing_failure(error: Failure | OSError, destination: Path) -> FlatoutError:
+    """The error of a listing, with what to do about it."""
     if isinstance(error, Failure):
         text = f"{error}: {_ADVICE.get(str(error.kind), 'run the same command again to go on')}"
         return UsageError(text) if error.kind == "gone" else StagingFailed(text)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -27,6 +28,8 @@ COMPRESSIONS = (AUTO, NONE, ZSTD)
 WORTH_PACKING = 1 / 0.7
 _SPACING_TOLERANCE = 1e-3
 _SAMPLED_SLABS = 3
+# Path or address, bytes, and what changes with its content: ns of the last change, or a store's version.
+SourceFile = tuple[str, int, int | str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,7 @@ class Planned:
     """One array of a case.
 
     Attributes:
-        files: of the source: path, bytes, time of the last change in ns.
+        files: of the source.
     """
 
     root: Path
@@ -65,7 +68,7 @@ class Planned:
     role: str
     layout: Layout
     options: VolumeOptions
-    files: tuple[tuple[str, int, int], ...]
+    files: tuple[SourceFile, ...]
 
     @property
     def folder(self) -> str:
@@ -96,7 +99,7 @@ def plan(root: Path, options: VolumeOptions) -> Iterator[Planned]:
         UsageError: nothing is there, files do not fit together, or one cannot be read.
     """
     for case in local_cases(root):
-        yield from _plan_case(root, case, options)
+        yield from plan_case(root, case, options)
 
 
 def local_cases(root: Path) -> list[Case]:
@@ -105,15 +108,20 @@ def local_cases(root: Path) -> list[Case]:
         cases = [Case(_stem(root), ".")]
     elif root.is_dir():
         try:
-            cases = find_cases(_names(root), lambda name: _one_page(root / name))
+            cases = find_cases(_names(root), lambda name: one_page(root / name, str(root / name)))
         except UsageError as error:
             raise UsageError(f"{root}: {error}") from None
     else:
         raise UsageError(f"{root}: it does not exist: give a folder or a file")
-    return [_with_own_labels(root, case) for case in cases]
+    return [with_own_labels(root, case) for case in cases]
 
 
-def _plan_case(root: Path, case: Case, options: VolumeOptions) -> Iterator[Planned]:
+def plan_case(root: Path, case: Case, options: VolumeOptions) -> Iterator[Planned]:
+    """Open the volumes of one case below ``root``.
+
+    Raises:
+        UsageError: they do not fit together, or one cannot be read.
+    """
     # Open at the same time, so that they can be compared; closed before the next case, of which there may be thousands.
     with contextlib.ExitStack() as closing:
         slabs = {IMAGE: _open_slabs(root, case, IMAGE, options, closing)}
@@ -166,7 +174,7 @@ def _planned(root: Path, case: Case, role: str, slabs: ImageSlabs | LabelSlabs, 
     return Planned(root, case, role, layout, options, tuple(files))
 
 
-def _files(source: ArraySource) -> Iterator[tuple[str, int, int]]:
+def _files(source: ArraySource) -> Iterator[SourceFile]:
     for path in source.files():
         for file in [path] if path.is_file() else sorted(below for below in path.rglob("*") if below.is_file()):
             facts = file.stat()
@@ -204,19 +212,24 @@ def _names(root: Path) -> Iterator[str]:
         yield from files if below == "." else (f"{below}/{name}" for name in files)
 
 
-def _one_page(path: Path) -> bool:
+def one_page(tif: Path | IO[bytes], name: str) -> bool:
+    """True if a tif is one slice.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     require("volumes", ("tifffile",))
     import tifffile
 
     try:
-        with tifffile.TiffFile(path) as file:
+        with tifffile.TiffFile(tif) as file:
             return len(file.pages) == 1 and len([size for size in file.series[0].shape if size > 1]) <= 2
     except (OSError, ValueError, tifffile.TiffFileError) as error:
-        raise UsageError(f"{path}: it cannot be read as tif ({error}): get it again") from None
+        raise UsageError(f"{name}: it cannot be read as tif ({error}): get it again") from None
 
 
-def _with_own_labels(root: Path, case: Case) -> Case:
-    """Labels in the HDF5 file of the image."""
+def with_own_labels(root: Path, case: Case) -> Case:
+    """The case with the labels in the HDF5 file of its image, if there are any."""
     path = root / case.image if case.image != "." else root
     if case.label is None and path.name.lower().endswith(HDF5_SUFFIXES) and hdf5_holds_labels(path):
         return replace(case, label=case.image)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -18,19 +16,32 @@ from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.stage.destination.lock import destination_lock
 from flatout.stage.destination.space import check_room
-from flatout.volumes.cases import IMAGE, LABEL
+from flatout.stage.progress import Progress
+from flatout.volumes.array_folders import (
+    COUNTS,
+    NOTE,
+    claim,
+    complete_layout,
+    partial_folder,
+    replace_folder,
+    resumed_layout,
+    size_of,
+    source_hash,
+)
+from flatout.volumes.cases import IMAGE, LABEL, Case
 from flatout.volumes.convert import convert
 from flatout.volumes.layout import METADATA, Layout, read_layout, touched_ratio
 from flatout.volumes.patch_reader import ShardedVolume
-from flatout.volumes.plan import Planned, VolumeOptions, chosen_codec, plan
+from flatout.volumes.plan import Planned, SourceFile, VolumeOptions, chosen_codec, plan, plan_case, with_own_labels
 from flatout.volumes.readback import LabelCounts, compare_files, compare_source, intensities, label_counts
 from flatout.volumes.slabs import Slabs, staged_ignore
+from flatout.volumes.sources.chunked import HDF5_SUFFIXES
 from flatout.volumes.staged import StagedCase, StagedSet
 from flatout.volumes.statistics import Intensities, summarize
+from flatout.volumes.stored_cases import StoredCases
 
-NOTE, COUNTS = "flatout.json", "counts.npz"
 FOREGROUND = "foreground.npy"
-MARKER = ".flatout-volumes"  # in folders that stagings of volumes write to
+FETCHED = ".source"  # below the destination: files of the case that is being converted
 
 
 @dataclass
@@ -70,46 +81,53 @@ class VolumeSummary:
 
 
 def stage_volumes(
-    root: Path,
+    root: Path | StoredCases,
     destination: Path,
     options: VolumeOptions,
     show: Callable[[VolumeProgress], None],
     report: Callable[[str], None],
+    show_copy: Callable[[Progress], None] = lambda progress: None,
 ) -> VolumeSummary:
     """Convert what is not converted yet.
 
     Args:
-        root: folder of cases, or a file.
+        root: folder of cases, a file, or cases that are fetched one after the other.
         destination: folder; made if it is missing.
         options: of the staging.
         show: called as it goes on.
         report: called with lines that stay.
+        show_copy: called while a case is fetched.
 
     Raises:
         UsageError: of the source.
         DiskFull: there is no room. Whole shards are kept.
-        StagingFailed: what was written reads back otherwise.
+        StagingFailed: what was written reads back otherwise, or a case could not be fetched.
     """
     began = time.monotonic()
-    planned = list(plan(root, options))
+    planned = list(plan(root, options)) if isinstance(root, Path) else []
     destination.mkdir(parents=True, exist_ok=True)
     with destination_lock(destination, options.wait, report):
-        _claim(destination)
+        claim(destination)
         progress = VolumeProgress(total=sum(part.voxels for part in planned), began=began)
         staging = _Staging(destination, options, progress, show, report)
-        staging.need_room(planned)
-        for part in planned:
-            staging.array(part)
+        if isinstance(root, Path):
+            staging.need_room(planned)
+            for part in planned:
+                staging.array(part)
+        else:
+            for case in root.cases:
+                planned += staging.stored_case(root, case, show_copy)
+            shutil.rmtree(destination / FETCHED, ignore_errors=True)
         staged = staging.finish(planned)
     layouts = [part.layout for part in staging.done]
     return VolumeSummary(
-        source=str(root),
+        source=str(root) if isinstance(root, Path) else root.address,
         destination=str(destination),
         n_cases=len(staged.cases),
         n_labelled=sum(case.label is not None for case in staged.cases),
         n_arrays_kept=staging.n_kept,
         voxels=sum(part.voxels for part in planned if part.role == IMAGE),
-        staged_bytes=sum(_size(destination / part.folder) for part in planned),
+        staged_bytes=sum(size_of(destination / part.folder) for part in planned),
         classes=staged.classes,
         ignore=staged.ignore,
         intensity=staged.intensity,
@@ -142,16 +160,55 @@ class _Staging:
         needed = 0
         for part in planned:
             there = 0
-            for folder in (self.destination / part.folder, _partial(self.destination / part.folder)):
-                there += _size(folder)
+            for folder in (self.destination / part.folder, partial_folder(self.destination / part.folder)):
+                there += size_of(folder)
             needed += max(part.voxels * part.layout.dtype.itemsize - there, 0)
         check_room(self.destination, needed, self.options.min_free)
+
+    def stored_case(self, source: StoredCases, case: Case, show_copy: Callable[[Progress], None]) -> list[Planned]:
+        """Fetch a case and convert it, unless it is complete; its files are removed at the end."""
+        files = source.files(case)
+        planned = self._complete_case(case, files)
+        if not planned:
+            folder = self.destination / FETCHED / case.id
+            source.fetch(case, folder, show_copy, self._report)
+            found = plan_case(folder, with_own_labels(folder, case), self.options)
+            planned = [replace(part, files=files) for part in found]
+            self.need_room(planned)
+        self.progress.total += sum(part.voxels for part in planned)
+        for part in planned:
+            self.array(part)
+        shutil.rmtree(self.destination / FETCHED / case.id, ignore_errors=True)
+        return planned
+
+    def _complete_case(self, case: Case, files: tuple[SourceFile, ...]) -> list[Planned]:
+        """The arrays of a case as they were staged; empty: one is missing, or made from other files or options."""
+        has_own_labels = (self.destination / case.id / f"{LABEL}.zarr").exists()
+        if case.label is None and case.image.lower().endswith(HDF5_SUFFIXES):
+            if not has_own_labels:  # only the file shows whether there are any
+                return []
+            case = replace(case, label=case.image)
+        found = []
+        for role in (IMAGE, LABEL) if case.label is not None else (IMAGE,):
+            folder = self.destination / case.id / f"{role}.zarr"
+            try:
+                was = read_layout(folder)
+            except (OSError, ValueError, KeyError, TypeError, UsageError):
+                was = None
+            if was is None:
+                return []
+            layout = Layout.of(was.shape, was.dtype, self.options.patch, spacing=was.spacing)
+            part = Planned(folder, case, role, layout, self.options, files)
+            if complete_layout(folder, source_hash(part)) is None:
+                return []
+            found.append(part)
+        return found
 
     def array(self, part: Planned) -> None:
         """Convert an array, unless it is complete."""
         folder = self.destination / part.folder
-        note = _note(part)
-        layout = _complete(folder, note)
+        note = source_hash(part)
+        layout = complete_layout(folder, note)
         if layout is not None:
             self.n_kept += 1
             self.progress.kept += part.voxels
@@ -159,12 +216,12 @@ class _Staging:
         else:
             with part.slabs() as slabs:
                 layout = self._convert(part, slabs, note)
-            _replace_folder(_partial(folder), folder)
+            replace_folder(partial_folder(folder), folder)
         self.done.append(replace(part, layout=layout))
 
     def _convert(self, part: Planned, slabs: Slabs, note: str) -> Layout:
-        partial = _partial(self.destination / part.folder)
-        layout = _resumed(partial, note)
+        partial = partial_folder(self.destination / part.folder)
+        layout = resumed_layout(partial, note)
         if layout is None:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -224,59 +281,3 @@ class _Staging:
     def _checked(self, voxels: int) -> None:
         self.progress.checked += voxels
         self._show(self.progress)
-
-
-def _note(part: Planned) -> str:
-    """What an array is made from, and its layout, in a hash."""
-    layout = part.layout
-    plain = [part.source_note(), layout.chunk, layout.shard, part.options.compression, layout.shape, layout.dtype.name]
-    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
-
-
-def _complete(folder: Path, note: str) -> Layout | None:
-    """The layout of an array that is complete, of the same source; None: there is none."""
-    return _resumed(folder, note) if (folder / COUNTS).exists() else None
-
-
-def _partial(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.partial")
-
-
-def _resumed(partial: Path, note: str) -> Layout | None:
-    """The layout of an array that a staging of the same source began; None: there is none."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, UsageError):
-        if json.loads((partial / NOTE).read_text())["source"] == note:
-            return read_layout(partial)
-    return None
-
-
-def _replace_folder(new: Path, folder: Path) -> None:
-    """Give a complete array its name; an older one of another source goes."""
-    if folder.exists():
-        old = folder.with_name(f".{folder.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(folder, old)
-        os.replace(new, folder)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.replace(new, folder)
-
-
-def _claim(destination: Path) -> None:
-    """Take an empty folder, or one that a staging of volumes began.
-
-    Raises:
-        UsageError: other files are there.
-    """
-    marker = destination / MARKER
-    if not marker.exists():
-        other = next(iter(sorted(os.listdir(destination))), None)
-        if other is not None:
-            raise UsageError(
-                f"{destination}: {other} is there, which no staging of volumes wrote: give an empty folder"
-            )
-        marker.touch()
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
