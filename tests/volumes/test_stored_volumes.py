@@ -80,8 +80,8 @@ def test_each_form_is_fetched_converted_and_kept(
     assert is_right(tmp_path / "staged", content)
     assert main(asked) == 0
     assert json.loads(capsys.readouterr().out)["n_arrays_kept"] == 8
-    assert main([*asked[:5], "32", *asked[6:]]) == 0  # of another patch: other chunks
-    assert json.loads(capsys.readouterr().out)["chunk"] == [8, 8, 8] and is_right(tmp_path / "staged", content)
+    assert main([*asked[:5], "128", *asked[6:]]) == 0  # of another patch: other chunks
+    assert json.loads(capsys.readouterr().out)["chunk"] == [32, 32, 32] and is_right(tmp_path / "staged", content)
 
 
 def test_a_single_zarr_is_a_case(
