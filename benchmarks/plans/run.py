@@ -180,8 +180,11 @@ def page(scored: dict[float, list[Score]], learnt: Unmeasured) -> list[str]:
     shown = ", ".join(f"{value:g}" for value in learnt.between)
     lines = [
         *head("How well the end of a training is predicted", "benchmarks/plans/run.py", ("flatout", "numpy"), {}),
-        f"- {_recorded(first)} by benchmarks/plans/record.py with low priority on this machine, while other work ran "
-        "beside: their load was not chosen.",
+        f"- {_recorded(first)} by benchmarks/plans/record.py on this machine, which was quiet but for tests of a few "
+        "seconds.",
+        "- Before, on 2026-11-23, 42 recordings were made while other work took up to both cores: 15.3% median error "
+        "from 10% of the steps, 76% held; of the 16 that waited for a core for less than "
+        "25% of their time, 4.1% and 94%.",
         "- own_...: benchmarks/plans/several_epochs.py and by_trainer.py, some recorded twice (again). run_...: "
         "recorded before, for other reasons. The others are scripts of benchmarks/diagnosis; those whose epochs lasted "
         "so long that fewer than four fitted into a recording were left out.",
