@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flatout.ceilings.measuring import Ceilings
-from flatout.predict.step_memory import StepMemory, Tracked
+from flatout.predict.step_memory import Line, StepMemory, Tracked
 from flatout.report import ceilings, memory
 from flatout.report.staging import cluster_lines
 from flatout.report.staging_progress import state_line
@@ -21,10 +21,11 @@ GIB = 1 << 30
 
 
 def test_memory_is_told_by_batch_size_with_the_largest_that_fits() -> None:
-    line = StepMemory(base_bytes=GIB, slope_bytes=GIB / 8, least_bytes=0.0, measured=True)
+    line = StepMemory(Line(GIB, GIB / 8), Line(0, GIB / 4), least_bytes=0.0, measured=True)
     steps = (Tracked(8, {"weights": GIB, "activations": GIB}), Tracked(16, {"weights": GIB, "activations": 2 * GIB}))
     text = memory.lines(line, steps, {"24GiB": 24 * GIB})
-    assert text[0] == "memory(b) = 1.0 GiB + 128 MiB x b" and all(len(each) <= 80 for each in text)
+    assert text[0] == "memory(b) = 1.0 GiB + 128 MiB x b"
+    assert text[1].startswith("and at least 0 B + 256 MiB x b") and all(len(each) <= 80 for each in text)
     assert f"largest batch {line.largest(24 * GIB):,}" in "\n".join(text)
     found = json.loads(json.dumps(memory.to_dict(line, steps, {"24GiB": 24 * GIB})))
     assert [step["batch_size"] for step in found["steps"]] == [8, 16]
@@ -32,7 +33,7 @@ def test_memory_is_told_by_batch_size_with_the_largest_that_fits() -> None:
 
 
 def test_a_largest_batch_far_beyond_the_tracked_ones_is_called_an_upper_limit() -> None:
-    line = StepMemory(base_bytes=3 << 20, slope_bytes=2 << 10, least_bytes=0.0, measured=True)
+    line = StepMemory(Line(3 << 20, 2 << 10), None, least_bytes=0.0, measured=True)
     steps = (Tracked(16, {"gradient": 3 << 20}), Tracked(32, {"gradient": 3 << 20}))
     text = " ".join(memory.lines(line, steps, {"16GB": 16 * 10**9}))
     assert "times beyond the tracked ones" in text and "upper limits" in text

@@ -11,6 +11,7 @@ from pathlib import Path
 from flatout.errors import CommandError, Interrupted
 from flatout.predict.step_memory import Tracked
 from flatout.probe.contract import (
+    MEMORY_FORWARD_METRIC,
     MEMORY_METRICS,
     MEMORY_SAMPLES_METRIC,
     MEMORY_STEP_METRIC,
@@ -69,9 +70,10 @@ def _track(
         shutil.rmtree(outcome.run, ignore_errors=True)
         raise CommandError(message, code)
     shutil.rmtree(outcome.run, ignore_errors=True)
-    samples, whole = int(noted.pop(MEMORY_SAMPLES_METRIC, 0)), int(noted.pop(MEMORY_STEP_METRIC, 0))
+    other = (MEMORY_SAMPLES_METRIC, MEMORY_STEP_METRIC, MEMORY_FORWARD_METRIC)
+    samples, whole, forward = (int(noted.pop(name, 0)) for name in other)
     by_kind = {name.removeprefix(MEMORY_METRICS): int(held) for name, held in noted.items()}
-    return Tracked(samples, by_kind, whole) if by_kind else None
+    return Tracked(samples, by_kind, whole, forward) if by_kind else None
 
 
 def _elapsed(say: Callable[[str], None]) -> Callable[[], None]:

@@ -30,6 +30,7 @@ SUPPLY_COLD_METRIC = METRIC_PREFIX + "supply_cold"  # samples/s of batches that 
 SUPPLY_WARM_METRIC = METRIC_PREFIX + "supply_warm"  # samples/s of the same batches again
 MEMORY_METRICS = METRIC_PREFIX + "memory/"  # followed by a kind of memory: bytes
 MEMORY_SAMPLES_METRIC = MEMORY_METRICS + "samples"  # of the tracked step's batch
+MEMORY_FORWARD_METRIC = MEMORY_METRICS + "forward pass"  # bytes at the peak until the model returned
 MEMORY_STEP_METRIC = MEMORY_METRICS + "whole step"  # bytes at the peak, the optimizer's step included
 
 # --- changes in the steps after the window; settings for debugging have the names of ``debugging.SETTINGS`` ---

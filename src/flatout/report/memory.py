@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from flatout.predict.step_memory import CONTEXT_BYTES, FRAGMENTATION, StepMemory, Tracked
@@ -22,8 +23,11 @@ def lines(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int]) -
     """
     how = "two batch sizes were tracked" if line.measured else "one was tracked: kinds of tensors tell what grows"
     least = f", at least {size(line.least_bytes)}" if line.least_bytes else ""
-    text = [
-        f"memory(b) = {size(line.base_bytes)} + {size(line.slope_bytes)} x b{least}",
+    text = [f"memory(b) = {size(line.passes.base_bytes)} + {size(line.passes.slope_bytes)} x b{least}"]
+    if line.forward:
+        of_forward = f"{size(line.forward.base_bytes)} + {size(line.forward.slope_bytes)} x b"
+        text.append(f"and at least {of_forward}, in the forward pass")
+    text += [
         f"tensors only; {how}",
         "",
         f"  {'batch':>8}{'tensors, tracked':>20}{'of a GPU, predicted':>24}",
@@ -47,11 +51,20 @@ def lines(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int]) -
 def to_dict(line: StepMemory, steps: Sequence[Tracked], gpus: Mapping[str, int]) -> dict[str, Any]:
     """For ``--json``; arguments as of ``lines``."""
     return {
-        "base_bytes": line.base_bytes,
-        "slope_bytes": line.slope_bytes,
+        "base_bytes": line.passes.base_bytes,
+        "slope_bytes": line.passes.slope_bytes,
+        "forward": asdict(line.forward) if line.forward else None,
         "least_bytes": line.least_bytes,
         "measured_slope": line.measured,
-        "steps": [{"batch_size": step.batch_size, "peak_bytes": step.peak_bytes, **step.kinds} for step in steps],
+        "steps": [
+            {
+                "batch_size": step.batch_size,
+                "peak_bytes": step.peak_bytes,
+                "forward_bytes": step.forward_bytes or None,
+                **step.kinds,
+            }
+            for step in steps
+        ],
         "tracked_up_to": max(step.batch_size for step in steps),
         "largest": {name: line.largest(held) for name, held in gpus.items()},
     }

@@ -11,7 +11,7 @@ from typing import Any
 from torch import is_grad_enabled
 from torch.nn import Module
 
-from ..contract import MEMORY_METRICS, MEMORY_SAMPLES_METRIC, MEMORY_STEP_METRIC, MEMORY_VARIABLE
+from ..contract import MEMORY_FORWARD_METRIC, MEMORY_METRICS, MEMORY_SAMPLES_METRIC, MEMORY_STEP_METRIC, MEMORY_VARIABLE
 from ..identity import ByIdentity
 from ..metrics import note
 
@@ -30,7 +30,10 @@ def install():
     @functools.wraps(original)
     def __call__(self, *args, **kwargs):
         if _state["tracker"] is None and _state["steps"] and is_grad_enabled() and any(True for _ in self.parameters()):
-            _begin(self, args)
+            tracker = _begin(self, args)
+            result = original(self, *args, **kwargs)
+            note(MEMORY_FORWARD_METRIC, sum(_peak(tracker).values()))
+            return result
         return original(self, *args, **kwargs)
 
     Module.__call__ = __call__
@@ -45,6 +48,7 @@ def _begin(model, args):
     tracker = _state["tracker"] = MemTracker()
     tracker.track_external(model, *_optimizers)
     tracker.__enter__()
+    return tracker
 
 
 def _before_step(optimizer, args, kwargs):
