@@ -9,9 +9,10 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from flatout.report.outline import ledger_rows
+from flatout.report.markdown import render_markdown
+from flatout.report.outline import TOGETHER, ledger_rows
 from flatout.report.terminal import MIN_WIDTH, print_report, render
-from flatout.results import Account, Cause, Diagnosis, Epoch, Evidence, Gain, Line
+from flatout.results import Account, Cause, Diagnosis, Epoch, Evidence, Gain, Line, RemedyBundle
 from tests.report import diagnoses
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -283,6 +284,17 @@ def test_a_line_of_code_stands_once_in_its_account() -> None:
     ledger = dataclasses.replace(whole, accounts=(account,))
     rows = [row.label for row in ledger_rows(ledger)]
     assert rows == ["other code", "train.py:12", "unaccounted"]
+
+
+def test_plans_of_several_remedies_are_shown_as_a_whole() -> None:
+    titles = ("raise num_workers", "decode once")
+    of_two = RemedyBundle("moderate", {"num_workers": 8}, titles, Gain(2.0, 1.5, 2.5), -(1 << 20), "medium")
+    of_one = dataclasses.replace(of_two, name="conservative", remedies=titles[:1])
+    diagnosis = dataclasses.replace(diagnoses.starved(), plans=(of_one, of_two))
+    text = " ".join(" ".join(lines_of(diagnosis)).split())
+    shown = "moderate: 2.0x (1.5-2.5), medium risk, memory -1.0 MiB: raise num_workers; decode once"
+    assert f"{TOGETHER} - {shown}" in text and "conservative" not in text
+    assert "- moderate: 2.0x (1.5-2.5), medium risk, memory -1.0 MiB" in render_markdown(diagnosis)
 
 
 def test_an_assumption_of_all_predictions_is_said_once() -> None:

@@ -117,6 +117,9 @@ def _remedies(diagnosis: Diagnosis) -> list[str]:
             f"{rank}. {_code(remedy.how)}<br>Based on {_text(basis)}"
             for rank, (remedy, basis) in enumerate(zip(paying, bases, strict=True), start=1)
         ]
+    if plans := outline.plans(diagnosis):
+        blocks.append(outline.TOGETHER)
+        blocks.append(_bullets(f"{name}: {_text(content)}" for name, content in plans))
     if not_paying:
         blocks.append(outline.LITTLE_EFFECT)
         blocks.append(_bullets(f"{_text(one.title)}: predicted {interval(one.gain)}" for one in not_paying))

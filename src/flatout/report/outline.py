@@ -265,6 +265,22 @@ def paying_and_not(diagnosis: Diagnosis) -> tuple[list[Remedy], list[Remedy]]:
     return paying, [remedy for remedy in diagnosis.remedies if remedy.gain.high < PAYS_FROM]
 
 
+# Before the plans.
+TOGETHER = "Several of them together, predicted as a whole:"
+
+
+def plans(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """Name and content of each plan that bundles remedies; one of a single remedy says nothing new."""
+    return [
+        (
+            plan.name,
+            f"{interval(plan.gain)}, {plan.risk} risk, memory {_memory(plan.memory_bytes)}: {'; '.join(plan.remedies)}",
+        )
+        for plan in diagnosis.plans
+        if len(plan.remedies) > 1
+    ]
+
+
 def shared_basis(remedies: Sequence[Remedy]) -> tuple[str, list[str]]:
     """The assumptions that the predictions of all these remedies end with, and the basis of each without them."""
     clauses = [remedy.basis.split("; ") for remedy in remedies]
@@ -279,9 +295,13 @@ def shared_basis(remedies: Sequence[Remedy]) -> tuple[str, list[str]]:
 def memory_in_words(remedy: Remedy) -> str:
     """Describe what a remedy adds to the host's memory, and to the GPU's if known and not zero."""
     device = f", {_added(remedy.device_bytes)} on the GPU" if remedy.device_bytes else ""
-    if remedy.memory_bytes is None:
-        return f"not known{device}"
-    return f"{_added(remedy.memory_bytes) if remedy.memory_bytes else 'none'}{device}"
+    return f"{_memory(remedy.memory_bytes)}{device}"
+
+
+def _memory(n_bytes: int | None) -> str:
+    if n_bytes is None:
+        return "not known"
+    return _added(n_bytes) if n_bytes else "none"
 
 
 def _added(n_bytes: int) -> str:

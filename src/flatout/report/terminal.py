@@ -197,6 +197,11 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
             page.paragraph(figures, indent=indent, style="green")
         page.paragraph(remedy.how, indent=indent)
         page.paragraph(f"Based on {basis}", indent=indent, style=DIM)
+    if plans := outline.plans(diagnosis):
+        page.blank()
+        page.paragraph(outline.TOGETHER)
+        for name, content in plans:
+            page.paragraph(f"{name}: {content}", indent=MARGIN, mark="- ")
     if not_paying:
         page.blank()
         page.paragraph(outline.LITTLE_EFFECT)
