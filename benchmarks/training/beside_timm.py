@@ -141,6 +141,7 @@ def _page(runs: dict[str, list[tuple[Run, Run]]], chosen: argparse.Namespace, co
     few, more = chosen.epochs
     packages = ("flatout", "torch", "torchvision", "timm", "pytorch-lightning")
     images = chosen.images * len(CLASSES)
+    sys.argv[sys.argv.index("--timm") + 1] = "CHECKOUT"  # no path of this machine stands in a page
     lines = head("Whole trainings beside timm's script", "benchmarks/training/beside_timm.py", packages, {})
     lines += [
         f"- train.py of github.com/huggingface/pytorch-image-models at {commit} (Apache-2.0) with the installed timm.",
