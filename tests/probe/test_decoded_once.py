@@ -63,6 +63,109 @@ if __name__ == "__main__":
 """
 
 
+ARRAYS = """
+import hashlib, json, os, sys, types
+import numpy as np
+
+reads = []
+cv2 = types.ModuleType("cv2")  # a stand-in: a function of C that makes an array of a path, or of bytes
+def imread(path, flags=1):
+    reads.append(path)
+    return np.load(path) if os.path.exists(path) else None
+cv2.imread = imread
+cv2.imdecode = lambda data, flags=1: np.frombuffer(data, np.uint8)[-200 * 300 :].reshape(200, 300) + np.uint8(flags)
+folder = os.path.abspath("modules")
+os.makedirs(folder, exist_ok=True)
+open(folder + "/cv2.py", "w").write("import numpy\\nimread = imdecode = None\\n")
+sys.path.insert(0, folder)
+sys.modules["_cv2"] = cv2
+open(folder + "/cv2.py", "w").write("import sys\\nfrom _cv2 import imread, imdecode\\n")
+import cv2
+import nibabel, tifffile, torch, torchvision
+from torch.utils.data import DataLoader, Dataset
+
+def described(found):
+    if isinstance(found, torch.Tensor):
+        text = repr((str(found.dtype), tuple(found.shape), found.stride(), found.numpy().tobytes()))
+        found.fill_(0)  # a later pass does not see it
+    elif isinstance(found, np.ndarray):
+        text = repr((found.dtype.str, found.shape, found.strides, found.flags.writeable, found.tobytes()))
+        found[...] = 0
+    else:
+        text = repr(found)
+    return hashlib.sha1(text.encode()).hexdigest()
+
+def raw(name):
+    return open(name, "rb").read()
+
+def failing(name):
+    try:
+        np.load(name)["missing"]
+    except KeyError as error:
+        return str(error)
+
+CALLS = [
+    lambda: np.load("set.npz")["a"], lambda: np.load("set.npz")["b"], lambda: np.load("set.npz")["small"],
+    lambda: np.load("set.npz")["fortran"], lambda: np.load("set.npz")["text"], lambda: failing("set.npz"),
+    lambda: np.load(open("set.npz", "rb"))["a"],
+    lambda: tifffile.imread("stack.tif"), lambda: tifffile.imread("stack.tif", key=1),
+    lambda: tifffile.imread("stack.tif", key=slice(0, 2)),
+    lambda: np.asanyarray(nibabel.load("brain.nii.gz").dataobj), lambda: nibabel.load("brain.nii.gz").get_fdata(),
+    lambda: np.asarray(nibabel.load("brain.nii").dataobj),
+    lambda: torchvision.io.read_image("photo.png"),
+    lambda: torchvision.io.decode_image(torch.frombuffer(bytearray(raw("photo.png")), dtype=torch.uint8)),
+    lambda: torchvision.io.decode_image("photo.png", mode="GRAY"),
+    lambda: cv2.imread("picture.npy"), lambda: cv2.imread("picture.npy", 0), lambda: cv2.imread("none.npy"),
+    lambda: cv2.imdecode(raw("picture.npy")), lambda: cv2.imdecode(np.frombuffer(raw("picture.npy"), np.uint8), 2),
+]
+
+class Arrays(Dataset):
+    def __len__(self):
+        return len(CALLS)
+
+    def __getitem__(self, index):
+        return described(CALLS[index]())
+
+def main():
+    rng = np.random.default_rng(0)
+    volume = rng.integers(0, 4000, (3, 160, 200)).astype(np.uint16)
+    np.savez_compressed("set.npz", a=volume, b=volume[0], small=np.arange(9), fortran=np.asfortranarray(volume + 1),
+                        text=np.array(["x"] * 20000))
+    tifffile.imwrite("stack.tif", volume, compression="zlib", photometric="minisblack")
+    for name in ("brain.nii", "brain.nii.gz"):
+        nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), name)
+    torchvision.io.write_png(torch.from_numpy(volume[:, :, :].astype(np.uint8)), "photo.png")
+    np.save("picture.npy", volume[0].astype(np.uint8)[:, :].repeat(2, 0)[:200].repeat(2, 1)[:, :300])
+    arrays = Arrays()
+    seen = [[arrays[index] for index in range(len(arrays))] for _ in range(6)]
+    seen.append(list(DataLoader(arrays, batch_size=None, num_workers=2)))
+    before = len(reads)
+    seen.append([arrays[index] for index in range(len(arrays))])
+    # Changed in place, with the same size.
+    np.save("picture.npy", np.full((200, 300), 7, np.uint8))
+    seen.append(described(cv2.imread("picture.npy")))
+    print(json.dumps([seen, len(reads) - before]))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_arrays_are_unpacked_once_and_every_caller_gets_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ARRAYS)
+    seen = []
+    for settings in ({}, {"sample_cache_bytes": 100_000_000}):
+        environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(settings)}
+        command = [sys.executable, str(script)]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0 and "flatout" not in done.stderr, done.stderr
+        seen.append(json.loads(done.stdout))
+    assert seen[0][0] == seen[1][0]
+    assert (seen[0][1], seen[1][1]) == (4, 2)  # the missing file, and the one that changed
+
+
 @pytest.mark.slow
 def test_every_pass_has_the_samples_of_a_training_that_decodes(tmp_path: Path) -> None:
     script = tmp_path / "train.py"

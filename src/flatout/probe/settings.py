@@ -147,7 +147,7 @@ SETTINGS: "dict[str, Setting]" = {
     "jpeg_short_side": Setting(int, "decode JPEGs at a scale that leaves this short side", "files"),
     "crop_first": Setting(bool, "cut pictures to their final size before colours are changed", "transforms"),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
-    "sample_cache_bytes": Setting(int, "bytes of decoded pictures that all processes keep in shared memory", "decoded"),
+    "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
     "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged"),
     "read_through": Setting(
         str, "REAL=CACHE:BYTES: keep what is read below one folder on another disk", "cached", at_start=True

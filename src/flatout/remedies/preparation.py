@@ -59,7 +59,7 @@ def faster_decode(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("cpu_decode",), IDENTICAL, risk="medium", mechanics="shared_samples")
 def decoded_once(context: Context, cause: Cause) -> Proposal | None:
-    """Keep decoded pictures in memory that all workers share, where all of them fit and passes repeat."""
+    """Keep what files decode to in memory that all workers share, where all of it fits and passes repeat."""
     loader, available = context.run.loading, context.run.usage.available_bytes
     if loader is None or available is None or cut_from_volumes(loader):
         return None
@@ -70,15 +70,15 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     if needed is None or needed > room:
         return None
     return Proposal(
-        title=f"decode each picture once: {size(needed)} of memory hold them all",
+        title=f"decode each file once: {size(needed)} of memory hold them all",
         change=without_groups(loader, DECODE_GROUPS, 1.0 - _PUT_BACK),
         least=without_groups(loader, DECODE_GROUPS, 1.0 - _MOST_PUT_BACK),
         most=without_groups(loader, (*DECODE_GROUPS, "read")),
-        how="decode into one shared uint8 tensor before the training, and index it in Dataset.__getitem__",
-        # Other sets of pictures, such as that of the validation, may take what is left of the room.
+        how="decode into one shared array before the training, and index it in Dataset.__getitem__",
+        # Other sets, such as that of the validation, may take what is left of the room.
         settings={"sample_cache_bytes": room},
         basis=(
-            "measured share of decoding, from the second pass on; assumes that putting the pixels back takes a tenth "
+            "measured share of decoding, from the second pass on; assumes that copying what is stored takes a tenth "
             "of it, at worst two fifths"
         ),
         memory_bytes=needed,
@@ -87,9 +87,11 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
 
 def _decoded_bytes(loader: LoaderStats) -> int | None:
     """All samples of a pass, decoded; None: their number or size is unknown."""
+    arrays = loader.storage.arrays
     pixels = next((part.pixels_in for part in loader.fetch.transforms if part.pixels_in), None)
     file_bytes = loader.storage.bytes_read_per_sample
     each = pixels * BYTES_PER_PIXEL if pixels else file_bytes and file_bytes * BYTES_PER_FILE_BYTE
+    each = arrays.bytes if arrays else each
     samples = loader.settings.dataset_len
     return round(each * samples) if each and samples else None
 
