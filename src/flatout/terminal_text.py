@@ -32,11 +32,21 @@ def shell_line(words: Iterable[str]) -> str:
 
 def progress_lines(text: str) -> list[str]:
     """Return a sentence of progress as lines of at most 80 columns; a longer word, such as a path, is not broken."""
+    return _lines(one_line(text), "flatout: ", "  ")
+
+
+def folded(line: str) -> list[str]:
+    """Return a line as lines of at most 80 columns; those that follow are indented by two more."""
+    indent = " " * (len(line) - len(line.lstrip(" ")))
+    return _lines(line.lstrip(" "), indent, indent + "  ")
+
+
+def _lines(text: str, first: str, others: str) -> list[str]:
     return textwrap.wrap(
-        one_line(text),
+        text,
         80,
-        initial_indent="flatout: ",
-        subsequent_indent="  ",
+        initial_indent=first,
+        subsequent_indent=others,
         break_long_words=False,
         break_on_hyphens=False,
     )

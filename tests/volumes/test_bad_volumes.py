@@ -62,6 +62,21 @@ def _nifti_spacings(root: Path, image: float, label: float) -> None:
         nibabel.save(nibabel.Nifti1Image(array.transpose(2, 1, 0), np.diag([1, 1, spacing, 1])), root / name)
 
 
+def _saved(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    np.save(path, IMAGE)
+
+
+def _placed(root: Path, what: str, flipped: bool = False, origin: float = 0.0) -> None:
+    """An image, and labels of the same shape elsewhere; axes x, y, z of 40, 40, 24 voxels."""
+    for name, array in (("a.nii.gz", IMAGE), (f"a_{what}.nii.gz", LABELS)):
+        affine = np.diag([2.0, 1.0, 1.0, 1.0])
+        if name != "a.nii.gz":
+            affine[0, 0] *= -1 if flipped else 1
+            affine[0, 3] = 28.0 if flipped else origin
+        nibabel.save(nibabel.Nifti1Image(array.transpose(2, 1, 0), affine), root / name)
+
+
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "shapes": (lambda root: _pair(root, IMAGE, LABELS[:20]), r"label.npy: its shape is \(20, 40, 40\).*image.npy"),
     "spacings": (lambda root: _nifti_spacings(root, 3, 2), r"a_label.nii: its voxels are \(2.0, 1.0, 1.0\) apart"),
@@ -77,25 +92,48 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut zarr": (_cut_zarr, "a.zarr: slices 0 to 15 cannot be read"),
     "cut npy": (lambda root: (np.save(root / "a.npy", IMAGE), _cut(root / "a.npy")), "a.npy: it cannot be read as npy"),
     "cut npz": (lambda root: (np.savez(root / "a.npz", IMAGE), _cut(root / "a.npz")), "a.npz: it cannot be read"),
-    "label values": (lambda root: _pair(root, IMAGE, LABELS.astype(np.int16) + 300), "the label 302: allowed are 0 to"),
+    "label values": (
+        lambda root: _pair(root, IMAGE, LABELS.astype(np.int16) + 300),
+        "the label 302, allowed are 0 to 255: number .*--ignore 302",
+    ),
     "negative labels": (
         lambda root: _pair(root, IMAGE, LABELS.astype(np.int8) - 1),
-        "slice .* the label -1: .*--ignore",
+        "slice .* the label -1, .*--ignore -1",
     ),
     "halves": (lambda root: _pair(root, IMAGE, LABELS * 0.5), "labels that are no whole numbers"),
     "all ignored": (lambda root: _pair(root, IMAGE, LABELS * 0 + 2), "every voxel of its labels is ignored"),
-    "nan": (lambda root: np.save(root / "a.npy", _not_finite(np.nan)), "slice 7 holds 1 voxels that are NaN"),
-    "infinite": (lambda root: np.save(root / "a.npy", _not_finite(np.inf)), "slice 7 holds 1 voxels"),
+    "nan": (lambda root: np.save(root / "a.npy", _not_finite(np.nan)), "slice 7 holds NaN, .* in 1 of its voxels"),
+    "infinite": (lambda root: np.save(root / "a.npy", _not_finite(np.inf)), "slice 7 holds NaN, infinite"),
     "complex": (lambda root: np.save(root / "a.npy", IMAGE.astype(complex)), "its voxels are complex128"),
     "four axes": (lambda root: np.save(root / "a.npy", np.zeros((2, 4, 4, 4))), "three axes z, y, x"),
     "colours": (
         lambda root: tifffile.imwrite(root / "a.tif", np.zeros((4, 8, 8, 3), "u1"), photometric="rgb"),
         "colours",
     ),
+    "coloured slices": (
+        lambda root: [
+            tifffile.imwrite(root / f"{z}.tif", np.zeros((8, 8, 3), "u1"), photometric="rgb") for z in range(3)
+        ],
+        "0.tif: a slice has two axes",
+    ),
+    "a second channel": (
+        lambda root: (
+            [_saved(root / "imagesTr" / f"a_000{at}.npy") for at in range(2)] + [_saved(root / "labelsTr" / "a.npy")]
+        ),
+        "imagesTr/a_0001.npy: it is another channel of case a",
+    ),
+    "mirrored labels": (
+        lambda root: _placed(root, "label", flipped=True),
+        "by its header, its voxels lie up to 128 mm",
+    ),
+    "moved labels": (lambda root: _placed(root, "label", origin=2.0), "by its header, its voxels lie up to 2 mm"),
     "nothing": (lambda root: (root / "readme.txt").write_text("hello"), "no volume is there"),
     "not a tif": (lambda root: (root / "a.tif").write_text("hello"), "a.tif: it cannot be read as tif"),
     "labels alone": (lambda root: np.save(root / "a_label.npy", LABELS), "a_label.npy: there is no image of case a"),
-    "two arrays": (lambda root: np.savez(root / "a.npz", a=IMAGE, b=IMAGE), "it holds 2 arrays"),
+    "two arrays": (
+        lambda root: np.savez(root / "a.npz", a=IMAGE, b=IMAGE),
+        "which of its volumes .a, b. is the image is not clear",
+    ),
 }
 
 

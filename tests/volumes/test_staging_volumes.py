@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,6 +155,99 @@ def test_a_changed_source_is_staged_anew_and_an_unchanged_one_is_kept(tmp_path: 
     np.save(tmp_path / "a.npy", image[:, ::-1])
     assert staged(tmp_path / "a.npy", tmp_path / "staged").n_arrays_kept == 0
     assert np.array_equal(voxels(tmp_path / "staged", "a/image.zarr"), image[:, ::-1])
+
+
+def test_what_was_damaged_since_is_staged_anew_and_the_rest_kept(tmp_path: Path) -> None:
+    source, destination, said = tmp_path / "source", tmp_path / "staged", []
+    source.mkdir()
+    image, labels = volume((40, 300, 300))
+    for name in ("a", "b", "c"):
+        np.save(source / f"{name}.npy", image)
+        np.save(source / f"{name}_label.npy", labels)
+    staged(source, destination)
+    flipped, cut, gone, kept = (
+        destination / name / "c" / "0" / "0" / "0"
+        for name in ("a/image.zarr", "b/label.zarr", "c/image.zarr", "c/label.zarr")
+    )
+    data = bytearray(flipped.read_bytes())
+    data[1000] ^= 1
+    flipped.write_bytes(data)
+    cut.write_bytes(cut.read_bytes()[:100])
+    gone.unlink()
+    untouched, beside = kept.stat().st_ino, (destination / "a/image.zarr/c/0/1/1").stat().st_ino
+    summary = stage_volumes(source, destination, OPTIONS, lambda progress: None, said.append)
+    assert (summary.n_arrays, summary.n_arrays_kept) == (6, 3)
+    assert [line for line in said if "written anew" in line] == [
+        f"{path}: it is missing or not what was staged: written anew" for path in (flipped, cut, gone)
+    ]
+    assert not check(destination).damaged
+    assert all(np.array_equal(voxels(destination, f"{name}/image.zarr"), image) for name in "abc")
+    assert np.array_equal(voxels(destination, "b/label.zarr"), labels)
+    assert (kept.stat().st_ino, (destination / "a/image.zarr/c/0/1/1").stat().st_ino) == (untouched, beside)
+
+
+def test_a_copy_of_a_staged_set_with_new_times_is_kept(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", volume((40, 40, 40))[0])
+    staged(tmp_path / "a.npy", tmp_path / "staged")
+    for path in (tmp_path / "staged").rglob("*"):
+        os.utime(path, (path.stat().st_mtime + 1000,) * 2)
+    assert staged(tmp_path / "a.npy", tmp_path / "staged").n_arrays_kept == 1
+
+
+@pytest.mark.parametrize("inner", ["source/staged", "."])
+def test_a_destination_that_shares_files_with_its_source_is_refused(inner: str, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    np.save(tmp_path / "source" / "a.npy", volume((40, 40, 40))[0])
+    with pytest.raises(UsageError, match="the source .*: choose a folder apart from it"):
+        staged(tmp_path / "source", tmp_path / inner)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.npy", "source"]
+
+
+def test_a_destination_that_is_a_file_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", volume((40, 40, 40))[0])
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="DEST .*file: it is a file: give a new or an empty folder"):
+        staged(tmp_path / "a.npy", tmp_path / "file")
+    with pytest.raises(UsageError, match="DEST .*below: it cannot be made"):
+        staged(tmp_path / "a.npy", tmp_path / "file" / "below")
+
+
+def test_names_that_begin_with_their_role_and_files_with_both_are_cases(tmp_path: Path) -> None:
+    image, labels = volume((40, 40, 40))
+    for name in ("lits", "both"):
+        (tmp_path / name).mkdir()
+    np.save(tmp_path / "lits" / "volume-0.npy", image)
+    np.save(tmp_path / "lits" / "segmentation-0.npy", labels)
+    np.savez(tmp_path / "both" / "0.npz", raw=image, label=labels)
+    for name in ("lits", "both"):
+        summary = staged(tmp_path / name, tmp_path / f"{name}-staged")
+        assert (summary.n_cases, summary.n_labelled) == (1, 1)
+        assert np.array_equal(voxels(tmp_path / f"{name}-staged", "0/image.zarr"), image)
+        assert np.array_equal(voxels(tmp_path / f"{name}-staged", "0/label.zarr"), labels)
+
+
+def test_volumes_that_are_left_out_are_named_and_unlabelled_ones_are_in_no_statistics(tmp_path: Path) -> None:
+    image, labels = volume((40, 40, 40))
+    for name in ("imagesTr", "labelsTr", "imagesTs", ".old"):
+        (tmp_path / "source" / name).mkdir(parents=True)
+    np.save(tmp_path / "source" / "imagesTr" / "a_0000.npy", image)
+    np.save(tmp_path / "source" / "labelsTr" / "a.npy", labels)
+    np.save(tmp_path / "source" / "imagesTs" / "t_0000.npy", np.full_like(image, 255))
+    np.save(tmp_path / "source" / ".old" / "a.npy", image)
+    said: list[str] = []
+    summary = stage_volumes(tmp_path / "source", tmp_path / "staged", OPTIONS, lambda progress: None, said.append)
+    assert said == ["left out, as hidden: .old/a.npy"]
+    assert (summary.n_cases, summary.n_labelled) == (2, 1)
+    assert summary.intensity["mean"] == pytest.approx(float(image.mean()))
+
+
+def test_percentiles_of_floats_are_the_same_after_saving_and_small(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(40, 40, 40)).astype(np.float32)
+    np.save(tmp_path / "a.npy", values)
+    summary = staged(tmp_path / "a.npy", tmp_path / "staged", VolumeOptions(patch=(64, 64, 64), compression="none"))
+    assert summary.intensity["p99_5"] == pytest.approx(float(np.percentile(values, 99.5)), abs=0.01)
+    predicted = look_ahead(tmp_path / "a.npy", tmp_path / "x", VolumeOptions(patch=(64, 64, 64), compression="none"))
+    assert predicted.staged_bytes == pytest.approx(summary.staged_bytes, rel=0.05)
 
 
 def test_a_dry_run_writes_nothing_and_names_bytes_and_codecs(tmp_path: Path) -> None:

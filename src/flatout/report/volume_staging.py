@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from flatout.terminal_text import one_line
+from flatout.terminal_text import folded, one_line
 from flatout.units import duration, size
 
 if TYPE_CHECKING:
@@ -48,8 +48,11 @@ def summary_lines(summary: VolumeSummary) -> str:
         f"  intensities {found['min']:.6g} to {found['max']:.6g}, mean {found['mean']:.4g}, "
         f"standard deviation {found['std']:.4g}, 99% within {found['p0_5']:.6g} to {found['p99_5']:.6g}"
     )
-    lines.append("  every file was read back and compared; some slices were compared with the source once more")
-    return "\n".join(lines)
+    if summary.n_arrays_kept < summary.n_arrays:
+        lines.append("  every file that was written was read back and compared, three slices once more with the source")
+    if summary.n_arrays_kept:
+        lines.append("  of arrays that were complete, files that changed since were compared with their checksums")
+    return _wrapped(lines)
 
 
 def outlook_lines(outlook: VolumeOutlook) -> str:
@@ -62,7 +65,7 @@ def outlook_lines(outlook: VolumeOutlook) -> str:
     if outlook.staged_bytes is None or outlook.chunk is None:
         lines.append("  size and time when staged: not known, because the smallest volume is too large to fetch for it")
         lines.append(f"  free at the destination: {size(outlook.free_bytes)}")
-        return "\n".join([*lines, "Nothing was converted."])
+        return _wrapped([*lines, "Nothing was converted."])
     packing = f": {_codecs(outlook.codecs)}" if outlook.codecs else ""
     lines += [
         f"  about {size(outlook.staged_bytes)} when staged{packing}",
@@ -80,7 +83,11 @@ def outlook_lines(outlook: VolumeOutlook) -> str:
             lines.append(
                 f"  the smallest ({size(outlook.fetched_bytes)}) was fetched; the others are predicted by their bytes"
             )
-    return "\n".join([*lines, "Nothing was converted."])
+    return _wrapped([*lines, "Nothing was converted."])
+
+
+def _wrapped(lines: list[str]) -> str:
+    return "\n".join(part for line in lines for part in folded(line))
 
 
 def check_lines(found: VolumeCheck) -> str:

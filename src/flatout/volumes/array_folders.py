@@ -54,6 +54,29 @@ def replace_folder(new: Path, folder: Path) -> None:
         os.replace(new, folder)
 
 
+def reopen(folder: Path, damaged: list[Path]) -> None:
+    """Make a complete array one that a staging began, without its damaged shards."""
+    for path in damaged:
+        path.unlink(missing_ok=True)
+    (folder / COUNTS).unlink()
+    partial = partial_folder(folder)
+    shutil.rmtree(partial, ignore_errors=True)
+    os.replace(folder, partial)
+
+
+def make_folder(destination: Path) -> None:
+    """Make the destination.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        destination.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else f"it cannot be made ({error.strerror})"
+        raise UsageError(f"DEST {destination}: {why}: give a new or an empty folder") from None
+
+
 def claim(destination: Path) -> None:
     """Take an empty folder, or one that a staging of volumes began.
 

@@ -2,7 +2,7 @@
 
 Three ways to lay them out are known: ``images/`` and ``labels/`` (also imagesTr and labelsTr, train_images and
 train_labels, ignores), a folder a case with ``image`` and ``label`` in it, and volumes beside each other, of which
-those named ``…_label`` (mask, seg, ignore) belong to the volume named before.
+those named ``…_label`` (mask, seg, ignore) belong to the volume named before, and ``segmentation-…`` to ``volume-…``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _ROLES = {
     IMAGE: {"image", "images", "imagestr", "img", "imgs", "raw", "volume", "volumes", "train_images", "ct", "data"},
 }
 _CHANNEL = re.compile(r"_0000$")  # nnU-Net's name of the first channel
+_OTHER_CHANNEL = re.compile(r"(.+)_00\d\d$")
+_PREFIXED = re.compile(r"([a-zA-Z]+)[-_](.+)$")  # LiTS: volume-0, segmentation-0
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,11 @@ def find_cases(names: Iterable[str], is_slice: Callable[[str], bool] = lambda na
     if not volumes:
         raise UsageError(f"no volume is there: known are {KNOWN}")
     found: dict[str, dict[str, str]] = defaultdict(dict)
+    prefixed = {case for case, role in map(_prefixed, volumes) if role in (LABEL, IGNORE)}
     for name in volumes:
-        case, role = _case_and_role(name)
+        case, role = _prefixed(name)
+        if case not in prefixed:
+            case, role = _case_and_role(name)
         if role in found[case]:
             raise UsageError(
                 f"{name} and {found[case][role]} are both the {role} of case {case or '.'}: keep one of them"
@@ -72,7 +77,30 @@ def find_cases(names: Iterable[str], is_slice: Callable[[str], bool] = lambda na
                 f"{alone}: there is no image of case {case or '.'} for it: name both alike, or take it away"
             )
         cases.append(Case(case or "volume", roles[IMAGE], roles.get(LABEL), roles.get(IGNORE)))
+    _refuse_channels(cases)
     return cases
+
+
+def hidden_volumes(names: Iterable[str]) -> list[str]:
+    """Volumes that are not taken, since their name or that of a folder above begins with a dot."""
+    hidden = (name for name in names if any(part.startswith(".") for part in PurePosixPath(name).parts))
+    # Beside each file, macOS leaves one named ._file on other disks.
+    return sorted(name for name in hidden if suffix_of(name) and not PurePosixPath(name).name.startswith("._"))
+
+
+def _refuse_channels(cases: list[Case]) -> None:
+    """Refuse nnU-Net's further channels of a case, which would look like cases without labels."""
+    first = {_stem(case.image): case for case in cases if _CHANNEL.search(_stem(case.image))}
+    for case in cases:
+        channel = _OTHER_CHANNEL.fullmatch(_stem(case.image))
+        of = first.get(f"{channel[1]}_0000") if channel else None
+        if of is None or of is case or case.label is not None:
+            continue
+        if of.label is not None or PurePosixPath(case.image).parent.name.lower().startswith("imagest"):
+            raise UsageError(
+                f"{case.image}: it is another channel of case {of.id}, and several channels cannot be trained: take"
+                f" all but one of {of.image} and its like away"
+            )
 
 
 def _volumes(names: list[str], is_slice: Callable[[str], bool]) -> list[str]:
@@ -100,10 +128,28 @@ def _volumes(names: list[str], is_slice: Callable[[str], bool]) -> list[str]:
     return sorted(volumes)
 
 
+def _stem(name: str) -> str:
+    """The name with its folders, without its suffix."""
+    return name[: len(name) - len(suffix_of(name))] or name
+
+
+def _prefixed(name: str) -> tuple[str, str]:
+    """Case and role of a volume whose name begins with its role, or has none; a folder's role comes first."""
+    *folders, last = PurePosixPath(_stem(name)).parts or (name,)
+    found = _PREFIXED.fullmatch(last)
+    role = _role(found[1]) if found else None
+    rest = found[2] if found and role else last
+    of_folder = next(filter(None, map(_role, reversed(folders))), None)
+    return "/".join([*(part for part in folders if not _role(part)), rest]), of_folder or role or IMAGE
+
+
+def _role(word: str) -> str | None:
+    return next((role for role, words in _ROLES.items() if word.lower() in words), None)
+
+
 def _case_and_role(name: str) -> tuple[str, str]:
-    path = PurePosixPath(name)
-    stem = path.name.removesuffix(path.name[len(path.name) - len(suffix_of(path.name)) :] or "\0")
-    parts = [*path.parts[:-1], _CHANNEL.sub("", stem)]
+    path = PurePosixPath(_stem(name))
+    parts = [*path.parts[:-1], _CHANNEL.sub("", path.name)]  # ".": the root is one volume
     for role, words in _ROLES.items():
         # The nearest part that says what it is: images/a, a/image, or a_label.
         for at in range(len(parts) - 1, -1, -1):

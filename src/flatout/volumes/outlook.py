@@ -20,6 +20,7 @@ from flatout.volumes.plan import (
     plan_case,
     with_own_labels,
 )
+from flatout.volumes.statistics import saved_bytes
 from flatout.volumes.stored_cases import StoredCases
 
 MOST_FETCHED = 256 << 20  # bytes, for a dry run
@@ -119,6 +120,7 @@ def _sampled(planned: list[Planned], options: VolumeOptions) -> _Sample:
         codecs[codec] = codecs.get(codec, 0) + 1
         plain = part.voxels * part.layout.dtype.itemsize
         staged += int(plain / ratio) if codec == ZSTD else part.layout.unpacked_bytes
+        staged += saved_bytes(part.layout.dtype, part.voxels) if part.role == IMAGE else 0
     voxels = sum(part.voxels for part in planned)
     return _Sample(
         image_voxels=sum(part.voxels for part in planned if part.role == IMAGE),

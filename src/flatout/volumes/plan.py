@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from collections.abc import Iterator
@@ -19,14 +20,14 @@ from flatout.volumes.layout import NONE, ZSTD, Layout, Triple
 from flatout.volumes.shard_files import chunks_of, encode_chunk
 from flatout.volumes.slabs import ImageSlabs, LabelSlabs, Slabs
 from flatout.volumes.sources.base import ArraySource
-from flatout.volumes.sources.chunked import HDF5_SUFFIXES, hdf5_holds_labels
-from flatout.volumes.sources.open import is_zarr, open_source
+from flatout.volumes.sources.open import holds_labels, is_zarr, open_source
 
 AUTO = "auto"
 COMPRESSIONS = (AUTO, NONE, ZSTD)
 # Unpacking zstd costs three to four times the reading: worth it where it saves a third of the disk.
 WORTH_PACKING = 1 / 0.7
 _SPACING_TOLERANCE = 1e-3
+_MOST_APART, _LEAST_APART_MM = 0.5, 1e-3  # of a voxel's edge, and at least: headers are rounded
 _SAMPLED_SLABS = 3
 # Path or address, bytes, and what changes with its content: ns of the last change, or a store's version.
 SourceFile = tuple[str, int, int | str]
@@ -108,7 +109,7 @@ def local_cases(root: Path) -> list[Case]:
         cases = [Case(_stem(root), ".")]
     elif root.is_dir():
         try:
-            cases = find_cases(_names(root), lambda name: one_page(root / name, str(root / name)))
+            cases = find_cases(names_below(root), lambda name: one_page(root / name, str(root / name)))
         except UsageError as error:
             raise UsageError(f"{root}: {error}") from None
     else:
@@ -162,6 +163,20 @@ def _compare(image: ArraySource, label: ArraySource) -> None:
             f"{label.path}: its voxels are {label.spacing} apart, its image's {image.spacing}: give the labels of this"
             " image, or correct the spacing in the header of one of them"
         )
+    apart = _apart_mm(image, label)
+    if apart > max(_MOST_APART * min(image.spacing), _LEAST_APART_MM):
+        raise UsageError(
+            f"{label.path}: by its header, its voxels lie up to {apart:.3g} mm from those of its image ({image.path}):"
+            " they are turned, mirrored or moved: bring them onto the grid of the image, or correct one header"
+        )
+
+
+def _apart_mm(image: ArraySource, label: ArraySource) -> float:
+    """Largest distance of the same corner of two volumes of one shape; 0.0 where one does not say where it is."""
+    if image.affine is None or label.affine is None:
+        return 0.0
+    corners = np.array([[x, y, z, 1] for z, y, x in itertools.product(*((0, size - 1) for size in image.shape))])
+    return float(np.linalg.norm((corners @ (image.affine - label.affine).T)[:, :3], axis=1).max())
 
 
 def _planned(root: Path, case: Case, role: str, slabs: ImageSlabs | LabelSlabs, options: VolumeOptions) -> Planned:
@@ -206,7 +221,8 @@ def packing_ratio(slabs: Slabs, layout: Layout) -> tuple[float, int]:
     return plain / max(packed, 1), read
 
 
-def _names(root: Path) -> Iterator[str]:
+def names_below(root: Path) -> Iterator[str]:
+    """Names of all files below a folder, with forward slashes."""
     for folder, _, files in os.walk(root, followlinks=True):
         below = os.path.relpath(folder, root)
         yield from files if below == "." else (f"{below}/{name}" for name in files)
@@ -223,15 +239,18 @@ def one_page(tif: Path | IO[bytes], name: str) -> bool:
 
     try:
         with tifffile.TiffFile(tif) as file:
-            return len(file.pages) == 1 and len([size for size in file.series[0].shape if size > 1]) <= 2
+            shape = file.series[0].shape
+            # A slice in colours is refused when it is read.
+            planar = len([size for size in shape if size > 1]) <= 2 or file.pages.first.samplesperpixel > 1
+            return len(file.pages) == 1 and planar
     except (OSError, ValueError, tifffile.TiffFileError) as error:
         raise UsageError(f"{name}: it cannot be read as tif ({error}): get it again") from None
 
 
 def with_own_labels(root: Path, case: Case) -> Case:
-    """The case with the labels in the HDF5 file of its image, if there are any."""
+    """The case with the labels in the file of its image, if there are any."""
     path = root / case.image if case.image != "." else root
-    if case.label is None and path.name.lower().endswith(HDF5_SUFFIXES) and hdf5_holds_labels(path):
+    if case.label is None and path.is_file() and holds_labels(path):
         return replace(case, label=case.image)
     return case
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import StagingFailed, UsageError
+from flatout.volumes.array_folders import COUNTS
 from flatout.volumes.convert import read_journal
 from flatout.volumes.foreground import N_ORIGIN
 from flatout.volumes.layout import METADATA, Layout, Triple, read_layout
@@ -120,6 +121,23 @@ def check(folder: Path) -> VolumeCheck:
                         continue
                 damaged.append(str(path))
     return VolumeCheck(files, tuple(damaged), time.monotonic() - began)
+
+
+def damaged_shards(folder: Path, layout: Layout) -> list[Path]:
+    """Shards of a complete array that are missing, or changed since and differ from what was written.
+
+    Only files that are newer than the array's counts, which were written last, are read.
+    """
+    complete_ns, crcs, damaged = (folder / COUNTS).stat().st_mtime_ns, read_journal(folder), []
+    for place in np.ndindex(*layout.grid):
+        z, y, x = place
+        path = layout.shard_path(folder, (z, y, x))
+        try:
+            if path.stat().st_mtime_ns > complete_ns and crc_of(path) != crcs.get((z, y, x)):
+                damaged.append(path)
+        except OSError:
+            damaged.append(path)
+    return damaged
 
 
 def crc_of(path: Path) -> int:

@@ -69,8 +69,8 @@ class ImageSlabs(Slabs):
                 if not np.isfinite(plane).all():
                     bad = int(plane.size - np.isfinite(plane).sum())
                     raise UsageError(
-                        f"{self.source.path}: slice {z0 + at} holds {bad:,} voxels that are NaN, infinite or above"
-                        " float32: replace them by a number first"
+                        f"{self.source.path}: slice {z0 + at} holds NaN, infinite values or values above float32 in"
+                        f" {bad:,} of its voxels: replace them by a number first"
                     )
         return slab
 
@@ -113,8 +113,10 @@ class LabelSlabs(Slabs):
         most = 255 if self.classes is None else self.classes - 1
         if low < 0 or high > most:
             value, allowed = (low if low < 0 else high), f"0 to {most}"
-            fix = "give --ignore with it" if low < 0 else "number the classes from 0, or give --ignore"
-            raise UsageError(f"{path}: slice {z} has the label {value}: allowed are {allowed}: {fix}")
+            raise UsageError(
+                f"{path}: slice {z} has the label {value}, allowed are {allowed}: number the classes from 0, or give --ignore {value} if it"
+                " marks voxels without a label"
+            )
         out = labels.astype(np.uint8)
         if self._ignore is not None:
             assert self.ignore is not None

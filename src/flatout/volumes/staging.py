@@ -15,6 +15,7 @@ import numpy as np
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
 from flatout.stage.destination.lock import destination_lock
+from flatout.stage.destination.overlap import refuse_shared
 from flatout.stage.destination.space import check_room
 from flatout.stage.progress import Progress
 from flatout.volumes.array_folders import (
@@ -22,20 +23,38 @@ from flatout.volumes.array_folders import (
     NOTE,
     claim,
     complete_layout,
+    make_folder,
     partial_folder,
+    reopen,
     replace_folder,
     resumed_layout,
     size_of,
     source_hash,
 )
-from flatout.volumes.cases import IMAGE, LABEL, Case
+from flatout.volumes.cases import IMAGE, LABEL, Case, hidden_volumes
 from flatout.volumes.convert import convert
 from flatout.volumes.layout import METADATA, Layout, read_layout, touched_ratio
 from flatout.volumes.patch_reader import ShardedVolume
-from flatout.volumes.plan import Planned, SourceFile, VolumeOptions, chosen_codec, plan, plan_case, with_own_labels
-from flatout.volumes.readback import LabelCounts, compare_files, compare_source, intensities, label_counts
+from flatout.volumes.plan import (
+    Planned,
+    SourceFile,
+    VolumeOptions,
+    chosen_codec,
+    names_below,
+    plan,
+    plan_case,
+    with_own_labels,
+)
+from flatout.volumes.readback import (
+    LabelCounts,
+    compare_files,
+    compare_source,
+    damaged_shards,
+    intensities,
+    label_counts,
+)
 from flatout.volumes.slabs import Slabs, staged_ignore
-from flatout.volumes.sources.chunked import HDF5_SUFFIXES
+from flatout.volumes.sources.open import may_hold_labels
 from flatout.volumes.staged import StagedCase, StagedSet
 from flatout.volumes.statistics import Intensities, summarize
 from flatout.volumes.stored_cases import StoredCases
@@ -63,7 +82,8 @@ class VolumeSummary:
     destination: str
     n_cases: int
     n_labelled: int
-    n_arrays_kept: int  # complete already
+    n_arrays: int
+    n_arrays_kept: int  # of these, complete already
     voxels: int
     staged_bytes: int
     classes: tuple[int, ...]
@@ -105,7 +125,12 @@ def stage_volumes(
     """
     began = time.monotonic()
     planned = list(plan(root, options)) if isinstance(root, Path) else []
-    destination.mkdir(parents=True, exist_ok=True)
+    if isinstance(root, Path):
+        refuse_shared(root, destination)
+        hidden = hidden_volumes(names_below(root)) if root.is_dir() else []
+        if hidden:
+            report(f"left out, as hidden: {hidden[0]}" + (f" and {len(hidden) - 1:,} more" if hidden[1:] else ""))
+    make_folder(destination)
     with destination_lock(destination, options.wait, report):
         claim(destination)
         progress = VolumeProgress(total=sum(part.voxels for part in planned), began=began)
@@ -125,6 +150,7 @@ def stage_volumes(
         destination=str(destination),
         n_cases=len(staged.cases),
         n_labelled=sum(case.label is not None for case in staged.cases),
+        n_arrays=len(planned),
         n_arrays_kept=staging.n_kept,
         voxels=sum(part.voxels for part in planned if part.role == IMAGE),
         staged_bytes=sum(size_of(destination / part.folder) for part in planned),
@@ -163,7 +189,7 @@ class _Staging:
             for folder in (self.destination / part.folder, partial_folder(self.destination / part.folder)):
                 there += size_of(folder)
             needed += max(part.voxels * part.layout.dtype.itemsize - there, 0)
-        check_room(self.destination, needed, self.options.min_free)
+        check_room(self.destination, needed, self.options.min_free, "choose another disk, or stage fewer volumes")
 
     def stored_case(self, source: StoredCases, case: Case, show_copy: Callable[[Progress], None]) -> list[Planned]:
         """Fetch a case and convert it, unless it is complete; its files are removed at the end."""
@@ -184,7 +210,7 @@ class _Staging:
     def _complete_case(self, case: Case, files: tuple[SourceFile, ...]) -> list[Planned]:
         """The arrays of a case as they were staged; empty: one is missing, or made from other files or options."""
         has_own_labels = (self.destination / case.id / f"{LABEL}.zarr").exists()
-        if case.label is None and case.image.lower().endswith(HDF5_SUFFIXES):
+        if case.label is None and may_hold_labels(case.image):
             if not has_own_labels:  # only the file shows whether there are any
                 return []
             case = replace(case, label=case.image)
@@ -199,7 +225,8 @@ class _Staging:
                 return []
             layout = Layout.of(was.shape, was.dtype, self.options.patch, spacing=was.spacing)
             part = Planned(folder, case, role, layout, self.options, files)
-            if complete_layout(folder, source_hash(part)) is None:
+            complete = complete_layout(folder, source_hash(part))
+            if complete is None or damaged_shards(folder, complete):
                 return []
             found.append(part)
         return found
@@ -209,6 +236,15 @@ class _Staging:
         folder = self.destination / part.folder
         note = source_hash(part)
         layout = complete_layout(folder, note)
+        damaged = damaged_shards(folder, layout) if layout is not None else []
+        if damaged:
+            self._report(
+                f"{damaged[0]}: it is missing or not what was staged"
+                + (f", and {len(damaged) - 1:,} more" if damaged[1:] else "")
+                + ": written anew"
+            )
+            reopen(folder, damaged)
+            layout = None
         if layout is not None:
             self.n_kept += 1
             self.progress.kept += part.voxels
@@ -269,7 +305,9 @@ class _Staging:
             for part in planned
             if part.role == IMAGE
         )
-        images = [Intensities.load(self.destination / part.folder / COUNTS) for part in planned if part.role == IMAGE]
+        # Of what is trained on, where anything is: volumes without labels may be those of a test.
+        counted = [part for part in planned if part.role == IMAGE and (part.case.id in labels or not labels)]
+        images = [Intensities.load(self.destination / part.folder / COUNTS) for part in counted]
         staged = StagedSet(self.destination, cases, summarize(images), classes, ignore, planned[0].layout.chunk)
         staged.write()
         return staged

@@ -36,22 +36,37 @@ class Intensities:
     def save(self, path: Path) -> None:
         """Write to a file."""
         moments = np.array([self.voxels, self.mean, self.squares, self.low, self.high])
+        counts = self.counts[:1] if (self.counts == self.counts[:1]).all() else self.counts  # of a sample: all alike
+        short = self.values.astype(np.float32)
+        values = short if (short == self.values).all() else self.values
         with path.open("wb") as file:
-            np.savez(file, values=self.values, counts=self.counts, moments=moments)
+            np.savez(file, values=values, counts=counts, moments=moments)
 
     @classmethod
     def load(cls, path: Path) -> Intensities:
         """Read from a file."""
         with np.load(path, allow_pickle=False) as found:
             voxels, mean, squares, low, high = (float(value) for value in found["moments"])
-            return cls(found["values"], found["counts"], int(voxels), mean, squares, low, high)
+            values = found["values"].astype(np.float64)
+            counts = np.broadcast_to(found["counts"], values.shape).copy()
+            return cls(values, counts, int(voxels), mean, squares, low, high)
+
+
+def is_counted(dtype: np.dtype[Any]) -> bool:
+    """True for types of which each value is counted; of others a sample is kept."""
+    return dtype.kind in "iu" and dtype.itemsize <= 2
+
+
+def saved_bytes(dtype: np.dtype[Any], voxels: int) -> int:
+    """Size of what is saved of a volume; 0 for types whose values are counted, whose number is not known before."""
+    return 0 if is_counted(dtype) else voxels // max(voxels // SAMPLE, 1) * min(dtype.itemsize, 8)
 
 
 class Counting:
     """Counts the voxels of one volume, block by block."""
 
     def __init__(self, dtype: np.dtype[Any], voxels: int) -> None:
-        self._exact = dtype.kind in "iu" and dtype.itemsize <= 2
+        self._exact = is_counted(dtype)
         self._lowest = int(np.iinfo(dtype).min) if self._exact else 0
         self._bins = np.zeros(256**dtype.itemsize if self._exact else 0, np.int64)
         self._stride = max(voxels // SAMPLE, 1)

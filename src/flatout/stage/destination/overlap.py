@@ -28,19 +28,25 @@ def refuse_overlap(source: Source, destination: Path) -> None:
     Raises:
         UsageError: it does.
     """
-    if not isinstance(source, FolderSource):
-        return
-    source_place, target_place = place_of(source.root), place_of(destination)
+    if isinstance(source, FolderSource):
+        refuse_shared(source.root, destination)
+
+
+def refuse_shared(root: Path, destination: Path) -> None:
+    """Refuse a destination that shares files with a source's folder or file.
+
+    Raises:
+        UsageError: it does.
+    """
+    source_place, target_place = place_of(root), place_of(destination)
     apart = "choose a folder apart from it"
     if any(
         is_below(mounted, source_place) or is_below(source_place, mounted) for mounted in _mounted_below(destination)
     ):
-        raise UsageError(f"{destination}: the source {source.root}, or a part of it, is mounted in it: {apart}")
-    if any(
-        is_below(mounted, target_place) or is_below(target_place, mounted) for mounted in _mounted_below(source.root)
-    ):
-        raise UsageError(f"{destination}: it, or a part of it, is mounted in the source {source.root}: {apart}")
-    if source_place == target_place or _is_same(source.root, destination):
+        raise UsageError(f"{destination}: the source {root}, or a part of it, is mounted in it: {apart}")
+    if any(is_below(mounted, target_place) or is_below(target_place, mounted) for mounted in _mounted_below(root)):
+        raise UsageError(f"{destination}: it, or a part of it, is mounted in the source {root}: {apart}")
+    if source_place == target_place or _is_same(root, destination):
         how = "is the same folder as"
     elif is_below(target_place, source_place):
         how = "lies in"
@@ -48,7 +54,7 @@ def refuse_overlap(source: Source, destination: Path) -> None:
         how = "holds"
     else:
         return
-    raise UsageError(f"{destination}: {how} the source {source.root}: {apart}")
+    raise UsageError(f"{destination}: {how} the source {root}: {apart}")
 
 
 def _mounted_below(folder: Path) -> list[Place]:

@@ -22,6 +22,7 @@ class ArraySource(ABC):
         dtype: as stored, any byte order.
         spacing: distance of voxels along z, y, x; 1 where the source does not say.
         says_spacing: the source says its spacing, even if that is 1.
+        affine: takes voxels (x, y, z, 1) to the patient's right, front and top, mm; None: the source does not say.
         step: planes along z that are best read at once: those of a chunk of the source.
         crops: reading a part of a plane costs less than the plane.
     """
@@ -31,6 +32,7 @@ class ArraySource(ABC):
     dtype: np.dtype[Any]
     spacing: tuple[float, float, float] = (1.0, 1.0, 1.0)
     says_spacing: bool = False
+    affine: npt.NDArray[np.float64] | None = None
     step: int = 1
     crops: bool = True
 

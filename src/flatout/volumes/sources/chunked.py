@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def open_hdf5(path: Path, role: str) -> ChunkedSource:
             found.__setitem__(name, node) if isinstance(node, h5py.Dataset) and _volume_like(node.shape) else None
         )
     )
-    return ChunkedSource(path, found[_choose(path, list(found), role)], file=file)
+    return ChunkedSource(path, found[choose(path, list(found), role)], file=file)
 
 
 def hdf5_holds_labels(path: Path) -> bool:
@@ -88,6 +89,11 @@ def hdf5_holds_labels(path: Path) -> bool:
             file.visit(names.append)
     except OSError:
         return False  # said when it is read
+    return among_others(names)
+
+
+def among_others(names: Sequence[str]) -> bool:
+    """True if one of several names is that of labels."""
     return any(name.rpartition("/")[2].lower() in LABEL_NAMES for name in names) and len(names) > 1
 
 
@@ -118,14 +124,19 @@ def open_zarr(path: Path) -> ChunkedSource:
     except Exception as error:
         why = str(error).strip().split("\n")[0] or type(error).__name__
         raise UsageError(f"{path}: it cannot be read as zarr ({why}): get it again") from None
-    return ChunkedSource(path, arrays[_choose(path, list(arrays), "image")])
+    return ChunkedSource(path, arrays[choose(path, list(arrays), "image")])
 
 
 def _volume_like(shape: tuple[int, ...]) -> bool:
     return len(shape) >= 3 and sum(size > 1 for size in shape) <= 3 and math.prod(shape) > 0
 
 
-def _choose(path: Path, names: list[str], role: str) -> str:
+def choose(path: Path, names: Sequence[str], role: str) -> str:
+    """The one of a file's arrays that is its "image", or its "label", by their names.
+
+    Raises:
+        UsageError: it is not clear.
+    """
     wanted, others = (LABEL_NAMES, IMAGE_NAMES) if role == "label" else (IMAGE_NAMES, LABEL_NAMES)
     last = {name: name.rpartition("/")[2].lower() for name in names}
     for candidates in ([n for n in names if last[n] in wanted], [n for n in names if last[n] not in others]):

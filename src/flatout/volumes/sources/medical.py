@@ -38,12 +38,19 @@ _NRRD_TYPES = {
 }
 
 
+_NRRD_SPACES = {
+    **dict.fromkeys(("left-posterior-superior", "lps"), (-1.0, -1.0)),
+    **dict.fromkeys(("right-anterior-superior", "ras"), (1.0, 1.0)),
+    **dict.fromkeys(("left-anterior-superior", "las"), (-1.0, 1.0)),
+}
+
+
 class ScaledSource(ArraySource):
     """A source whose values are stored as integers with a slope and an offset."""
 
     def __init__(self, stored: ArraySource, slope: float, offset: float) -> None:
         self.path, self.shape, self.crops = stored.path, stored.shape, stored.crops
-        self.spacing, self.says_spacing = stored.spacing, stored.says_spacing
+        self.spacing, self.says_spacing, self.affine = stored.spacing, stored.says_spacing, stored.affine
         self.dtype = np.dtype(np.float32)
         self._stored, self._slope, self._offset = stored, slope, offset
 
@@ -90,6 +97,9 @@ def open_nifti(path: Path) -> ArraySource:
     spacing = _spacing(path, zooms[:3])
     packed = path.name.endswith(".gz")
     stored = _stored(path, offset, shape, dtype, spacing, packed)
+    # Without a code nibabel makes an affine up.
+    if int(image.header["sform_code"]) or int(image.header["qform_code"]):
+        stored.affine = np.asarray(image.affine, float)
     return stored if (slope, inter) == (1.0, 0.0) else ScaledSource(stored, slope, inter)
 
 
@@ -122,10 +132,24 @@ def open_nrrd(path: Path) -> ArraySource:
     if "space directions" in header:
         directions = np.asarray(header["space directions"], float)
         directions = directions[np.isfinite(directions).all(axis=1)]
+        affine = _nrrd_affine(header, directions)
         spacing = _spacing(path, np.linalg.norm(directions, axis=1)[:3])
     else:
-        spacing = _spacing(path, header.get("spacings", ())[:3])
-    return _stored(data, offset, shape, dtype, spacing, packed=encoding != "raw", after_header=True)
+        spacing, affine = _spacing(path, header.get("spacings", ())[:3]), None
+    stored = _stored(data, offset, shape, dtype, spacing, packed=encoding != "raw", after_header=True)
+    stored.affine = affine
+    return stored
+
+
+def _nrrd_affine(header: Any, directions: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    """As NIfTI has it: its axes point to the right, the front and the top; None where the header does not say."""
+    signs = _NRRD_SPACES.get(str(header.get("space", "")).lower())
+    origin = np.asarray(header.get("space origin", ()), float)
+    if signs is None or directions.shape != (3, 3) or origin.shape != (3,) or not np.isfinite(origin).all():
+        return None
+    affine = np.eye(4)
+    affine[:3, :3], affine[:3, 3] = directions.T, origin
+    return np.diag([*signs, 1.0, 1.0]) @ affine
 
 
 def _stored(

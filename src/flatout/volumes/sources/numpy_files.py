@@ -12,6 +12,7 @@ from numpy.lib import format as npy_format
 
 from flatout.errors import UsageError
 from flatout.volumes.sources.base import ArraySource, three_axes
+from flatout.volumes.sources.chunked import among_others, choose
 from flatout.volumes.sources.streams import StreamSource
 
 
@@ -33,19 +34,26 @@ class NpySource(ArraySource):
         return np.asarray(self._array[z0:z1, y0:y1])
 
 
-def open_npz(path: Path) -> StreamSource:
-    """The one array of an npz file.
+def npz_holds_labels(path: Path) -> bool:
+    """True if a file has an array of labels beside that of an image."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return among_others(_arrays(archive))
+    except (OSError, zipfile.BadZipFile):
+        return False  # said when it is read
+
+
+def open_npz(path: Path, role: str) -> StreamSource:
+    """The array of an npz file that is the image, or with ``role`` "label" the labels; the one that there is.
 
     Raises:
-        UsageError: there are several, or it cannot be read.
+        UsageError: it is not clear which one, or it cannot be read.
     """
     try:
         archive = zipfile.ZipFile(path)
-        names = [name for name in archive.namelist() if name.endswith(".npy")]
-        if len(names) != 1:
-            found = ", ".join(name.removesuffix(".npy") for name in names[:6]) or "none"
-            raise UsageError(f"{path}: it holds {len(names)} arrays ({found}): save one volume a file")
-        with archive.open(names[0]) as member:
+        names = _arrays(archive)
+        name = names[0] if len(names) == 1 else choose(path, names, role)
+        with archive.open(f"{name}.npy") as member:
             shape, fortran, dtype = _header(member)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path}: it cannot be read as npz ({error}): get it again") from None
@@ -55,11 +63,15 @@ def open_npz(path: Path) -> StreamSource:
         raise UsageError(f"{path}: it holds Python objects, not numbers: save an array of numbers")
 
     def stream() -> IO[bytes]:
-        member = archive.open(names[0])
+        member = archive.open(f"{name}.npy")
         _header(member)
         return member
 
     return StreamSource(path, stream, three_axes(path, shape)[0], dtype)
+
+
+def _arrays(archive: zipfile.ZipFile) -> list[str]:
+    return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

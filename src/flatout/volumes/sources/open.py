@@ -7,9 +7,16 @@ from pathlib import Path
 from flatout.errors import UsageError
 from flatout.extras import require
 from flatout.volumes.sources.base import ArraySource
-from flatout.volumes.sources.chunked import HDF5_SUFFIXES, ZARR_FILES, ZARR_SUFFIXES, open_hdf5, open_zarr
+from flatout.volumes.sources.chunked import (
+    HDF5_SUFFIXES,
+    ZARR_FILES,
+    ZARR_SUFFIXES,
+    hdf5_holds_labels,
+    open_hdf5,
+    open_zarr,
+)
 from flatout.volumes.sources.medical import NIFTI_SUFFIXES, NRRD_SUFFIXES, open_nifti, open_nrrd
-from flatout.volumes.sources.numpy_files import NpySource, open_npz
+from flatout.volumes.sources.numpy_files import NpySource, npz_holds_labels, open_npz
 from flatout.volumes.sources.tif import SUFFIXES as TIF_SUFFIXES
 from flatout.volumes.sources.tif import SliceSource, TifSource
 
@@ -33,6 +40,18 @@ def suffix_of(name: str) -> str:
 def is_zarr(folder: Path) -> bool:
     """True for the folder of a zarr array or group."""
     return any((folder / name).is_file() for name in ZARR_FILES)
+
+
+def may_hold_labels(name: str) -> bool:
+    """True for the name of a file that may hold labels beside its image."""
+    return name.lower().endswith((*HDF5_SUFFIXES, ".npz"))
+
+
+def holds_labels(path: Path) -> bool:
+    """True for a file with labels beside its image."""
+    if not may_hold_labels(path.name):
+        return False
+    return npz_holds_labels(path) if path.suffix.lower() == ".npz" else hdf5_holds_labels(path)
 
 
 def open_source(path: Path, role: str = "image") -> ArraySource:
@@ -69,7 +88,7 @@ def _open(path: Path, role: str) -> ArraySource:
     if suffix == ".npy":
         return NpySource(path)
     if suffix == ".npz":
-        return open_npz(path)
+        return open_npz(path, role)
     if suffix in NIFTI_SUFFIXES:
         return open_nifti(path)
     if suffix in NRRD_SUFFIXES:
