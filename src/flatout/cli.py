@@ -42,7 +42,13 @@ from flatout.commands.train import train
 from flatout.commands.try_change import try_change
 from flatout.commands.watch import watch
 from flatout.errors import FlatoutError, Interrupted, UsageError
-from flatout.standard_streams import STANDARD_OUTPUT, drop_output, name_standard_output, open_closed_streams
+from flatout.standard_streams import (
+    STANDARD_OUTPUT,
+    drop_output,
+    name_standard_output,
+    open_closed_streams,
+    warn_in_lines,
+)
 from flatout.terminal_text import one_line
 from flatout.version import __version__
 
@@ -158,6 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     open_closed_streams()
     name_standard_output()
+    if arguments is None:  # a process of its own
+        warn_in_lines()
     try:
         _refuse_empty_paths(given)
         code = app(args=given, prog_name="flatout", standalone_mode=False)

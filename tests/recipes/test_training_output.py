@@ -42,12 +42,12 @@ def shown(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
 
 
 def test_without_a_terminal_there_is_a_line_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(monkeypatch, io.StringIO()) == "epoch 1/2  loss 1.500  val/acc1 25.0%  40/s  wait 25%\n"
+    assert shown(monkeypatch, io.StringIO()) == "epoch 1/2  loss 1.500  val/acc1 25.0%  40 samples/s  wait 25%\n"
 
 
 def test_on_a_terminal_a_line_moves_and_the_epochs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, Terminal())
-    assert "epoch 1/2  loss 1.500  val/acc1 25.0%  40/s  wait 25%" in text
+    assert "epoch 1/2  loss 1.500  val/acc1 25.0%  40 samples/s  wait 25%" in text
     assert "samples/s" in text and "left" in text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,87 @@ def test_predictions_are_scored_and_held_out_volumes_told(
     assert held == {case: pytest.approx(each["1"]) for case, each in told.items()} and len(content["scores"]) == 4
     assert {score["surface_dice"] for score in content["scores"]} == {None}
     assert "trained on" in said and "HD95 of" in said and "not measured, because MONAI is not there" in said
+
+
+def _infer(trained: Path, data: Path, output: Path, *more: str) -> int:
+    return main(["infer", str(trained), "--data", str(data), "--output", str(output), *more])
+
+
+def test_volumes_that_are_predicted_stay_until_they_or_the_networks_change(
+    volumes: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    shutil.copytree(volumes, data)
+    assert _infer(trained, data, out) == 0
+    first = (out / "scan-0.zarr").stat().st_ino
+    shutil.rmtree(out / "scan-1.zarr")
+    (data / "scan-2" / "image.zarr" / "flatout.json").write_text('{"source": "another"}')
+    capsys.readouterr()
+    assert _infer(trained, data, out, "--json") == 0
+    done = {Path(row["output"]).name: row["found_done"] for row in json.loads(capsys.readouterr().out)["volumes"]}
+    assert done == {"scan-0.zarr": 32, "scan-1.zarr": 0, "scan-2.zarr": 0, "scan-3.zarr": 32}
+    assert (out / "scan-0.zarr").stat().st_ino == first
+    assert _infer(trained, data, out, "--mirrored", "--json") == 0
+    assert {row["found_done"] for row in json.loads(capsys.readouterr().out)["volumes"]} == {0}
+
+
+@pytest.mark.filterwarnings("ignore:.*a memory map reads")
+def test_an_inference_replaces_no_volume_and_no_file_of_the_user(
+    volumes: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(volumes, data)
+    image, _ = draw_volume(5, 32)
+    np.save(tmp_path / "mine.npy", image)
+    (tmp_path / "other.npy").write_text("mine")
+    (tmp_path / "out" / "scan-0.zarr").mkdir(parents=True)
+    (tmp_path / "out" / "scan-0.zarr" / "zarr.json").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    before = {path: path.stat().st_mtime_ns for path in sorted(tmp_path.rglob("*"))}
+    for source, output, said in (
+        (tmp_path / "mine.npy", tmp_path / "mine.npy", "is the same folder as the source"),
+        (data / "scan-0/image.zarr", data / "scan-0/image.zarr", "is the same folder as the source"),
+        (data, data, "is the same folder as the source"),
+        (data, data / "below", "lies in the source"),
+        (tmp_path / "mine.npy", tmp_path / "other.npy", "is there already"),
+        (data, tmp_path / "out", "is there already"),
+        (data, tmp_path / "file", "no folder can be made there (it is a file)"),
+    ):
+        capsys.readouterr()
+        assert _infer(trained, source, output) == 2
+        assert said in capsys.readouterr().err.splitlines()[-1], output
+    assert {path: path.stat().st_mtime_ns for path in sorted(tmp_path.rglob("*"))} == before
+    assert _infer(trained, tmp_path / "mine.npy", tmp_path / "other.npy", "--force") == 0
+    assert np.load(tmp_path / "other.npy").shape == image.shape
+
+
+@pytest.mark.filterwarnings("ignore:.*a memory map reads")
+def test_volumes_that_cannot_be_predicted_are_named(
+    volumes: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = draw_volume(5, 32)[0].astype(np.float32)
+    image[20, 20, 20] = np.nan
+    np.save(tmp_path / "nan.npy", image)
+    assert _infer(trained, tmp_path / "nan.npy", tmp_path / "out.zarr") == 2
+    assert "nan.npy: the box of (16, 16, 16) voxels at " in capsys.readouterr().err
+    shutil.copytree(volumes, tmp_path / "data")
+    content = (volumes / "volumes.json").read_text()
+    (tmp_path / "data" / "volumes.json").write_text(content.replace('"scan-0"', '"../../evil"'))
+    assert _infer(trained, tmp_path / "data", tmp_path / "out") == 2
+    assert "id points out of the folder" in capsys.readouterr().err
+    assert not (tmp_path / "out.zarr").exists() and not (tmp_path / "out").exists()
+
+
+def test_one_volume_trains_and_what_is_missing_is_said(volumes: Path, tmp_path: Path) -> None:
+    shutil.copytree(volumes, tmp_path / "data")
+    found = json.loads((volumes / "volumes.json").read_text())
+    (tmp_path / "data" / "volumes.json").write_text(json.dumps(found | {"cases": found["cases"][:1]}))
+    recipe = _recipe(tmp_path / "data", "training.epochs=1")
+    assert open_volumes(recipe).notes == (
+        "no volume is held out: nothing is validated, and the last epoch is taken for the best",
+    )
+    done = _train(recipe, tmp_path / "run")
+    assert done.best is None and done.last is not None and load_segmenter(tmp_path / "run").classes == ("0", "1")
 
 
 def test_a_rate_is_suggested_for_patches_and_nothing_is_changed(volumes: Path, tmp_path: Path) -> None:

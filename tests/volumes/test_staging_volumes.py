@@ -198,7 +198,7 @@ def test_a_copy_of_a_staged_set_with_new_times_is_kept(tmp_path: Path) -> None:
 def test_a_destination_that_shares_files_with_its_source_is_refused(inner: str, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     np.save(tmp_path / "source" / "a.npy", volume((40, 40, 40))[0])
-    with pytest.raises(UsageError, match="the source .*: choose a folder apart from it"):
+    with pytest.raises(UsageError, match=r"the source .*: choose a folder apart from it"):
         staged(tmp_path / "source", tmp_path / inner)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.npy", "source"]
 
@@ -206,9 +206,9 @@ def test_a_destination_that_shares_files_with_its_source_is_refused(inner: str, 
 def test_a_destination_that_is_a_file_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", volume((40, 40, 40))[0])
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match="DEST .*file: it is a file: give a new or an empty folder"):
+    with pytest.raises(UsageError, match=r"DEST .*file: it is a file: give a new or an empty folder"):
         staged(tmp_path / "a.npy", tmp_path / "file")
-    with pytest.raises(UsageError, match="DEST .*below: it cannot be made"):
+    with pytest.raises(UsageError, match=r"DEST .*below: it cannot be made"):
         staged(tmp_path / "a.npy", tmp_path / "file" / "below")
 
 

@@ -48,12 +48,14 @@ def infer(
     score: Annotated[
         bool, typer.Option("--score", help="Of staged volumes with labels: Dice, surface Dice, HD95, scores.json.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Of volumes: replace what has the name of an output.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict by a finished training: a table of classes, or volumes.
 
     The classes come from the run, not from the folder. For a run with folds, the models' probabilities are
-    averaged. Labels of volumes are written plane by plane: after an interruption the same command goes on.
+    averaged. Labels of volumes are written plane by plane: after an interruption the same command goes on, and
+    volumes that are complete stay as they are.
 
     Example: flatout infer .flatout/trainings/demo-1 --data test
     """
@@ -65,7 +67,7 @@ def infer(
 
     import_lightning()
     if _segments_volumes(run):
-        _infer_volumes(run, Path(data), output or Path("predictions"), batch_size, mirrored, score, as_json)
+        _infer_volumes(run, Path(data), output or Path("predictions"), batch_size, mirrored, score, force, as_json)
         return
     if score:
         raise UsageError("--score: this run predicts classes of images, which have no labels here: leave it out")
@@ -115,33 +117,34 @@ def _segments_volumes(run: Path) -> bool:
 
 
 def _infer_volumes(
-    run: Path, data: Path, output: Path, batch_size: int | None, mirrored: bool, score: bool, as_json: bool
+    run: Path, data: Path, output: Path, batch_size: int | None, mirrored: bool, score: bool, force: bool, as_json: bool
 ) -> None:
     from flatout.errors import UsageError
-    from flatout.recipes.volume_outputs import check_output_name, predict_volume
+    from flatout.recipes.volume_inference import predict_all, volumes_to_predict
     from flatout.recipes.volume_predicting import load_segmenter
+    from flatout.report.staging_progress import Show
     from flatout.volumes import open_volume, read_staged
     from flatout.volumes.staged import FILE as INDEX_FILE
 
     staged = read_staged(data) if (data / INDEX_FILE).is_file() else None
     if score and staged is None:
         raise UsageError(f"--score: {data} has no {INDEX_FILE}: give a folder that flatout stage --volumes wrote")
-    if staged is not None:
-        wanted = {output / f"{case.id}.zarr": data / case.image for case in staged.cases}
-        output.mkdir(parents=True, exist_ok=True)
-    else:
-        wanted = {output: data}
+    if staged is None:
         open_volume(data)  # what is wrong with it comes first
-        check_output_name(output)
+    wanted = volumes_to_predict(data, staged, output)
     segmenter = load_segmenter(run, mirrored=mirrored)
-    rows = []
-    for target, source in wanted.items():
-        volume = open_volume(source)
-        done = predict_volume(segmenter, volume, target, batch=batch_size, options=f"mirrored={mirrored}")
-        rows.append({"volume": str(source), "planes": int(volume.shape[0]), "found_done": done, "output": str(target)})
-        if not as_json:
-            went_on = f", of which {done} were done before" if done else ""
-            print(f"{source}: {volume.shape[0]:,} planes{went_on}: {target}")
+    rows: list[dict[str, object]] = []
+    with Show(quiet=as_json) as show:
+
+        def progress(volume: Path, done: int, planes: int) -> None:
+            show.state(lambda: f"{volume}: {done:,} of {planes:,} planes ({len(rows):,} of {len(wanted):,} volumes)")
+
+        options = f"mirrored={mirrored}"
+        for made in predict_all(segmenter, wanted, batch=batch_size, options=options, force=force, progress=progress):
+            rows.append(vars(made) | {"volume": str(made.volume), "output": str(made.output)})
+            if not as_json:
+                went_on = f", of which {made.found_done:,} were done before" if made.found_done else ""
+                print(f"{made.volume}: {made.planes:,} planes{went_on}: {made.output}", flush=True)
     found: dict[str, object] = {"volumes": rows, "models": len(segmenter.checkpoints), "classes": segmenter.classes}
     if score and staged is not None:
         from flatout.recipes.prediction_scores import score_predictions

@@ -258,6 +258,7 @@ def _recording(wanted: bool, name: str, live: bool) -> Iterator[Callable[[], Non
         live: show it on a page.
     """
     from flatout.live.companion import live_page
+    from flatout.runner.folder import RecordingElsewhere
     from flatout.watching import watch
 
     with ExitStack() as open_:
@@ -266,7 +267,11 @@ def _recording(wanted: bool, name: str, live: bool) -> Iterator[Callable[[], Non
 
         def start() -> None:
             for recording in coming:
-                run = open_.enter_context(recording)
+                try:
+                    run = open_.enter_context(recording)
+                except RecordingElsewhere as error:
+                    print(one_line(f"not recorded: {error}; the training goes on"), file=sys.stderr)
+                    return
                 if live and run is not None:
                     page.start(run)
 
@@ -283,10 +288,12 @@ def _tell(fit: Fit, as_json: bool, volumes: bool) -> None:
         print(f"stopped early: {one_line(fit.stopped)}")
     for note in fit.notes:
         print(f"note: {one_line(note)}")
+    if fit.best is not None:
+        print(f"best epoch: {(fit.best_epoch or 0) + 1} (file names and metrics.csv count from 0)")
+        print(f"  {fit.best}")
     for name, value in sorted(fit.metrics.items()):
         print(f"  {name:<12} {value:.5g}")
     if fit.best is not None:
-        print(f"best epoch: {(fit.best_epoch or 0) + 1}, {fit.best} (file names and metrics.csv count from 0)")
         # Not wrapped, so that it can be pasted.
         output = "predictions" if volumes else "submission.csv"
         words = ["flatout", "infer", str(fit.folder), "--data", "FOLDER", "--output", output]

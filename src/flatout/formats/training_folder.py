@@ -13,7 +13,7 @@ from typing import Any
 from flatout.errors import UsageError
 
 METRICS_FILE, STEPS_FILE, SUMMARY_FILE, DEADLINE_FILE = "metrics.csv", "steps.csv", "summary.json", "deadline.json"
-SUBMISSION_FILE = "submission.csv"
+SUBMISSION_FILE, INTENSITY_FILE = "submission.csv", "intensity.json"
 LARGEST = 256 << 20  # bytes of a table
 Columns = dict[str, list[float | None]]
 

@@ -7,13 +7,17 @@ from pathlib import Path
 
 from flatout.errors import UsageError
 from flatout.formats.class_list import CLASSES_FILE
-from flatout.formats.training_folder import DEADLINE_FILE
+from flatout.formats.training_folder import DEADLINE_FILE, INTENSITY_FILE, METRICS_FILE, STEPS_FILE
 from flatout.recipes.checkpoints import kept_checkpoints
+from flatout.recipes.datasets import ORIGINAL_INDICES_FILE
 from flatout.recipes.folds import SPLIT_FILE
 from flatout.recipes.reading import FILE_NAME
 
 # Files of a training that ended before its first checkpoint.
-BEGUN = {FILE_NAME, CLASSES_FILE, SPLIT_FILE, DEADLINE_FILE, "tensorboard", "wandb"}
+BEGUN = {
+    *(FILE_NAME, CLASSES_FILE, SPLIT_FILE, DEADLINE_FILE, METRICS_FILE, STEPS_FILE, ORIGINAL_INDICES_FILE),
+    *(INTENSITY_FILE, "bad_files.txt", "tensorboard", "wandb"),
+}
 
 
 # Temporary files of atomic writes, left by a killed process.

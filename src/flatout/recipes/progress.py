@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from flatout.terminal_text import folded
 from flatout.units import duration, percent
 
 REFRESH_S = 0.25
@@ -65,12 +66,12 @@ class ProgressLine(pl.Callback):  # type: ignore[misc]
         )
         line = (
             f"epoch {record.epoch + 1}/{task.planned_epochs:g}  {scores}  "
-            f"{record.samples / record.train_s:,.0f}/s  wait {100 * record.wait_s / record.train_s:.0f}%"
+            f"{record.samples / record.train_s:,.0f} samples/s  wait {100 * record.wait_s / record.train_s:.0f}%"
         )
         if self._live is not None:
-            self._live.console.print(line, highlight=False, soft_wrap=True)
+            self._live.console.print("\n".join(folded(line)), highlight=False, soft_wrap=True)
         else:
-            print(line, file=sys.stderr)
+            print("\n".join(folded(line)), file=sys.stderr)
 
     def teardown(self, trainer: pl.Trainer, task: Any, stage: str) -> None:
         """End the line, however the fit ended."""

@@ -97,6 +97,10 @@ def _counted(images: int, batch: int, accumulate: int) -> str:
     return batches if accumulate == 1 else f"⌈{batches} / {accumulate}⌉"
 
 
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.1f} M" if count >= 100_000 else f"{count:,}"
+
+
 def _model_memory(recipe: AnyRecipe, model: nn.Module) -> str:
     """Weights, gradients and optimizer state; activations come on top and are not known before a step."""
     trained = count_parameters(model)
@@ -111,6 +115,6 @@ def _model_memory(recipe: AnyRecipe, model: nn.Module) -> str:
     where = "device memory" if torch.cuda.is_available() else "memory"
     sum_of = " + ".join(f"{name} {size(value)}" for name, value in parts.items() if value)
     return (
-        f"model: {trained / 1e6:.1f} M parameters; {where} {size(sum(parts.values()))} = {sum_of}; "
+        f"model: {_millions(trained)} parameters; {where} {size(sum(parts.values()))} = {sum_of}; "
         "activations come on top"
     )

@@ -14,6 +14,8 @@ from flatout.errors import DamagedCheckpoint, UsageError
 from flatout.recipes.any_recipe import AnyRecipe
 from flatout.recipes.checkpoints import LAST, kept_checkpoints, read_checkpoint
 from flatout.recipes.interfaces import EpochRecord, TrainingData
+from flatout.recipes.reading import FILE_NAME
+from flatout.units import counted
 
 # These do not change the result. The data are compared by names and labels.
 FREE = ("about", "data.", "logging.", "checkpoints.keep", "checkpoints.every_steps", "images.workers", "images.backend",
@@ -61,16 +63,19 @@ def find_start(
         recipe: the current one.
         data: the current images or volumes.
         allowed: keys that may differ from the recipe that the checkpoint was trained by.
-        report: called if a checkpoint other than the last is used.
+        report: told which checkpoint is used.
         smaller_batch: batch size to resume with after running out of memory; None: the checkpoint's.
 
     Returns:
-        None if no checkpoint can be resumed with a smaller batch.
+        None to begin anew: none was written yet, or none can be resumed with a smaller batch.
 
     Raises:
         UsageError: no intact checkpoint, or it is of another recipe or of other data.
     """
     found = kept_checkpoints(folder)
+    if not found and smaller_batch is None and (folder / FILE_NAME).is_file():
+        report(f"{folder}: was stopped before its first checkpoint: begins anew")
+        return None
     if not found:
         raise UsageError(f"--resume: {folder / LAST}: no such checkpoint: start without --resume")
     damaged: list[str] = []
@@ -84,8 +89,9 @@ def find_start(
         if smaller_batch is not None and origin.get("inside_epoch") and origin.get("batch_size") != smaller_batch:
             continue  # the rest of the epoch is counted in batches
         start = _checked(path, checkpoint, recipe, data, allowed)
-        if damaged:
-            report(f"{damaged[0]}: going on from {path.name}, epochs trained: {len(start.records)}")
+        epochs = f"{counted(len(start.records), 'epoch')} trained"
+        inside = ", and a part of the next" if origin.get("inside_epoch") else ""
+        report(f"{f'{damaged[0]}: ' if damaged else ''}resumes from {path}: {epochs}{inside}")
         return start if smaller_batch is None else replace(start, batch_size=smaller_batch)
     if smaller_batch is not None:
         return None

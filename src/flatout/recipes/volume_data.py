@@ -145,12 +145,15 @@ def open_volumes(recipe: VolumeRecipe) -> VolumeData:
     if not 2 <= len(staged.classes) < IGNORE:
         raise UsageError(f"{root}: {len(staged.classes)} classes: 2 to {IGNORE - 1} can be segmented")
     unlabelled = len(known) - len(labelled)
+    notes = [f"{counted(unlabelled, 'volume')} without labels: not used"] if unlabelled else []
+    if not held:
+        notes.append("no volume is held out: nothing is validated, and the last epoch is taken for the best")
     return VolumeData(
         staged=staged,
         train=tuple(train),
         validation=tuple(held),
         per_epoch=recipe.patches.per_epoch,
-        notes=(f"{counted(unlabelled, 'volume')} without labels: not used",) if unlabelled else (),
+        notes=tuple(notes),
     )
 
 

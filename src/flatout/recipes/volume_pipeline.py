@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from flatout.atomic_file import write_atomically
+from flatout.formats.training_folder import INTENSITY_FILE
 from flatout.loader.patch_loader import PatchLoader, scoring_plan, training_plan
 from flatout.recipes.datasets import save_classes
 from flatout.recipes.interfaces import EpochRecord
@@ -22,8 +23,6 @@ from flatout.recipes.volume_task import VolumeTask
 from flatout.segmentation.networks import build_unet, lay_out
 from flatout.units import size
 from flatout.volumes import PatchDataset
-
-NORMALISATION_FILE = "intensity.json"
 
 
 class VolumePipeline:
@@ -100,7 +99,7 @@ class VolumePipeline:
     def save_beside(self, data: VolumeData, folder: Path) -> None:
         """Write the class names, and what stored intensities mean."""
         save_classes(folder, data.classes)
-        write_atomically(folder / NORMALISATION_FILE, json.dumps(asdict(data.normalisation), indent=1) + "\n")
+        write_atomically(folder / INTENSITY_FILE, json.dumps(asdict(data.normalisation), indent=1) + "\n")
 
     def warning(self, recipe: VolumeRecipe, data: VolumeData, records: Sequence[EpochRecord]) -> str | None:
         """Nothing."""

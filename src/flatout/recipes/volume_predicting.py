@@ -14,11 +14,12 @@ from torch import Tensor
 
 from flatout.errors import UsageError
 from flatout.formats.class_list import CLASSES_FILE
+from flatout.formats.training_folder import INTENSITY_FILE
 from flatout.recipes.checkpoints import read_checkpoint
 from flatout.recipes.datasets import load_classes
 from flatout.recipes.predicting import find_checkpoints
 from flatout.recipes.reading import FILE_NAME, read_any_recipe
-from flatout.recipes.volume_pipeline import NORMALISATION_FILE, build_network
+from flatout.recipes.volume_pipeline import build_network
 from flatout.recipes.volume_schema import VolumeRecipe
 from flatout.segmentation.augment import Normalisation
 from flatout.segmentation.sliding_window import Planes, Volume, slide
@@ -101,7 +102,7 @@ def load_segmenter(run: Path, *, mirrored: bool = False) -> Segmenter:
 
 
 def _normalisation(folder: Path) -> Normalisation:
-    path = folder / NORMALISATION_FILE
+    path = folder / INTENSITY_FILE
     try:
         return Normalisation(**json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):

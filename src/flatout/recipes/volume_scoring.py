@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from flatout.recipes.volume_schema import VolumeRecipe
 from flatout.segmentation.dice import dice_scores, mean_dice, overlap_counts
 
 SCORES_FILE, PICTURE_FILE = "scores.json", "slice.png"
+_NAMED = 12  # classes in a picture's legend
 WHOLE = "whole/dice"  # the metric: mean over the held-out volumes, each predicted whole
 
 
@@ -82,7 +83,7 @@ def score_volumes(
     )
     report(f"whole volumes: Dice {mean:.3f}, the mean of {len(means)} held out: {done.folder / SCORES_FILE}")
     if shown is not None:
-        draw_slice(shown, done.folder / PICTURE_FILE, len(data.classes))
+        draw_slice(shown, done.folder / PICTURE_FILE, data.classes)
         report(f"a slice with truth and prediction: {done.folder / PICTURE_FILE}")
     return {} if math.isnan(mean) else {WHOLE: mean}
 
@@ -109,23 +110,29 @@ def _scored(segmenter: Segmenter, data: VolumeData, case: str, end: float) -> tu
     return counts, best
 
 
-def draw_slice(shown: Slice, path: Path, classes: int) -> None:
+def draw_slice(shown: Slice, path: Path, classes: Sequence[str]) -> None:
     """Draw a plane as it is, with its truth, and with what was predicted."""
+    from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     figure = Figure(figsize=(12, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     low, high = np.percentile(shown.image, (0.5, 99.5))
     axes = figure.subplots(1, 3)
+    colours, of_class = colormaps["autumn"], Normalize(1, max(len(classes) - 1, 2))
     parts = (("image", None), ("truth", shown.truth), ("prediction", shown.predicted))
     for axis, (title, overlay) in zip(axes, parts, strict=True):
         axis.imshow(shown.image, cmap="gray", vmin=low, vmax=max(high, low + 1e-6), interpolation="nearest")
         if overlay is not None:
             hidden = np.ma.masked_where((overlay == 0) | (overlay == IGNORE), overlay)
-            axis.imshow(hidden, cmap="autumn", vmin=1, vmax=max(classes - 1, 2), alpha=0.6, interpolation="nearest")
+            axis.imshow(hidden, cmap=colours, norm=of_class, alpha=0.6, interpolation="nearest")
         axis.set_title(title)
         axis.set_axis_off()
+    named = [Patch(color=colours(of_class(index)), label=name) for index, name in enumerate(classes) if index]
+    figure.legend(handles=named[:_NAMED], title="class", loc="outside right center")
     figure.suptitle(f"{shown.case}, plane {shown.z}")
     with replacing(path) as file:
         figure.savefig(file, format="png", dpi=100)

@@ -26,6 +26,10 @@ NEEDED_BYTES = 64 << 20
 RESERVE_BYTES = 64 << 10
 
 
+class RecordingElsewhere(UsageError):
+    """Another process records into the folder."""
+
+
 @contextmanager
 def exclusive(runs_folder: Path) -> Iterator[None]:
     """Hold the folder's lock: concurrent recordings would distort each other's measurements.
@@ -44,8 +48,8 @@ def exclusive(runs_folder: Path) -> Iterator[None]:
         except OSError:
             file.seek(0)
             holder = file.read().strip() or "unknown"
-            raise UsageError(
-                f"another `flatout profile` (process {holder}) is recording into {runs_folder}: "
+            raise RecordingElsewhere(
+                f"another command of flatout (process {holder}) is recording into {runs_folder}: "
                 "two at once would measure each other; wait for it, or end it"
             ) from None
         file.truncate(0)

@@ -29,6 +29,11 @@ class Volume(Protocol):
     def read(self, z: int, y: int, x: int, dz: int, dy: int, dx: int, fill: int = 0) -> npt.NDArray[Any]: ...
 
 
+def is_whole(value: object, least: int) -> bool:
+    """True for a whole number of at least ``least``, also one of numpy."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least
+
+
 def open_volume(path: str | Path) -> Volume:
     """Open a volume for reading patches.
 

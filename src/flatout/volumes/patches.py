@@ -18,7 +18,7 @@ import numpy.typing as npt
 from flatout.errors import UsageError
 from flatout.volumes.foreground import ForegroundIndex
 from flatout.volumes.layout import Triple
-from flatout.volumes.opening import Volume, open_volume
+from flatout.volumes.opening import Volume, is_whole, open_volume
 from flatout.volumes.staged import StagedCase, StagedSet, read_staged
 
 BY_VOXELS, EQUAL = "voxels", "equal"
@@ -58,7 +58,7 @@ class PatchDataset:
     Args:
         folder: that ``flatout stage --volumes`` wrote.
         patch: edges along z, y, x, voxels.
-        cases: ids to draw from; None: all.
+        cases: ids to draw from; None: all with labels.
         seed: of all draws.
         foreground_share: share of the patches that hold foreground for sure.
         weights: ``voxels``: a volume is drawn as often as it has labelled voxels; ``equal``: all alike.
@@ -79,12 +79,16 @@ class PatchDataset:
         weights: str = BY_VOXELS,
         length: int | None = None,
     ) -> None:
-        if len(patch) != 3 or min(patch) < 1:
-            raise UsageError(f"patch {tuple(patch)}: give three edges of at least 1 voxel, z, y, x")
-        if not 0 <= foreground_share <= 1:
-            raise UsageError(f"foreground_share {foreground_share}: give a share from 0 to 1")
+        if not isinstance(patch, Sequence) or len(patch) != 3 or not all(is_whole(edge, 1) for edge in patch):
+            raise UsageError(f"patch {patch!r}: give three edges of at least 1 voxel, (z, y, x)")
+        if not isinstance(foreground_share, (int, float)) or not 0 <= foreground_share <= 1:
+            raise UsageError(f"foreground_share {foreground_share!r}: give a share from 0 to 1")
+        if not is_whole(seed, 0):
+            raise UsageError(f"seed {seed!r}: give a whole number of at least 0")
+        if length is not None and not is_whole(length, 1):
+            raise UsageError(f"length {length!r}: give a whole number of at least 1, or None")
         if weights not in (BY_VOXELS, EQUAL):
-            raise UsageError(f"weights {weights}: give {BY_VOXELS} or {EQUAL}")
+            raise UsageError(f"weights {weights!r}: give {BY_VOXELS} or {EQUAL}")
         self.patch, self.seed, self.foreground_share = patch, seed, foreground_share
         self.set = read_staged(folder)
         self._cases = [_open(self.set, case) for case in _chosen(self.set, cases)]
@@ -143,10 +147,14 @@ def _inside(start: Sequence[int], patch: Triple, shape: Triple) -> Triple:
 
 def _chosen(staged: StagedSet, ids: Sequence[str] | None) -> list[StagedCase]:
     known = {case.id: case for case in staged.cases}
-    for name in ids or ():
+    if ids is None:
+        ids = [case.id for case in staged.cases if case.label is not None]
+        if not ids:
+            raise UsageError(f"{staged.folder}: none of its cases has labels: stage them with their labels")
+    for name in ids:
         if name not in known:
             raise UsageError(f"{staged.folder}: there is no case {name}; there are {', '.join(list(known)[:10])}")
-    chosen = [known[name] for name in (ids if ids is not None else known)]
+    chosen = [known[name] for name in ids]
     if not chosen:
         raise UsageError(f"{staged.folder}: no cases are chosen: name at least one")
     return chosen

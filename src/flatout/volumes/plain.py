@@ -32,6 +32,8 @@ class PlainVolume:
         self.path = path
         self.shape, self._index = three_axes(path, tuple(array.shape))
         self.dtype = np.dtype(array.dtype).newbyteorder("=")
+        if self.dtype.kind not in "biuf":
+            raise UsageError(f"{path}: its voxels are {self.dtype}: known are whole and real numbers")
         self._array = array
 
     def read(self, z: int, y: int, x: int, dz: int, dy: int, dx: int, fill: int = 0) -> npt.NDArray[Any]:

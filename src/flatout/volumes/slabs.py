@@ -114,8 +114,8 @@ class LabelSlabs(Slabs):
         if low < 0 or high > most:
             value, allowed = (low if low < 0 else high), f"0 to {most}"
             raise UsageError(
-                f"{path}: slice {z} has the label {value}, allowed are {allowed}: number the classes from 0, or give --ignore {value} if it"
-                " marks voxels without a label"
+                f"{path}: slice {z} has the label {value}, allowed are {allowed}: number the classes from 0, or give"
+                f" --ignore {value} if it marks voxels without a label"
             )
         out = labels.astype(np.uint8)
         if self._ignore is not None:

@@ -85,7 +85,7 @@ def read_staged(folder: str | Path) -> StagedSet:
 def _case(found: dict[str, Any]) -> StagedCase:
     z, y, x = (int(size) for size in found["shape"])
     sz, sy, sx = (float(size) for size in found["spacing"])
-    for name in ("image", "label", "foreground"):
+    for name in ("id", "image", "label", "foreground"):
         if found[name] is not None and (Path(found[name]).is_absolute() or ".." in Path(found[name]).parts):
             raise ValueError(f"{name} points out of the folder: {found[name]}")
     return StagedCase(str(found["id"]), found["image"], found["label"], (z, y, x), (sz, sy, sx), found["foreground"])

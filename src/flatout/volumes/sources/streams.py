@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,7 @@ class StreamSource(ArraySource):
         if spacing is not None:
             self.spacing, self.says_spacing = spacing, True
         self._open = open_stream
+        self._total = math.prod(shape) * dtype.itemsize
         self._stream: Readable | None = None
         self._at = 0  # bytes of voxels read so far
 
@@ -80,11 +82,13 @@ class StreamSource(ArraySource):
                     raise EOFError("it ends early")
                 room[got : got + len(piece)] = piece
                 got += len(piece)
+            if self._at + got == self._total:
+                while self._stream.read(_SKIP_BYTES):  # to the end, where the checksum of gzip and zip is compared
+                    pass
         except (EOFError, OSError, ValueError, zlib.error) as error:
-            total = self.shape[0] * self.shape[1] * self.shape[2] * self.dtype.itemsize
             raise UsageError(
-                f"{self.path}: it is cut off or damaged after {self._at + got:,} of {total:,} bytes ({error}): get it"
-                " again"
+                f"{self.path}: it is cut off or damaged after {self._at + got:,} of {self._total:,} bytes ({error}):"
+                " get it again"
             ) from None
         self._at += got
 
