@@ -40,6 +40,7 @@ from flatout.commands.storage import storage
 from flatout.commands.trace import trace
 from flatout.commands.train import train
 from flatout.commands.try_change import try_change
+from flatout.commands.warning_lines import warn_in_lines
 from flatout.commands.watch import watch
 from flatout.errors import FlatoutError, Interrupted, UsageError
 from flatout.standard_streams import (
@@ -47,7 +48,6 @@ from flatout.standard_streams import (
     drop_output,
     name_standard_output,
     open_closed_streams,
-    warn_in_lines,
 )
 from flatout.terminal_text import one_line
 from flatout.version import __version__

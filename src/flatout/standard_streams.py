@@ -6,10 +6,7 @@ import contextlib
 import io
 import os
 import sys
-import warnings
 from typing import Any
-
-from flatout.terminal_text import progress_lines
 
 STANDARD_OUTPUT = "standard output"
 
@@ -31,20 +28,6 @@ def open_closed_streams() -> None:
                 os.close(null)
         if getattr(sys, name) is None:  # Python found it closed when it started
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-
-
-def warn_in_lines() -> None:
-    """Show warnings of flatout's own modules as one line each, once; others as Python does."""
-    package, shown, usual = os.path.dirname(__file__) + os.sep, set[str](), warnings.showwarning
-
-    def show(message: Any, category: Any, filename: str, *where: Any, **options: Any) -> None:
-        if not filename.startswith(package):
-            usual(message, category, filename, *where, **options)
-        elif str(message) not in shown:
-            shown.add(str(message))
-            print("\n".join(progress_lines(str(message))), file=sys.stderr)
-
-    warnings.showwarning = show
 
 
 class _StandardOutput(io.FileIO):

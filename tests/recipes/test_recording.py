@@ -15,6 +15,7 @@ import pytest
 import flatout.watching
 from flatout.cli import main
 from flatout.record import list_runs
+from flatout.runner.folder import exclusive
 from tests.recipes.small_training import TINY
 
 
@@ -41,6 +42,33 @@ def test_a_resume_of_a_finished_training_records_nothing(
     assert main([*command, "--resume"]) == 0
     assert recorded == ["demo"]
     assert "trained already" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+def test_beside_a_training_that_is_recorded_another_one_trains(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with exclusive(tmp_path / ".flatout/runs"):
+        assert main(words(photographs, tmp_path / "run", "training.epochs=1")) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "not recorded: another command of flatout (process" in said and "the training goes on" in said
+    assert (tmp_path / "run" / "summary.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_training_that_was_stopped_before_its_first_checkpoint_resumes_and_starts(
+    photographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, resume in enumerate((["--resume"], [])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name in ("recipe.yaml", "classes.json", "intensity.json", "original_indices.json", "steps.csv"):
+            (folder / name).write_text("")  # whatever a kill left of it
+        assert main([*words(photographs, folder, "training.epochs=1"), "--no-record", *resume]) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("was stopped before its first checkpoint: begins anew" in said) == bool(resume)
+        assert (folder / "last.ckpt").is_file()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,18 @@ def _not_finite(value: float) -> np.ndarray:
 def _nifti_spacings(root: Path, image: float, label: float) -> None:
     for name, array, spacing in (("a.nii", IMAGE, image), ("a_label.nii", LABELS, label)):
         nibabel.save(nibabel.Nifti1Image(array.transpose(2, 1, 0), np.diag([1, 1, spacing, 1])), root / name)
+
+
+def _damaged_gzip(root: Path, at: int | None) -> None:
+    """One byte of stored data changed, so that only the checksum tells; None: the checksum cut off."""
+    path, array = root / "a.nii.gz", IMAGE.transpose(2, 1, 0)
+    packed = gzip.compress(nibabel.Nifti1Image(array, np.eye(4)).to_bytes(), 0)
+    if at is None:
+        path.write_bytes(packed[:-8])
+        return
+    data = bytearray(packed)
+    data[at] ^= 1
+    path.write_bytes(data)
 
 
 def _saved(path: Path) -> None:
@@ -122,6 +135,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "imagesTr/a_0001.npy: it is another channel of case a",
     ),
+    "flipped gzip": (
+        lambda root: _damaged_gzip(root, -len(IMAGE.tobytes()) // 3),
+        "a.nii.gz: it is cut off or damaged",
+    ),
+    "gzip without its end": (lambda root: _damaged_gzip(root, None), "a.nii.gz: it is cut off or damaged after 38,400"),
     "mirrored labels": (
         lambda root: _placed(root, "label", flipped=True),
         "by its header, its voxels lie up to 128 mm",

@@ -12,8 +12,9 @@ import pytest
 import zarr
 
 from flatout.errors import UsageError
+from flatout.formats.volume_chunks import chunk_edge, touched_ratio
 from flatout.volumes import PatchDataset, open_volume
-from flatout.volumes.layout import Layout, chunk_edge, touched_ratio
+from flatout.volumes.layout import Layout
 from flatout.volumes.patch_reader import ShardedVolume
 from flatout.volumes.plan import VolumeOptions
 from tests.volumes.synthetic import volume

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from flatout.formats.volume_chunks import chunk_edge, touched_ratio
 from flatout.measure.array_reads import patch_shape
 from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
@@ -11,8 +12,6 @@ from flatout.predict.fetch_changes import TRANSFORM_GROUPS, read_ratio, reading_
 from flatout.remedies.proposal import DATA, IDENTICAL, Proposal, remedy
 from flatout.results import Cause
 
-# A patch drawn anywhere touches ((1 + (p - 1) / c) c / p)^3 times its bytes in chunks of a quarter of its edge: 1.9.
-_TOUCHED = 1.9
 # A reader of chunks costs up to twice a copy of what it touches (docs/measurements/volumes.md).
 _CHUNK_READER = 2.0
 
@@ -30,20 +29,21 @@ def staged_volumes(context: Context, cause: Cause) -> Proposal | None:
         return None
     patch, ratio = patch_shape(loader.delivery) or (), unpacked_ratio(loader) or 0.0
     ratio = max(ratio, read_ratio(context.run, loader) or 0.0)
-    if ratio <= _TOUCHED * _CHUNK_READER:
+    touched = touched_ratio(patch, (chunk_edge(patch),) * 3)
+    if ratio <= touched * _CHUNK_READER:
         return None
     source = shlex.quote(loader.storage.data_folder or "FOLDER")
     edges = ",".join(map(str, patch)) if len(set(patch)) > 1 else str(patch[0])
     return Proposal(
         title="convert the volumes once into chunks that a patch can be read from",
-        change=reading_less(loader, 1.0 - _TOUCHED * _CHUNK_READER / ratio),
+        change=reading_less(loader, 1.0 - touched * _CHUNK_READER / ratio),
         # Another disk, or zstd: a fourth of what reading and unpacking take now stays.
-        least=reading_less(loader, min(0.75, 1.0 - _TOUCHED * _CHUNK_READER / ratio)),
+        least=reading_less(loader, min(0.75, 1.0 - touched * _CHUNK_READER / ratio)),
         most=reading_less(loader, 1.0 - 1.0 / ratio),
         how=f"flatout stage {source} DEST --volumes --patch {edges}; then flatout.volumes.open_volume(path)"
         ".read(z, y, x, dz, dy, dx) instead of the whole file",
         basis=f"measured time of reading and unpacking, which shrinks from {ratio:.0f} times a patch to "
-        f"{_TOUCHED:g} times (computed), read at up to twice the cost of a copy; at worst a fourth of it stays",
+        f"{touched:.2g} times (computed), read at up to twice the cost of a copy; at worst a fourth of it stays",
         memory_bytes=0,
     )
 

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import DiskFull, UsageError
-from flatout.volumes.layout import NONE, Layout, Triple
+from flatout.formats.volume_chunks import Triple
+from flatout.volumes.layout import NONE, Layout
 from flatout.volumes.shard_files import chunks_of, empty_index, encode_chunk, encode_index
 from flatout.volumes.slabs import Slabs
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
-from flatout.volumes.layout import Triple
+from flatout.formats.volume_chunks import Triple
 from flatout.volumes.opening import Volume
 
 N_ORIGIN = 3  # columns of a row before the counts: z, y, x of the block's first voxel

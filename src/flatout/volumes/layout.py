@@ -1,8 +1,4 @@
-"""How a volume lies on disk: zarr v3 with shards (files) of chunks (what is read at once).
-
-Chunks are a quarter of the patch: a patch of edge p drawn anywhere touches ((1 + (p−1)/c)·c/p)³ times its voxels in
-chunks of edge c, 1.9x for c = p/4 and 7.9x for c = p, while small chunks cost a call each.
-"""
+"""How a volume lies on disk: zarr v3 with shards (files) of chunks (what is read at once)."""
 
 from __future__ import annotations
 
@@ -15,27 +11,13 @@ from typing import Any
 import numpy as np
 
 from flatout.errors import UsageError
-
-Triple = tuple[int, int, int]
+from flatout.formats.volume_chunks import Triple, chunk_edge
 
 METADATA = "zarr.json"
 SHARD_EDGE = 256  # voxels: 16 MiB of uint8, few enough files for any file system
-SMALLEST_CHUNK, LARGEST_CHUNK = 16, 64
 NONE, ZSTD = "none", "zstd"
 DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32", "float64")
 _FLATOUT = "flatout"  # key of our attributes
-
-
-def chunk_edge(patch: Triple) -> int:
-    """The chunk's edge for patches of this size, voxels: the power of two next below a quarter of the mean edge."""
-    mean = math.prod(patch) ** (1 / 3)
-    quarter = 1 << int(math.log2(max(mean / 4, 1)) + 1e-9)
-    return min(max(quarter, SMALLEST_CHUNK), LARGEST_CHUNK)
-
-
-def touched_ratio(patch: Triple, chunk: Triple) -> float:
-    """Voxels in the chunks that a patch at a random place touches, per voxel of the patch."""
-    return math.prod((1 + (p - 1) / c) * c / p for p, c in zip(patch, chunk, strict=True))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
-from flatout.volumes.layout import METADATA, Triple, read_layout
+from flatout.formats.volume_chunks import Triple
+from flatout.volumes.layout import METADATA, read_layout
 from flatout.volumes.patch_reader import ShardedVolume
 from flatout.volumes.plain import open_plain
 

@@ -7,9 +7,10 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from flatout.formats.volume_chunks import Triple, touched_ratio
 from flatout.stage.destination.space import free_bytes
 from flatout.volumes.cases import IMAGE, LABEL, Case
-from flatout.volumes.layout import NONE, ZSTD, Triple, touched_ratio
+from flatout.volumes.layout import NONE, ZSTD
 from flatout.volumes.plan import (
     AUTO,
     WORTH_PACKING,

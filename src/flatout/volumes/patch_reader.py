@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
-from flatout.volumes.layout import NONE, Layout, Triple
+from flatout.formats.volume_chunks import Triple
+from flatout.volumes.layout import NONE, Layout
 from flatout.volumes.shard_files import MISSING, Index, decode_index, index_bytes, regular_index
 
 OPEN_FILES = 256  # of a volume, at once

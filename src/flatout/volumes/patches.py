@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
+from flatout.formats.volume_chunks import Triple
 from flatout.volumes.foreground import ForegroundIndex
-from flatout.volumes.layout import Triple
 from flatout.volumes.opening import Volume, is_whole, open_volume
 from flatout.volumes.staged import StagedCase, StagedSet, read_staged
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
-from flatout.volumes.layout import Triple, touched_ratio
+from flatout.formats.volume_chunks import Triple, touched_ratio
 from flatout.volumes.sources.base import three_axes
 from flatout.volumes.sources.open import is_zarr
 

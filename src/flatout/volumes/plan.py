@@ -15,8 +15,9 @@ import numpy as np
 
 from flatout.errors import UsageError
 from flatout.extras import require
+from flatout.formats.volume_chunks import Triple
 from flatout.volumes.cases import IMAGE, LABEL, Case, find_cases
-from flatout.volumes.layout import NONE, ZSTD, Layout, Triple
+from flatout.volumes.layout import NONE, ZSTD, Layout
 from flatout.volumes.shard_files import chunks_of, encode_chunk
 from flatout.volumes.slabs import ImageSlabs, LabelSlabs, Slabs
 from flatout.volumes.sources.base import ArraySource

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import StagingFailed, UsageError
+from flatout.formats.volume_chunks import Triple
 from flatout.volumes.array_folders import COUNTS
 from flatout.volumes.convert import read_journal
 from flatout.volumes.foreground import N_ORIGIN
-from flatout.volumes.layout import METADATA, Layout, Triple, read_layout
+from flatout.volumes.layout import METADATA, Layout, read_layout
 from flatout.volumes.patch_reader import ShardedVolume
 from flatout.volumes.slabs import Slabs
 from flatout.volumes.staged import read_staged

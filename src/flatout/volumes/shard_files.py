@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
-from flatout.volumes.layout import ZSTD, Layout, Triple
+from flatout.formats.volume_chunks import Triple
+from flatout.volumes.layout import ZSTD, Layout
 
 MISSING = 2**64 - 1
 _CRC_BYTES = 4

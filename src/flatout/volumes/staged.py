@@ -9,7 +9,7 @@ from typing import Any
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
-from flatout.volumes.layout import Triple
+from flatout.formats.volume_chunks import Triple
 
 FILE = "volumes.json"
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from flatout.atomic_file import write_atomically
 from flatout.errors import UsageError
+from flatout.formats.volume_chunks import touched_ratio
 from flatout.stage.destination.lock import destination_lock
 from flatout.stage.destination.overlap import refuse_shared
 from flatout.stage.destination.space import check_room
@@ -33,7 +34,7 @@ from flatout.volumes.array_folders import (
 )
 from flatout.volumes.cases import IMAGE, LABEL, Case, hidden_volumes
 from flatout.volumes.convert import convert
-from flatout.volumes.layout import METADATA, Layout, read_layout, touched_ratio
+from flatout.volumes.layout import METADATA, Layout, read_layout
 from flatout.volumes.patch_reader import ShardedVolume
 from flatout.volumes.plan import (
     Planned,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
-from flatout.volumes.layout import Triple
+from flatout.formats.volume_chunks import Triple
 
 
 class ArraySource(ABC):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
-from flatout.volumes.layout import Triple
+from flatout.formats.volume_chunks import Triple
 from flatout.volumes.sources.base import ArraySource, three_axes
 from flatout.volumes.sources.streams import Readable, StreamSource
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flatout.errors import UsageError
-from flatout.volumes.layout import Triple
+from flatout.formats.volume_chunks import Triple
 from flatout.volumes.sources.base import ArraySource
 
 _SKIP_BYTES = 1 << 20
