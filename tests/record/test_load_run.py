@@ -169,3 +169,16 @@ def test_system_samples_skip_damaged_lines(tmp_path):
     path = one_process(tmp_path)
     (path / "system.jsonl").write_text('{"t": 1}\n{"t": 2, "cp\n[3]\n{"t": 4}\n')
     assert [sample["t"] for sample in load_run(path).system()] == [1, 4]
+
+
+def test_names_that_are_missing_are_a_problem_only_where_events_refer_to_some(tmp_path):
+    run = RunBuilder(tmp_path / "run")
+    main = run.process()
+    main.spend(kinds.FORWARD, 1.0, arg=main.name("text", text="x"))
+    run.worker(main, 0, startup_s=0.1)  # it ended before there was anything to name
+    folder = run.write()
+    for path in folder.glob("processes/*.names"):
+        path.unlink()
+    assert load_run(folder).problems == (
+        f"processes/100-{main.start_ns}.names is missing: what the events refer to has no names",
+    )

@@ -226,7 +226,7 @@ def _process(folder: Path, stem: str, present: set[str], problems: list[str]) ->
     names = Names()
     if f"{stem}.names" in present:
         names = read_names(folder / f"{stem}.names")
-    elif len(file.events):
+    elif file.events["arg"].any():  # written with the first name: a worker that just started has none
         problems.append(f"processes/{stem}.names is missing: what the events refer to has no names")
     problems += [*file.problems, *names.problems]
     if info.get("fault"):
