@@ -93,12 +93,19 @@ def test_other_work_on_the_machine_is_told_and_makes_the_end_less_sure() -> None
 def test_case_e_does_not_fit_and_the_plan_says_what_does() -> None:
     plan = make_plan("run", CASE_E, Work(5, 30), Limits(660.0, 20.0, 1.2))
     asked = plan.asked_for
-    assert asked.in_time == 0 and asked.expected_s == pytest.approx(10 + 150 * 51 + 20, rel=0.02)
+    assert 0 < asked.in_time < 0.001 and asked.expected_s == pytest.approx(10 + 150 * 51 + 20, rel=0.02)
     assert plan.reached == (1, 12)
     assert plan.fits and plan.fits.conservative_s <= 660 and plan.fits.in_time >= 0.95 and plan.fits.share < 0.1
     assert asked.price == pytest.approx(asked.expected_s / 3600 * 1.2)
     late = [one.latest_s for one in plan.milestones]
     assert late == sorted(late) and late[-1] < 640
+
+
+def test_where_no_epoch_fits_the_share_of_data_is_said_of_which_one_does() -> None:
+    plan = make_plan("run", CASE_E, Work(5, 30), Limits(50.0))
+    assert plan.fits and plan.fits.name == "one epoch" and (plan.fits.work.folds, plan.fits.work.epochs) == (1, 1)
+    assert 0.3 < plan.fits.work.subset < 1 and plan.fits.conservative_s <= 50
+    assert make_plan("run", CASE_E, Work(5, 30), Limits(5.0)).fits is None
 
 
 def test_a_proved_gain_changes_the_steps_and_nothing_else() -> None:

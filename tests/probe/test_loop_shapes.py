@@ -103,7 +103,7 @@ def test_batches_say_how_many_samples_they_hold_and_whether_gradients_were_on(pr
 def test_training_and_validation_loaders_are_two_loaders(probed: Recorded) -> None:
     waits = spans(probed, "validation", events.BATCH_WAIT)
     train, valid = (probed.main.names.get(id, "loader") for id in dict.fromkeys(waits["arg"].tolist()))
-    assert (train["dataset_len"], train["batch_size"]) == (24, 4)
+    assert (train["dataset_len"], train["batch_size"], train["batches"]) == (24, 4, 6)
     assert (valid["dataset_len"], valid["batch_size"]) == (9, 3)
     assert train["site"] != valid["site"]
 

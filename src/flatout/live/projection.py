@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from flatout.live.history import History
+from flatout.measure.pass_length import steps_of_pass
 
 BLOCKS = 8  # of recent steps: the slowest and the fastest of them bound the prediction
 LEAST_STEPS = 2 * BLOCKS
@@ -46,10 +47,7 @@ def epoch_steps(history: History) -> int | None:
     """Steps of a pass over the training data; None: not known."""
     if len(history.epochs) > 1:
         return history.epochs[-2][2]
-    length, batch = history.loader.get("dataset_len"), history.loader.get("batch_size")
-    if not length or not batch or (history.world_size or 1) > 1:
-        return None  # how several ranks divide the data is not recorded
-    return int(length // batch if history.loader.get("drop_last") else -(-length // batch))
+    return steps_of_pass(history.loader, history.world_size or 1)
 
 
 def predict_end(history: History, plan: Plan) -> End | None:

@@ -93,12 +93,17 @@ def chosen_part(name: str, option: str = "--gpu") -> GpuPart:
     found = find_part(name)
     if found is not None:
         return found
+    if _key(name) in _UNCONFIRMED:
+        raise UsageError(f"{option} {name}: it is left out, because its figures could not be confirmed: give another part")
     names = [part.name for part in gpu_parts()]
     keys = {_key(one): one for one in names}
     near = [one for key, one in keys.items() if _key(name) and key.startswith(_key(name))]
     near = near or [keys[key] for key in difflib.get_close_matches(_key(name), keys, 3, 0.5)]
     meant = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(names)}"
     raise UsageError(f"{option} {name}: no figures of this GPU are known: {meant}")
+
+
+_UNCONFIRMED = ("a10g",)  # parts whose figures no second place states
 
 
 def _key(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from flatout.plans.drawing import Draws
 from flatout.recipes.epoch_plan import LEAST_EPOCHS_SHARE
@@ -75,7 +76,7 @@ def compare(draws: Draws, asked: Work, limits: Limits) -> tuple[Scenario, ...]:
     """What was asked for, and less of it in the ways that end in time in 95% of the drawn trainings.
 
     Fewer epochs at first (down to a third), then fewer folds, as ``flatout train`` drops work; each of them alone;
-    and part of the data.
+    and part of the data. Where none of that fits, one epoch of one fold with part of the data.
     """
     folds, epochs = asked.folds, asked.epochs
     wanted = {
@@ -92,6 +93,10 @@ def compare(draws: Draws, asked: Work, limits: Limits) -> tuple[Scenario, ...]:
             lambda n: Work(folds, epochs, n / 20),
         ),
     }
+    if not any(work for name, work in wanted.items() if name != "asked for"):
+        wanted["one epoch"] = _work(
+            largest(1, 99, lambda n: _ends(draws, Work(1, 1, n / 100), limits)), lambda n: Work(1, 1, n / 100)
+        )
     rows: dict[Work, Scenario] = {}
     fits_whole = wanted["fits"] == asked
     for name, work in wanted.items():
@@ -112,9 +117,14 @@ def judge(draws: Draws, name: str, work: Work, asked: Work, limits: Limits) -> S
         optimistic_s=optimistic_s,
         expected_s=expected_s,
         conservative_s=conservative_s,
-        in_time=float((ends_s <= limits.deadline_s).mean()),
+        in_time=_probability(ends_s <= limits.deadline_s),
         price=None if limits.price_per_hour is None else expected_s / 3600 * limits.price_per_hour,
     )
+
+
+def _probability(drawn: npt.NDArray[np.bool_]) -> float:
+    """Of an event, from draws: the middle of the posterior with Jeffreys' prior, so never 0 nor 1."""
+    return float((drawn.sum() + 0.5) / (drawn.size + 1))
 
 
 def fitting(draws: Draws, asked: Work, limits: Limits) -> Work | None:

@@ -225,6 +225,7 @@ _NAMES: dict[str, dict[str, Decoder]] = {
         "iterable": flag,
         "dataset": text,
         "dataset_len": _COUNT,
+        "batches": _COUNT,
         "sampler": text,
         "batch_sampler": text,
         "collate_fn": text,

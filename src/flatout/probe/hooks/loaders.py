@@ -143,7 +143,9 @@ def _describe(loader):
     except Exception:  # a user-defined __len__ may do anything
         fields["dataset_len"] = None
     fields["sampler"] = _class(getattr(loader, "sampler", None))
-    fields["batch_sampler"] = _class(getattr(loader, "batch_sampler", None))
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    fields["batch_sampler"] = _class(batch_sampler)
+    fields["batches"] = _length(batch_sampler)
     collate = getattr(loader, "collate_fn", None)
     fields["collate_fn"] = getattr(collate, "__qualname__", None) or _class(collate)
     context = getattr(loader, "multiprocessing_context", None)
@@ -155,6 +157,19 @@ def _describe(loader):
     fields["start_method"] = method
     fields["site"] = user_line()
     return fields
+
+
+def _length(batch_sampler):
+    """Batches of a pass, where asking for them runs no code of the user's; else None."""
+    theirs = (batch_sampler, getattr(batch_sampler, "batch_sampler", None))  # accelerate wraps another one
+    known = ("torch.", "accelerate.")
+    for one in (*theirs, *(getattr(each, "sampler", None) for each in theirs)):
+        if one is not None and not type(one).__module__.startswith(known):
+            return None
+    try:
+        return len(batch_sampler)
+    except Exception:  # an iterable data set, or a sampler without a length
+        return None
 
 
 def _class(thing):
