@@ -23,6 +23,8 @@ from flatout.recipes.image_sections import Training
 from flatout.recipes.interfaces import EpochRecord
 from flatout.recipes.lr_range import smooth, suggest
 from flatout.recipes.optimization import LearningRate, scaled_lr
+from flatout.recipes.resolved import late_average
+from flatout.recipes.schema import Recipe
 from flatout.recipes.sections import Optimizer, Schedule
 
 
@@ -253,3 +255,14 @@ def test_a_range_test_suggests_the_steepest_fall_or_says_why_not() -> None:
     assert suggest(lrs, flat, flat)[0] is None and "does not fall" in suggest(lrs, flat, flat)[1]
     assert "diverged after 10 steps" in suggest(lrs[:10], flat[:10], flat[:10])[1]
     assert smooth([1.0] * 5) == pytest.approx([1.0] * 5)
+
+
+def test_an_average_of_the_weights_that_is_longer_than_the_training_is_a_note() -> None:
+    def note(**training: object) -> str | None:
+        made = Recipe(training=Training(epochs=9, **training))  # type: ignore[arg-type]
+        return late_average(made, 3)
+
+    said = note(ema_decay=0.9998)
+    assert said is not None and "after all 27 steps 99.5% of the averaged weights" in said
+    assert "training.ema_decay=0.843" in said  # 0.843^27 = 0.01
+    assert note() is None and note(ema_decay=0.9) is None and note(ema_decay=0.9998, ema_warmup=True) is None

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from flatout.cli import main
 from flatout.errors import UsageError
 from flatout.recipes.catalogue import shipped
-from flatout.recipes.reading import has_no_batch_size, read_any_recipe, read_recipe, save_recipe, write_value
+from flatout.recipes.reading import (
+    check_key,
+    every_key,
+    has_no_batch_size,
+    read_any_recipe,
+    read_recipe,
+    save_recipe,
+    write_value,
+)
 
 
 @pytest.mark.parametrize("name", list(shipped()))
@@ -83,3 +93,21 @@ def test_an_automatic_batch_size_is_known_before_the_recipe_is_read() -> None:
     # Only `flatout train` measures it.
     with pytest.raises(UsageError, match=r"training.batch_size=auto: .*valid integer"):
         read_any_recipe("demo", ["training.batch_size=auto"])
+
+
+def test_all_keys_of_a_recipe_are_shown_with_their_meanings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "demo", "--keys"]) == 0
+    shown = capsys.readouterr().out
+    assert shown == every_key(read_any_recipe("demo"))
+    assert "  # the global batch that lr was chosen for\n  lr_batch_size: 32\n" in shown and "folds: null" in shown
+    assert main(["recipes", "--keys"]) == 2
+    assert "--keys: of which recipe?" in capsys.readouterr().err
+
+
+def test_the_keys_that_the_page_names_exist() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    sections = "data|images|model|optimizer|schedule|training|folds|checkpoints|logging"
+    named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)(?:[:`= ])", page)) - {"folds.json"}
+    assert len(named) > 50
+    for key in sorted(named):
+        check_key(key, "docs/recipes.md")

@@ -19,6 +19,9 @@ from flatout.runner import Bounds
         (Bounds(seconds=5.0), 1000, 4.9, None),
         (Bounds(steps=10, seconds=5.0), 10, 9.0, "steps"),
         (Bounds(full=True), 10**6, 10**6, None),
+        (Bounds(seconds=5.0, least_steps=6), 5, 6.0, None),
+        (Bounds(seconds=5.0, least_steps=6), 6, 6.0, "seconds"),
+        (Bounds(seconds=5.0, least_steps=6), 5, 20.0, "seconds"),
     ],
 )
 def test_the_first_bound_that_is_reached_ends_the_window(

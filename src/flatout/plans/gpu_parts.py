@@ -94,7 +94,9 @@ def chosen_part(name: str, option: str = "--gpu") -> GpuPart:
     if found is not None:
         return found
     if _key(name) in _UNCONFIRMED:
-        raise UsageError(f"{option} {name}: it is left out, because its figures could not be confirmed: give another part")
+        raise UsageError(
+            f"{option} {name}: it is left out, because its figures could not be confirmed: give another part"
+        )
     names = [part.name for part in gpu_parts()]
     keys = {_key(one): one for one in names}
     near = [one for key, one in keys.items() if _key(name) and key.startswith(_key(name))]

@@ -25,7 +25,7 @@ from flatout.recipes.optimization import scaled_lr
 from flatout.recipes.pipeline import pipeline_of
 from flatout.recipes.ranks import this_process
 from flatout.recipes.reading import save_recipe
-from flatout.recipes.resolved import derive
+from flatout.recipes.resolved import derive, late_average
 from flatout.recipes.resuming import Start, find_start, origin_of
 from flatout.recipes.schema import Recipe
 from flatout.recipes.trainer import build_trainer
@@ -154,6 +154,11 @@ def _fit_once(attempt: _Attempt, start: Start | None, batch_size: int) -> Fit:
             train, folder, own, report, lambda records: pipeline.warning(recipe, data, records), origin
         )
         history.notes = attempt.notes
+        late = late_average(recipe, steps)
+        if late is not None and late not in history.notes:
+            if rank == 0:
+                report(late)
+            history.notes.append(late)
 
         def fell_back(line: str) -> None:
             report(line)

@@ -141,7 +141,15 @@ def check_key(key: str, option: str) -> None:
 
 def save_recipe(recipe: AnyRecipe, folder: Path) -> Path:
     """Write the resolved recipe, each key with its meaning; reading it back yields an equal one."""
-    lines: list[str] = ["# The recipe as it was resolved for this run: defaults, file and command line together.\n"]
+    path = folder / FILE_NAME
+    head = "# The recipe as it was resolved for this run: defaults, file and command line together.\n"
+    write_atomically(path, head + every_key(recipe))
+    return path
+
+
+def every_key(recipe: AnyRecipe) -> str:
+    """A recipe as YAML with all of its keys, each with its meaning."""
+    lines: list[str] = []
     for name, field in type(recipe).model_fields.items():
         value = getattr(recipe, name)
         lines.append(f"\n# {field.description}\n")
@@ -154,9 +162,7 @@ def save_recipe(recipe: AnyRecipe, folder: Path) -> Path:
             lines.append(f"  # {part.description}\n")
             plain = inner.model_dump() if isinstance(inner, BaseModel) else inner
             lines.append(f"  {key}: {_scalar(plain)}\n")
-    path = folder / FILE_NAME
-    write_atomically(path, "".join(lines))
-    return path
+    return "".join(lines)
 
 
 def write_value(path: Path, key: str, value: object, why: str) -> None:

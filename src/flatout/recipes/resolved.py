@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -12,10 +14,12 @@ from flatout.recipes.interfaces import ImageData, TrainingData
 from flatout.recipes.models import count_parameters
 from flatout.recipes.optimization import optimizer_states
 from flatout.recipes.schema import Recipe
-from flatout.units import size
+from flatout.units import percent, size
 
 CHANNELS = 3
 FLOAT_BYTES = 4
+# Share of the first weights in their average at the end: above the one it is a note, the other one is as good as none.
+_MOST_OF_THE_START, _SETTLED = 0.5, 0.01
 
 
 def derive(
@@ -63,6 +67,24 @@ def derive(
         host_memory,
         _model_memory(recipe, model),
     ]
+
+
+def late_average(recipe: AnyRecipe, steps: int) -> str | None:
+    """A note on an average of the weights that is longer than the training; None: it is not.
+
+    After n steps a share of decay^n of the averaged weights is that of the first ones.
+    """
+    training = recipe.training
+    total = steps * training.epochs
+    left = training.ema_decay**total if training.ema_decay else 0.0
+    if training.ema_warmup or left < _MOST_OF_THE_START:
+        return None
+    fitting = _SETTLED ** (1 / total)
+    return (
+        f"training.ema_decay {training.ema_decay:g}: after all {total:,} steps {percent(left)} of the averaged weights,"
+        " which are scored and predict, are still those of the start: set training.ema_warmup=true, or "
+        f"training.ema_decay={math.floor(1000 * fitting) / 1000:g}"
+    )
 
 
 def describe_images(recipe: Recipe, data: ImageData, choice: Choice) -> tuple[list[str], str]:

@@ -44,7 +44,11 @@ def lines(plan: Plan) -> list[str]:
         text += _hanging(_prices(plan))
     text += _milestones(plan)
     if plan.costs.notes:
-        text += ["", "Notes on what was measured, and what was assumed", *(line for note in plan.costs.notes for line in _hanging(note, "- "))]
+        text += [
+            "",
+            "Notes on what was measured, and what was assumed",
+            *(line for note in plan.costs.notes for line in _hanging(note, "- ")),
+        ]
     return [one_line(line) for line in text]
 
 

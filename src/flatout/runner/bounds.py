@@ -13,6 +13,7 @@ DEFAULT_SECONDS = 60.0
 DEFAULT_LEAST_STEPS = 12
 DEFAULT_MOST_SECONDS = 600.0
 FIRST_STEP_WITHIN_S = 600.0
+MOST_STRETCHED = 4.0
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,14 @@ class Bounds:
         seconds: End after this long.
         full: Record until the command ends; no other bound is allowed with it.
         first_step_within_s: Give up when no step was seen for this long after the start.
+        least_steps: ``seconds`` may become up to ``MOST_STRETCHED`` times as long for so many steps.
     """
 
     steps: int | None = None
     seconds: float | None = None
     full: bool = False
     first_step_within_s: float = FIRST_STEP_WITHIN_S
+    least_steps: int = 0
 
     def __post_init__(self) -> None:
         if self.full and (self.steps is not None or self.seconds is not None):
@@ -58,7 +61,8 @@ class Bounds:
         if self.steps is not None and steps >= self.steps:
             return "steps"
         if self.seconds is not None and elapsed_s >= self.seconds:
-            return "seconds"
+            stretched = steps < self.least_steps and elapsed_s < MOST_STRETCHED * self.seconds
+            return None if stretched else "seconds"
         by_default = self.steps is None and self.seconds is None
         enough = steps >= DEFAULT_LEAST_STEPS or elapsed_s >= DEFAULT_MOST_SECONDS
         return "seconds" if by_default and elapsed_s >= DEFAULT_SECONDS and enough else None

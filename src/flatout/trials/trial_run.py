@@ -15,6 +15,7 @@ from typing import Any
 
 from flatout.compare.speed import Speed, speed_of
 from flatout.errors import Interrupted, RecordError
+from flatout.measure.thresholds import LEAST_STEPS
 from flatout.measure.training import find_training
 from flatout.measure.worker_records import loader_settings, worker_count
 from flatout.probe.contract import LOSSES_VARIABLE, REDIRECT_VARIABLE, SETTINGS_VARIABLE
@@ -189,12 +190,16 @@ def _recorded(
 
 
 def _bounds(setup: TrialSetup, settings: Mapping[str, Any]) -> Bounds:
-    """Bounds of one run: seconds count from the first step, so a warm-up needs more of them, and an end by steps."""
+    """Bounds of one run: seconds count from the first step, so a warm-up needs more of them, and an end by steps.
+
+    Where other work makes the steps slower than they were, the run lasts until there are enough to compare.
+    """
+    bounds = replace(setup.bounds, least_steps=LEAST_STEPS + 1)
     warm_up_s = sum(SETTINGS[name].warm_up_s for name in settings)
-    if not warm_up_s or setup.bounds.seconds is None:
-        return setup.bounds
+    if not warm_up_s or bounds.seconds is None:
+        return bounds
     steps = setup.steps + sum(SETTINGS[name].warm_up_steps for name in settings)
-    return replace(setup.bounds, seconds=setup.bounds.seconds + warm_up_s, steps=steps)
+    return replace(bounds, seconds=bounds.seconds + warm_up_s, steps=steps)
 
 
 def _environment(setup: TrialSetup, injected: Mapping[str, Any]) -> dict[str, str]:
