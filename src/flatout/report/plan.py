@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -67,7 +68,8 @@ def _folded(line: str, width: int) -> list[str]:
     if cell_len(line) <= width:
         return [line]
     indent = " " * min(len(line) - len(line.lstrip(" ")), 2)
-    first, *others = wrap(line, width - len(indent) - 2)
+    sentence = re.sub(" {2,}", ", ", re.sub(" {2,}", ": ", line.strip(), count=1))  # columns would be lost
+    first, *others = wrap(sentence, width - len(indent) - 2)
     return [indent + first, *(f"{indent}  {other}" for other in others)]
 
 

@@ -84,7 +84,7 @@ class Change:
                 os.fchmod(file.fileno(), stat.S_IMODE(now.st_mode))
             return backup
         except OSError as error:
-            raise UsageError(f"{self.path}: cannot be written ({error.strerror}); nothing was changed") from None
+            raise UsageError(f"{self.path}: cannot be written ({error.strerror}); it stays as it was") from None
 
 
 def inside(project: Path, name: Path) -> Path:
