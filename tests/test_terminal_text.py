@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from flatout.terminal_text import one_line, progress_lines, shell_line
+from flatout.terminal_text import one_line, progress_lines, readable, shell_line
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,12 @@ def test_what_could_steer_a_terminal_becomes_a_visible_escape(text: str, safe: s
 
 def test_line_breaks_and_tabs_become_blanks() -> None:
     assert one_line("a\nb\r\nc\td") == "a b c d"
+
+
+def test_what_a_program_printed_becomes_lines_without_escape_codes() -> None:
+    assert readable(b"\x1b]0;title\x07\x1b[1;31mred\x1b[0m\r\n 10%\r 20%\r\nlast \xff\x08\x1b(B") == (
+        "red\n 10%\n 20%\nlast \ufffd\\x08"
+    )
 
 
 def test_progress_is_told_in_lines_of_80_columns_and_breaks_no_path() -> None:

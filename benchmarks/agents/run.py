@@ -83,7 +83,7 @@ async def follow(client: Client, tool: str, arguments: dict[str, Any], until_s: 
     while time.monotonic() < until_s:
         answer = await client.call_tool(tool, arguments)
         calls += 1
-        if answer.is_error or not (step := (answer.structured_content or {}).get("next_step")):
+        if answer.is_error or not (step := (answer.structured_content or {}).get("next_step")) or step["needs"]:
             break
         tool, arguments = step["tool"], step["arguments"]
     return calls

@@ -11,10 +11,20 @@ from collections.abc import Iterable
 # reorder the text around them: each could move the cursor, retitle the window or disguise a name.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
+# Escape sequences of ECMA-48: with parameters (colours, the cursor), texts up to a bell or ST (titles), short ones.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+
 
 def one_line(text: str) -> str:
     """Return ``text`` on one line: white space becomes a blank, other unsafe characters a visible escape."""
     return _UNSAFE.sub(_escaped, " ".join(text.splitlines()).replace("\t", " "))
+
+
+def readable(output: bytes) -> str:
+    """Return what a program printed as lines of text: without escape codes, and what a bar overwrote on lines too."""
+    text = _ESCAPES.sub("", output.decode("utf-8", "replace"))
+    lines = re.split(r"\r*\n|\r", text)
+    return "\n".join(one_line(line) for line in lines)
 
 
 def shell_word(word: str) -> str:

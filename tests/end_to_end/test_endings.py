@@ -139,6 +139,18 @@ def test_a_training_that_makes_itself_a_daemon_is_recorded_and_ended(tmp_path: P
 
 
 @pytest.mark.slow
+def test_a_daemon_that_never_trains_is_not_waited_for(tmp_path: Path) -> None:
+    source = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(600)\n"
+    patient = (
+        "import sys; from flatout import cli; from flatout.runner import session; "
+        "session.DETACHED_STEP_WITHIN_S = 2.0; sys.exit(cli.main(sys.argv[1:]))"
+    )
+    words = [PYTHON, "-c", patient, "profile", "--", PYTHON, script(tmp_path, source)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 2 and "ended without a training step" in done.stderr, done.stderr
+
+
+@pytest.mark.slow
 def test_children_that_the_script_forgot_are_ended(tmp_path: Path) -> None:
     source = TRAIN.replace(
         MAIN, MAIN + "        import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)\n"

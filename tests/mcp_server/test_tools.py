@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +18,12 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 import anyio
 from mcp import Client
 
-from flatout.mcp_server.answers import MOST_BYTES, shortened
-from flatout.mcp_server.jobs import Jobs
+from flatout.mcp_server.answers import MOST_BYTES, answer, shortened
+from flatout.mcp_server.jobs import CANCELLED, OUT_OF_TIME, Job, Jobs
 from flatout.mcp_server.server import build
 
 TAKES = {
-    "machine": "assume",
+    "machine": "assume deadline_s",
     "report": "deadline_s folder run",
     "explain": "cause! deadline_s",
     "read_log": "deadline_s folder paths!",
@@ -46,7 +50,23 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("profile", {"command": "x" * 1_000_000}, "longer than"),
     ("profile", {"command": ["python"] * 501}, "at most 500"),
     ("profile", {"command": ["python", "a\0b"]}, "null character"),
-    ("profile", {"command": 3}, "valid"),
+    ("profile", {"command": 3}, "command is 3, but must be a text or a list of texts"),
+    ("profile", {"command": [3]}, "command is [3], but must be a text or a list of texts"),
+    ("profile", {}, "the argument command is missing"),
+    ("profile", {"command": COMMAND, "bogus": 1}, 'no argument "bogus"'),
+    ("profile", {"command": COMMAND, "second": 1}, "did you mean seconds?"),
+    ("profile", {"command": COMMAND, "seconds": True}, "seconds is true, but must be a number"),
+    ("profile", {"command": COMMAND, "seconds": "five"}, 'seconds is "five", but must be a number'),
+    ("profile", {"command": COMMAND, "deadline_s": []}, "deadline_s is [], but must be a number"),
+    ("profile", {"command": ["python", "\ud800"]}, "half a character"),
+    ("try_change", {"command": COMMAND, "settings": {"a": 1}}, "but must be an object of texts"),
+    ("try_change", {"command": COMMAND, "settings": {"a": "x" * 1_000_000}}, "an argument has"),
+    ("plan", {"deadline": "5m", "epochs": 1.5, "run": "latest"}, "epochs is 1.5, but must be a whole number"),
+    ("plan", {"deadline": "5m", "epochs": True, "run": "latest"}, "epochs is true"),
+    ("report", {"run": "x" * 1_000_000}, "run has 1,000,000 characters; at most 100,000"),
+    ("explain", {"cause": "x" * 1_000_000}, "cause has 1,000,000 characters"),
+    ("machine", {"assume": "x" * 100_000}, "no figures of this GPU are known"),
+    ("status", {"job": "x", "wait_s": -1}, "wait_s is -1, but must be a number from 0 to 45"),
     ("profile", {"command": COMMAND, "seconds": -1}, "seconds is -1"),
     ("profile", {"command": COMMAND, "seconds": "nan"}, "seconds"),
     ("profile", {"command": COMMAND, "deadline_s": 0}, "deadline_s is 0"),
@@ -82,7 +102,9 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("status", {"job": "x", "wait_s": 1e9}, "wait_s"),
     ("cancel", {"job": "x" * 100_000}, "not known"),
     ("machine", {"assume": "A11"}, "did you mean"),
-    ("no_such_tool", {}, "tool"),
+    ("no_such_tool", {}, "there is no tool"),
+    ("profil", {}, "did you mean profile?"),
+    ("x" * 100_000, {}, "there is no tool"),
 ]
 
 
@@ -144,7 +166,9 @@ def test_what_is_wrong_is_said_and_nothing_is_started(tmp_path: Path) -> None:
         for tool, arguments, words in HOSTILE:
             answer = await client.call_tool(tool, arguments)
             text = "".join(getattr(part, "text", "") for part in answer.content)
-            assert answer.is_error and words in text and len(text) < 2000, (tool, str(arguments)[:200], text[:500])
+            seen = (tool, str(arguments)[:200], text[:500])
+            assert answer.is_error and words in text and len(text) < 2000 and "\n" not in text, seen
+            assert "http" not in text, seen
         assert jobs.all() == []
 
     in_process(tmp_path / "root", use)
@@ -158,6 +182,82 @@ def test_a_mistake_in_the_command_arrives_with_the_command_lines_own_words(tmp_p
         assert "no-such-program" in answer["summary"]
         wrong = await client.call_tool("explain", {"cause": "nonsense"})
         assert wrong.is_error and "nonsense" in wrong.content[0].text  # type: ignore[union-attr]
+
+    in_process(tmp_path, use)
+
+
+def fits(step: dict[str, Any], tools: dict[str, Any]) -> bool:
+    """Whether a next step can be called as it is, once the caller has added what it needs."""
+    schema = tools[step["tool"]].input_schema
+    given = {*step["arguments"], *step["needs"]}
+    typed = all(
+        isinstance(value, str | int | float) and value != "" for value in step["arguments"].values()
+    )  # each of these tools takes such only
+    return given <= set(schema["properties"]) and set(schema.get("required", [])) <= given and typed
+
+
+def finished(tool: str, printed: str = "", messages: str = "", code: int = 0, why: str = "") -> Job:
+    """A job of a tool that has ended and printed this."""
+    process = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"])
+    process.wait()
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (end with the job)
+    for file, text in ((out, printed), (err, messages)):
+        file.write(text.encode("utf-8", "surrogateescape"))
+        file.flush()
+    return Job(f"{tool}-1", tool, [], Path("/w"), 12.0, process, out, err, why_ended=why)
+
+
+@pytest.mark.parametrize("state", ["done", "failed", CANCELLED, OUT_OF_TIME])
+@pytest.mark.parametrize("tool", [name for name in TAKES if name != "machine"])
+def test_every_next_step_is_a_call_that_its_tool_takes(tmp_path: Path, tool: str, state: str) -> None:
+    printed = json.dumps({"causes": [{"id": "slow_loss"}], "folder": "outputs/1", "submission": None})
+    why = state if state in (CANCELLED, OUT_OF_TIME) else ""
+    job = finished(tool, printed if state != "failed" else "", code=state == "failed", why=why)
+    found = answer(job).model_dump()
+    assert found["state"] == state and found["spent_s"] >= 0 and found["left_s"] is not None
+
+    async def use(client: Client, _: Jobs) -> None:
+        tools = {one.name: one for one in (await client.list_tools()).tools}
+        assert found["next_step"] is None or fits(found["next_step"], tools), found["next_step"]
+        assert found["next_step"] or (tool, state) not in (("profile", "done"), ("train", "done"))
+        there = await called(client, "machine", deadline_s=30)
+        assert fits(there["next_step"], tools) and there["next_step"]["needs"] == ["command"]
+        assert there["state"] == "done" and 0 < there["left_s"] <= 30 and there["spent_s"] < 30
+
+    in_process(tmp_path, use)
+    job.stdout.close()
+    job.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("why", "messages", "said"),
+    [
+        (OUT_OF_TIME, "Traceback\nKeyboardInterrupt\n", "ended at deadline_s (12 s), before there was a result"),
+        (OUT_OF_TIME, "", "ended at deadline_s (12 s), before there was a result"),
+        (CANCELLED, "\nKeyboardInterrupt", "cancelled before there was a result"),
+        (CANCELLED, "flatout: no step was seen", "cancelled before there was a result: no step was seen"),
+        ("", "\udcff\x1b[31m\x1b]0;title\x07flatout: it ended\x1b[0m\r\n", "it ended"),
+        ("", "", "it ended with exit code 3, and said nothing"),
+    ],
+)
+def test_a_summary_is_a_clean_sentence(why: str, messages: str, said: str) -> None:
+    job = finished("profile", messages=messages, code=3, why=why)
+    assert answer(job).summary == said
+    job.stdout.close()
+    job.stderr.close()
+
+
+def test_what_a_failed_job_printed_is_its_result_as_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("print('\\x1b[31mred\\x1b[0m and\\rmore\\n' + 'x' * 2_000_000 + '\\nlast')")
+
+    async def use(client: Client, _: Jobs) -> None:
+        found = await ended(client, await called(client, "profile", command=[sys.executable, "x.py"]))
+        assert found["state"] == "failed" and "\x1b" not in found["summary"]
+        for name in ("result", "output"):
+            page = (await client.read_resource(f"flatout://jobs/{found['job']}/{name}")).contents[0]
+            assert page.mime_type == "text/plain"
+            text = page.text  # type: ignore[union-attr]
+            assert "x\nlast\n" in text and len(text) <= 1 << 20
 
     in_process(tmp_path, use)
 

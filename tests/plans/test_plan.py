@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,6 +143,61 @@ def test_the_command_prints_80_columns_and_what_its_schema_says(
     assert found["after"][0]["expected_s"] < found["scenarios"][0]["expected_s"]
 
 
+@pytest.mark.parametrize("columns", ["40", "57", "79"])
+def test_the_command_keeps_to_a_narrow_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    proof = tmp_path / "fix.json"
+    proof.write_text(json.dumps({"proof": {"speedup": 1.5, "low": 1.4, "high": 1.6, "loss_passed": True}}))
+    words = ["plan", "--deadline", "1m", "--folds", "5", "--epochs", "30", "--price", "1.2/h", "--after", str(proof)]
+    words.append(str(recorded(tmp_path)))
+    assert cli.main(words) == 0
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert cli.main(words) == 0
+    narrow = capsys.readouterr().out
+    assert max(map(len, narrow.splitlines())) <= int(columns)
+    said = " ".join(narrow.split())
+    assert "asked for: folds x epochs 5 x 30" in said
+    assert int(columns) > 40 or "step, waits included: 100 ms x 30 steps an epoch" in said
+    missing = {word for word in re.findall(r"\d[\d.]*", wide) if word not in narrow}
+    assert not missing  # no figure is left out
+
+
+@pytest.mark.parametrize("command", [["plan", "--deadline", "5m", "--epochs", "3"], ["report"]])
+@pytest.mark.parametrize(("content", "said"), [("", "it is empty"), ("[]", "it holds no JSON object")])
+def test_a_run_whose_run_json_says_nothing_is_refused_by_the_path_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], content: str, said: str
+) -> None:
+    copy = recorded(tmp_path).rename(tmp_path / "copy")
+    (copy / "run.json").write_text(content)
+    assert cli.main([*command, str(copy)]) == 2
+    told = capsys.readouterr().err
+    assert f"{copy}/run.json is damaged ({said})" in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "run.json is missing"), ("{", "run.json cannot be read")])
+def test_no_plan_is_made_from_a_run_whose_end_is_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str
+) -> None:
+    run = recorded(tmp_path)
+    (run / "run.json").unlink()
+    if content is not None:
+        (run / "run.json").write_text(content)
+    assert cli.main(["plan", "--deadline", "5m", "--epochs", "3", str(run)]) == 2
+    told = capsys.readouterr().err
+    assert f"{run}: {said}" in told and told.count("\n") == 1
+
+
+def test_a_run_with_too_few_steps_is_named_by_the_path_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = recorded(tmp_path, epochs=1, steps=1).rename(tmp_path / "copy")
+    assert cli.main(["plan", "--deadline", "5m", "--epochs", "3", str(copy)]) == 2
+    assert f"{copy} holds 0 training steps" in capsys.readouterr().err
+
+
 def test_a_training_that_failed_is_no_plan_that_can_be_relied_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,7 +232,11 @@ def test_a_log_is_planned_from_as_far_as_it_times(tmp_path: Path, capsys: pytest
     [
         (["--price", "cheap"], "--price cheap: give a price an hour"),
         (["--reserve", "2m"], "--reserve 2m leaves nothing"),
-        (["--prices", "none.toml"], "none.toml: cannot be read"),
+        (["--prices", "none.toml"], "none.toml: cannot be read (No such file or directory)"),
+        (["--prices", "latin.toml"], "latin.toml: cannot be read (it is no UTF-8 text)"),
+        (["--prices", "empty.toml"], "empty.toml: has no table of a price"),
+        (["--prices", "two.toml"], "has several tables: give --price NAME, one of: a, b"),
+        (["--after", "none.json"], "none.json: cannot be read (No such file or directory)"),
         (["--prices", "bare.toml"], "prices change: give date"),
         (["--prices", "bare.toml", "--price", "bear"], "did you mean bare?"),
         (["--after", "nothing.json"], "nothing was proved there"),
@@ -189,6 +249,9 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bare.toml").write_text("[bare]\nper_hour = 1.2\n")
+    Path("latin.toml").write_bytes(b"# caf\xe9")
+    Path("empty.toml").write_text("")
+    Path("two.toml").write_text("[a]\n[b]\n")
     Path("nothing.json").write_text('{"proof": null}')
     assert cli.main(["plan", "--deadline", "1m", "--epochs", "3", *words, "no-run"]) == 2
     told = capsys.readouterr().err

@@ -89,7 +89,10 @@ def test_the_servers_entry_stands_beside_those_of_others(tmp_path: Path, capsys:
     [
         (["--write"], None, "--write: belongs to --install FOLDER"),
         (["--install", "absent"], None, "there is no such folder"),
-        (["--install", ".", "--write"], BEGIN + "\nhalf", "do not enclose one section"),
+        (["--install", ".", "--write"], f"{BEGIN}\nhalf", "do not enclose one section"),
+        (["--install", ".", "--write"], f"a\n{END}\nb", "do not enclose one section"),
+        (["--install", ".", "--write"], f"{END}\na\n{BEGIN}\n", "do not enclose one section"),
+        (["--install", ".", "--write"], f"{BEGIN}\n{BEGIN}\na\n{END}\n", "do not enclose one section"),
         (["--install", ".", "--write"], b"\xff\xfe\x00", "it is no UTF-8 text"),
     ],
 )

@@ -51,8 +51,10 @@ def agents(
     from flatout.errors import UsageError
     from flatout.machine.snapshot import take_snapshot
     from flatout.plans.gpu_parts import chosen_part
-    from flatout.report.agent_files import entry_changes, section_change, server_entry, skill_change
+    from flatout.report.agent_files import section_change, skill_change
     from flatout.report.agent_guide import guide_lines
+    from flatout.report.client_entries import entry_changes, server_entry
+    from flatout.report.project_files import inside
 
     if install is None and (skill or write):
         raise UsageError(f"{'--skill' if skill else '--write'}: belongs to --install FOLDER, such as --install .")
@@ -69,9 +71,14 @@ def agents(
     if mcp:
         changes = entry_changes(install)
     else:
-        changes = [skill_change(install / SKILL, guide) if skill else section_change(install / AGENTS, guide)]
+        path = inside(install, SKILL if skill else AGENTS)
+        changes = [skill_change(path, guide) if skill else section_change(path, guide)]
+    for change in changes:  # all of them before the first is written
+        change.check()
     for change in changes:
-        if not change.diff:
+        if change.note:
+            print(f"{change.path}: {change.note}")
+        elif not change.diff:
             print(f"{change.path}: as it should be")
         elif not write:
             print(change.diff, end="")

@@ -40,9 +40,11 @@ def mcp(
         raise UsageError("--port: belongs to --http")
     if not root.is_dir():
         raise UsageError(f"--root {root}: there is no such folder")
-    from flatout.mcp_server.server import serve_http, serve_standard_streams
-
     if http:
+        from flatout.mcp_server.port import serve_http
+
         serve_http(root.resolve(), port or 0)
     else:
+        from flatout.mcp_server.streams import serve_standard_streams
+
         serve_standard_streams(root.resolve())

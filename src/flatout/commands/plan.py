@@ -62,7 +62,12 @@ Amount = Annotated[
 ]
 Prices = Annotated[
     Path | None,
-    typer.Option("--prices", metavar="FILE", help="TOML: per_hour, date and source of each.", show_default=False),
+    typer.Option(
+        "--prices",
+        metavar="FILE",
+        help="TOML: per_hour, date and source of each; --price names one of several.",
+        show_default=False,
+    ),
 ]
 
 
@@ -100,7 +105,7 @@ def plan(
     from flatout.plans.gpu_parts import chosen_part
     from flatout.plans.planning import make_plan
     from flatout.plans.scenarios import Limits, Work
-    from flatout.report.plan import lines, to_dict
+    from flatout.report.plan import lines, terminal_width, to_dict
     from flatout.units import check_count, parse_duration
 
     for option, count in (("--epochs", epochs), ("--folds", folds), ("--steps-per-epoch", steps_per_epoch)):
@@ -123,7 +128,9 @@ def plan(
     limits = Limits(deadline_s, reserve_s, hourly.per_hour if hourly else None)
     failure = run.ending.failure if run is not None else None
     made = make_plan(source, costs, Work(folds, epochs), limits, price=hourly, gain=gain, other=other, failure=failure)
-    typer.echo(json.dumps(to_dict(made), indent=2, allow_nan=False) if as_json else "\n".join(lines(made)))
+    typer.echo(
+        json.dumps(to_dict(made), indent=2, allow_nan=False) if as_json else "\n".join(lines(made, terminal_width()))
+    )
     if failure:
         raise typer.Exit(1)
 
@@ -167,7 +174,9 @@ def _measure(
     else:
         folder = find_run(what[0], runs_dir)
     run = load_run(folder)
-    return f"run {run.id}", measure_costs(timeline_of(run), steps_per_epoch, source=run.id), run
+    if not run.info:
+        raise UsageError(f"{folder}: {run.problems[0]}, so how the recording ended is not known: record it again")
+    return f"run {run.id}", measure_costs(timeline_of(run), steps_per_epoch, source=str(folder)), run
 
 
 def _on_other_gpu(run: Run | None, gpu: str, source: str) -> OtherGpu:

@@ -8,18 +8,21 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from flatout.mcp_server.jobs import CANCELLED, DONE, FAILED, OUT_OF_TIME, RUNNING, Job
+from flatout.terminal_text import readable
 
 MOST_BYTES = 4000
+_OWN = "flatout: "  # before each line of flatout's own
 _LATER = 20.0  # seconds to wait for a job that runs
 # Of a result, what is kept longest.
 _FIRST = ("verdict", "causes", "remedies", "scenarios", "fits", "kept", "proof", "sizes", "claims", "next_command")
 
 
 class NextStep(BaseModel):
-    """A tool to call next."""
+    """A tool to call next, as it is where ``needs`` is empty."""
 
     tool: str
     arguments: dict[str, Any] = Field(default_factory=dict)
+    needs: list[str] = Field(default_factory=list, description="Arguments of that tool that only the caller knows")
     why: str = ""
 
 
@@ -36,7 +39,7 @@ class Answer(BaseModel):
     result: Any = Field(default=None, description="What its --json prints, shortened to fit; all of it: the resource")
     shortened: bool = False
     resource: str | None = None
-    next_step: NextStep | None = None
+    next_step: NextStep | None = Field(default=None, description="None: nothing follows from this")
 
 
 def answer(job: Job) -> Answer:
@@ -61,7 +64,9 @@ def answer(job: Job) -> Answer:
     if isinstance(whole, dict):  # the sentence stands in the summary
         whole = {name: one for name, one in whole.items() if one != found.summary}
     room = MOST_BYTES - len(found.model_dump_json(indent=2)) - 200
-    found.result, found.shortened = shortened(whole if whole is not None else job.text[:MOST_BYTES], room)
+    found.result, found.shortened = shortened(
+        whole if whole is not None else readable(job.text[:MOST_BYTES].encode()), room
+    )
     return found
 
 
@@ -70,11 +75,20 @@ def _summary(job: Job, whole: Any) -> str:
         for name in ("verdict", "summary", "sentence"):
             if isinstance(whole.get(name), str):
                 return str(whole[name])[:600]
-    if job.state in (FAILED, CANCELLED, OUT_OF_TIME):
-        ended = {CANCELLED: "cancelled; ", OUT_OF_TIME: "deadline_s is over; "}.get(job.state, "")
-        lines = [line for line in job.messages.splitlines() if line.startswith("flatout: ")]
-        return ended + (lines[-1].removeprefix("flatout: ") if lines else job.progress)[:600]
+    said = _said(job)
+    if job.state == FAILED:
+        return said or job.progress or f"it ended with exit code {job.process.returncode}, and said nothing"
+    if job.state == OUT_OF_TIME:
+        return f"ended at deadline_s ({job.deadline_s:g} s), before there was a result" + (f": {said}" if said else "")
+    if job.state == CANCELLED:
+        return "cancelled before there was a result" + (f": {said}" if said else "")
     return ""
+
+
+def _said(job: Job) -> str:
+    """The last that flatout itself wrote; the command's output may stand before it on its line."""
+    lines = [line.partition(_OWN) for line in job.messages.splitlines() if _OWN in line]
+    return lines[-1][2].strip()[:600] if lines else ""
 
 
 def _next(job: Job, state: str, whole: Any) -> NextStep | None:
@@ -85,8 +99,8 @@ def _next(job: Job, state: str, whole: Any) -> NextStep | None:
     if job.tool == "profile" and causes and isinstance(causes[0], dict) and causes[0].get("id"):
         return NextStep(tool="explain", arguments={"cause": causes[0]["id"]}, why="what the first cause means")
     if job.tool == "train" and state == DONE and isinstance(whole, dict) and not whole.get("submission"):
-        known = {"training": whole.get("folder"), "output": "submission.csv"}
-        return NextStep(tool="infer", arguments=known, why="predict with it; data is the folder to predict")
+        known = {"training": whole.get("folder"), "output": "submission.csv", "folder": str(job.folder)}
+        return NextStep(tool="infer", arguments=known, needs=["data"], why="predict the folder data with it")
     return None
 
 

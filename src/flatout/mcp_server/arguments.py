@@ -8,6 +8,7 @@ from pathlib import Path
 from flatout.errors import UsageError
 
 MOST_WORDS, MOST_CHARACTERS = 500, 32_000
+MOST_WORD = 128 << 10  # bytes: MAX_ARG_STRLEN of Linux
 MOST_PATCH = 4 << 20
 _SHELL = {"|", "||", "&&", "&", ";", ">", ">>", "<", "2>", "2>&1"}
 
@@ -37,10 +38,16 @@ def plain(*words: str) -> list[str]:
     """Words that can be given to a program.
 
     Raises:
-        UsageError: one has a null character.
+        UsageError: one has a null character or half a character, or is too long.
     """
-    if any("\0" in word for word in words):
-        raise UsageError("an argument has a null character")
+    for word in words:
+        if "\0" in word:
+            raise UsageError("an argument has a null character")
+        size = len(word.encode("utf-8", "surrogatepass"))
+        if size >= MOST_WORD:
+            raise UsageError(f"an argument has {size:,} bytes; programs take less than {MOST_WORD:,}")
+        if any("\ud800" <= character <= "\udfff" for character in word):
+            raise UsageError("an argument has half a character (\\ud800 to \\udfff)")
     return list(words)
 
 

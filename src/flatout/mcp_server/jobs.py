@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from flatout.errors import UsageError
+from flatout.mcp_server.endings import CANCELLING, CLOSING, Ending, at_deadline, end, lead_s
+from flatout.terminal_text import readable
 
 MOST_JOBS = 64  # finished ones that are kept
 MOST_RUNNING = 4
 MOST_OUTPUT = 32 << 20  # bytes of a result that are read
+MOST_PRINTED = 1 << 20  # bytes of other output that are shown, the last ones
 _TAIL = 8192  # bytes of the output in which the latest line is looked for
-_INTERRUPT_S, _TERMINATE_S = 15.0, 15.0  # to report what there is; to end the processes below
 _PR_SET_PDEATHSIG = 1
 
 RUNNING, DONE, FAILED, CANCELLED, OUT_OF_TIME = "running", "done", "failed", "cancelled", "out_of_time"
@@ -49,12 +52,14 @@ class Job:
         id: of the job.
         tool: that started it.
         arguments: of flatout.
-        deadline_s: seconds after its start at which it is ended; None: no limit.
+        folder: working directory.
+        deadline_s: seconds after its start at which it has ended; None: no limit.
     """
 
     id: str
     tool: str
     arguments: list[str]
+    folder: Path
     deadline_s: float | None
     process: subprocess.Popen[bytes]
     stdout: IO[bytes]
@@ -94,14 +99,20 @@ class Job:
     @property
     def progress(self) -> str:
         """The latest line that it wrote for people."""
-        lines = self.messages.replace("\r", "\n").splitlines()
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+        return next((line.strip()[:300] for line in reversed(self.messages.splitlines()) if line.strip()), "")
 
     @property
     def messages(self) -> str:
-        """The end of its standard error."""
-        size = os.fstat(self.stderr.fileno()).st_size
-        return os.pread(self.stderr.fileno(), _TAIL, max(size - _TAIL, 0)).decode("utf-8", "replace")
+        """The end of its standard error, without escape codes."""
+        return readable(_end_of(self.stderr, _TAIL))
+
+    @property
+    def printed(self) -> str:
+        """What it and its command printed for people, without escape codes: the last of it."""
+        parts = [_end_of(self.stderr, MOST_PRINTED)]
+        if self.result is None:
+            parts.insert(0, _end_of(self.stdout, MOST_PRINTED))
+        return readable(b"".join(parts)[-MOST_PRINTED:])
 
     @property
     def text(self) -> str:
@@ -118,30 +129,29 @@ class Job:
         except ValueError:
             return None
 
-    def end(self, why: str) -> None:
-        """Ctrl-C, so that it reports what it has; then harder, until no process is left. Takes up to half a minute."""
+    @property
+    def late(self) -> bool:
+        """It is time to end it, so that it is over at its deadline."""
+        return self.deadline_s is not None and (self.left_s or 0.0) <= lead_s(self.deadline_s)
+
+    def end(self, why: str, how: Ending = CANCELLING) -> None:
+        """End it, so that it reports what it has; in the end, until no process is left."""
         with self._ending:
-            if not self.running:
-                return
-            self.why_ended = why
-            for number, patience_s in ((signal.SIGINT, _INTERRUPT_S), (signal.SIGTERM, _TERMINATE_S)):
-                self._signal(number, whole_group=False)
-                try:
-                    self.process.wait(patience_s)
-                    break
-                except subprocess.TimeoutExpired:
-                    continue
-            self._signal(signal.SIGKILL, whole_group=True)
+            if self.running:
+                self.why_ended = why
+                end(self.process, how)
+
+    def kill(self) -> None:
+        """End it at once; guardians end what it measures."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
-    def _signal(self, number: int, whole_group: bool) -> None:
-        try:
-            if whole_group:
-                os.killpg(self.process.pid, number)
-            else:
-                self.process.send_signal(number)
-        except ProcessLookupError:
-            pass
+
+def _end_of(file: IO[bytes], most: int) -> bytes:
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), most, max(size - most, 0))
 
 
 class Jobs:
@@ -151,6 +161,7 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._count = 0
         self._closed = threading.Event()
+        self._closing = threading.Lock()
         threading.Thread(target=self._watch_deadlines, daemon=True, name="deadlines").start()
 
     def start(
@@ -166,8 +177,10 @@ class Jobs:
             stdin: what it reads.
 
         Raises:
-            UsageError: too many are running, or it cannot be started.
+            UsageError: too many are running, the server is ending, or it cannot be started.
         """
+        if self._closed.is_set():
+            raise UsageError("the server is ending; start it again")
         if sum(job.running for job in self._jobs.values()) >= MOST_RUNNING:
             raise UsageError(f"{MOST_RUNNING} jobs are running: wait for one (status), or cancel one")
         self._forget()
@@ -182,9 +195,10 @@ class Jobs:
                     cwd=folder, stdin=given, stdout=out, stderr=err, start_new_session=True,
                 )  # fmt: skip
             except (OSError, ValueError) as error:
-                raise UsageError(f"the command cannot be started: {error}") from None
+                why = error.strerror if isinstance(error, OSError) else error
+                raise UsageError(f"the command cannot be started: {why}") from None
         self._count += 1
-        job = Job(f"{tool}-{self._count}", tool, list(arguments), deadline_s, process, out, err)
+        job = Job(f"{tool}-{self._count}", tool, list(arguments), folder, deadline_s, process, out, err)
         self._jobs[job.id] = job
         return job
 
@@ -207,13 +221,18 @@ class Jobs:
     def close(self) -> None:
         """End and forget all."""
         self._closed.set()
-        endings = [threading.Thread(target=job.end, args=(CANCELLED,)) for job in self._jobs.values() if job.running]
-        for ending in endings:
-            ending.start()
-        for ending in endings:
-            ending.join()
-        while self._jobs:
-            self._drop(next(iter(self._jobs)))
+        with self._closing:
+            running = [job for job in self._jobs.values() if job.running]
+            endings = [threading.Thread(target=job.end, args=(CANCELLED, CLOSING)) for job in running]
+            for ending in endings:
+                ending.start()
+            limit = time.monotonic() + CLOSING.gentle_s + CLOSING.report_s + 2.0
+            for ending in endings:
+                ending.join(max(limit - time.monotonic(), 0.0))
+            for job in running:
+                job.kill()  # one that was being ended patiently
+            while self._jobs:
+                self._drop(next(iter(self._jobs)))
 
     def _drop(self, id: str) -> None:
         job = self._jobs.pop(id)
@@ -228,5 +247,6 @@ class Jobs:
     def _watch_deadlines(self) -> None:
         while not self._closed.wait(0.2):
             for job in list(self._jobs.values()):
-                if job.deadline_s is not None and not job.why_ended and job.running and not job.left_s:
-                    threading.Thread(target=job.end, args=(OUT_OF_TIME,), daemon=True).start()
+                if job.deadline_s is not None and job.late and not job.why_ended and job.running:
+                    how = at_deadline(job.deadline_s)
+                    threading.Thread(target=job.end, args=(OUT_OF_TIME, how), daemon=True).start()

@@ -50,6 +50,9 @@ class AssumedGpu(BaseModel):
 class MachineAnswer(BaseModel):
     """What a training can use here, and what was assumed instead."""
 
+    state: str = "done"
+    spent_s: float
+    left_s: float | None = Field(description="Until deadline_s, if one was given")
     seen: str = Field(description="In a line")
     cores: float | None
     memory_bytes: int | None
@@ -98,13 +101,19 @@ class Tools:
     async def machine(
         self,
         assume: Annotated[str | None, Field(description="A GPU that you plan for and that is not here: A10")] = None,
+        deadline_s: Deadline = None,
     ) -> MachineAnswer:
         """Cores, memory, /dev/shm and GPUs that a training can use here, quotas of containers included."""
+        given.seconds("deadline_s", deadline_s)
+        begun = anyio.current_time()
         machine = take_snapshot()
         gpus = None if machine.gpus is None else [_gpu(one) for one in machine.gpus]
         names = ", ".join(str(one.get("name")) for one in gpus or []) or "no GPU"
         part = chosen_part(assume, "assume") if assume is not None else None
+        spent_s = anyio.current_time() - begun
         return MachineAnswer(
+            spent_s=round(spent_s, 1),
+            left_s=None if deadline_s is None else round(max(deadline_s - spent_s, 0.0), 1),
             seen=machine.one_line(),
             cores=machine.cores.usable,
             memory_bytes=machine.memory.limit_bytes or machine.memory.total_bytes,
@@ -119,7 +128,12 @@ class Tools:
                 source=f"{part.source}, {part.date:%Y-%m-%d}",
                 note=f"it is not here: this machine has {names}; the figures are its maker's",
             ),
-            next_step=NextStep(tool="profile", arguments={"seconds": 30}, why="measure before you choose a setting"),
+            next_step=NextStep(
+                tool="profile",
+                arguments={"seconds": 30},
+                needs=["command"],
+                why="measure before you choose a setting",
+            ),
         )
 
     async def report(self, run: Run = "latest", folder: Folder = ".", deadline_s: Deadline = None) -> Answer:
@@ -373,4 +387,4 @@ def _time(name: str, value: float) -> str:
 def _budget(budget_s: float, deadline_s: float | None) -> str:
     """The budget of a search: it has to end before it is ended."""
     given.seconds("deadline_s", deadline_s)
-    return _time("budget_s", budget_s if deadline_s is None else min(budget_s, max(0.9 * deadline_s, 1.0)))
+    return _time("budget_s", budget_s if deadline_s is None else min(budget_s, max(0.8 * deadline_s, 1.0)))

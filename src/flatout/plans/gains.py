@@ -44,7 +44,8 @@ def read_gain(file: Path) -> Gain:
             raise UsageError(f"--after {file}: is larger than what flatout fix --json writes")
         found = json.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--after {file}: cannot be read ({error})") from None
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise UsageError(f"--after {file}: cannot be read ({why})") from None
     except (json.JSONDecodeError, RecursionError):
         raise UsageError(
             f"--after {file}: is no JSON: give what flatout fix --json or flatout try --json wrote"

@@ -102,7 +102,7 @@ def chosen_part(name: str, option: str = "--gpu") -> GpuPart:
     near = [one for key, one in keys.items() if _key(name) and key.startswith(_key(name))]
     near = near or [keys[key] for key in difflib.get_close_matches(_key(name), keys, 3, 0.5)]
     meant = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(names)}"
-    raise UsageError(f"{option} {name}: no figures of this GPU are known: {meant}")
+    raise UsageError(f"{option} {name[:60]}: no figures of this GPU are known: {meant}")
 
 
 _UNCONFIRMED = ("a10g",)  # parts whose figures no second place states

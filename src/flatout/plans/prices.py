@@ -54,16 +54,19 @@ def read_price(file: Path, name: str | None) -> Price:
     try:
         found = tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--prices {file}: cannot be read ({error})") from None
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise UsageError(f"--prices {file}: cannot be read ({why})") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"--prices {file}: is no TOML ({error})") from None
     tables = {key: value for key, value in found.items() if isinstance(value, dict)}
     if name is None and len(tables) == 1:
         name = next(iter(tables))
+    if not tables:
+        raise UsageError(f"--prices {file}: has no table of a price: give one, such as [a10] with per_hour = 1.20")
     if name not in tables:
         near = difflib.get_close_matches(name or "", tables, 1)
         named = f"has no [{name}]" if name else "has several tables"
-        meant = f"did you mean {near[0]}?" if near else f"give --price NAME, one of: {', '.join(tables) or 'none'}"
+        meant = f"did you mean {near[0]}?" if near else f"give --price NAME, one of: {', '.join(tables)}"
         raise UsageError(f"--prices {file}: {named}: {meant}")
     return _price(tables[name], f"--prices {file} [{name}]")
 

@@ -81,7 +81,7 @@ def timeline_of(run: Run) -> Timeline:
     count = len(training.steps.start_ns[training.in_window]) if training else 0
     if training is None or count < LEAST_STEPS:
         raise RecordError(
-            f"{run.id} holds {count} training steps in its window, and {LEAST_STEPS} are needed to plan: "
+            f"{run.path} holds {count} training steps in its window, and {LEAST_STEPS} are needed to plan: "
             "record it for longer"
         )
     ledger = build_ledger(run, training, loader_processes(run, training))

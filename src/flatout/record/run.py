@@ -139,13 +139,14 @@ def load_run(path: Path | str) -> Run:
     """Load the run folder at ``path``.
 
     Raises:
-        RecordError: there is no run folder, it holds nothing, or its format is another one.
+        RecordError: there is no run folder, it holds nothing, its run.json says nothing, or its format is another one.
     """
     path = Path(path)
     if not exists(path):
         raise RecordError(f"no run at {path}: list the recorded runs with `flatout runs`")
     if not is_run(path):
         raise RecordError(f"{path} is not a run folder (no run.json in it): list the recorded runs with `flatout runs`")
+    _refuse_blank(path / "run.json")
     problems: list[str] = []
     info = _json(path / "run.json", fields.RUN, problems)
     if info is None:
@@ -161,6 +162,22 @@ def load_run(path: Path | str) -> Run:
     if not processes:
         problems.append("no Python process was recorded")
     return Run(path, info, machine, processes, tuple(problems))
+
+
+def _refuse_blank(file: Path) -> None:
+    """Refuse a run.json that says nothing: without it, a run that went on would look like one that ended early.
+
+    Raises:
+        RecordError: it is empty, or holds no object.
+    """
+    try:
+        empty = is_regular(file) and not file.stat().st_size
+        if not empty and isinstance(read_json(file), dict):
+            return
+    except (OSError, ValueError):  # a problem of the record: the rest of it is read
+        return
+    what = "it is empty" if empty else "it holds no JSON object"
+    raise RecordError(f"{file} is damaged ({what}): copy the run folder again, or record the training again")
 
 
 def _system_problems(path: Path) -> list[str]:

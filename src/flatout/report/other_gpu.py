@@ -20,8 +20,8 @@ WORDS = {
 }
 
 
-def lines(other: OtherGpu) -> list[str]:
-    """For a terminal, before the table of scenarios there."""
+def lines(other: OtherGpu, width: int = WIDTH) -> list[str]:
+    """For a terminal of that many columns, before the table of scenarios there."""
     gain, then_s = other.gain, other.step_s / other.gain.factor
     span = f"{factor(gain.low)} to {factor(gain.high)}"
     head = (
@@ -33,10 +33,11 @@ def lines(other: OtherGpu) -> list[str]:
         words, by = WORDS[one.kind]
         rows.append(f"  {words:<32}{duration(one.now_s):>12}{duration(one.then_s):>12}  {by}")
     rows.append(f"  {'step':<32}{duration(other.step_s):>12}{duration(then_s):>12}")
-    text = ["", *wrap(head, WIDTH), "", *rows, "", *_hanging(_memory(other.memory, other.then))]
+    text = ["", *wrap(head, width), "", *rows, "", *_hanging(_memory(other.memory, other.then), width)]
     for note in other.notes:
-        text += _hanging(f"Assumed: {note}." if "not measured" not in note else f"{note[0].upper()}{note[1:]}.")
-    return text + _hanging(f"Figures: {_figures(other.now)}; {_figures(other.then)}.")
+        said = f"Assumed: {note}." if "not measured" not in note else f"{note[0].upper()}{note[1:]}."
+        text += _hanging(said, width)
+    return text + _hanging(f"Figures: {_figures(other.now)}; {_figures(other.then)}.", width)
 
 
 def _figures(part: GpuPart) -> str:
@@ -63,8 +64,8 @@ def _indefinite(name: str) -> str:
     return f"{'an' if name[0] in 'AHLR' else 'a'} {name}"
 
 
-def _hanging(text: str) -> list[str]:
-    return ["  " + line for line in wrap(text, WIDTH - 2)]
+def _hanging(text: str, width: int) -> list[str]:
+    return ["  " + line for line in wrap(text, width - 2)]
 
 
 def to_dict(other: OtherGpu) -> dict[str, Any]:

@@ -1,11 +1,16 @@
-"""A plan into a deadline: as lines of at most 80 columns, and as JSON."""
+"""A plan into a deadline: as lines of the terminal's width, at most 80 columns, and as JSON."""
 
 from __future__ import annotations
 
 import math
+import re
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
+
+from rich.cells import cell_len
 
 from flatout.plans.costs import Costs
 from flatout.plans.planning import HOPELESS, Plan
@@ -16,7 +21,7 @@ from flatout.terminal_text import one_line
 from flatout.units import counted, duration, factor, percent
 
 SCHEMA = 1
-WIDTH = 80
+WIDTH, MIN_WIDTH = 80, 40
 WORDS = {
     "startup_s": "start-up, to the end of the first step",
     "first_extra_s": "first epoch, longer by",
@@ -27,29 +32,45 @@ WORDS = {
 }
 
 
-def lines(plan: Plan) -> list[str]:
-    """For a terminal."""
-    text = [*wrap(verdict(plan), WIDTH), "", f"Measured ({shorten_middle(one_line(plan.source), WIDTH - 12, '...')})"]
-    text += _costs(plan.costs)
-    text += ["", "Predicted, in time after the start of the command", *_table(plan.scenarios)]
+def lines(plan: Plan, width: int = WIDTH) -> list[str]:
+    """For a terminal of that many columns, at least MIN_WIDTH."""
+    source = shorten_middle(one_line(plan.source), width - 12, "...")
+    text = [*wrap(verdict(plan), width), "", f"Measured ({source})", *_costs(plan.costs)]
+    text += ["", *wrap("Predicted, in time after the start of the command", width), *_table(plan.scenarios, width)]
     if plan.gain:
         span = f"{factor(plan.gain.low)} to {factor(plan.gain.high)}"
-        text += ["", f"With the proved gain in throughput, {factor(plan.gain.factor)} ({span})", *_table(plan.after)]
+        head = f"With the proved gain in throughput, {factor(plan.gain.factor)} ({span})"
+        text += ["", *wrap(head, width), *_table(plan.after, width)]
     if plan.other:
-        text += [*other_gpu.lines(plan.other), "", f"Predicted on the {plan.other.then.name}", *_table(plan.there)]
+        text += [*other_gpu.lines(plan.other, width), ""]
+        text += [*wrap(f"Predicted on the {plan.other.then.name}", width), *_table(plan.there, width)]
     text += ["", *_hanging("Share is work done of what was asked for. Less work is not throughput: a step takes as "
-                           "long in each row of a table.")]  # fmt: skip
-    text += _hanging("Cut first: epochs of each fold, down to a third; then folds; then the last fold's epochs.")
+                           "long in each row of a table.", width)]  # fmt: skip
+    text += _hanging("Cut first: epochs of each fold, down to a third; then folds; then the last fold's epochs.", width)
     if plan.price:
-        text += _hanging(_prices(plan))
-    text += _milestones(plan)
+        text += _hanging(_prices(plan), width)
+    text += _milestones(plan, width)
     if plan.costs.notes:
-        text += [
-            "",
-            "Notes on what was measured, and what was assumed",
-            *(line for note in plan.costs.notes for line in _hanging(note, "- ")),
-        ]
-    return [one_line(line) for line in text]
+        text += ["", *wrap("Notes on what was measured, and what was assumed", width)]
+        text += [line for note in plan.costs.notes for line in _hanging(note, width, "- ")]
+    return [part for line in text for part in _folded(one_line(line), width)]
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, if standard output is one, else WIDTH."""
+    if not sys.stdout.isatty():
+        return WIDTH
+    return max(MIN_WIDTH, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """A row that is too long for the terminal, as rows; those that follow are indented by two more."""
+    if cell_len(line) <= width:
+        return [line]
+    indent = " " * min(len(line) - len(line.lstrip(" ")), 2)
+    sentence = re.sub(" {2,}", ", ", re.sub(" {2,}", ": ", line.strip(), count=1))  # columns would be lost
+    first, *others = wrap(sentence, width - len(indent) - 2)
+    return [indent + first, *(f"{indent}  {other}" for other in others)]
 
 
 def verdict(plan: Plan) -> str:
@@ -99,7 +120,9 @@ def _costs(costs: Costs) -> list[str]:
     return rows
 
 
-def _table(scenarios: Sequence[Scenario]) -> list[str]:
+def _table(scenarios: Sequence[Scenario], width: int) -> list[str]:
+    if width < WIDTH:  # a paragraph each: seven columns do not fit
+        return [line for one in scenarios for line in _folded(f"  {_row(one)}", width)]
     columns = f"{'optimistic':>11}{'expected':>10}{'conservative':>13}"
     rows = [f"  {'':<13}{'folds x epochs':<16}{'share':>6}{columns}{'in time':>9}"]
     for one in scenarios:
@@ -111,10 +134,16 @@ def _table(scenarios: Sequence[Scenario]) -> list[str]:
     return rows
 
 
-def _milestones(plan: Plan) -> list[str]:
+def _row(one: Scenario) -> str:
+    share = percent(one.share, decimals=0)
+    return f"{one.name}: folds x epochs {_short(one.work)}, share {share}, {_span(one)}, in time {_chance(one)}"
+
+
+def _milestones(plan: Plan, width: int) -> list[str]:
     if plan.watched is None or not plan.milestones:
         return []
-    text = ["", f"As good as certain to fail ({_named(plan.watched)}), if by this time less is done"]
+    head = f"As good as certain to fail ({_named(plan.watched)}), if by this time less is done"
+    text = ["", *wrap(head, width)]
     for one in plan.milestones:
         fold = f"fold {one.fold}, " if plan.watched.folds > 1 else ""
         then = f"then stop at {_short(one.then)}" if one.then else "then end it: nothing more fits"
@@ -166,8 +195,8 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _hanging(text: str, mark: str = "") -> list[str]:
-    first = wrap(text, WIDTH - 2 - len(mark))
+def _hanging(text: str, width: int, mark: str = "") -> list[str]:
+    first = wrap(text, width - 2 - len(mark))
     return ["  " + (mark if not at else " " * len(mark)) + line for at, line in enumerate(first)]
 
 

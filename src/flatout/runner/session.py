@@ -43,6 +43,8 @@ TRACE_WITHIN_S = 30.0
 EXPERIMENTS_WITHIN_S = 30.0  # ten seconds of them, after what the training does at the end of the window
 # Processes that a command leaves running after its end (a tracker's service, say) get this long.
 LEFTOVER_GRACE_S = 2.0
+# A process that a command leaves behind on purpose may be its training: this long, it may take its first step.
+DETACHED_STEP_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,8 @@ class _Session:
                 return "no_steps"
             if ended:
                 ended_s = ended_s or time.monotonic()
-                if not self._training_goes_on(live, child.returncode) and (
+                idle = not live.first_step_ns and time.monotonic() - ended_s > DETACHED_STEP_WITHIN_S
+                if (idle or not self._training_goes_on(live, child.returncode)) and (
                     time.monotonic() - ended_s > LEFTOVER_GRACE_S or not self._tree()
                 ):
                     break
