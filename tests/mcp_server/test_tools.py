@@ -19,8 +19,10 @@ import anyio
 from mcp import Client
 
 from flatout.mcp_server.answers import MOST_BYTES, answer, shortened
+from flatout.mcp_server.digests import sentence
 from flatout.mcp_server.jobs import CANCELLED, OUT_OF_TIME, Job, Jobs
 from flatout.mcp_server.server import build
+from tests.record.rich import rich_run
 
 TAKES = {
     "machine": "assume deadline_s",
@@ -32,9 +34,10 @@ TAKES = {
     "fix": "allow budget_s command! deadline_s folder",
     "try_change": "budget_s command! deadline_s environment folder other_command patch settings",
     "batch_size": "budget_s command! deadline_s folder",
-    "plan": "command deadline! deadline_s epochs! folder folds gpu reserve run",
+    "plan": "after command deadline! deadline_s epochs! folder folds gpu look_s price reserve run steps_per_epoch",
     "compare": "a! b! deadline_s folder",
     "stage": "deadline_s destination! dry_run folder source!",
+    "recipes": "deadline_s folder recipe section",
     "train": "data deadline_s epochs folder max_time output recipe! settings",
     "infer": "data! deadline_s folder output! training!",
     "status": "job! wait_s",
@@ -153,7 +156,7 @@ def test_each_tool_says_what_it_takes_gives_and_does(tmp_path: Path) -> None:
             assert tool.description and tool.annotations, name
             assert {"next_step"} <= set((tool.output_schema or {})["properties"]), name
         reads = {name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint}
-        assert reads == {"machine", "report", "explain", "read_log", "status", "result"}
+        assert reads == {"machine", "report", "explain", "read_log", "recipes", "status", "result"}
 
     in_process(tmp_path, use)
 
@@ -277,6 +280,63 @@ def test_what_is_there_is_read_without_a_job(tmp_path: Path) -> None:
         assert jobs.all() == []
 
     in_process(tmp_path, use)
+
+
+def test_a_client_finds_recipes_and_their_keys(tmp_path: Path) -> None:
+    async def use(client: Client, _: Jobs) -> None:
+        names = await called(client, "recipes")
+        assert "demo" in names["result"] and names["next_step"]["needs"] == ["recipe", "data"]
+        sections = await called(client, "recipes", recipe="demo")
+        assert "training" in sections["result"] and sections["next_step"]["arguments"] == {"recipe": "demo"}
+        for section in sections["result"]:
+            found = await called(client, "recipes", recipe="demo", section=section, deadline_s=60)
+            assert len(json.dumps(found, indent=2).encode()) <= MOST_BYTES and found["left_s"] > 0
+        folds = await called(client, "recipes", recipe="demo", section="folds")
+        assert folds["result"]["folds.count"] == "stratified folds of the training part: 5"
+        for arguments, said in (
+            ({"section": "training"}, "of which recipe?"),
+            ({"recipe": "demo", "section": "x"}, "section x: demo has task, about, data"),
+            ({"recipe": "nothing"}, "nothing"),
+        ):
+            refused = await client.call_tool("recipes", arguments)
+            assert refused.is_error and said in refused.content[0].text  # type: ignore[union-attr]
+
+    in_process(tmp_path, use)
+
+
+def test_an_answer_on_a_report_has_its_sentences_and_figures(tmp_path: Path) -> None:
+    folder = rich_run(tmp_path / "rich")
+
+    async def use(client: Client, _: Jobs) -> None:
+        found = await called(client, "report", run=str(folder))
+        result = found["result"]
+        assert found["shortened"] and len(json.dumps(found, indent=2).encode()) <= MOST_BYTES
+        assert sum(float(share.strip("<%")) for share in result["where_the_time_went"].values()) > 90
+        assert result["causes"][0]["evidence"] and result["causes"][0]["share"].endswith("%")
+        assert any("x (" in remedy["gain"] and "predicted" in remedy["gain"] for remedy in result["remedies"])
+        assert result["steps"] > 0 and result["samples_per_s"] > 0
+
+    in_process(tmp_path, use)
+
+
+def test_the_result_of_a_training_is_a_sentence() -> None:
+    whole = {"epochs": 3, "best_epoch": 1, "val/acc1": 0.97, "folder": "run", "submission": "run/submission.csv"}
+    assert sentence("train", whole) == (
+        "3 epochs were trained into run; epoch 2 is the best: val/acc1 0.97; the submission is run/submission.csv"
+    )
+    assert sentence("train", {"epochs": 0}) == sentence("plan", whole) == sentence("train", None) == ""
+
+
+def test_the_time_left_of_a_training_is_that_of_its_own_limit() -> None:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(["true"])
+        process.wait()
+        job = Job("train-1", "train", [], Path("."), None, process, out, err)
+        assert job.left_s is None
+        job.planned_s = 90.0
+        assert 80 < (job.left_s or 0) <= 90 and not job.late
+        job.deadline_s = 30.0
+        assert 20 < (job.left_s or 0) <= 30
 
 
 @pytest.mark.parametrize("room", [40, 300, 1500, 4000])

@@ -88,6 +88,7 @@ def test_the_servers_entry_stands_beside_those_of_others(tmp_path: Path, capsys:
     ("words", "content", "said"),
     [
         (["--write"], None, "--write: belongs to --install FOLDER"),
+        (["--mcp", "--assume", "A10"], None, "--assume A10: belongs to the guide, which --mcp does not write"),
         (["--install", "absent"], None, "there is no such folder"),
         (["--install", ".", "--write"], f"{BEGIN}\nhalf", "do not enclose one section"),
         (["--install", ".", "--write"], f"a\n{END}\nb", "do not enclose one section"),

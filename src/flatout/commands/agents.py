@@ -62,6 +62,8 @@ def agents(
         raise UsageError(f"--install {install}: there is no such folder; give that of the project")
     if skill and mcp:
         raise UsageError("--skill and --mcp: give one of them at a time")
+    if assume is not None and mcp:
+        raise UsageError(f"--assume {assume}: belongs to the guide, which --mcp does not write: leave one of them out")
     project = install or Path()
     assumed = chosen_part(assume, "--assume") if assume is not None else None
     guide = "\n".join(guide_lines(take_snapshot(), project.absolute(), assumed))

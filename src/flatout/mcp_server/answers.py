@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from flatout.mcp_server.digests import digest, sentence
 from flatout.mcp_server.jobs import CANCELLED, DONE, FAILED, OUT_OF_TIME, RUNNING, Job
 from flatout.terminal_text import readable
 
@@ -14,7 +15,20 @@ MOST_BYTES = 4000
 _OWN = "flatout: "  # before each line of flatout's own
 _LATER = 20.0  # seconds to wait for a job that runs
 # Of a result, what is kept longest.
-_FIRST = ("verdict", "causes", "remedies", "scenarios", "fits", "kept", "proof", "sizes", "claims", "next_command")
+_FIRST = (
+    "verdict",
+    "run",
+    "where_the_time_went",
+    "causes",
+    "remedies",
+    "scenarios",
+    "fits",
+    "kept",
+    "proof",
+    "sizes",
+    "claims",
+    "next_command",
+)
 
 
 class NextStep(BaseModel):
@@ -32,7 +46,7 @@ class Answer(BaseModel):
     job: str = Field(description="Its id, for status, result and cancel")
     state: str = Field(description="running, done, failed, cancelled or out_of_time")
     spent_s: float
-    left_s: float | None = Field(description="Until deadline_s, if one was given")
+    left_s: float | None = Field(description="Until deadline_s, or max_time of train, if one was given")
     exit_code: int | None = None
     progress: str = Field(default="", description="The latest line that it wrote")
     summary: str = Field(default="", description="The result in a sentence, or what went wrong")
@@ -61,12 +75,15 @@ def answer(job: Job) -> Answer:
     found.summary = _summary(job, whole)
     found.resource = f"flatout://jobs/{job.id}/result"
     found.next_step = _next(job, found.state, whole)
-    if isinstance(whole, dict):  # the sentence stands in the summary
-        whole = {name: one for name, one in whole.items() if one != found.summary}
+    shown = digest(job.tool, whole)
+    is_digest = shown is not whole
+    if isinstance(shown, dict):  # the sentence stands in the summary
+        shown = {name: one for name, one in shown.items() if one != found.summary}
     room = MOST_BYTES - len(found.model_dump_json(indent=2)) - 200
     found.result, found.shortened = shortened(
-        whole if whole is not None else readable(job.text[:MOST_BYTES].encode()), room
+        shown if shown is not None else readable(job.text[:MOST_BYTES].encode()), room
     )
+    found.shortened = found.shortened or is_digest
     return found
 
 
@@ -75,6 +92,8 @@ def _summary(job: Job, whole: Any) -> str:
         for name in ("verdict", "summary", "sentence"):
             if isinstance(whole.get(name), str):
                 return str(whole[name])[:600]
+    if told := sentence(job.tool, whole):
+        return told[:600]
     said = _said(job)
     if job.state == FAILED:
         return said or job.progress or f"it ended with exit code {job.process.returncode}, and said nothing"

@@ -54,6 +54,7 @@ class Job:
         arguments: of flatout.
         folder: working directory.
         deadline_s: seconds after its start at which it has ended; None: no limit.
+        planned_s: seconds in which it means to end by itself; None: not said.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Job:
     stderr: IO[bytes]
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
+    planned_s: float | None = None
     why_ended: str = ""  # CANCELLED, OUT_OF_TIME; empty: by itself
     _ending: threading.Lock = field(default_factory=threading.Lock)
 
@@ -93,8 +95,9 @@ class Job:
 
     @property
     def left_s(self) -> float | None:
-        """Until the deadline; None: there is none."""
-        return None if self.deadline_s is None else max(self.deadline_s - (time.monotonic() - self.began), 0.0)
+        """Until the deadline, or the end that it plans, whichever is first; None: there is none."""
+        limits = [limit_s for limit_s in (self.deadline_s, self.planned_s) if limit_s is not None]
+        return max(min(limits) - (time.monotonic() - self.began), 0.0) if limits else None
 
     @property
     def progress(self) -> str:
@@ -132,7 +135,8 @@ class Job:
     @property
     def late(self) -> bool:
         """It is time to end it, so that it is over at its deadline."""
-        return self.deadline_s is not None and (self.left_s or 0.0) <= lead_s(self.deadline_s)
+        spent_s = time.monotonic() - self.began
+        return self.deadline_s is not None and self.deadline_s - spent_s <= lead_s(self.deadline_s)
 
     def end(self, why: str, how: Ending = CANCELLING) -> None:
         """End it, so that it reports what it has; in the end, until no process is left."""

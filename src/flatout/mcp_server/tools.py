@@ -18,7 +18,9 @@ from flatout.machine.snapshot import take_snapshot
 from flatout.mcp_server import arguments as given
 from flatout.mcp_server.answers import Answer, NextStep, answer
 from flatout.mcp_server.jobs import CANCELLED, FAILED, Job, Jobs
+from flatout.mcp_server.recipe_keys import recipe_keys
 from flatout.plans.gpu_parts import chosen_part
+from flatout.units import parse_duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,6 +64,16 @@ class MachineAnswer(BaseModel):
     next_step: NextStep
 
 
+class RecipesAnswer(BaseModel):
+    """Names with what they are for, sections with their meaning, or keys with meaning and value."""
+
+    state: str = "done"
+    spent_s: float
+    left_s: float | None = Field(description="Until deadline_s, if one was given")
+    result: dict[str, str]
+    next_step: NextStep
+
+
 def told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
     """Flatout's own errors reach the client with their message; others would come without."""
 
@@ -91,7 +103,8 @@ class Tools:
         for tool, hints in (
             (self.machine, READS), (self.profile, RUNS), (self.report, READS), (self.explain, READS),
             (self.memory, RUNS), (self.plan, RUNS), (self.read_log, READS), (self.fix, RUNS), (self.try_change, RUNS),
-            (self.batch_size, RUNS), (self.compare, RUNS), (self.stage, RUNS), (self.train, RUNS), (self.infer, RUNS),
+            (self.batch_size, RUNS), (self.compare, RUNS), (self.stage, RUNS), (self.recipes, READS),
+            (self.train, RUNS), (self.infer, RUNS),
             (self.status, READS), (self.result, READS), (self.cancel, ENDS),
         ):  # fmt: skip
             server.tool(annotations=hints)(told(tool))
@@ -230,8 +243,12 @@ class Tools:
         folds: Annotated[int, Field(ge=1)] = 1,
         reserve: Annotated[str | None, Field(description="Of it, kept for the last prediction: 40s")] = None,
         gpu: Annotated[str | None, Field(description="Predict it on this GPU, from a run on another: H100-SXM")] = None,
+        steps_per_epoch: Annotated[int | None, Field(ge=1, description="Where the recording does not say")] = None,
+        look_s: Annotated[float, Field(description="Recorded of the command, from its first step")] = 60.0,
+        after: Annotated[str | None, Field(description="File of `flatout fix --json`, whose gain counts")] = None,
+        price: Annotated[str | None, Field(description="Of the machine: 1.20/h")] = None,
         run: Annotated[str | None, Field(description="A recorded run or a log; takes no time")] = None,
-        command: Annotated[str | list[str] | None, Field(description="Or: the training, recorded for 60 s")] = None,
+        command: Annotated[str | list[str] | None, Field(description="Or: the training, recorded for look_s")] = None,
         folder: Folder = ".",
         deadline_s: Deadline = None,
     ) -> Answer:
@@ -239,12 +256,16 @@ class Tools:
         options = [f"--deadline={deadline}", f"--epochs={epochs}", f"--folds={folds}"]
         options += [f"--reserve={reserve}"] if reserve is not None else []
         options += [f"--gpu={gpu}"] if gpu is not None else []
+        options += [f"--steps-per-epoch={steps_per_epoch}"] if steps_per_epoch is not None else []
+        options += [f"--price={price}"] if price is not None else []
+        place = given.folder_below(self.root, folder)
+        options += [f"--after={given.path_below(self.root, place, after)}"] if after is not None else []
         if (run is None) == (command is None):
             raise UsageError("give either run (of a recording, or a log), or command")
         if run is not None:
-            place = given.folder_below(self.root, folder)
             words = ["plan", *options, given.run_below("run", self.root, place, run)]
             return await self._quick("plan", words, folder, deadline_s)
+        options.append(f"--look={_time('look_s', look_s)}s")
         return await self._long("plan", options, command or "", folder, deadline_s)
 
     async def compare(
@@ -281,12 +302,14 @@ class Tools:
 
     async def train(
         self,
-        recipe: Annotated[str, Field(description="A recipe's name or file: demo")],
+        recipe: Annotated[str, Field(description="A name of the tool recipes, or a file: demo")],
         data: Annotated[str | None, Field(description="Folder of the images")] = None,
         max_time: Annotated[str | None, Field(description="Deadline; epochs are planned to fit: 11m")] = None,
         epochs: Annotated[int | None, Field(ge=1)] = None,
         output: Annotated[str | None, Field(description="Folder of the results")] = None,
-        settings: Annotated[dict[str, str], Field(description="Keys of the recipe: model.name: resnet18")] = {},  # noqa: B006
+        settings: Annotated[
+            dict[str, str], Field(description="Keys of the recipe, see recipes: model.name: resnet18")
+        ] = {},  # noqa: B006
         folder: Folder = ".",
         deadline_s: Deadline = None,
     ) -> Answer:
@@ -298,7 +321,26 @@ class Tools:
         words += [f"--epochs={epochs}"] if epochs is not None else []
         words += [f"--output={given.path_below(self.root, place, output)}"] if output is not None else []
         words += [f"--set={name}={value}" for name, value in settings.items()]
-        return await self._answer(self._start("train", words, folder, deadline_s))
+        planned_s = parse_duration(max_time, option="max_time") if max_time is not None else None
+        job = self._start("train", words, folder, deadline_s)
+        job.planned_s = planned_s
+        return await self._answer(job)
+
+    async def recipes(
+        self,
+        recipe: Annotated[str | None, Field(description="A name; without one, all are listed")] = None,
+        section: Annotated[str | None, Field(description="Show the keys of this section: training, data")] = None,
+        folder: Folder = ".",
+        deadline_s: Deadline = None,
+    ) -> RecipesAnswer:
+        """The shipped recipes of train; of one its sections; of a section its keys, each with meaning and value."""
+        given.seconds("deadline_s", deadline_s)
+        place = given.folder_below(self.root, folder)
+        begun = anyio.current_time()
+        found = await anyio.to_thread.run_sync(recipe_keys, recipe, section, place)
+        spent_s = anyio.current_time() - begun
+        left_s = None if deadline_s is None else round(max(deadline_s - spent_s, 0.0), 1)
+        return RecipesAnswer(spent_s=round(spent_s, 1), left_s=left_s, result=found, next_step=_after_recipes(recipe))
 
     async def infer(
         self,
@@ -373,6 +415,12 @@ class Tools:
                 shown = line
                 await context.report_progress(job.spent_s, job.deadline_s, line)
         return answer(job)
+
+
+def _after_recipes(recipe: str | None) -> NextStep:
+    known = {} if recipe is None else {"recipe": recipe}
+    needs = ["data"] if recipe is not None else ["recipe", "data"]
+    return NextStep(tool="train", arguments=known, needs=needs, why="with keys of its sections as settings")
 
 
 def _gpu(gpu: Any) -> dict[str, Any]:

@@ -87,7 +87,12 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("a log of somebody's run", "flatout read --json train.log"),
     ("a run while it goes on", "flatout watch --json --deadline 11m RUN"),
     ("data next to the GPU", "flatout stage SOURCE DEST"),
+    ("recipes, and the keys of one", "flatout recipes demo --keys"),
     ("train images inside a deadline", "flatout train RECIPE --data FOLDER --max-time 11m"),
+    (
+        "the same with folds and a submission",
+        "flatout train demo --data FOLDER --max-time 90s --set folds.count=2 --set data.test=test",
+    ),
     ("predict", "flatout infer FOLDER --data FOLDER --output submission.csv"),
 )
 
