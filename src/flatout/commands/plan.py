@@ -204,19 +204,28 @@ def _is_program(word: str) -> bool:
 def _record(command: list[str], runs_dir: Path, look: str, first_step_within: str, *, quiet: bool, trace: bool) -> Path:
     """Record the command for at most ``look`` from its first step; its output goes to standard error.
 
+    What it writes is gone with it: a training that is ended early must not replace checkpoints of a whole one.
+
     Raises:
         CommandError: no training step was seen.
     """
     from flatout.errors import CommandError
+    from flatout.measure.thresholds import LEAST_STEPS
     from flatout.runner import Bounds, record
     from flatout.runner.failure import explain
+    from flatout.trials.isolation import held_back
     from flatout.units import parse_duration, parse_seconds
 
     bounds = Bounds(
         seconds=parse_seconds(look, option="--look"),
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
+        least_steps=LEAST_STEPS + 1,
     )
-    outcome = record(command, runs_dir, bounds, quiet=quiet, stdout_to_stderr=True, trace=trace, experiments=False)
+    with held_back(command, runs_dir) as (words, environment):
+        outcome = record(
+            words, runs_dir, bounds, quiet=quiet, stdout_to_stderr=True, trace=trace, experiments=False,
+            environment=environment, shown=command,
+        )  # fmt: skip
     if outcome.ended_with:
         raise typer.Exit(outcome.ended_with)
     if not outcome.live.first_step_ns:

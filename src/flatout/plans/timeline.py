@@ -82,7 +82,7 @@ def timeline_of(run: Run) -> Timeline:
     if training is None or count < LEAST_STEPS:
         raise RecordError(
             f"{run.path} holds {count} training steps in its window, and {LEAST_STEPS} are needed to plan: "
-            "record it for longer"
+            "record it for longer, as with a larger --look"
         )
     ledger = build_ledger(run, training, loader_processes(run, training))
     steps = training.steps

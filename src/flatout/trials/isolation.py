@@ -13,10 +13,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flatout.probe.contract import REDIRECT_VARIABLE
 from flatout.trials import mount_namespace
 
 NAMESPACE = "namespace"  # a private copy-on-write view of all disks
 REDIRECTED = "redirected writes"  # Python's own writes go to the scratch folder; those of C libraries do not
+# Keep experiment trackers offline where a variable allows it.
+OFFLINE = {
+    "WANDB_MODE": "offline",
+    "WANDB_SILENT": "true",
+    "NEPTUNE_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "COMET_START_ONLINE": "0",
+    "MLFLOW_TRACKING_URI": "file:./mlruns",
+    "SWANLAB_MODE": "offline",
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,22 @@ def wrapped(command: Sequence[str], scratch: Path, keep: Sequence[Path]) -> list
     """The command, started in a private view in which only the folders of ``keep`` are the real ones."""
     # -I: neither the probe nor the user's variables are for this interpreter.
     return [sys.executable, "-I", mount_namespace.__file__, str(scratch), *map(str, keep), "--", *command]
+
+
+@contextlib.contextmanager
+def held_back(command: Sequence[str], folder: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """A command, and variables for it, with which its writes are gone with it, except those below ``folder``.
+
+    Args:
+        command: the user's.
+        folder: where flatout records; the scratch folder lies in it meanwhile.
+    """
+    isolation = find_isolation(folder)
+    with scratch_folder(folder) as scratch:
+        if isolation.kind == NAMESPACE:
+            yield wrapped(command, scratch, (folder.absolute(),)), OFFLINE
+        else:
+            yield list(command), OFFLINE | {REDIRECT_VARIABLE: str(scratch)}
 
 
 @contextlib.contextmanager

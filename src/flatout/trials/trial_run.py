@@ -25,22 +25,12 @@ from flatout.runner import Bounds, Outcome, record
 from flatout.runner.failure import explain
 from flatout.trials.file_changes import FileChanges
 from flatout.trials.guards import Guard
-from flatout.trials.isolation import NAMESPACE, Isolation, scratch_folder, wrapped
+from flatout.trials.isolation import NAMESPACE, OFFLINE, Isolation, scratch_folder, wrapped
 from flatout.trials.locations import SettingLocations
 from flatout.trials.losses import losses_of
 from flatout.trials.outcome import Execution, TrialRun, classify
 
 LOG = "output.log"  # the command's own output, run after run
-# Keep experiment trackers offline where a variable allows it.
-OFFLINE = {
-    "WANDB_MODE": "offline",
-    "WANDB_SILENT": "true",
-    "NEPTUNE_MODE": "offline",
-    "CLEARML_OFFLINE_MODE": "1",
-    "COMET_START_ONLINE": "0",
-    "MLFLOW_TRACKING_URI": "file:./mlruns",
-    "SWANLAB_MODE": "offline",
-}
 
 
 @dataclass(frozen=True)
