@@ -29,7 +29,20 @@ for epoch in range(1000):
 def test_a_look_replaces_no_file_of_a_whole_training(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     (tmp_path / "best.pt").write_text("of the whole training")
-    words = ["plan", "--deadline", "1m", "--epochs", "30", "--look", "3s", "--", sys.executable, "train.py"]
+    words = [
+        "plan",
+        "--deadline",
+        "1m",
+        "--epochs",
+        "30",
+        "--steps-per-epoch",
+        "10",
+        "--look",
+        "3s",
+        "--",
+        sys.executable,
+        "train.py",
+    ]
     done = subprocess.run([sys.executable, "-m", "flatout", *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "asked for" in done.stdout

@@ -212,6 +212,7 @@ def _record(command: list[str], runs_dir: Path, look: str, first_step_within: st
     from flatout.errors import CommandError
     from flatout.measure.thresholds import LEAST_STEPS
     from flatout.runner import Bounds, record
+    from flatout.runner.command import check_command
     from flatout.runner.failure import explain
     from flatout.trials.isolation import held_back
     from flatout.units import parse_duration, parse_seconds
@@ -221,6 +222,7 @@ def _record(command: list[str], runs_dir: Path, look: str, first_step_within: st
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
         least_steps=LEAST_STEPS + 1,
     )
+    check_command(command, "flatout plan --deadline TIME --epochs N")
     with held_back(command, runs_dir) as (words, environment):
         outcome = record(
             words, runs_dir, bounds, quiet=quiet, stdout_to_stderr=True, trace=trace, experiments=False,
