@@ -5,7 +5,8 @@
     FlatoutError              2
     ├── UsageError            2    an option, a value or a file that the user gave
     │   ├── DiskFull          2    the destination has no room left
-    │   └── UnpackableName    2    a key that a packed format cannot hold
+    │   ├── UnpackableName    2    a key that a packed format cannot hold
+    │   └── RecordingElsewhere 2   a folder that another process is recording into
     ├── RecordError           2    a run folder that is missing, damaged or foreign
     ├── DamagedCheckpoint     2    a checkpoint that is damaged or foreign
     ├── CommandError          its own: 1 to 255, from the user's command
@@ -49,6 +50,10 @@ class DiskFull(UsageError):
 
 class UnpackableName(UsageError):
     """A key that a packed format cannot hold."""
+
+
+class RecordingElsewhere(UsageError):
+    """Another process records into the folder."""
 
 
 class RecordError(FlatoutError):

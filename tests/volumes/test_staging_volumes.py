@@ -214,12 +214,12 @@ def test_a_destination_that_is_a_file_is_named(tmp_path: Path) -> None:
 
 def test_names_that_begin_with_their_role_and_files_with_both_are_cases(tmp_path: Path) -> None:
     image, labels = volume((40, 40, 40))
-    for name in ("lits", "both"):
+    for name in ("role-first", "both"):
         (tmp_path / name).mkdir()
-    np.save(tmp_path / "lits" / "volume-0.npy", image)
-    np.save(tmp_path / "lits" / "segmentation-0.npy", labels)
+    np.save(tmp_path / "role-first" / "volume-0.npy", image)
+    np.save(tmp_path / "role-first" / "segmentation-0.npy", labels)
     np.savez(tmp_path / "both" / "0.npz", raw=image, label=labels)
-    for name in ("lits", "both"):
+    for name in ("role-first", "both"):
         summary = staged(tmp_path / name, tmp_path / f"{name}-staged")
         assert (summary.n_cases, summary.n_labelled) == (1, 1)
         assert np.array_equal(voxels(tmp_path / f"{name}-staged", "0/image.zarr"), image)

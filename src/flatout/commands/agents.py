@@ -48,7 +48,6 @@ def agents(
     """
     import json
 
-    from flatout.errors import UsageError
     from flatout.machine.snapshot import take_snapshot
     from flatout.plans.gpu_parts import chosen_part
     from flatout.report.agent_files import section_change, skill_change
@@ -56,14 +55,7 @@ def agents(
     from flatout.report.client_entries import entry_changes, server_entry
     from flatout.report.project_files import inside
 
-    if install is None and (skill or write):
-        raise UsageError(f"{'--skill' if skill else '--write'}: belongs to --install FOLDER, such as --install .")
-    if install is not None and not install.is_dir():
-        raise UsageError(f"--install {install}: there is no such folder; give that of the project")
-    if skill and mcp:
-        raise UsageError("--skill and --mcp: give one of them at a time")
-    if assume is not None and mcp:
-        raise UsageError(f"--assume {assume}: belongs to the guide, which --mcp does not write: leave one of them out")
+    _check_options(install, skill, assume, mcp, write)
     project = install or Path()
     assumed = chosen_part(assume, "--assume") if assume is not None else None
     guide = "\n".join(guide_lines(take_snapshot(), project.absolute(), assumed))
@@ -90,3 +82,16 @@ def agents(
     if not write and any(change.diff for change in changes):
         options = " --skill" * skill + " --mcp" * mcp + (f" --assume {assumed.name}" if assumed else "")
         print(f"Nothing was changed. To do it: flatout agents --install {shlex.quote(str(install))}{options} --write")
+
+
+def _check_options(install: Path | None, skill: bool, assume: str | None, mcp: bool, write: bool) -> None:
+    from flatout.errors import UsageError
+
+    if install is None and (skill or write):
+        raise UsageError(f"{'--skill' if skill else '--write'}: belongs to --install FOLDER, such as --install .")
+    if install is not None and not install.is_dir():
+        raise UsageError(f"--install {install}: there is no such folder; give that of the project")
+    if skill and mcp:
+        raise UsageError("--skill and --mcp: give one of them at a time")
+    if assume is not None and mcp:
+        raise UsageError(f"--assume {assume}: belongs to the guide, which --mcp does not write: leave one of them out")

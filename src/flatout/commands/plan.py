@@ -106,12 +106,9 @@ def plan(
     from flatout.plans.planning import make_plan
     from flatout.plans.scenarios import Limits, Work
     from flatout.report.plan import lines, terminal_width, to_dict
-    from flatout.units import check_count, parse_duration
+    from flatout.units import parse_duration
 
-    for option, count in (("--epochs", epochs), ("--folds", folds), ("--steps-per-epoch", steps_per_epoch)):
-        if count is not None and count < 1:
-            raise UsageError(f"{option} is {count}, but must be at least 1")
-        check_count(count or 1, option=option)
+    _check_counts({"--epochs": epochs, "--folds": folds, "--steps-per-epoch": steps_per_epoch})
     deadline_s = parse_duration(deadline, option="--deadline")
     reserve_s = parse_duration(reserve, option="--reserve") if reserve is not None else 0.0
     if reserve_s >= deadline_s:
@@ -133,6 +130,16 @@ def plan(
     )
     if failure:
         raise typer.Exit(1)
+
+
+def _check_counts(counts: dict[str, int | None]) -> None:
+    from flatout.errors import UsageError
+    from flatout.units import check_count
+
+    for option, count in counts.items():
+        if count is not None and count < 1:
+            raise UsageError(f"{option} is {count}, but must be at least 1")
+        check_count(count or 1, option=option)
 
 
 def _price(price: str | None, prices: Path | None) -> Price | None:
@@ -222,7 +229,7 @@ def _record(command: list[str], runs_dir: Path, look: str, first_step_within: st
         first_step_within_s=parse_duration(first_step_within, option="--first-step-within"),
         least_steps=LEAST_STEPS + 1,
     )
-    check_command(command, "flatout plan --deadline TIME --epochs N")
+    check_command(command, "flatout plan --deadline 11m --epochs 30")
     with held_back(command, runs_dir) as (words, environment):
         outcome = record(
             words, runs_dir, bounds, quiet=quiet, stdout_to_stderr=True, trace=trace, experiments=False,

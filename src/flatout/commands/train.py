@@ -257,8 +257,8 @@ def _recording(wanted: bool, name: str, live: bool) -> Iterator[Callable[[], Non
         name: ends the run folder's name.
         live: show it on a page.
     """
+    from flatout.errors import RecordingElsewhere
     from flatout.live.companion import live_page
-    from flatout.runner.folder import RecordingElsewhere
     from flatout.watching import watch
 
     with ExitStack() as open_:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from flatout.errors import FlatoutError, UsageError
+from flatout.errors import FlatoutError, RecordingElsewhere, UsageError
 from flatout.probe import events as layout
 from flatout.probe.control import PAGE_BYTES
 from flatout.record.events import read_events
@@ -24,10 +24,6 @@ from flatout.record.events import read_events
 NEEDED_BYTES = 64 << 20
 # Reserved from the start, so that a record can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 64 << 10
-
-
-class RecordingElsewhere(UsageError):
-    """Another process records into the folder."""
 
 
 @contextmanager
