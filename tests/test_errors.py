@@ -16,6 +16,7 @@ EXIT_CODES = {
     "UsageError": 2,
     "DiskFull": 2,
     "UnpackableName": 2,
+    "RecordingElsewhere": 2,
     "RecordError": 2,
     "DamagedCheckpoint": 2,
     "CommandError": 2,  # unless it carries that of the command

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from flatout.report.project_files import Change
 
 AGENTS, SKILL = Path("AGENTS.md"), Path("skills/fast-training/SKILL.md")
 
@@ -70,18 +73,23 @@ def agents(
     for change in changes:  # all of them before the first is written
         change.check()
     for change in changes:
-        if change.note:
-            print(f"{change.path}: {change.note}")
-        elif not change.diff:
-            print(f"{change.path}: as it should be")
-        elif not write:
-            print(change.diff, end="")
-        else:
-            backup = change.write()
-            print(f"{change.path}: written" + (f"; the one before is {backup}" if backup else ""))
+        _make(change, write)
     if not write and any(change.diff for change in changes):
         options = " --skill" * skill + " --mcp" * mcp + (f" --assume {assumed.name}" if assumed else "")
         print(f"Nothing was changed. To do it: flatout agents --install {shlex.quote(str(install))}{options} --write")
+
+
+def _make(change: Change, write: bool) -> None:
+    """Make a change, or show it."""
+    if change.note:
+        print(f"{change.path}: {change.note}")
+    elif not change.diff:
+        print(f"{change.path}: as it should be")
+    elif not write:
+        print(change.diff, end="")
+    else:
+        backup = change.write()
+        print(f"{change.path}: written" + (f"; the one before is {backup}" if backup else ""))
 
 
 def _check_options(install: Path | None, skill: bool, assume: str | None, mcp: bool, write: bool) -> None:

@@ -174,17 +174,36 @@ def write_value(path: Path, key: str, value: object, why: str) -> None:
         value: a plain value.
         why: a comment for its line.
     """
+    write_atomically(path, with_values(path, {key: (value, why)}))
+
+
+def with_values(path: Path, values: Mapping[str, tuple[object, str]]) -> str:
+    """The text of a recipe file with other values of some keys.
+
+    Args:
+        path: of the file.
+        values: dotted key -> a plain value, and a comment for its line.
+    """
     tree = _load(path)
-    section = tree
-    *outer, last = key.split(".")
-    for name in outer:
-        section = section.setdefault(name, {})
-    section[last] = value
-    if hasattr(section, "yaml_add_eol_comment"):
-        section.yaml_add_eol_comment(why, last)
+    for key, (value, why) in values.items():
+        section = tree
+        *outer, last = key.split(".")
+        for name in outer:
+            section = section.setdefault(name, {})
+        section[last] = _in_one_line(value) if isinstance(value, list) else value
+        if hasattr(section, "yaml_add_eol_comment"):
+            section.yaml_add_eol_comment(why, last)
     text = io.StringIO()
     round_trip_yaml().dump(tree, text)
-    write_atomically(path, text.getvalue())
+    return text.getvalue()
+
+
+def _in_one_line(values: list[object]) -> Any:
+    from ruamel.yaml.comments import CommentedSeq
+
+    line = CommentedSeq(values)
+    line.fa.set_flow_style()
+    return line
 
 
 def _load(path: Path) -> Any:

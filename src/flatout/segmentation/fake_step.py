@@ -1,4 +1,4 @@
-"""The memory of a training step on patches, tracked on tensors without content: it takes neither a GPU nor its memory."""
+"""The memory of a training step on patches, tracked on tensors without content: it takes no GPU and no memory."""
 
 from __future__ import annotations
 
