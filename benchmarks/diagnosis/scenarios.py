@@ -14,7 +14,7 @@ import yaml
 HERE = Path(__file__).parent
 ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
 # Sets of scripts, each a folder with a YAML file of the same name.
-TUNED, UNSEEN, SECOND, THIRD = "scripts", "unseen", "unseen2", "unseen3"
+TUNED, UNSEEN, SECOND, THIRD, FOURTH = "scripts", "unseen", "unseen2", "unseen3", "unseen4"
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def main() -> None:
     chosen = options.parse_args()
     environment = prepare(Path(tempfile.gettempdir()) / "flatout-volume-rivals", RIVALS)
     readers = [reader for reader in READERS if not any(reader.name.startswith(name) for name in environment.missing)]
-    packages = ("flatout", "numpy", "zarr", "numcodecs", "tifffile")
+    packages = ("flatout", "numpy", "zarr", "zstandard", "tifffile")
     lines = head("Patches of volumes: readers side by side", "benchmarks/volumes/run.py", packages, RIVALS)
     lines += [f"- {name}: not measured, because {why}" for name, why in environment.missing.items()]
     few = chosen.patches // SLOW_SHARE

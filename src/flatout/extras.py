@@ -18,7 +18,7 @@ EXTRAS = {
     "scores": ("monai", "scipy"),
     "volumes": (
         "dynamic_network_architectures",
-        *("google_crc32c", "h5py", "imagecodecs", "nibabel", "nrrd", "numcodecs", "tifffile", "zarr"),
+        *("google_crc32c", "h5py", "imagecodecs", "nibabel", "nrrd", "tifffile", "zarr", "zstandard"),
     ),
 }
 

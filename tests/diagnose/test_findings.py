@@ -66,6 +66,19 @@ def test_the_memory_of_the_gpu_is_full_or_idle(used: int, id: str) -> None:
     assert ids(replace(healthy(), usage=usage)) == []
 
 
+def test_memory_that_pytorch_only_holds_is_no_full_gpu() -> None:
+    usage = Usage(gpu_memory_used_bytes=78 * GIB, gpu_memory_total_bytes=80 * GIB)
+    holding = healthy(uses_gpu=True, process={"memory_allocated": 50 * GIB, "memory_reserved": 76 * GIB})
+    assert ids(replace(holding, usage=usage)) == []
+    full = healthy(uses_gpu=True, process={"memory_allocated": 75 * GIB, "memory_reserved": 76 * GIB})
+    (found,) = find(replace(full, usage=usage))
+    assert found.id == "device_memory_full"
+    assert found.evidence[0].text == (
+        "at the most 78.0 GiB of 80.0 GiB: tensors took 75.0 GiB, and PyTorch held 76.0 GiB for them; "
+        "without what it only held, 96%"
+    )
+
+
 def test_a_version_that_is_known_to_be_slow_is_named() -> None:
     view = healthy(uses_gpu=True, process={"torch": "2.9.0+cu128"})
     (found,) = find(view)

@@ -54,6 +54,7 @@ def test_phases_get_the_devices_time_of_their_kernels(tmp_path: Path) -> None:
     assert process.info["device_count"] == 1
     assert process.info["device_uuid"] == "GPU-0b7f2a5e-0000-4000-8000-00000000f1a7"
     assert process.info["not_patched"] == {}
+    assert 0 < process.info["memory_allocated"] <= process.info["memory_reserved"]
 
 
 @pytest.mark.usefixtures("without_coverage")

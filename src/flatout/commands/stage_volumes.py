@@ -15,7 +15,7 @@ def stage_volumes(request: StageRequest) -> int:
     """Do what the options say; returns the exit code."""
     from flatout.extras import require
 
-    require("volumes", ("google_crc32c", "numcodecs"))  # formats ask for theirs
+    require("volumes", ("google_crc32c", "zstandard"))  # formats ask for theirs
     options = request.volume_options()
     if request.check:
         return _check(request)

@@ -168,13 +168,19 @@ def debug_environment(run: MeasuredRun) -> Finding | None:
 
 
 def _device_share(run: MeasuredRun) -> float | None:
-    used, total = run.usage.gpu_memory_used_bytes, run.usage.gpu_memory_total_bytes
-    return used / total if run.uses_gpu and used is not None and total else None
+    needed, total = run.gpu_needed_bytes, run.usage.gpu_memory_total_bytes
+    return needed / total if run.uses_gpu and needed is not None and total else None
 
 
 def _device_evidence(run: MeasuredRun, share: float) -> Evidence:
     used, total = run.usage.gpu_memory_used_bytes or 0, run.usage.gpu_memory_total_bytes or 0
-    return Evidence(f"at the most {size(used)} of {size(total)}, {percent(share)}", {"used": used, "total": total})
+    text = f"at the most {size(used)} of {size(total)}"
+    values: dict[str, float | int | str] = {"used": used, "total": total}
+    held, tensors = run.process.memory_reserved, run.process.memory_allocated
+    if held is None or tensors is None:
+        return Evidence(f"{text}, {percent(share)}", values)
+    text += f": tensors took {size(tensors)}, and PyTorch held {size(held)} for them; without what it only held, "
+    return Evidence(f"{text}{percent(share)}", values | {"allocated": tensors, "reserved": held})
 
 
 # By id; risks first.

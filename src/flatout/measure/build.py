@@ -133,6 +133,8 @@ def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process
         "compiled",
         "outputs",
         "param_bytes",
+        "memory_allocated",
+        "memory_reserved",
     )
     return Process(
         **{name: lead.info.get(name) for name in settings},

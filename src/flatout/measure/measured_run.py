@@ -65,6 +65,8 @@ class Process:
     compiled: bool | None = None
     outputs: int | None = None  # of the model's last linear layer: classes, if it classifies
     param_bytes: int | None = None  # of the model's weights
+    memory_allocated: int | None = None  # most bytes of tensors on the GPU
+    memory_reserved: int | None = None  # most that PyTorch held of it
     capability: float | None = None  # compute capability of the GPU
     gpu: str | None = None  # name of the GPU, as the driver has it
     mig: bool | None = None  # that GPU is divided: the training has a part of it
@@ -97,6 +99,15 @@ class MeasuredRun:
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
+
+    @property
+    def gpu_needed_bytes(self) -> int | None:
+        """The most that the driver saw in use, less what PyTorch held beyond its tensors; None: not measured."""
+        used = self.usage.gpu_memory_used_bytes
+        held, tensors = self.process.memory_reserved, self.process.memory_allocated
+        if used is None or held is None or tensors is None:
+            return used
+        return max(used - max(held - tensors, 0), 0)
 
     @property
     def waiter(self) -> str:

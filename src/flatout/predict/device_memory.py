@@ -52,14 +52,15 @@ class DeviceMemory:
 def device_memory(run: MeasuredRun) -> DeviceMemory | None:
     """Fit to a run; None without a GPU, its memory in use, or a known batch and model.
 
-    The memory in use is what the driver says: what PyTorch keeps reserved counts, as it does for anybody else.
+    The memory in use is what the driver says, less what PyTorch holds beyond its tensors, where that was recorded: a
+    larger batch takes that first.
     """
     usage, loader, weights = run.usage, run.loading, run.process.param_bytes
     if not run.uses_gpu or usage.gpu_memory_used_bytes is None or not usage.gpu_memory_total_bytes:
         return None
     if loader is None or not loader.settings.batch_size or weights is None:
         return None
-    used = usage.gpu_memory_used_bytes
+    used = run.gpu_needed_bytes or usage.gpu_memory_used_bytes
     doubled = run.last_steps.doubled
     if doubled is not None and doubled.bytes_per_sample is not None:
         growing = doubled.bytes_per_sample * loader.settings.batch_size

@@ -10,6 +10,7 @@ import torch
 
 from . import events, trace
 from .changed_steps import ChangedSteps
+from .hooks import settings
 from .last_steps import LastSteps
 from .recorder import COMMAND_REPLAY, COMMAND_TRACE, REC, now, report_fault
 
@@ -82,6 +83,7 @@ def backward_ended():
 
 def _begin(kind, ended, *arguments):
     try:
+        settings.save_memory()
         because = _impossible()
         if because:
             ended(because)

@@ -47,7 +47,7 @@ def check_prerequisites(recipe: AnyRecipe) -> None:
             extras.require("hub")
             check_hub_data(recipe.data.root)
     else:
-        extras.require("volumes", ("dynamic_network_architectures", "google_crc32c", "numcodecs", "zarr"))
+        extras.require("volumes", ("dynamic_network_architectures", "google_crc32c", "zarr", "zstandard"))
 
 
 def check_model(name: str) -> None:

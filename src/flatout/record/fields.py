@@ -70,6 +70,8 @@ PROCESS = record(
         "autocast": text,
         "param_dtype": text,
         "param_bytes": _BYTES,
+        "memory_allocated": _BYTES,
+        "memory_reserved": _BYTES,
         "convolutions": whole(1, 3),
         "channels_last": flag,
         "outputs": _COUNT,

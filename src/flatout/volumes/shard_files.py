@@ -6,6 +6,7 @@ Chunks are written in C order, so that a row of chunks along x, which is what a 
 from __future__ import annotations
 
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from flatout.volumes.layout import ZSTD, Layout
 
 MISSING = 2**64 - 1
 _CRC_BYTES = 4
+_packers = threading.local()
 
 Index = npt.NDArray[np.uint64]  # chunks along z, y, x, then (offset, size) in bytes
 
@@ -45,11 +47,19 @@ def chunks_of(layout: Layout, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def encode_chunk(layout: Layout, chunk: npt.NDArray[Any]) -> bytes:
     """The bytes of a chunk as they lie in the file."""
     if layout.codec == ZSTD:
-        from numcodecs.zstd import compress
-
-        packed: bytes = compress(chunk, layout.level)
+        packed: bytes = _packer(layout.level).compress(np.ascontiguousarray(chunk).reshape(-1).view(np.uint8))
         return packed
     return chunk.tobytes()
+
+
+def _packer(level: int) -> Any:
+    """The thread's own: one serves one thread."""
+    import zstandard
+
+    packers = vars(_packers).setdefault("by_level", {})
+    if level not in packers:
+        packers[level] = zstandard.ZstdCompressor(level=level)
+    return packers[level]
 
 
 def encode_index(index: Index) -> bytes:
