@@ -82,7 +82,8 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="name the scripts and what was planted")
-    parser.add_argument("--set", choices=(TUNED, UNSEEN, SECOND, THIRD, FOURTH), default=TUNED, help="(default: %(default)s)")
+    sets = (TUNED, UNSEEN, SECOND, THIRD, FOURTH)
+    parser.add_argument("--set", choices=sets, default=TUNED, help="(default: %(default)s)")
     parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="scripts whose names hold one of these")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
     parser.add_argument("--fixes", action="store_true", help="apply the fixes, and measure what they give")

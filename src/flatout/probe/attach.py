@@ -159,9 +159,9 @@ def _ended():
     if REC.process.get("pid") != os.getpid() or REC.process["end_ns"]:  # noted already: a spawned worker's end
         return
     stacks.stop()
-    settings = sys.modules.get(__package__ + ".hooks.settings")
-    if settings is not None:  # torch was imported
-        settings.save_memory()
+    held_memory = sys.modules.get(__package__ + ".held_memory")
+    if held_memory is not None:  # torch was imported
+        held_memory.save()
     REC.close({"code": None, **REC.failure})
 
 

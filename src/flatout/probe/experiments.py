@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from . import events, trace
+from . import events, held_memory, trace
 from .changed_steps import ChangedSteps
-from .hooks import settings
 from .last_steps import LastSteps
 from .recorder import COMMAND_REPLAY, COMMAND_TRACE, REC, now, report_fault
 
@@ -83,7 +82,7 @@ def backward_ended():
 
 def _begin(kind, ended, *arguments):
     try:
-        settings.save_memory()
+        held_memory.save()
         because = _impossible()
         if because:
             ended(because)

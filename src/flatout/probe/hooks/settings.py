@@ -71,14 +71,6 @@ def save():
     debugging.note()
 
 
-@quietly
-def save_memory():
-    """Note the most that tensors took and that PyTorch held of the GPU, before experiments change it; once."""
-    cuda = torch.cuda
-    if "memory_allocated" not in REC.process and cuda.is_initialized():
-        REC.save_process(memory_allocated=cuda.max_memory_allocated(), memory_reserved=cuda.max_memory_reserved())
-
-
 def _asked(function, *args):
     """The result of a query that some version or kind of tensor may not support: a missing setting is no fault."""
     try:

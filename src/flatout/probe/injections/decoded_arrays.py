@@ -9,6 +9,7 @@ import json
 import os
 import struct
 import sys
+from typing import Any
 
 from ..unbound import Unbound
 
@@ -104,16 +105,18 @@ def _plain(value):
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(_plain, value)))
 
 
-def _pack(found):
+def _pack(found: Any):
     """An array, a tensor, or an array with a sampling rate, as bytes; None: something else."""
-    kind, rate, array = "array", None, found
+    kind: str = "array"
+    rate: Any = None
+    array: Any = found
+    torch = sys.modules.get("torch")
     if type(found) is tuple and len(found) == 2 and type(found[1]) is int:
         kind, (array, rate) = "tuple", found
-    torch = sys.modules.get("torch")
-    if torch is not None and type(found) is torch.Tensor:
-        if found.device.type != "cpu" or found.requires_grad or found.layout is not torch.strided:
+    if torch is not None and type(array) is torch.Tensor:
+        if kind != "array" or array.device.type != "cpu" or array.requires_grad or array.layout is not torch.strided:
             return None
-        kind, array = "tensor", found.numpy()
+        kind, array = "tensor", array.numpy()
     numpy = sys.modules["numpy"]
     if type(array) is not numpy.ndarray or array.dtype.kind not in "biufc" or not array.flags.writeable:
         return None
