@@ -43,12 +43,7 @@ from flatout.commands.try_change import try_change
 from flatout.commands.warning_lines import warn_in_lines
 from flatout.commands.watch import watch
 from flatout.errors import FlatoutError, Interrupted, UsageError
-from flatout.standard_streams import (
-    STANDARD_OUTPUT,
-    drop_output,
-    name_standard_output,
-    open_closed_streams,
-)
+from flatout.standard_streams import STANDARD_OUTPUT, drop_output, name_standard_output, open_closed_streams
 from flatout.terminal_text import one_line
 from flatout.version import __version__
 

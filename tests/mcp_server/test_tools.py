@@ -67,6 +67,8 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("plan", {"deadline": "5m", "epochs": 1.5, "run": "latest"}, "epochs is 1.5, but must be a whole number"),
     ("plan", {"deadline": "5m", "epochs": True, "run": "latest"}, "epochs is true"),
     ("report", {"run": "x" * 1_000_000}, "run has 1,000,000 characters; at most 100,000"),
+    ("recipes", {"recipe": "/etc/passwd"}, "outside"),
+    ("recipes", {"recipe": "../secret.yaml"}, "outside"),
     ("explain", {"cause": "x" * 1_000_000}, "cause has 1,000,000 characters"),
     ("machine", {"assume": "x" * 100_000}, "no figures of this GPU are known"),
     ("status", {"job": "x", "wait_s": -1}, "wait_s is -1, but must be a number from 0 to 45"),

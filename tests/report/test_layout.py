@@ -64,7 +64,7 @@ def test_a_broken_command_can_still_be_pasted() -> None:
 
 @pytest.mark.parametrize("width", [30, 60, 75])
 def test_a_long_command_keeps_the_name_of_its_script(width: int) -> None:
-    python = "/work/somewhere/deep/project/.venv/bin/python"
+    python = "/home/somebody/deep/project/.venv/bin/python"
     for words in (
         [python, "train.py", "20", "z" * 300],
         [python, "/data/users/someone/experiments/train.py", "--lr", "0.1", *map(str, range(200))],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import get_args
 
 from pydantic import BaseModel
@@ -11,16 +11,16 @@ from flatout import extras
 from flatout.errors import UsageError
 
 
-def recipe_keys(recipe: str | None, section: str | None, folder: Path) -> dict[str, str]:
+def recipe_keys(recipe: str | None, section: str | None, file_of: Callable[[str], str]) -> dict[str, str]:
     """Names of the shipped recipes, sections of one, or keys of a section; each with a sentence.
 
     Args:
-        recipe: a shipped recipe, or a file below ``folder``; None: all shipped ones.
+        recipe: a shipped recipe, or a file; None: all shipped ones.
         section: of it; None: all of them.
-        folder: that names of files are relative to.
+        file_of: the path of a file that a client may read.
 
     Raises:
-        UsageError: there is no such recipe or section, or the extra ``train`` is not installed.
+        UsageError: no such recipe or section, its file lies elsewhere, or the extra ``train`` is not installed.
     """
     extras.require("train")
     from flatout.recipes.catalogue import shipped
@@ -30,7 +30,7 @@ def recipe_keys(recipe: str | None, section: str | None, folder: Path) -> dict[s
         if section is not None:
             raise UsageError(f"section {section}: of which recipe? Give recipe: {', '.join(shipped())}")
         return {name: read_any_recipe(name).about for name in shipped()}
-    found = read_any_recipe(recipe if recipe in shipped() else str(folder / recipe))
+    found = read_any_recipe(recipe if recipe in shipped() else file_of(recipe))
     sections = {name: field.description or "" for name, field in type(found).model_fields.items()}
     if section is None:
         return sections

@@ -337,7 +337,8 @@ class Tools:
         given.seconds("deadline_s", deadline_s)
         place = given.folder_below(self.root, folder)
         begun = anyio.current_time()
-        found = await anyio.to_thread.run_sync(recipe_keys, recipe, section, place)
+        file_of = functools.partial(given.path_below, self.root, place)
+        found = await anyio.to_thread.run_sync(recipe_keys, recipe, section, file_of)
         spent_s = anyio.current_time() - begun
         left_s = None if deadline_s is None else round(max(deadline_s - spent_s, 0.0), 1)
         return RecipesAnswer(spent_s=round(spent_s, 1), left_s=left_s, result=found, next_step=_after_recipes(recipe))
