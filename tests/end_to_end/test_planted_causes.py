@@ -150,6 +150,7 @@ def taken_cores(cause: dict[str, Any]) -> float:
         ("pictures_between_steps.py", "own_input"),
         ("a_thread_of_its_own.py", "own_input"),
         ("a_pause_now_and_then.py", "shallow_prefetch"),
+        ("large_pictures_through_two_layers.py", "page_faults"),
     ],
 )
 def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:

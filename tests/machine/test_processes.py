@@ -20,7 +20,7 @@ from tests.machine.trees import NESTED, ready_pids, started
 
 
 def stat(pid: int, ppid: int, start: int = 100, state: str = "S", rss: int = 1000) -> Stat:
-    return Stat(pid, ppid, state, start, rss, cpu_s=0.5, threads=2, major_faults=1)
+    return Stat(pid, ppid, state, start, rss, cpu_s=0.5, threads=2, major_faults=1, minor_faults=7, system_s=0.125)
 
 
 class Table:
@@ -100,7 +100,10 @@ def test_pss_stands_where_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     members = [stat(1, 0, rss=10), stat(2, 1, rss=30), stat(3, 1, rss=20)]
     sampled = sample_processes(members, {2: 200})
     assert [item["pss"] for item in sampled] == [None, 200, None]
-    assert sampled[0] == {"pid": 1, "rss": 10, "pss": None, "cpu_s": 0.5, "runqueue_s": 0.25, "threads": 2, "majflt": 1}
+    assert sampled[0] == {
+        "pid": 1, "rss": 10, "pss": None, "cpu_s": 0.5, "system_s": 0.125, "runqueue_s": 0.25, "threads": 2,
+        "majflt": 1, "minflt": 7,
+    }  # fmt: skip
 
 
 def test_this_process_is_read_as_it_is() -> None:
@@ -135,9 +138,11 @@ def test_a_real_tree_is_followed(tmp_path: Path) -> None:
 
 def test_the_busiest_neighbours_are_those_outside_the_tree_since_the_last_look() -> None:
     neighbours = Neighbours()
-    before = [Stat(pid, 1, "R", 5, 1, cpu_s, 1, 0, name) for pid, cpu_s, name in ((7, 100.0, "idle"), (8, 1.0, "busy"))]
+    before = [
+        Stat(pid, 1, "R", 5, 1, cpu_s, 1, 0, name=name) for pid, cpu_s, name in ((7, 100.0, "idle"), (8, 1.0, "busy"))
+    ]
     assert neighbours.busiest(before, 1_000_000_000) == []
     after = [replace(stat, cpu_s=stat.cpu_s + (4.0 if stat.name == "busy" else 0.0)) for stat in before]
-    new = Stat(9, 1, "R", 6, 1, 50.0, 1, 0, "new")
+    new = Stat(9, 1, "R", 6, 1, 50.0, 1, 0, name="new")
     found = neighbours.busiest([*after, new, replace(new, pid=os.getpid())], 6_000_000_000)
     assert found == [{"pid": 8, "name": "busy", "cores": 0.8}]

@@ -422,3 +422,37 @@ def test_switches_for_debugging_stay_off_and_the_script_does_not_notice(tmp_path
     assert "could not be set" not in said
     _, said = trained(script, debugging_off="nonsense")
     assert "debugging_off" in said and "'nonsense' is none of anomaly_mode" in said
+
+
+FAULTING = """
+import json, multiprocessing, resource
+import torch
+
+def faults(count=20):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(count):
+        torch.ones(10_000_000)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / count
+
+def child(pipe):
+    faults(30)
+    pipe.send(faults())
+
+if __name__ == "__main__":
+    faults(30)
+    here = faults()
+    mine, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(theirs,))
+    process.start()
+    print(json.dumps({"here": here, "forked": mine.recv()}))
+    process.join()
+"""
+
+
+def test_freed_memory_stays_in_the_process_and_in_those_that_it_forks(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(FAULTING)
+    as_it_is, _ = trained(script)
+    kept, said = trained(script, memory_kept=True)
+    assert as_it_is["here"] > 10 * kept["here"] and as_it_is["forked"] > 10 * kept["forked"]
+    assert "could not be set" not in said

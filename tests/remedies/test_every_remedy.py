@@ -19,6 +19,7 @@ from flatout.measure.lock_waits import LockWaits
 from flatout.measure.makers import Makers
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.operators import Operators
+from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slow_samples import SlowSamples
@@ -250,6 +251,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "fewer_collections": (
         lambda: replace(healthy(), experiments=EXPERIMENTS),
         lambda: replace(starved(), experiments=EXPERIMENTS),
+    ),
+    "keep_memory": (
+        lambda: healthy(usage={"main_faults": PageFaults(200_000, 0.5, 1.5)}),
+        lambda: starved(usage={"main_faults": PageFaults(200_000, 0.5, 1.5)}),
     ),
     "threads": (
         lambda: replace(healthy(process={"threads": 16}), experiments=EXPERIMENTS),

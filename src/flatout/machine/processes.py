@@ -23,6 +23,8 @@ class Stat:
     cpu_s: float  # user and system, ended children not included
     threads: int
     major_faults: int
+    minor_faults: int = 0
+    system_s: float = 0.0  # the part of ``cpu_s`` in the kernel
     name: str = ""  # at most 15 bytes of it
 
     @property
@@ -51,6 +53,8 @@ def read_stat(pid: int) -> Stat | None:
         cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
         threads=int(fields[17]),
         major_faults=int(fields[9]),
+        minor_faults=int(fields[7]),
+        system_s=int(fields[12]) / _TICKS_PER_S,
         name=text[text.find(b"(") + 1 : text.rfind(b")")].decode("utf-8", "replace"),
     )
 
@@ -204,9 +208,11 @@ def sample_processes(members: list[Stat], pss: Mapping[int, int | None]) -> list
             "rss": stat.rss_bytes,
             "pss": pss.get(stat.pid),
             "cpu_s": stat.cpu_s,
+            "system_s": stat.system_s,
             "runqueue_s": read_runqueue_s(stat.pid),
             "threads": stat.threads,
             "majflt": stat.major_faults,
+            "minflt": stat.minor_faults,
         }
         for stat in members
     ]

@@ -17,6 +17,7 @@ from flatout.measure.makers import Makers
 from flatout.measure.metrics import Metrics
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
+from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.thresholds import THIN_BATCHES
@@ -44,6 +45,8 @@ class Usage:
     memory_growth_bps: float | None = None  # bytes a second by which the training's processes grow
     gpu_memory_used_bytes: int | None = None  # the most
     gpu_memory_total_bytes: int | None = None
+    main_faults: PageFaults | None = None  # of the training process
+    worker_faults: PageFaults | None = None  # of the workers, together
     makers: Makers | None = None  # child processes that compute and are no workers of a DataLoader
 
 

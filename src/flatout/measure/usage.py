@@ -8,6 +8,7 @@ from typing import Any
 
 from flatout.measure.crowding import measure_crowding
 from flatout.measure.measured_run import Usage
+from flatout.measure.page_faults import count_faults
 
 Sample = dict[str, Any]
 
@@ -58,6 +59,8 @@ def summarize(
         gpu_throttle_reasons=reasons,
         received_bps=_received_bps(chosen, span_s),
         memory_growth_bps=_growth_bps(times_s, processes, {main_pid, *worker_pids}),
+        main_faults=count_faults(chosen, [main_pid]),
+        worker_faults=count_faults(chosen, worker_pids),
         gpu_memory_used_bytes=max(_of_gpu(chosen, gpu, "memory_used"), default=None),
     )
 

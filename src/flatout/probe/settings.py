@@ -167,6 +167,9 @@ SETTINGS: "dict[str, Setting]" = {
         "NAME,...: anomaly_mode, tracemalloc, backward_threads, validate_args or deterministic",
         "debugging",
     ),
+    "memory_kept": Setting(
+        bool, "freed memory stays in the process, not given back to the kernel", "allocator", at_start=True
+    ),
     "collect_seldom": Setting(bool, "collect Python's garbage seldom", "debugging"),
     "validation_factor": Setting(
         float,

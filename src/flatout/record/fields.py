@@ -165,9 +165,11 @@ _SAMPLED_PROCESS = record(
         "rss": _BYTES,
         "pss": _BYTES,
         "cpu_s": number(0.0, 1e12),
+        "system_s": number(0.0, 1e12),
         "runqueue_s": number(0.0, 1e12),
         "threads": _COUNT,
         "majflt": _COUNT,
+        "minflt": _COUNT,
     },
     required=("pid", "rss", "cpu_s"),
 )

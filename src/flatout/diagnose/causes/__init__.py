@@ -8,6 +8,7 @@ from flatout.diagnose.causes.device import compute_bound, device_sync, small_bat
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
 from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
+from flatout.diagnose.causes.memory import page_faults
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
 from flatout.diagnose.causes.queue import (
     large_batches,
@@ -70,6 +71,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     garbage_collection,
     too_many_threads,
     too_few_threads,
+    page_faults,
     interpreter_lock,
     recompilation,
     graph_breaks,
