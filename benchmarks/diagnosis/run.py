@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,8 +28,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "shared")]
 
 import material  # noqa: E402
 from page import page  # noqa: E402
+from prepared import prepared  # noqa: E402
 from rivals import prepare  # noqa: E402
-from scenarios import FIXED, FOURTH, ORIGINAL, SECOND, THIRD, TUNED, UNSEEN, Scenario, load  # noqa: E402
+from scenarios import FOURTH, ORIGINAL, SECOND, THIRD, TUNED, UNSEEN, Scenario, load  # noqa: E402
 from scoring import Key, Results, summary, verdict_line  # noqa: E402
 from tools import FLATOUT, TRACEML, TRAIN_DOCTOR, VERSIONS, Answer, ask  # noqa: E402
 
@@ -113,24 +113,8 @@ def _wanted(scenarios: list[Scenario], options: argparse.Namespace) -> Iterable[
 
 
 def _ask(key: Key, scenario: Scenario, python: str, sets: dict[str, str], seconds: float) -> Answer:
-    with tempfile.TemporaryDirectory(prefix="diagnosis") as name:
-        work = Path(name) / "work"
-        work.mkdir()
-        script = scenario.write(Path(name) / "code", key.seed, key.variant)
-        arguments = scenario.fix_args if key.variant == FIXED and scenario.fix_args is not None else scenario.args
-        places = {**sets, "work": str(work)}
-        if scenario.serve is None:
-            with material.crowd(scenario.crowd):
-                return ask(key.tool, python, _command(script, arguments, places), scenario.ranks, work, seconds)
-        numbers = scenario.numbers(key.seed)
-        folder = scenario.serve["folder"].format(**sets)
-        with material.serving(folder, numbers["delay_ms"], numbers.get("mbps", 0)) as url:
-            command = _command(script, arguments, {**places, "url": url})
-            return ask(key.tool, python, command, scenario.ranks, work, seconds)
-
-
-def _command(script: Path, arguments: Iterable[str], places: dict[str, str]) -> list[str]:
-    return [str(script), *(argument.format(**places) for argument in arguments)]
+    with prepared(scenario, key.seed, key.variant, sets) as (command, work):
+        return ask(key.tool, python, command, scenario.ranks, work, seconds)
 
 
 def _read(path: Path) -> Results:

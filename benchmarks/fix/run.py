@@ -10,20 +10,16 @@ Usage: python benchmarks/fix/run.py [--scripts NAME ...] [--budget TIME] [--outp
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path.insert(0, str(HERE.parent / "shared"))
+sys.path[:0] = [str(HERE), str(HERE.parent / "shared")]
 
+from asking import FLATOUT, RIVAL, RIVAL_VERSION, Fixed, fix  # noqa: E402
 from conditions import head  # noqa: E402
 from rivals import prepare  # noqa: E402
 
@@ -36,29 +32,14 @@ SCRIPTS = {
     "one_archive_for_all": "workers wait for one lock: more of them give nothing",
     "nothing_wrong": "healthy: whatever is kept is kept wrongly",
 }
-VERSION = "0.2.0"
-RIVAL = "train-doctor"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One tool on one script.
-
-    Attributes:
-        script: its name.
-        tool: "flatout" or RIVAL.
-        speedup: as the tool says; None: it kept nothing.
-        kept: titles.
-        wall_s: that it took.
-        note: what went wrong.
-    """
+    """One tool on one script."""
 
     script: str
-    tool: str
-    speedup: float | None
-    kept: tuple[str, ...]
-    wall_s: float
-    note: str = ""
+    fixed: Fixed
 
 
 def main() -> None:
@@ -68,13 +49,16 @@ def main() -> None:
     parser.add_argument("--budget", default="3m", help="of flatout")
     parser.add_argument("--output", type=Path, help="a Markdown page")
     options = parser.parse_args()
-    environment = prepare(ROOT / "build" / "diagnosis" / "rivals", {RIVAL: VERSION})
+    environment = prepare(ROOT / "build" / "diagnosis" / "rivals", {RIVAL: RIVAL_VERSION})
     rows = []
     for name in options.scripts:
-        for tool in (_flatout, _rival):
-            if tool is _rival and RIVAL in environment.missing:
+        for tool in (FLATOUT, RIVAL):
+            if tool in environment.missing:
                 continue
-            rows.append(tool(name, options.budget, environment.python))
+            with tempfile.TemporaryDirectory() as folder:
+                script = [str(PLANTED / f"{name}.py")]
+                found = fix(tool, environment.python, script, Path(folder), budget=options.budget, threads=1)
+            rows.append(Row(name, found))
             print(rows[-1], file=sys.stderr, flush=True)
     text = page(rows, options.budget, environment.missing)
     if options.output:
@@ -82,55 +66,11 @@ def main() -> None:
     print(text)
 
 
-def _flatout(name: str, budget: str, python: str) -> Row:
-    found, wall_s, note = _asked(
-        [sys.executable, "-m", "flatout", "fix", "--budget", budget, "--json", "--quiet", "--", python], name
-    )
-    if found is None:
-        return Row(name, "flatout", None, (), wall_s, note)
-    proof = found["proof"]
-    kept = tuple(trial["title"] for trial in found["kept"])
-    return Row(name, "flatout", proof["speedup"] if proof and kept else None, kept, wall_s)
-
-
-def _rival(name: str, budget: str, python: str) -> Row:
-    program = Path(python).parent / RIVAL
-    found, wall_s, note = _asked([str(program), "fix", "--json", "--quiet", "--no-card", "--", python], name)
-    if found is None:
-        return Row(name, RIVAL, None, (), wall_s, note)
-    speedup, kept = _said(found)
-    return Row(name, RIVAL, speedup, kept, wall_s)
-
-
-def _said(found: dict[str, Any]) -> tuple[float | None, tuple[str, ...]]:
-    """What train-doctor kept, and its own figure for the whole."""
-    proven = found.get("proven")
-    if not proven:
-        return None, ()
-    return float(proven["ratio"]["point"]), (str(proven["describe"]),)
-
-
-def _asked(command: list[str], name: str) -> tuple[dict[str, Any] | None, float, str]:
-    with tempfile.TemporaryDirectory() as folder:
-        begin_s = time.monotonic()
-        done = subprocess.run(
-            [*command, str(PLANTED / f"{name}.py")],
-            cwd=folder, capture_output=True, text=True, check=False, timeout=1800,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        wall_s = time.monotonic() - begin_s
-    try:
-        return json.loads(done.stdout[done.stdout.index("{") :]), wall_s, ""
-    except ValueError:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        return None, wall_s, lines[-1][:120] if lines else f"exit code {done.returncode}"
-
-
 def page(rows: list[Row], budget: str, missing: dict[str, str]) -> str:
     """Markdown."""
     packages = ("flatout", "torch")
     lines = [
-        *head("What fix gives and costs", "benchmarks/fix/run.py", packages, {} if missing else {RIVAL: VERSION}),
+        *head("What fix gives and costs", "benchmarks/fix/run.py", packages, {} if missing else {RIVAL: RIVAL_VERSION}),
         f"- The scripts are those of tests/end_to_end/planted. flatout has a budget of {budget}; {RIVAL} its defaults "
         "(up to 4 candidates, 5 pairs each). Each speed-up is the tool's own figure, of its own pairs of runs.",
         *(f"- {name} could not be compared: {why}" for name, why in missing.items()),
@@ -139,10 +79,12 @@ def page(rows: list[Row], budget: str, missing: dict[str, str]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        speedup = f"{row.speedup:.2f}x" if row.speedup is not None else "nothing kept"
-        kept = "; ".join(row.kept) or row.note or "-"
-        known = SCRIPTS[row.script]
-        lines.append(f"| {row.script} | {known} | {row.tool} | {speedup} | {kept} | {row.wall_s / 60:.1f} |")
+        one = row.fixed
+        speedup = f"{one.speedup:.2f}x" if one.speedup is not None else "nothing kept"
+        kept = "; ".join(one.kept) or one.note or "-"
+        lines.append(
+            f"| {row.script} | {SCRIPTS[row.script]} | {one.tool} | {speedup} | {kept} | {one.wall_s / 60:.1f} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -173,6 +173,18 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: remote(epochs_started=3, cpu_groups={"decode": 1.0}, usage={"available_bytes": 8 << 30}),
         fetching_in_vain,
     ),
+    "mapped_arrays": (
+        lambda: remote(
+            bytes_read_per_sample=20e6,
+            batch_bytes=SAMPLES * 100_000,
+            arrays=ArrayReads("numpy", 5e6, 20e6, 0.1, 1, False),
+        ),
+        lambda: remote(
+            bytes_read_per_sample=1e5,
+            batch_bytes=SAMPLES * 100_000,
+            arrays=ArrayReads("numpy", 25e3, 1e5, 0.1, 1, False),
+        ),
+    ),
     "chunked_reading": (
         lambda: remote(bytes_read_per_sample=20e6, batch_bytes=SAMPLES * 100_000),
         lambda: fetching_in_vain(bytes_read_per_sample=20e6, batch_bytes=SAMPLES * 100_000),

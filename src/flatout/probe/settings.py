@@ -148,6 +148,7 @@ SETTINGS: "dict[str, Setting]" = {
     "crop_first": Setting(bool, "cut pictures to their final size before colours are changed", "transforms"),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
     "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
+    "mapped_arrays": Setting(bool, "map arrays that samples read whole: what they do not use is not read", "mapped"),
     "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged"),
     "read_through": Setting(
         str, "REAL=CACHE:BYTES: keep what is read below one folder on another disk", "cached", at_start=True

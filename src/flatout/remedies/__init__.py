@@ -62,7 +62,7 @@ from flatout.remedies.step_experiments import (
     threads,
     without_debug_code,
 )
-from flatout.remedies.storage import cache_files, chunked_reading, local_copy
+from flatout.remedies.storage import cache_files, chunked_reading, local_copy, mapped_arrays
 from flatout.remedies.unneeded_work import (
     frozen_clipped_parameters,
     frozen_parameters,
@@ -143,6 +143,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     smaller_samples,
     faster_collate,
     own_handles,
+    mapped_arrays,
     chunked_reading,
     staged_volumes,
     pin_memory,

@@ -136,16 +136,47 @@ def cache_files(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+# Readers of whole arrays that ``probe.injections.mapped`` answers with a map, if the file holds them as they are.
+_MAPPED = ("numpy", "tifffile", "h5py")
+
+
+def _needless(context: Context, loader: LoaderStats) -> float | None:
+    """Part of the bytes read that no sample keeps, 0..1."""
+    used, read = sample_bytes(loader), read_bytes(context.run)
+    return max(0.0, 1.0 - used / read) if used and read else None
+
+
+@remedy(("read_amplification",), IDENTICAL, risk="low")
+def mapped_arrays(context: Context, cause: Cause) -> Proposal | None:
+    """Map arrays that are read whole, so that only the pages that a sample uses are read."""
+    loader = context.run.loading
+    arrays = loader.storage.arrays if loader is not None else None
+    if loader is None or arrays is None or arrays.package not in _MAPPED:
+        return None
+    needless = _needless(context, loader)
+    if needless is None:
+        return None
+    return Proposal(
+        title="map the arrays that samples read whole",
+        change=reading_less(loader, 0.8 * needless),
+        least=Change(),
+        most=reading_less(loader, needless),
+        how="numpy.load(path, mmap_mode='c'), tifffile.memmap(path, mode='c'), torch.load(path, mmap=True)",
+        settings={"mapped_arrays": True},
+        basis="measured bytes read against bytes used; compressed arrays cannot be mapped, and gain nothing",
+        memory_bytes=0,
+    )
+
+
 @remedy(("read_amplification",), IDENTICAL, risk="medium")
 def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
     """Read only what a sample keeps."""
     loader = context.run.loading
     if loader is None or cut_from_volumes(loader):
         return None
-    used, read = sample_bytes(loader), read_bytes(context.run)
-    if not used or not read:
+    needless = _needless(context, loader)
+    if needless is None:
         return None
-    needless = max(0.0, 1.0 - used / read)
 
     def without(part: float) -> Change:
         return reading_less(loader, part * needless)
