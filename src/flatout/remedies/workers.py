@@ -14,6 +14,10 @@ from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause
 
 
+# Workers share the position in a file that they inherit; the injected setting opens it anew in each.
+_OPEN_FILES = "; if the data set keeps a file or an archive open: open it in each worker, in worker_init_fn"
+
+
 @remedy(("no_workers", "too_few_workers", "storage_latency", "storage_bandwidth", "small_files"), IDENTICAL, risk="low")
 def num_workers(context: Context, cause: Cause) -> Proposal | None:
     """Raise num_workers to the smallest number that meets the demand."""
@@ -36,7 +40,7 @@ def num_workers(context: Context, cause: Cause) -> Proposal | None:
     return Proposal(
         title=f"raise num_workers from {loader.settings.num_workers} to {workers}",
         change=change,
-        how=f"DataLoader(..., num_workers={workers}{restarts})",
+        how=f"DataLoader(..., num_workers={workers}{restarts}){'' if loader.settings.num_workers else _OPEN_FILES}",
         settings={"num_workers": workers, "persistent_workers": True},
         recipe=f"images.workers={workers}",
         basis=f"measured fetch and step times; the next limit is {after[bound]}{upper}",

@@ -10,6 +10,7 @@ from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import DataLoader
 
 from ..settings import DEFAULT_PREFETCH_FACTOR, injected_by
+from .inherited_files import OwnFiles
 
 _MARK = "_flatout_set"  # on a loader that was changed
 # Attributes of a DataLoader that the settings of a live trial change.
@@ -81,6 +82,7 @@ def _set_workers(loader, count):
         state.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR)
         # New workers for each pass would cost a start each; before, there were none to keep.
         state.update(persistent_workers=True)
+        state["worker_init_fn"] = OwnFiles(loader.worker_init_fn)
     state["num_workers"] = count
     return None
 
