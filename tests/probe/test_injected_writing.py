@@ -1,5 +1,6 @@
-"""Checkpoints and metrics less often."""
+"""Checkpoints and metrics less often, and metrics without waiting for the disk."""
 
+import os
 import sys
 import types
 from pathlib import Path
@@ -46,6 +47,30 @@ def test_every_second_metric_is_written(monkeypatch: pytest.MonkeyPatch) -> None
     assert [each for each in written if each != "flush"] == [("loss", 0), ("loss", 2)]
     assert written.count("flush") == 4
     assert "board" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["fsync", "fdatasync"])
+def test_only_metric_files_are_left_to_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, name, lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    injected = Injected(metrics_unsynced=True)
+    writing.install(injected, None)
+    for file in ("metrics.JSONL", "losses.csv", "model.pt", "state"):
+        with open(tmp_path / file, "w") as stream:
+            getattr(os, name)(stream.fileno())
+    assert [Path(path).name for path in synced] == ["model.pt", "state"]
+    assert set(injected.applied) == {"metrics_unsynced"}
+
+
+def test_a_closed_file_raises_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", os.fsync)
+    writing.install(Injected(metrics_unsynced=True), None)
+    with open(tmp_path / "metrics.csv", "w") as stream:
+        os.fsync(stream)  # type: ignore[arg-type]  # an object with fileno
+    with pytest.raises(ValueError, match="closed"):
+        os.fsync(stream)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fsync(10_000)
 
 
 def test_a_fused_momentum_begins_at_zero() -> None:

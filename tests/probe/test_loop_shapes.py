@@ -137,7 +137,7 @@ def test_a_checkpoint_is_recorded_with_its_path_and_bytes(probed: Recorded) -> N
 
 
 def test_printing_and_logging_are_recorded_under_their_names(probed: Recorded) -> None:
-    assert texts(probed.main, within(probed, "outputs"), events.LOG) == ["print", "logging"]
+    assert texts(probed.main, within(probed, "outputs"), events.LOG) == ["print", "logging", "fsync"]
 
 
 def test_the_stack_sampler_runs_while_the_random_generators_stand_still(probed: Recorded) -> None:

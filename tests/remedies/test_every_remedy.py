@@ -233,6 +233,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: healthy(busy=COMPUTE | {"logging": 0.010}),
         lambda: starved(busy=COMPUTE | {"logging": 0.010}),
     ),
+    "unsynced_metrics": (
+        lambda: healthy(busy=COMPUTE | {"logging": 0.002, "logging.fsync": 0.010}),
+        lambda: starved(busy=COMPUTE | {"logging.fsync": 0.010}),
+    ),
     "checkpoint_less": (lambda: healthy(gaps={"checkpoint": 1.0}), starved),
     "validate_less": (lambda: healthy(gaps={"validation": 1.0}), starved),
     "cheaper_epoch_start": (lambda: healthy(gaps={"epoch_boundary.start": 1.0, "epoch_boundary": 1.0}), healthy),

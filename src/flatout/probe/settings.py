@@ -162,6 +162,7 @@ SETTINGS: "dict[str, Setting]" = {
         aliases=("log_every_n_steps", "logging_steps", "log_every", "log_interval", "print_freq"),
         multiplies=int,
     ),
+    "metrics_unsynced": Setting(bool, "do not wait until the disk has metric files (fsync)", "writing"),
     "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars"),
     "debugging_off": Setting(
         str,

@@ -43,6 +43,21 @@ def patch(owner, name, kind, arg=None):
         setattr(owner, name, Unbound(_timed(original, kind, arg)))
 
 
+def time_chosen(owner, name, chosen, kind, arg):
+    """Time the calls of a function of C whose one argument is chosen; nothing happens where it does not exist."""
+    original = getattr(owner, name, None)
+    if original is None or type(original) is Unbound:
+        return
+    timed = _timed(original, kind, arg)
+
+    @unseen(original)
+    # untested: runs under the name of another file, which coverage.py does not know
+    def wrapper(*args, **kwargs):
+        return (timed if REC.on and len(args) == 1 and chosen(args[0]) else original)(*args, **kwargs)
+
+    setattr(owner, name, Unbound(wrapper))
+
+
 def time_in_place(function, kind, arg=None, wanted=None):
     """The same for a Python function.
 

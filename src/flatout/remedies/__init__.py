@@ -27,6 +27,7 @@ from flatout.remedies.host import (
     indices_at_once,
     log_less,
     more_makers,
+    unsynced_metrics,
     validate_less,
     work_to_workers,
 )
@@ -106,6 +107,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     cheaper_input,
     work_to_workers,
     log_less,
+    unsynced_metrics,
     checkpoint_less,
     validate_less,
     debugging_off,

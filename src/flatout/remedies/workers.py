@@ -13,7 +13,6 @@ from flatout.predict.workers import enough_workers
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause
 
-
 # Workers share the position in a file that they inherit; the injected setting opens it anew in each.
 _OPEN_FILES = "; if the data set keeps a file or an archive open: open it in each worker, in worker_init_fn"
 

@@ -139,6 +139,9 @@ with part("outputs"), tempfile.TemporaryDirectory() as folder:
     tell(checkpoint=path, bytes=os.path.getsize(path))
     print("printed by the script")
     logging.getLogger("script").warning("logged by the script")
+    for name in ("metrics.csv", "state.bin"):
+        with open(os.path.join(os.path.dirname(path), name), "w") as file:
+            os.fsync(file.fileno())
 
 with part("asleep"):
     taken = samples_of_the_stack()

@@ -9,9 +9,10 @@ import torch
 
 from .. import events
 from ..in_place import NotInstrumented
+from ..metric_files import SYNC, is_metric_file
 from ..metrics import note, note_all
 from ..recorder import REC
-from ..wrap import named, patch
+from ..wrap import named, patch, time_chosen
 
 
 def _scalar(self, tag=None, scalar_value=None, *args, **kwargs):
@@ -51,6 +52,8 @@ def install(watch):
     patch(builtins, "print", events.LOG, named("print"))
     patch(logging.Logger, "callHandlers", events.LOG, named("logging"))
     patch(torch, "save", events.CHECKPOINT, _saved_path)
+    for name in ("fsync", "fdatasync"):
+        time_chosen(os, name, is_metric_file, events.LOG, named(SYNC))
     for module in ("safetensors.torch",):
         watch(module, lambda m: patch(m, "save_file", events.CHECKPOINT, _second_path))
     watch("torch.distributed.checkpoint", lambda m: patch(m, "save", events.CHECKPOINT))

@@ -1,7 +1,8 @@
-"""The writes of a training: checkpoints in the background or less often, and metrics less often."""
+"""The writes of a training: checkpoints in the background or less often, metrics less often or left to the kernel."""
 
 import atexit
 import functools
+import os
 import queue
 import threading
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 
 from ..hooks.sinks import METRIC_WRITERS
+from ..metric_files import is_metric_file
+from ..unbound import Unbound
 
 
 def install(injected, watch):
@@ -19,9 +22,26 @@ def install(injected, watch):
         torch.save = _every(
             torch.save, int(injected.get("checkpoint_every")), lambda: injected.done("checkpoint_every")
         )
+    if injected.get("metrics_unsynced"):
+        for name in ("fsync", "fdatasync"):
+            original = getattr(os, name)
+            setattr(os, name, Unbound(_unsynced(original, functools.partial(injected.done, "metrics_unsynced"))))
     if injected.get("log_every"):
         for name, targets in METRIC_WRITERS.items():
             watch(name, functools.partial(_thin, targets, injected))
+
+
+def _unsynced(original, done):
+    """Leave metric files to the kernel, which writes them within a minute; others are written as before."""
+
+    @functools.wraps(original)
+    def sync(fd):
+        if is_metric_file(fd):
+            done()
+            return None
+        return original(fd)
+
+    return sync
 
 
 def _thin(targets, injected, module):
