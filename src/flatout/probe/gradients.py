@@ -20,7 +20,7 @@ class UnusedGradients:
     """The unused gradients of a training.
 
     Args:
-        weights: looks at the same graphs.
+        weights: looks at the same graphs; None: nothing else does.
 
     Attributes:
         parameters: those with such gradients, once ``decided``.
@@ -29,7 +29,7 @@ class UnusedGradients:
         kept_because: why no backward pass can be asked to leave them out; None: one can.
     """
 
-    def __init__(self, weights):
+    def __init__(self, weights=None):
         self._weights = weights
         self.parameters: Any = []
         self.decided = False
@@ -88,7 +88,8 @@ class UnusedGradients:
                 elif key not in self._known:
                     self.kept_because = "backward passes compute gradients of other tensors than parameters"
             self.shapes = shapes | (self.shapes or set()) or None
-            self._weights.look(nodes)
+            if self._weights is not None:
+                self._weights.look(nodes)
         except Exception as error:  # a node of some extension
             self.kept_because = "the graph of a backward pass could not be read (%s)" % type(error).__name__
             self._sums.clear()
@@ -108,7 +109,7 @@ class UnusedGradients:
             for key, (parameter, total) in self._sums.items()
             if self._passes.get(key, 0) >= LEAST_PASSES and not _hooked(parameter) and _sum(parameter) == total
         ]
-        if REC.names.has_text("clip_grad_norm_"):
+        if REC.names is not None and REC.names.has_text("clip_grad_norm_"):
             self.kept_because = "gradients are clipped by their norm, which may contain the unused ones"
 
     def described(self):
