@@ -12,6 +12,7 @@ import pytest
 from flatout.compare.ratio import Ratio
 from flatout.report.fix import lines, to_dict
 from flatout.runner import Bounds
+from flatout.trials import fixing as fixing_module
 from flatout.trials import screening
 from flatout.trials.fixing import Fixing, Options
 from flatout.trials.isolation import NAMESPACE, Isolation
@@ -20,6 +21,7 @@ from flatout.trials.live import Finding
 from flatout.trials.outcome import FAILED, OK, TrialRun
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import FixResult
+from flatout.trials.screening import Costs
 from flatout.trials.trial_run import TrialSetup
 from tests.trials.test_fixing import COMMAND, Machine, remedy
 
@@ -106,3 +108,13 @@ def test_without_live_trials_every_run_is_restarted(tmp_path: Path, monkeypatch:
     machine = Machine([WORKERS], {"num_workers": 1.8})
     found, plans = fixed(tmp_path, monkeypatch, machine, Finding(None, ""), live=False)
     assert found.settings == {"num_workers": 4} and not plans
+
+
+@pytest.mark.parametrize(("start_s", "live"), [(2.0, False), (25.0, True)])
+def test_unless_told_otherwise_only_slow_starts_are_spared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_s: float, live: bool
+) -> None:
+    machine = Machine([WORKERS], {"num_workers": 1.8})
+    monkeypatch.setattr(fixing_module, "Costs", lambda _, *rest: Costs(start_s, *rest))
+    _, plans = fixed(tmp_path, monkeypatch, machine, Finding(None, ""), live=None)
+    assert bool(plans) is live

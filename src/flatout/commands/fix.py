@@ -60,7 +60,8 @@ StageTo = Annotated[
 ]
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the last fix of this command, which was killed.")]
-Live = Annotated[bool, typer.Option("--live", help="First try settings of the DataLoader within one running training.")]
+_LIVE = "First try what can be switched within one running training. Default: where its start takes 10s or more."
+Live = Annotated[bool | None, typer.Option("--live/--no-live", help=_LIVE, show_default=False)]
 
 
 def fix(
@@ -74,7 +75,7 @@ def fix(
     staged: Staged = None,
     stage_to: StageTo = None,
     resume: Resume = False,
-    live: Live = False,
+    live: Live = None,
     as_json: AsJson = False,
     as_html: AsHtml = False,
     output: PageFile = None,

@@ -30,7 +30,17 @@ from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, TOO_SHORT
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
-from flatout.trials.screening import BlocksRunner, Costs, bounded, confirmed, judged, screen, undecided, withdrawn
+from flatout.trials.screening import (
+    LONG_START_S,
+    BlocksRunner,
+    Costs,
+    bounded,
+    confirmed,
+    judged,
+    screen,
+    undecided,
+    withdrawn,
+)
 from flatout.trials.select import Choice, with_found_by_experiments
 from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, pairs_needed
 from flatout.trials.shared_samples import Pace, SharedSamples
@@ -52,7 +62,8 @@ class Options:
         seconds: of each run of a trial; None: as long as 80 steps take, within bounds.
         staged: "REAL=COPY": location of an existing copy of the data; None: no copy.
         stage_to: folder for a copy that a trial makes; None: the fix's folder, if it is on a local disk.
-        live: compare in one running training what can be switched there, before the proof.
+        live: compare in one running training what can be switched there, before the proof; None: where a start takes
+            LONG_START_S or more.
         first_step_within_s: a run without a training step by then is ended; None: a third of the budget, at least 30 s.
     """
 
@@ -62,7 +73,7 @@ class Options:
     staged: str | None = None
     stage_to: Path | None = None
     first_step_within_s: float | None = None
-    live: bool = False
+    live: bool | None = None
 
 
 class Runner(Protocol):
@@ -332,9 +343,10 @@ class Fixing:
     def _screened(self, remedy: Remedy, begin_s: float) -> tuple[Trial | None, TrialRun | None, str]:
         """A live trial of a remedy, if it decides; a run with what it gained; why the training is started anew."""
         kept, window_s = self.progress.settings, self.setup.bounds.seconds or 0.0
-        if not self.options.live:
-            return None, None, ""
         costs = Costs(max(self.budget.run_s - window_s, 0.0), self.budget.run_s, self.step_s, self.budget.left_s)
+        wanted = self.options.live
+        if not (costs.start_s >= LONG_START_S if wanted is None else wanted):
+            return None, None, ""
         loader = self.first.loader if self.first else {}
         finding = screen(self._run_live, remedy.settings, kept, loader, costs, len(self.progress.tried))
         trial = judged(remedy, finding, self._clock() - begin_s)

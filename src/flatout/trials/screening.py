@@ -19,6 +19,7 @@ from flatout.units import duration
 
 # A restarted trial makes four runs, and two where it drops the remedy; after a live trial one run is diagnosed.
 MOST_OF_RUNS = 3
+LONG_START_S = 10.0  # of a training: from here on, live trials are made unless the user says otherwise
 _PROMISING = 1.25  # a gain that may be as large is looked at by runs
 _LATE = 2.0  # times the planned time at which the blocks are no longer waited for
 
