@@ -81,7 +81,7 @@ sys.path.insert(0, folder)
 sys.modules["_cv2"] = cv2
 open(folder + "/cv2.py", "w").write("import sys\\nfrom _cv2 import imread, imdecode\\n")
 import cv2
-import nibabel, tifffile, torch, torchvision
+import h5py, nibabel, tifffile, torch, torchvision
 from torch.utils.data import DataLoader, Dataset
 
 def described(found):
@@ -104,6 +104,10 @@ def failing(name):
     except KeyError as error:
         return str(error)
 
+def stored(name, part):
+    with h5py.File("set.h5", "r") as file:
+        return file[name][part]
+
 CALLS = [
     lambda: np.load("set.npz")["a"], lambda: np.load("set.npz")["b"], lambda: np.load("set.npz")["small"],
     lambda: np.load("set.npz")["fortran"], lambda: np.load("set.npz")["text"], lambda: failing("set.npz"),
@@ -112,6 +116,10 @@ CALLS = [
     lambda: tifffile.imread("stack.tif", key=slice(0, 2)),
     lambda: np.asanyarray(nibabel.load("brain.nii.gz").dataobj), lambda: nibabel.load("brain.nii.gz").get_fdata(),
     lambda: np.asarray(nibabel.load("brain.nii").dataobj),
+    lambda: stored("packed", slice(None)), lambda: stored("packed", 1), lambda: stored("packed", ()),
+    lambda: stored("packed", (Ellipsis, slice(0, 100, 2))), lambda: stored("other", slice(None)),
+    lambda: stored("packed", np.array([0, 2])), lambda: stored("packed", (0, 0, 0)),
+    lambda: stored("plain", slice(None)),
     lambda: torchvision.io.read_image("photo.png"),
     lambda: torchvision.io.decode_image(torch.frombuffer(bytearray(raw("photo.png")), dtype=torch.uint8)),
     lambda: torchvision.io.decode_image("photo.png", mode="GRAY"),
@@ -131,6 +139,10 @@ def main():
     volume = rng.integers(0, 4000, (3, 160, 200)).astype(np.uint16)
     np.savez_compressed("set.npz", a=volume, b=volume[0], small=np.arange(9), fortran=np.asfortranarray(volume + 1),
                         text=np.array(["x"] * 20000))
+    with h5py.File("set.h5", "w") as file:
+        file.create_dataset("packed", data=volume, chunks=(1, 160, 200), compression="gzip")
+        file.create_dataset("other", data=volume + 5, chunks=(1, 160, 200), compression="lzf")
+        file["plain"] = volume
     tifffile.imwrite("stack.tif", volume, compression="zlib", photometric="minisblack")
     for name in ("brain.nii", "brain.nii.gz"):
         nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), name)

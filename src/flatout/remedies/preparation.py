@@ -57,7 +57,8 @@ def faster_decode(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-@remedy(("cpu_decode",), IDENTICAL, risk="medium", mechanics="shared_samples")
+# Of arrays that are read whole for a part of them, unpacking and reading are one call of their library.
+@remedy(("cpu_decode", "read_amplification"), IDENTICAL, risk="medium", mechanics="shared_samples")
 def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     """Keep what files decode to in memory that all workers share, where all of it fits and passes repeat."""
     loader, available = context.run.loading, context.run.usage.available_bytes
@@ -69,10 +70,14 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     room = int(_MEMORY_SHARE * available)
     if needed is None or needed > room:
         return None
+    arrays = loader.storage.arrays
+    if cause.id == "read_amplification" and arrays is None:
+        return None
+    groups = (*DECODE_GROUPS, "read") if cause.id == "read_amplification" else DECODE_GROUPS
     return Proposal(
         title=f"decode each file once: {size(needed)} of memory hold them all",
-        change=without_groups(loader, DECODE_GROUPS, 1.0 - _PUT_BACK),
-        least=without_groups(loader, DECODE_GROUPS, 1.0 - _MOST_PUT_BACK),
+        change=without_groups(loader, groups, 1.0 - _PUT_BACK),
+        least=without_groups(loader, groups, 1.0 - _MOST_PUT_BACK),
         most=without_groups(loader, (*DECODE_GROUPS, "read")),
         how="decode into one shared array before the training, and index it in Dataset.__getitem__",
         # Other sets, such as that of the validation, may take what is left of the room.

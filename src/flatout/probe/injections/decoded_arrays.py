@@ -15,7 +15,17 @@ from ..unbound import Unbound
 
 _HEAD = struct.Struct("<I")
 _LEAST_BYTES = 1 << 14  # copying a smaller array, with finding it, takes as long as unpacking it
-_PLAIN = (bool, int, float, str, bytes, slice, enum.Enum, type(None))  # their ``repr`` tells values apart
+_PLAIN = (
+    bool,
+    int,
+    float,
+    str,
+    bytes,
+    slice,
+    enum.Enum,
+    type(None),
+    type(Ellipsis),
+)  # their ``repr`` tells values apart
 _MARK = "_flatout_unpacks"  # of functions that another name of the same class has patched
 _PACKED = (".gz", ".bz2", ".zst")
 
@@ -33,6 +43,7 @@ def patch(kept, watch):
         ("numpy.lib._npyio_impl", "NpzFile.__getitem__", _archive),
         ("numpy.lib.npyio", "NpzFile.__getitem__", _archive),
         ("nibabel.arrayproxy", "ArrayProxy._get_unscaled", _proxied),
+        ("h5py._hl.dataset", "Dataset.__getitem__", _in_chunks),
     ):
         watch(module, functools.partial(_patch, kept, name, source))
 
@@ -55,6 +66,11 @@ def _archive(archive):
 def _proxied(proxy):
     path = proxy.file_like
     return path if isinstance(path, str) and path.endswith(_PACKED) else None
+
+
+def _in_chunks(stored):
+    """The file of a compressed data set: one that is not compressed is read as fast as it is copied."""
+    return stored.file.filename if stored.compression and stored.file.mode == "r" else None
 
 
 def _patch(kept, name, source, module):
@@ -95,10 +111,17 @@ def _key(kept, name, source, place, args, kwargs):
             return None
         found = source(args[0])
         told = kept.source_of(found) if found is not None else None
-        where = (args[0]._offset, args[0]._shape, args[0]._dtype.str, args[0].order) if source is _proxied else ()
+        where = _WHERE[source](args[0]) if told is not None and source in _WHERE else ()
     except Exception:  # a closed archive, a tensor on a GPU: the original says what it thinks of it
         return None
     return kept.key(told, (name, args[1:], sorted(kwargs.items()), where)) if told is not None else None
+
+
+# What tells arrays of one file from one another, besides the arguments of the call.
+_WHERE: Any = {
+    _proxied: lambda proxy: (proxy._offset, proxy._shape, proxy._dtype.str, proxy.order),
+    _in_chunks: lambda stored: (stored.name,),
+}
 
 
 def _plain(value):
