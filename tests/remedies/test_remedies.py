@@ -11,7 +11,7 @@ from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge
 from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.fusion import Fusible
-from flatout.measure.loader_stats import TransformCost
+from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.remedies import REMEDIES, propose
@@ -20,6 +20,7 @@ from flatout.results import Remedy
 from tests.diagnose.views import (
     COMPUTE,
     LINE,
+    SAMPLES,
     crowded,
     healthy,
     make_ledger,
@@ -269,3 +270,28 @@ def test_without_a_trace_no_gain_of_compiling_is_predicted_but_a_trial_may_show_
     gain = offered(healthy(process={"compiled": False}))["compile_model"].gain
     assert gain.predicted == pytest.approx(1.0, abs=0.01)
     assert gain.high > 1.3
+
+
+def slices_of(arrays: ArrayReads, **changes: Any) -> dict[str, Remedy]:
+    """Remedies of a run whose samples are slices of volumes of 64 slices, in its first pass."""
+    given: dict[str, Any] = {
+        "layout": ("float32 [32, 1, 128, 128]",), "arrays": arrays, "dataset_len": 1000, "epochs_started": 0,
+        "bytes_read_per_sample": 1e6, "batch_bytes": SAMPLES * 128 * 128 * 4, "usage": {"available_bytes": 8 << 30},
+        "cpu_groups": {"decompress": 0.8, "other": 0.2},
+    }  # fmt: skip
+    return offered(saturated(**{**given, **changes}))
+
+
+PACKED = ArrayReads("h5py", 64.0 * 128 * 128, 64.0 * 128 * 128 * 2, 0.02, 1, True)
+
+
+def test_a_volume_that_is_unpacked_for_each_of_its_slices_is_stored_once() -> None:
+    found = slices_of(PACKED)
+    assert found["decoded_once"].memory_bytes == pytest.approx(1000 * 128 * 128 * 2, rel=0.01)
+    assert found["decoded_once"].gain.predicted > 1.2
+    assert "mapped_arrays" not in found  # it is packed in its file
+
+
+def test_arrays_that_lie_as_they_are_in_their_files_can_be_mapped() -> None:
+    found = slices_of(PACKED, bytes_read_per_sample=PACKED.bytes)
+    assert found["mapped_arrays"].settings == {"mapped_arrays": True}

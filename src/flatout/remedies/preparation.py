@@ -11,6 +11,7 @@ from flatout.predict.fetch_changes import (
     READ_GROUPS,
     TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
+    unpacked_ratio,
     without_groups,
 )
 from flatout.predict.pipeline import Change
@@ -30,6 +31,8 @@ _MEMORY_SHARE = 0.5
 # Part of the decoding that putting stored pixels into a picture takes instead, usually and at the worst: 0.2 ms of
 # 2.7 ms were measured for photographs of 500 x 375 pixels.
 _PUT_BACK, _MOST_PUT_BACK = 0.1, 0.4
+# A volume that as many samples are cut from is unpacked again within one pass.
+_OFTEN = 4.0
 # A step that leaves more than this part of the pixels is not worth moving.
 _SHRINKS = 0.5
 # The cost of a transform that keeps the size grows with the pixels; its fixed cost per call is unknown: the lower
@@ -64,7 +67,8 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     loader, available = context.run.loading, context.run.usage.available_bytes
     if loader is None or available is None or cut_from_volumes(loader):
         return None
-    if loader.delivery.epochs_started < 1:
+    repeats = unpacked_ratio(loader) or 1.0  # of an array of which each sample keeps a part, within one pass
+    if loader.delivery.epochs_started < 1 and repeats < _OFTEN:
         return None  # it may be the only pass
     needed = _decoded_bytes(loader)
     room = int(_MEMORY_SHARE * available)
@@ -98,7 +102,8 @@ def _decoded_bytes(loader: LoaderStats) -> int | None:
     each = pixels * BYTES_PER_PIXEL if pixels else file_bytes and file_bytes * BYTES_PER_FILE_BYTE
     each = arrays.bytes if arrays else each
     samples = loader.settings.dataset_len
-    return round(each * samples) if each and samples else None
+    # A volume that is unpacked for each of its slices is stored once.
+    return round(each * samples / max(unpacked_ratio(loader) or 1.0, 1.0)) if each and samples else None
 
 
 @remedy(("cpu_transform",), DATA, risk="low")

@@ -138,6 +138,7 @@ def cache_files(context: Context, cause: Cause) -> Proposal | None:
 
 # Readers of whole arrays that ``probe.injections.mapped`` answers with a map, if the file holds them as they are.
 _MAPPED = ("numpy", "tifffile", "h5py")
+_UNPACKED = 0.9  # of the arrays' bytes: fewer are read where they are packed
 
 
 def _needless(context: Context, loader: LoaderStats) -> float | None:
@@ -153,9 +154,9 @@ def mapped_arrays(context: Context, cause: Cause) -> Proposal | None:
     arrays = loader.storage.arrays if loader is not None else None
     if loader is None or arrays is None or arrays.package not in _MAPPED:
         return None
-    needless = _needless(context, loader)
-    if needless is None:
-        return None
+    needless, read = _needless(context, loader), loader.storage.bytes_read_per_sample or 0.0
+    if needless is None or read < _UNPACKED * arrays.bytes:
+        return None  # the files hold them packed
     return Proposal(
         title="map the arrays that samples read whole",
         change=reading_less(loader, 0.8 * needless),

@@ -114,6 +114,10 @@ class Budget:
         """True if this many runs fit."""
         return self.left_s >= _MARGIN * runs * self.run_s
 
+    def room_for_pairs(self, pairs: int) -> bool:
+        """True if a trial, which looks for room before each pair, can make this many: those of ``for_pairs``."""
+        return self.left_s >= 2 * (pairs - 1 + _MARGIN) * self.run_s
+
     def room_for_trial(self, runs: int, kept: bool) -> bool:
         """True if this many runs of a trial fit, plus the proof after them: two pairs, or one in a small budget.
 

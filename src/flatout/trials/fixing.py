@@ -269,7 +269,7 @@ class Fixing:
 
     def _tell_if_small(self, look: TrialRun) -> None:
         """Say at the start that the budget has no room for one proof, with the time that it takes."""
-        if not self.budget.room(2 * LEAST_PAIRS):
+        if not self.budget.room_for_pairs(LEAST_PAIRS):
             self.log.say(
                 f"--budget {duration(self.options.budget_s)} has no room for a proof: its {LEAST_PAIRS} pairs of runs "
                 f"take {duration(2 * LEAST_PAIRS * self.budget.run_s)} as measured, after a look of "
