@@ -1,23 +1,20 @@
 """The writes of a training: checkpoints in the background or less often, metrics less often or left to the kernel."""
 
-import atexit
 import functools
 import os
-import queue
-import threading
-from typing import Any
 
 import torch
 
 from ..hooks.sinks import METRIC_WRITERS
 from ..metric_files import is_metric_file
 from ..unbound import Unbound
+from .checkpoint_thread import Beside
 
 
 def install(injected, watch):
     """Patch ``torch.save`` and the metric writers."""
     if injected.get("checkpoint_beside"):
-        torch.save = _beside(torch.save, injected)
+        torch.save = Beside(torch.save, injected).save
     if injected.get("checkpoint_every"):
         torch.save = _every(
             torch.save, int(injected.get("checkpoint_every")), lambda: injected.done("checkpoint_every")
@@ -67,54 +64,3 @@ def _every(original, count, used):
         return original(*args, **kwargs) if calls % count == 1 or count == 1 else None
 
     return sometimes
-
-
-def _beside(original, injected):
-    """Copy the object to save, and write it in a thread; a checkpoint waits for the previous one."""
-    work: Any = queue.Queue(1)
-    failed = []
-
-    def write():
-        while True:
-            args, kwargs = work.get()
-            try:
-                original(*args, **kwargs)
-            except Exception as error:  # raised in the training at its next save
-                failed.append(error)
-            finally:
-                work.task_done()
-
-    started: list[Any] = []
-
-    @functools.wraps(original)
-    def save(obj, f, *args, **kwargs):
-        if failed:
-            raise failed.pop()
-        if not isinstance(f, (str, bytes)) and not hasattr(f, "__fspath__"):
-            return original(obj, f, *args, **kwargs)  # an open file: its owner may close it right away
-        if not started:
-            started.append(threading.Thread(target=write, name="flatout-checkpoint", daemon=True))
-            started[0].start()
-            atexit.register(work.join)
-        injected.done("checkpoint_beside")
-        work.join()
-        work.put(((_copied(obj), f, *args), kwargs))
-        return None
-
-    return save
-
-
-def _copied(value):
-    """The same with tensors copied to the host; anything but a plain container is left unchanged."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        made = {key: _copied(part) for key, part in value.items()}
-        if type(value) is dict:
-            return made
-        copied = value.copy()  # an OrderedDict with attributes, such as a state dict
-        copied.update(made)
-        return copied
-    if type(value) in (list, tuple):
-        return type(value)(_copied(part) for part in value)
-    return value

@@ -1,0 +1,162 @@
+"""Checkpoints written in a thread while the training goes on, from copies of their tensors.
+
+What the script does with a file that is still to be written, happens in the same order as without the thread: a
+rename, as of an atomic write, comes after it in the thread, and anything else that looks at the file waits for it.
+"""
+
+import atexit
+import builtins
+import functools
+import io
+import os
+import queue
+import sys
+import threading
+from typing import Any
+
+import torch
+
+from ..unbound import Unbound
+
+# Functions of os that wait if their first argument is a file to be written, or the folder of one.
+_WAITING = ("stat", "lstat", "open", "remove", "unlink", "link", "chmod", "utime", "truncate", "listdir", "scandir")
+_RENAMING = ("rename", "replace")
+
+
+class Beside:
+    """The thread, and what it has to do.
+
+    Args:
+        save: ``torch.save``.
+        injected: the settings, which are told when the first checkpoint is written so.
+    """
+
+    def __init__(self, save, injected):
+        self._save, self._injected = save, injected
+        self._tasks: Any = queue.Queue()
+        self._paths: Any = set()  # that tasks write, absolute
+        self._lock = threading.Lock()  # a path and its task come together
+        self._failed: Any = []
+        self._thread: Any = None
+        self._pid = 0
+
+        @functools.wraps(save)
+        def beside(*args, **kwargs):
+            return self._saved(*args, **kwargs)
+
+        self.save = beside
+
+    def _saved(self, obj, f, *args, **kwargs):
+        if not isinstance(f, (str, bytes)) and not hasattr(f, "__fspath__"):
+            return self._save(obj, f, *args, **kwargs)  # an open file: its owner may close it right away
+        if self._pid != os.getpid():
+            self._start()
+        self._injected.done("checkpoint_beside")
+        self._tasks.join()  # one checkpoint at a time: each is a copy of the model
+        if self._failed:
+            raise self._failed.pop()
+        self._add(_absolute(f), self._save, (_copied(obj), f, *args), kwargs)
+        return None
+
+    def _start(self):
+        """Start the thread in this process; one that was forked has none."""
+        first = self._thread is None
+        self._tasks, self._lock, self._pid = queue.Queue(), threading.Lock(), os.getpid()
+        self._paths.clear()
+        self._thread = threading.Thread(target=self._work, name="flatout-checkpoint", daemon=True)
+        self._thread.start()
+        if first:
+            atexit.register(self._finish)
+            self._watch_files()
+
+    def _add(self, path, function, args, kwargs):
+        with self._lock:
+            self._paths.add(path)
+            self._tasks.put((function, args, kwargs))
+
+    def _work(self):
+        while True:
+            function, args, kwargs = self._tasks.get()
+            try:
+                function(*args, **kwargs)
+            except Exception as error:  # raised in the training at its next save
+                self._failed.append(error)
+            finally:
+                with self._lock:
+                    if self._tasks.empty():
+                        self._paths.clear()
+                    self._tasks.task_done()
+
+    def _finish(self):
+        if self._pid == os.getpid():
+            self._tasks.join()
+            if self._failed:
+                error = self._failed.pop()
+                sys.stderr.write("flatout: a checkpoint was not written: %s: %s\n" % (type(error).__name__, error))
+
+    def _concerns(self, path):
+        """Whether a file is still to be written; asked by other threads than the one that writes."""
+        if not self._paths or self._pid != os.getpid() or threading.current_thread() is self._thread:
+            return False
+        return _absolute(path) in self._paths
+
+    def _holds(self, folder):
+        """The same of a file in a folder."""
+        if not self._paths or self._pid != os.getpid() or threading.current_thread() is self._thread:
+            return False
+        within = _absolute(folder)
+        return any(os.path.dirname(path) == within for path in list(self._paths))
+
+    def _watch_files(self):
+        for name in _WAITING:
+            setattr(os, name, Unbound(self._waiting(getattr(os, name))))
+        for name in _RENAMING:
+            setattr(os, name, Unbound(self._renaming(getattr(os, name))))
+        builtins.open = io.open = Unbound(self._waiting(io.open))  # type: ignore[assignment]
+
+    def _waiting(self, original):
+        @functools.wraps(original)
+        def after(*args, **kwargs):
+            if self._paths and (not args or self._concerns(args[0]) or self._holds(args[0])):
+                self._tasks.join()
+            return original(*args, **kwargs)
+
+        return after
+
+    def _renaming(self, original):
+        @functools.wraps(original)
+        def rename(*args, **kwargs):
+            if not self._paths or len(args) != 2 or kwargs:
+                return original(*args, **kwargs)
+            if not self._concerns(args[0]):
+                if self._concerns(args[1]):
+                    self._tasks.join()
+                return original(*args, **kwargs)
+            self._add(_absolute(args[1]), original, args, {})
+            return None
+
+        return rename
+
+
+def _absolute(path):
+    """The path as text; empty for anything else, such as a descriptor."""
+    try:
+        return os.path.abspath(os.fsdecode(path))
+    except (TypeError, ValueError):
+        return ""
+
+
+def _copied(value):
+    """The same with tensors copied to the host; anything but a plain container is left unchanged."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        made = {key: _copied(part) for key, part in value.items()}
+        if type(value) is dict:
+            return made
+        copied = value.copy()  # an OrderedDict with attributes, such as a state dict
+        copied.update(made)
+        return copied
+    if type(value) in (list, tuple):
+        return type(value)(_copied(part) for part in value)
+    return value

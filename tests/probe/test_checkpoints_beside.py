@@ -1,0 +1,105 @@
+"""Checkpoints in a thread, and scripts that rename, list, look at or load what they have just written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.runner.command import injecting_environment
+from tests.probe.test_injections import trained
+
+SCRIPT = """
+import glob, json, os, pathlib, shutil, time
+import torch
+from torch import nn
+
+folder = pathlib.Path(__file__).parent / "saved"
+shutil.rmtree(folder, ignore_errors=True)
+folder.mkdir()
+os.chdir(folder)
+net = nn.Linear(400, 400)
+weight, seen = net.weight.detach(), []
+
+slow = torch.serialization._save  # the writing itself, in the thread
+
+
+def written_slowly(*args, **kwargs):
+    time.sleep(0.2)
+    return slow(*args, **kwargs)
+
+
+torch.serialization._save = written_slowly
+for step in range(3):
+    weight.fill_(step)
+    torch.save(net.state_dict(), "last.pt.tmp")
+    os.replace("last.pt.tmp", "last.pt")
+    weight.fill_(-1)  # the copy is of before
+seen.append(float(torch.load("last.pt")["weight"][0, 0]))
+seen.append(sorted(os.listdir(".")))
+
+weight.fill_(7)
+torch.save(net.state_dict(), pathlib.Path("a.tmp"))
+pathlib.Path("a.tmp").rename("a.pt")
+pathlib.Path("a.pt").rename("b.pt")
+seen.append(float(torch.load("b.pt")["weight"][0, 0]))
+
+for step in range(4):  # the last two are kept
+    torch.save({"step": step}, "epoch_%d.pt" % step)
+    for old in sorted(glob.glob("epoch_*.pt"))[:-2]:
+        os.remove(old)
+seen.append(sorted(glob.glob("epoch_*.pt")))
+
+torch.save({"step": 9}, folder / "size.pt")
+seen.append(os.path.getsize("size.pt") > 0)
+torch.save({"step": 10}, "copied.pt")
+shutil.copy("copied.pt", "copy.pt")
+seen.append(torch.load("copy.pt")["step"])
+torch.save({"step": 11}, "moved.tmp")
+shutil.move("moved.tmp", "moved.pt")
+seen.append(torch.load("moved.pt")["step"])
+torch.save({"step": 12}, "replaced.tmp")
+os.replace("last.pt", "replaced.tmp")  # what is to be written is overwritten
+seen.append(float(torch.load("replaced.tmp")["weight"][0, 0]))
+with open("closed.tmp", "wb") as file:
+    torch.save({"step": 13}, file)
+    file.flush()
+    os.fsync(file.fileno())
+os.replace("closed.tmp", "closed.pt")
+torch.save(net.state_dict(), "end.tmp")
+os.replace("end.tmp", "end.pt")
+print(json.dumps(seen))
+"""
+
+
+def test_a_script_finds_what_it_would_find_without_the_thread(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    plain, _ = trained(script)
+    names = sorted(path.name for path in (tmp_path / "saved").iterdir())
+    beside, said = trained(script, checkpoint_beside=True)
+    assert "could not be set" not in said
+    assert beside == plain
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == names and "end.pt" in names
+
+
+FAILING = """
+import os, torch
+torch.save({"step": 0}, "first.pt")
+torch.save({"step": 1}, "missing/second.pt")
+if %r:
+    torch.save({"step": 2}, "first.pt")
+"""
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["at the next save", "at the end"])
+def test_a_failed_write_is_told(tmp_path: Path, again: bool) -> None:
+    (tmp_path / "train.py").write_text(FAILING % again)
+    environment: Any = injecting_environment() | {"FLATOUT_SETTINGS": '{"checkpoint_beside": true}'}
+    done = subprocess.run(
+        [sys.executable, "train.py"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "missing" in done.stderr and (done.returncode != 0) is again, done.stderr
