@@ -112,7 +112,7 @@ class Beside:
             setattr(os, name, Unbound(self._waiting(getattr(os, name))))
         for name in _RENAMING:
             setattr(os, name, Unbound(self._renaming(getattr(os, name))))
-        builtins.open = io.open = Unbound(self._waiting(io.open))  # type: ignore[assignment]
+        builtins.open = io.open = Unbound(self._waiting(io.open))
 
     def _waiting(self, original):
         @functools.wraps(original)
