@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from flatout.runner.command import injecting_environment
 from tests.probe.test_injections import trained
 
 SCRIPT = """
-import glob, json, os, pathlib, shutil, time
+import glob, json, os, pathlib, shutil, subprocess, time
 import torch
 from torch import nn
 
@@ -69,6 +70,14 @@ with open("closed.tmp", "wb") as file:
     file.flush()
     os.fsync(file.fileno())
 os.replace("closed.tmp", "closed.pt")
+torch.save({"step": 14}, "forked.pt")
+if not os.fork():
+    os._exit(torch.load("forked.pt")["step"])
+seen.append(os.waitstatus_to_exitcode(os.wait()[1]))
+torch.save({"step": 15}, "listed.pt")
+seen.append(subprocess.run(["stat", "--format=%s", "listed.pt"], capture_output=True, text=True).stdout != "")
+torch.save({"step": 16}, "shown.pt")
+seen.append(os.system("test -s shown.pt"))
 torch.save(net.state_dict(), "end.tmp")
 os.replace("end.tmp", "end.pt")
 print(json.dumps(seen))
@@ -84,6 +93,16 @@ def test_a_script_finds_what_it_would_find_without_the_thread(tmp_path: Path) ->
     assert "could not be set" not in said
     assert beside == plain
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == names and "end.pt" in names
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 15)", "os.execv('/bin/true', ['true'])"])
+def test_a_process_that_ends_itself_has_written_before(tmp_path: Path, end: str) -> None:
+    (tmp_path / "train.py").write_text(
+        f"import os, torch\ntorch.save({{'a': torch.zeros(9_000_000)}}, 'a.tmp')\nos.replace('a.tmp', 'a.pt')\n{end}\n"
+    )
+    environment: Any = injecting_environment() | {"FLATOUT_SETTINGS": '{"checkpoint_beside": true}'}
+    subprocess.run([sys.executable, "train.py"], env=environment, cwd=tmp_path, check=False)
+    assert torch.load(tmp_path / "a.pt")["a"].numel() == 9_000_000 and not (tmp_path / "a.tmp").exists()
 
 
 FAILING = """

@@ -2,6 +2,7 @@
 
 What the script does with a file that is still to be written, happens in the same order as without the thread: a
 rename, as of an atomic write, comes after it in the thread, and anything else that looks at the file waits for it.
+Other processes that it starts find the file written. A signal from outside that ends the process may cut it short.
 """
 
 import atexit
@@ -10,6 +11,7 @@ import functools
 import io
 import os
 import queue
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -21,6 +23,8 @@ from ..unbound import Unbound
 # Functions of os that wait if their first argument is a file to be written, or the folder of one.
 _WAITING = ("stat", "lstat", "open", "remove", "unlink", "link", "chmod", "utime", "truncate", "listdir", "scandir")
 _RENAMING = ("rename", "replace")
+# Functions of os before which all is written: other processes see files, or this one ends without its exit functions.
+_LEAVING = ("_exit", "abort", "kill", "system", "execv", "execve", "posix_spawn", "posix_spawnp")
 
 
 class Beside:
@@ -110,9 +114,26 @@ class Beside:
     def _watch_files(self):
         for name in _WAITING:
             setattr(os, name, Unbound(self._waiting(getattr(os, name))))
+        for name in _LEAVING:
+            setattr(os, name, Unbound(self._leaving(getattr(os, name))))
+        setattr(subprocess.Popen, "__init__", self._leaving(subprocess.Popen.__init__))  # noqa: B010
+        os.register_at_fork(before=self._written)
         for name in _RENAMING:
             setattr(os, name, Unbound(self._renaming(getattr(os, name))))
         builtins.open = io.open = Unbound(self._waiting(io.open))
+
+    def _written(self):
+        """Wait until all is written; the thread itself, and a forked process, need not."""
+        if self._paths and self._pid == os.getpid() and threading.current_thread() is not self._thread:
+            self._tasks.join()
+
+    def _leaving(self, original):
+        @functools.wraps(original)
+        def after(*args, **kwargs):
+            self._written()
+            return original(*args, **kwargs)
+
+        return after
 
     def _waiting(self, original):
         @functools.wraps(original)
