@@ -164,7 +164,9 @@ SETTINGS: "dict[str, Setting]" = {
     ),
     "metrics_unsynced": Setting(bool, "do not wait until the disk has metric files (fsync)", "writing"),
     "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars"),
-    "used_gradients": Setting(bool, "backward passes leave out gradients that no optimizer uses", "used_gradients"),
+    "used_gradients": Setting(
+        bool, "backward passes leave out gradients in no optimizer; wrong where other code reads them", "used_gradients"
+    ),
     "debugging_off": Setting(
         str,
         "NAME,...: anomaly_mode, tracemalloc, backward_threads, validate_args or deterministic",

@@ -101,7 +101,6 @@ def _frozen(context: Context, gradients: UnusedGradients, warning: str) -> Propo
         if one is not None
         else f"half of the backward pass, for {percent(gradients.part)} of the parameters; not measured, "
         f"since {gradients.not_tried}",
-        settings=None if warning or gradients.not_tried else {"used_gradients": True},
         memory_bytes=0,
     )
 

@@ -15,9 +15,7 @@ from flatout.trials.result import Trial
 from flatout.units import interval
 
 # Found by changes that are tried after the window, so by the first run of a fix only.
-CAUSES_BY_EXPERIMENT = frozenset(
-    {"debug_mode", "garbage_collection", "too_many_threads", "too_few_threads", "unused_gradients"}
-)
+CAUSES_BY_EXPERIMENT = frozenset({"debug_mode", "garbage_collection", "too_many_threads", "too_few_threads"})
 
 
 def with_found_by_experiments(diagnosis: Diagnosis, earlier: Diagnosis) -> Diagnosis:

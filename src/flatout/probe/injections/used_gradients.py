@@ -1,7 +1,8 @@
 """Backward passes compute only gradients that something uses, as far as the first steps show.
 
-A parameter that no optimizer has, and that no code changes, needs no gradient. Each graph is walked before its
-backward pass, so that tensors which later steps bring are computed as before.
+A parameter that no optimizer has, and that no code changes, needs no gradient, unless other code reads it: a norm over
+all gradients, or an optimizer that takes over what was summed up. That cannot be seen from here, so no trial tries it.
+Each graph is walked before its backward pass, so that tensors which later steps bring are computed as before.
 """
 
 import functools
