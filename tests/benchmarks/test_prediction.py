@@ -38,7 +38,7 @@ def parts() -> Iterator[SimpleNamespace]:
     finally:
         sys.path[:] = before
         for name in set(sys.modules) - known:
-            if name in ("grids", "conditions", "rivals") or name.endswith("_run"):
+            if name in ("asking", "grids", "conditions", "rivals") or name.endswith("_run"):
                 del sys.modules[name]
 
 
@@ -80,11 +80,11 @@ def test_a_climb_stops_where_a_setting_stops_helping(parts: Any) -> None:
 
 
 def test_the_page_of_fixes_says_what_was_kept_and_what_failed(parts: Any) -> None:
-    row = parts.fix.Row
+    row, fixed = parts.fix.Row, parts.fix.Fixed
     rows = [
-        row("nothing_wrong", "flatout", None, (), 60.0),
-        row("short_epochs", "train-doctor", 1.5, ("workers",), 90.0),
-        row("short_epochs", "flatout", None, (), 9.0, "it failed"),
+        row("nothing_wrong", fixed("flatout", None, (), 60.0)),
+        row("short_epochs", fixed("train-doctor", 1.5, ("workers",), 90.0)),
+        row("short_epochs", fixed("flatout", None, (), 9.0, "it failed")),
     ]
     text = parts.fix.page(rows, "2m", {})
     assert "| flatout | nothing kept | - | 1.0 |" in text and "| 1.50x | workers | 1.5 |" in text
