@@ -98,6 +98,7 @@ def fix(
     from flatout.trials.fixing import Fixing, Options, clean
     from flatout.trials.locations import find_locations
     from flatout.trials.progress import ProgressLog
+    from flatout.trials.sweeper import Sweeper
     from flatout.units import parse_duration, parse_seconds
 
     words = check_command(command, "flatout fix")
@@ -113,12 +114,14 @@ def fix(
     )
     found = find_locations(words, config, locations or [])
     journal = (journals.resume if resume else journals.begin)(fixes_dir, words)
+    sweeper = Sweeper(journal.folder, only_scratch=True)
     try:
         setup = _setup(words, journal.folder, found)
         fixed = Fixing(setup, options, journal, ProgressLog(quiet)).run()
         files = write_kept(fixed, found, journal.folder), write_plans(fixed, found, journal.folder)
     finally:
         clean(journal.folder)
+        sweeper.release()
         journals.remove_unmeasured(journal)
     _show(fixed, files, as_json, page, force)
 

@@ -1,7 +1,8 @@
-"""Removes what a try has made, also if flatout itself was killed: ``python -m flatout.trials.sweeper FOLDER``.
+"""Removes what trials have made, also if flatout itself was killed: ``python -m flatout.trials.sweeper FOLDER``.
 
-It waits until standard input closes. After a byte on it, the try ended in order and there is nothing to do. The
-processes of the training are ended by the guardian of their recording (``flatout.runner.guardian``).
+It waits until standard input closes. After a byte on it, they ended in order and there is nothing to do. A fix may be
+resumed in its folder, so ``… FOLDER --scratch`` removes only the scratch folders that are there by then. The processes
+of the training are ended by the guardian of their recording (``flatout.runner.guardian``).
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from flatout.trials.isolation import remove
 
 LOCK, OUTPUT = ".lock", "output.log"
-_MADE = ("cache", "changes", "configs", "runs", "scratch-*", OUTPUT, LOCK)
+_SCRATCH, _ONLY_SCRATCH = "scratch-*", "--scratch"
+_MADE = ("cache", "changes", "configs", "runs", _SCRATCH, OUTPUT, LOCK)
 # The guardian ends the last process within 13 s, and a process that ends may still write.
 _LATEST_S = 120.0
 _QUIET_LOOKS = 10
@@ -44,10 +46,11 @@ def clean(folder: Path, *, keep: Container[str] = ()) -> bool:
 
 # untested: only by serial tests, which run without coverage.py
 class Sweeper:
-    """The process that sweeps, as the one that tries sees it."""
+    """The process that sweeps, as the one that makes the trials sees it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, only_scratch: bool = False) -> None:
         words = [sys.executable, "-m", "flatout.trials.sweeper", str(folder.absolute())]
+        words += [_ONLY_SCRATCH] if only_scratch else []
         try:
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -57,24 +60,33 @@ class Sweeper:
             self._process = None
 
     def release(self) -> None:
-        """The try has ended in order: the sweeper ends too."""
+        """The trials have ended in order: the sweeper ends too."""
         if self._process is not None:
             with contextlib.suppress(OSError):  # it was killed
                 self._process.communicate(b"x")
 
 
-def main(folder: Path) -> None:
-    """Wait for the end of the try, and sweep until nothing writes any more."""
+def main(folder: Path, *, only_scratch: bool = False) -> None:
+    """Wait for the end of the trials, and sweep until nothing writes any more."""
     # No child of flatout: it ends all its children with each recording.
     if os.fork():
         os._exit(0)
     if os.read(0, 1):
         return
+    scratch = list(folder.glob(_SCRATCH))
     begin_s, quiet = time.monotonic(), 0
     while quiet < _QUIET_LOOKS and time.monotonic() - begin_s < _LATEST_S:
-        quiet = 0 if clean(folder) else quiet + 1
+        found = _removed(scratch) if only_scratch else clean(folder)
+        quiet = 0 if found else quiet + 1
         time.sleep(_PAUSE_S)
 
 
+def _removed(folders: Sequence[Path]) -> bool:
+    left = [path for path in folders if path.exists()]
+    for path in left:
+        remove(path)
+    return bool(left)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), only_scratch=_ONLY_SCRATCH in sys.argv[2:])
