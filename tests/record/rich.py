@@ -134,5 +134,5 @@ def _sample(second: float, pids: list[int], mark: str) -> dict[str, Any]:
                   "sm_mhz": 1500, "temperature": 70, "throttle": [f"hw_thermal_slowdown{mark}"]} for i in range(2)],
         "processes": [{"pid": pid, "rss": (1 << 30) + ns(second) // 10, "pss": 1 << 29, "cpu_s": second * 0.5,
                        "runqueue_s": second * 0.1, "threads": 4, "majflt": 1, "system_s": second * 0.1,
-                       "minflt": ns(second) // 10**6} for pid in pids],
+                       "children_s": second * 0.1, "minflt": ns(second) // 10**6} for pid in pids],
     }  # fmt: skip

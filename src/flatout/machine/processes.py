@@ -25,6 +25,7 @@ class Stat:
     major_faults: int
     minor_faults: int = 0
     system_s: float = 0.0  # the part of ``cpu_s`` in the kernel
+    children_s: float = 0.0  # CPU time of its ended children and of theirs
     name: str = ""  # at most 15 bytes of it
 
     @property
@@ -55,6 +56,7 @@ def read_stat(pid: int) -> Stat | None:
         major_faults=int(fields[9]),
         minor_faults=int(fields[7]),
         system_s=int(fields[12]) / _TICKS_PER_S,
+        children_s=(int(fields[13]) + int(fields[14])) / _TICKS_PER_S,
         name=text[text.find(b"(") + 1 : text.rfind(b")")].decode("utf-8", "replace"),
     )
 
@@ -209,6 +211,7 @@ def sample_processes(members: list[Stat], pss: Mapping[int, int | None]) -> list
             "pss": pss.get(stat.pid),
             "cpu_s": stat.cpu_s,
             "system_s": stat.system_s,
+            "children_s": stat.children_s,
             "runqueue_s": read_runqueue_s(stat.pid),
             "threads": stat.threads,
             "majflt": stat.major_faults,

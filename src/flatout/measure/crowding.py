@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
+from flatout.measure.cpu_time import Sample, tree_s
 from flatout.terminal_text import one_line
-
-Sample = dict[str, Any]
 
 _FULL = 0.9  # of the cores: fewer busy ones leave room for a thread that is ready
 _MOST_NAMED = 3
@@ -41,7 +39,7 @@ def measure_crowding(samples: Sequence[Sample], main_cores: float | None, waits:
     span_s = (samples[-1]["t"] - samples[0]["t"]) / 1e9 if samples else 0.0
     if not busy or span_s <= 0 or main_cores is None or waits is None:
         return None
-    tree = _tree_s(samples) / span_s
+    tree = tree_s(samples) / span_s
     outside = max(fmean(sum(cores) for cores in busy) - tree, 0.0)
     # On a machine with idle cores the training waits for its own threads, or for cores that it alone may use.
     full = sum(sum(cores) >= _FULL * len(cores) for cores in busy) / len(busy)
@@ -49,15 +47,6 @@ def measure_crowding(samples: Sequence[Sample], main_cores: float | None, waits:
     own = max(tree - min(main_cores, 1.0 - waits), 0.0)
     part = outside / (outside + own) if outside > 0 else 0.0
     return Crowding(outside, part, min(waits, full) * part, _named(samples))
-
-
-def _tree_s(samples: Sequence[Sample]) -> float:
-    """CPU seconds of the command's tree in the window; of processes that start in it, from their start on."""
-    first: dict[int, float] = {entry["pid"]: entry["cpu_s"] for entry in samples[0].get("processes") or ()}
-    last: dict[int, float] = {}
-    for sample in samples:
-        last.update({entry["pid"]: entry["cpu_s"] for entry in sample.get("processes") or ()})
-    return float(sum(max(cpu_s - first.get(pid, 0.0), 0.0) for pid, cpu_s in last.items()))
 
 
 def _named(samples: Sequence[Sample]) -> tuple[str, ...]:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from flatout.measure.cpu_time import Sample, workers_s
 from flatout.measure.crowding import measure_crowding
 from flatout.measure.measured_run import Usage
 from flatout.measure.page_faults import count_faults
-
-Sample = dict[str, Any]
 
 
 def summarize(
@@ -37,11 +36,10 @@ def summarize(
     processes = [{entry["pid"]: entry for entry in sample.get("processes") or ()} for sample in chosen]
     times_s = [sample["t"] / 1e9 for sample in chosen]
     main = _mean_cores(times_s, processes, main_pid)
-    workers = [_used_s(processes, pid) for pid in worker_pids]
     span_s = times_s[-1] - times_s[0] if chosen else 0.0
     slowed, reasons = _gpu_slowed(chosen, gpu)
     waits = _runqueue_share(times_s, processes, main_pid)
-    worker_cores = sum(workers) / span_s if span_s > 0 else None
+    worker_cores = workers_s(chosen, main_pid, worker_pids) / span_s if span_s > 0 else None
     memory, source = _worker_bytes(processes, worker_pids)
     return Usage(
         main_cores=main,

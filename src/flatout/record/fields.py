@@ -166,6 +166,7 @@ _SAMPLED_PROCESS = record(
         "pss": _BYTES,
         "cpu_s": number(0.0, 1e12),
         "system_s": number(0.0, 1e12),
+        "children_s": number(0.0, 1e12),
         "runqueue_s": number(0.0, 1e12),
         "threads": _COUNT,
         "majflt": _COUNT,
