@@ -39,6 +39,8 @@ _TAKES = re.compile(
 _WRITES = re.compile(r"save|checkpoint|write|upload|flush|dump|shutdown|join\(|close|log(ger|ging)?\b", re.IGNORECASE)
 _ASSIGNED = re.compile(r"(?:for\s+)?\(?([\w\s,]+)\)?\s*(?:=(?!=)|\bin\b)")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+# Stack traces as text, which read source files: anomaly detection keeps one of each operator.
+_TRACES = re.compile(r"/python3[^/]*/(traceback|linecache)\.py$|/torch/fx/traceback\.py$")
 _LOOP = re.compile(r"^(async )?for\b")
 # Iterables in a loop that yield no batches: a progress bar around them, parameters of a model.
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
@@ -52,6 +54,8 @@ def is_input(frames: Sequence[Sequence[Any]], loops: Collection[tuple[str, str]]
         loops: (file, function) that may hold a loop over batches: those that also run while a step computes. What other
             loops go through (thresholds of a metric, parameters) is no input by itself. None: any.
     """
+    if any(_TRACES.search(str(frame[0]).replace("\\", "/")) for frame in frames):
+        return False
     if function_group(frames) in _PREPARING or awaits_maker(frames):
         return True
     inner = ""
