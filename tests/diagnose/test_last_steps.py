@@ -49,6 +49,28 @@ def run(view: MeasuredRun, **found: Any) -> Context:
 # --- the device's ceiling ---
 
 
+def test_threads_that_spin_while_they_wait_need_no_core() -> None:
+    # Both threads are busy all the time, and a step with nothing beside it takes a fifth of it.
+    view = starved(cores=2, main_cores=2.0, process={"threads": 2})
+    spinning = run(view).model
+    known = run(view, replayed=replayed(0.010)).model
+    assert spinning.now.main_cpu_s == pytest.approx(0.100)
+    assert known.now.main_cpu_s == pytest.approx(2 * (0.010 + known.now.handover_s))
+    # 0.050 s of fetching and 0.020 s of computing on two cores.
+    assert known.factor(Change(num_workers=8)) == pytest.approx(0.050 / 0.035, rel=0.03)
+    assert known.factor(Change(num_workers=8)) > spinning.factor(Change(num_workers=8))
+
+
+@pytest.mark.parametrize(
+    ("view", "found"),
+    [(starved(main_cores=2.0, uses_gpu=True), replayed(0.010)), (starved(main_cores=2.0), replayed(0.010, idle=False))],
+)
+def test_what_the_training_computes_is_taken_as_measured_where_no_ceiling_bounds_it(
+    view: MeasuredRun, found: Replayed
+) -> None:
+    assert run(view, replayed=found).model.now.main_cpu_s == pytest.approx(0.100)
+
+
 @pytest.mark.parametrize("view", [starved(), without_workers(), starved(uses_gpu=True)])
 def test_no_change_of_the_input_is_predicted_to_exceed_steps_with_their_input_there(view: MeasuredRun) -> None:
     # 50 ms now, 10 of them in the step as far as the window shows; replayed, a step takes 25 ms.

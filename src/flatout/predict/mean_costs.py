@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from flatout.measure.loader_stats import LoaderStats, mean_s
@@ -73,6 +75,20 @@ def replayed_step_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float | N
     whole_s = max(means.total_s - means.between_steps_s, 0.0)
     now_s = min(means.step_s + means.handover_s, whole_s) if run.uses_gpu is False else whole_s
     return min(ceiling.step_s, now_s), min(ceiling.low_s, now_s)
+
+
+def computing_s(run: MeasuredRun, means: Pipeline) -> float:
+    """CPU seconds of a step without those in which its threads wait for each other.
+
+    Idle OpenMP threads spin, which counts as CPU time and gives way to workers. A step whose batch is already there,
+    with nothing beside it, needs at most all its threads for its time; so does taking over a batch. Choosing indices
+    is work of one thread.
+    """
+    if run.uses_gpu is not False or not means.replayed_step_s or run.loading is None:
+        return means.main_cpu_s
+    threads = min(run.process.threads or 1, run.cores or math.inf)
+    indices_s = run.loading.delivery.indices_s / run.loading.delivery.batches
+    return min(means.main_cpu_s, max(threads, 1.0) * (means.replayed_step_s + means.handover_s) + indices_s)
 
 
 def _samples(run: MeasuredRun, batches: int) -> float:

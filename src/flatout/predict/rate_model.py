@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
-from flatout.predict.mean_costs import mean_pipeline, replayed_step_s
+from flatout.predict.mean_costs import computing_s, mean_pipeline, replayed_step_s
 from flatout.predict.pipeline import Change, Pipeline
 from flatout.results import Gain
 
@@ -116,6 +116,7 @@ def fit(run: MeasuredRun) -> RateModel | None:
         replayed_step_s=replayed_step_s(run, means)[0],
         alone_batches_per_s=run.last_steps.loader_bps if means.num_workers else None,
     )
+    means = replace(means, main_cpu_s=computing_s(run, means))
     resampled = tuple(pipeline.calibrated() for pipeline in _resample(run, means))
     undisturbed = None
     others = run.usage.other_cores
