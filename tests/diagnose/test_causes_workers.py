@@ -17,7 +17,7 @@ from flatout.diagnose.causes.workers import (
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.loader_stats import FirstFetch
-from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.predict.context import Context
 from flatout.remedies import propose
 from flatout.results import Cause, NotMeasured, Remedy
@@ -229,6 +229,16 @@ def test_input_that_comes_from_no_loader_is_a_cause_with_its_share() -> None:
     view = MeasuredRun(ledger=make_ledger({"forward": 0.6, "batch_wait": 0.4}), loading=None, cores=4)
     cause = judge(Context.of(view))[0][0]
     assert (cause.id, round(cause.share, 2)) == ("own_input", 0.4)
+
+
+def test_where_loaders_could_not_be_timed_input_is_not_said_to_come_from_none() -> None:
+    process = Process(untimed={"loaders": "NotInstrumented: gone"})
+    view = MeasuredRun(ledger=make_ledger({"forward": 0.6, "batch_wait": 0.4}), loading=None, cores=4, process=process)
+    causes, not_measured = judge(Context.of(view))
+    assert "own_input" not in [cause.id for cause in causes]
+    assert [one.because for one in not_measured if one.id == "own_input"] == [
+        "a DataLoader could not be timed here (NotInstrumented: gone)"
+    ]
 
 
 def test_a_loader_that_is_built_anew_keeps_no_workers_by_a_setting() -> None:

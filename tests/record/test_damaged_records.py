@@ -95,7 +95,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_whole_record_is_read_without_a_problem(whole: Path) -> None:
     run = load_run(whole)
-    assert run.problems == ("left in /dev/shm: psm_1",)
+    assert run.problems == (
+        "left in /dev/shm: psm_1",
+        "wandb could not be timed (gone): what rests on it is missing",
+    )
     diagnosis = diagnose(run)
     assert diagnosis.ledger is not None and diagnosis.causes
 

@@ -143,6 +143,7 @@ def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process
         device_count=int(lead.info.get("device_count") or 0),
         threads=lead.info.get("threads"),
         worker_threads=max(threads, default=None),
+        untimed=dict(lead.info.get("not_patched") or {}),
     )
 
 

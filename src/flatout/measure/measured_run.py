@@ -74,6 +74,7 @@ class Process:
     gpu: str | None = None  # name of the GPU, as the driver has it
     mig: bool | None = None  # that GPU is divided: the training has a part of it
     optimizer: str | None = None  # class of the first one that stepped
+    untimed: Mapping[str, str] = field(default_factory=dict)  # part that the probe could not time -> the reason
 
 
 @dataclass(frozen=True)

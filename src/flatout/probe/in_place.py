@@ -116,8 +116,10 @@ def _parse(function):
 def _around(function):
     """The line of a definition in which the function's own has the same meaning."""
     owner = function.__qualname__.split(".")[-2:-1]
-    if owner == ["<locals>"]:
-        return "def around(%s):\n" % ", ".join(function.__code__.co_freevars)
+    free = function.__code__.co_freevars
+    # A function that follows ``functools.wraps`` has the name of the one that it wraps.
+    if owner == ["<locals>"] or set(free) - {"__class__"}:
+        return "def around(%s):\n" % ", ".join(free)
     return "class %s:\n" % owner[0] if owner else "if 1:\n"
 
 

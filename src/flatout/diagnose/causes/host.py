@@ -74,6 +74,8 @@ def own_input(context: Context) -> Found | Lacks | None:
     run = context.run
     if run.loading is not None:
         return None
+    if reason := run.process.untimed.get("loaders"):
+        return Lacks(f"a DataLoader could not be timed here ({reason})")
     found = _in_step(context, "batch_wait", "input that comes from no DataLoader", 0.8)
     if not isinstance(found, Found):
         return found

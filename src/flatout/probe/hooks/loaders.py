@@ -38,6 +38,7 @@ def install(dataloader):
         (dataloader._BaseDataLoaderIter._next_index, sampling.begins, sampling.ended),
         (workers._shutdown_workers, _shutdown_begins, _shutdown_ended),
     ):
+        function = in_place.innermost(function)  # a setting of the loader is put around it
         if not in_place.is_instrumented(function):
             in_place.instrument(function, begins, ended)
     if ceilings.MODE is not None:
