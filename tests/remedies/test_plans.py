@@ -9,7 +9,7 @@ from flatout.predict.rate_model import fit
 from flatout.remedies.plans import bundle
 from flatout.remedies.proposal import Proposal
 from flatout.results import Gain, Remedy
-from tests.diagnose.views import starved
+from tests.diagnose.views import healthy, starved
 
 
 def remedy(id: str, semantic_class: str, risk: str, memory: int | None = 0) -> Remedy:
@@ -25,7 +25,7 @@ def test_each_plan_holds_the_one_before_and_no_plan_repeats_another() -> None:
     model = fit(view)
     assert model is not None
     found = [
-        (remedy("workers", "identical", "low", 100), proposal(Change(num_workers=4))),
+        (remedy("workers", "identical", "low", 100), proposal(Change(num_workers=8))),
         (remedy("half", "numerics", "medium", None), proposal(Change(step_removed_s=0.001))),
         (remedy("by hand", "identical", "low"), proposal(Change(num_workers=4))),
     ]
@@ -36,7 +36,7 @@ def test_each_plan_holds_the_one_before_and_no_plan_repeats_another() -> None:
     assert (
         plans[1].settings == {"workers": 1, "half": 1} and plans[1].memory_bytes is None and plans[1].risk == "medium"
     )
-    assert plans[0].gain == model.gain(Change(num_workers=4), Change(num_workers=4), Change(num_workers=4))
+    assert plans[0].gain == model.gain(Change(num_workers=8), Change(num_workers=8), Change(num_workers=8))
     assert plans[1].gain.predicted >= plans[0].gain.predicted
 
 
@@ -58,8 +58,18 @@ def test_changes_one_after_the_other() -> None:
     assert Change(num_workers=3).and_then(Change()) == Change(num_workers=3)
 
 
-def test_what_several_remedies_take_out_of_a_step_is_never_more_than_the_step() -> None:
+def test_what_adds_nothing_to_those_before_it_is_in_no_plan() -> None:
     model = fit(starved())
+    assert model is not None
+    found = [
+        (remedy("workers", "identical", "low"), proposal(Change(num_workers=2))),
+        (remedy("step", "identical", "low"), proposal(Change(step_removed_s=0.005))),  # still waits for batches
+    ]
+    assert [plan.remedies for plan in bundle(model, found)] == [("workers",)]
+
+
+def test_what_several_remedies_take_out_of_a_step_is_never_more_than_the_step() -> None:
+    model = fit(healthy())
     assert model is not None
     step_s = model.now.step_s
     found = [(remedy(name, "identical", "low"), proposal(Change(step_removed_s=0.6 * step_s))) for name in "ab"]

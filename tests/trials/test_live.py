@@ -75,7 +75,7 @@ def test_without_known_samples_batches_are_counted() -> None:
         ({"num_workers": 4}, SLOW_START, ""),
         ({"batch_size": 4}, SLOW_START, "batch_size cannot be switched"),
         ({"num_workers": 4}, Costs(2.0, 5.0, 0.1, 1000.0), "and a run takes"),
-        ({"num_workers": 4}, Costs(60.0, 70.0, 0.1, 300.0), "no room"),
+        ({"num_workers": 4}, Costs(60.0, 70.0, 0.1, 300.0), "and 5 min of the budget is left"),
     ],
 )
 def test_a_live_trial_is_made_where_it_saves_time(settings: dict[str, Any], costs: Costs, why: str) -> None:

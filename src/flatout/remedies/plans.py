@@ -16,13 +16,15 @@ PLANS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
     ("aggressive", frozenset({IDENTICAL, NUMERICS, DATA, OPTIMISATION}), frozenset({"low", "medium", "high"})),
 )
 _RISKS = ("low", "medium", "high")
+# Of the throughput, that a remedy adds to those before it: a trial could not show less.
+_LEAST_ADDED = 0.01
 
 
 def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[RemedyBundle, ...]:
     """The three plans, without those that add nothing to the previous one.
 
-    Only remedies that can be injected into a training are bundled. Their changes are applied to the model together, so
-    that two remedies for one cause are not counted twice.
+    Only remedies that can be injected into a training, and that add to those before them, are bundled. Their changes
+    are applied to the model together, so that two remedies for one cause are not counted twice.
 
     Args:
         model: fitted to the run.
@@ -38,12 +40,9 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
             and remedy.semantic_class in classes
             and remedy.risk in risks
         ]
+        chosen, changes = _adding(model, chosen)
         if not chosen or (plans and len(chosen) == len(plans[-1].remedies)):
             continue
-        changes = [Change(), Change(), Change()]
-        for _, proposal in chosen:
-            steps = (proposal.change, proposal.least or proposal.change, proposal.most or proposal.change)
-            changes = [one.and_then(step, model.now.step_s) for one, step in zip(changes, steps, strict=True)]
         memory = [remedy.memory_bytes for remedy, _ in chosen]
         plans.append(
             RemedyBundle(
@@ -56,3 +55,19 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
             )
         )
     return tuple(plans)
+
+
+def _adding(
+    model: RateModel, found: Sequence[tuple[Remedy, Proposal]]
+) -> tuple[list[tuple[Remedy, Proposal]], tuple[Change, Change, Change]]:
+    """The remedies that add to those before them, and their changes together: the likely one, the least, the most."""
+    chosen, together = [], (Change(), Change(), Change())
+    factor = 1.0
+    for remedy, proposal in found:
+        steps = (proposal.change, proposal.least or proposal.change, proposal.most or proposal.change)
+        likely, least, most = (one.and_then(step, model.now.step_s) for one, step in zip(together, steps, strict=True))
+        with_it = model.factor(likely)
+        if with_it >= (1 + _LEAST_ADDED) * factor:
+            chosen.append((remedy, proposal))
+            together, factor = (likely, least, most), with_it
+    return chosen, together

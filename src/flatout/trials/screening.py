@@ -58,7 +58,8 @@ def barred(settings: Mapping[str, Any], blocks: Plan, costs: Costs) -> str:
         return f"blocks would take {duration(live_s)}, and a run takes {duration(costs.run_s)}"
     # The run that is diagnosed, and two pairs of the proof.
     if costs.left_s < live_s + 5 * costs.run_s:
-        return "the budget has no room for one and the proof after it"
+        needed, left = duration(live_s + 5 * costs.run_s), duration(costs.left_s)
+        return f"a live trial and the proof after it take {needed}, and {left} of the budget is left"
     return ""
 
 
