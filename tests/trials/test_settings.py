@@ -27,7 +27,13 @@ def test_the_command_reads_back_as_the_same_settings() -> None:
     [
         ("workers=4", "write NAME=VALUE, with NAME one of num_workers"),
         ("num_workers", "write NAME=VALUE"),
-        ("num_workers=many", "is a number, such as 4"),
+        ("num_workers=many", "is a whole number, such as 4"),
+        ("num_workers=2.5", "is a whole number, such as 4"),
+        ("lr_factor=fast", "is a number, such as 4"),
+        ("lr_factor=inf", "cannot be inf"),
+        ("sample_cache_bytes=99999999999999999999999", "cannot be 99999999999999999999999"),
+        ("debugging_off=anomaly_mode,foo", "'foo' is none of anomaly_mode, tracemalloc"),
+        ("autocast=bf16,fp16", "'bf16,fp16' is none of bf16, fp16"),
         ("num_workers=-1", "cannot be -1"),
         ("batch_size=0", "cannot be 0"),
         ("pin_memory=maybe", "is true or false"),
@@ -36,6 +42,10 @@ def test_the_command_reads_back_as_the_same_settings() -> None:
 def test_a_mistake_is_told(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         read_settings([text])
+
+
+def test_a_whole_number_can_have_an_exponent() -> None:
+    assert read_settings(["sample_cache_bytes=8e9"]) == {"sample_cache_bytes": 8_000_000_000}
 
 
 def test_only_what_can_be_injected_is_listed_and_read() -> None:

@@ -22,6 +22,8 @@ class Setting(NamedTuple):
         aliases: names that users give it, in lower case with ``_``.
         multiplies: it is a factor on the user's own value, which has this type; None: it replaces it.
         least: smallest int that makes sense.
+        choices: of a str, its values; empty: any.
+        several: its value may be several of them, with commas.
         default: the value in a training that does not set it.
         halved: after a run out of memory, the value half way to the present one is tried.
         follows: when that setting is halved, this one is scaled with it.
@@ -42,6 +44,8 @@ class Setting(NamedTuple):
     aliases: "tuple[str, ...]" = ()
     multiplies: Any = None
     least: int = 1
+    choices: "tuple[str, ...]" = ()
+    several: bool = False
     default: int = 0
     halved: bool = False
     follows: Optional[str] = None
@@ -102,7 +106,14 @@ SETTINGS: "dict[str, Setting]" = {
         bool, "batches in the order of their indices", "loader", keyword=True, recorded=True, live=True
     ),
     "worker_threads": Setting(int, "threads that libraries use in each worker", "loader", live=True),
-    "start_method": Setting(str, "of workers: fork, spawn or forkserver", "loader", recorded=True, live=True),
+    "start_method": Setting(
+        str,
+        "of workers: fork, spawn or forkserver",
+        "loader",
+        recorded=True,
+        live=True,
+        choices=("fork", "spawn", "forkserver"),
+    ),
     "batch_size": Setting(
         int,
         "samples in a batch",
@@ -130,7 +141,13 @@ SETTINGS: "dict[str, Setting]" = {
         aliases=("accumulate_steps", "accumulate", "accumulate_grad_batches", "gradient_accumulation_steps"),
         multiplies=int,
     ),
-    "autocast": Setting(str, "precision of the forward pass: bf16 or fp16", "model", device_memory_known=False),
+    "autocast": Setting(
+        str,
+        "precision of the forward pass: bf16 or fp16",
+        "model",
+        device_memory_known=False,
+        choices=("bf16", "fp16"),
+    ),
     "single_precision": Setting(
         bool, "models of 64-bit floats compute in 32-bit ones", "model", device_memory_known=False
     ),
@@ -139,13 +156,16 @@ SETTINGS: "dict[str, Setting]" = {
     "channels_last": Setting(bool, "memory format of models and batches", "model", device_memory_known=False),
     "compile": Setting(
         str,
-        "torch.compile: default, reduce-overhead or max-autotune",
+        "torch.compile: default, reduce-overhead, max-autotune or max-autotune-no-cudagraphs",
         "model",
+        choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
         warm_up_s=120.0,
         warm_up_steps=10,
         device_memory_known=False,
     ),
-    "optimizer_form": Setting(str, "fused or foreach", "optimizer", device_memory_known=False),
+    "optimizer_form": Setting(
+        str, "fused or foreach", "optimizer", device_memory_known=False, choices=("fused", "foreach")
+    ),
     "cudnn_benchmark": Setting(bool, "cuDNN tries its algorithms", "backends", device_memory_known=False, live=True),
     "jpeg_short_side": Setting(int, "decode JPEGs at a scale that leaves this short side", "files"),
     "crop_first": Setting(bool, "cut pictures to their final size before colours are changed", "transforms"),
@@ -174,6 +194,8 @@ SETTINGS: "dict[str, Setting]" = {
         str,
         "NAME,...: anomaly_mode, tracemalloc, backward_threads, validate_args or deterministic",
         "debugging",
+        choices=("anomaly_mode", "tracemalloc", "backward_threads", "validate_args", "deterministic"),
+        several=True,
     ),
     "memory_kept": Setting(
         bool, "freed memory stays in the process, not given back to the kernel", "allocator", at_start=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from flatout.errors import UsageError
 from flatout.probe.settings import SETTINGS
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_MOST = 2**63 - 1
 _INJECTED = {name: setting for name, setting in SETTINGS.items() if setting.injector}
 
 
@@ -56,10 +58,30 @@ def _value(name: str, text: str) -> Any:
         if text.lower() not in _WORDS:
             raise UsageError(f"--set {name}={text}: {setting.help} is true or false")
         return _WORDS[text.lower()]
+    parts = text.split(",") if setting.several else [text]
+    if unknown := [part for part in parts if setting.choices and part not in setting.choices]:
+        raise UsageError(f"--set {name}={text}: {unknown[0]!r} is none of {', '.join(setting.choices)}")
     try:
-        value = setting.type(text)
+        value = _whole(text) if setting.type is int else setting.type(text)
     except ValueError:
-        raise UsageError(f"--set {name}={text}: {setting.help} is a number, such as 4") from None
-    if (setting.type is int and value < setting.least) or (setting.type is float and not value > 0):
+        kind = "whole number" if setting.type is int else "number"
+        raise UsageError(f"--set {name}={text}: {setting.help} is a {kind}, such as 4") from None
+    bounds = (setting.least, _MOST) if setting.type is int else (math.ulp(0.0), _MOST)
+    if setting.type in (int, float) and not bounds[0] <= value <= bounds[1]:
         raise UsageError(f"--set {name}={text}: {setting.help} cannot be {text}")
     return value
+
+
+def _whole(text: str) -> int:
+    """An int, also one that is written as ``8e9``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
