@@ -74,6 +74,14 @@ def test_hooks_and_collections_are_timed(tmp_path: Path) -> None:
     assert found.collections == pytest.approx(1.0, abs=0.5)
 
 
+def test_collections_are_timed_where_steps_are_too_long_to_change_anything(tmp_path: Path) -> None:
+    _, process = trained(tmp_path, "gc,slow", "2")
+    found = read_experiments(process)
+    assert found.skipped is not None and "too long to try more" in found.skipped and not found.tried
+    assert found.collections == pytest.approx(1.0, abs=0.5)
+    assert found.collector_share is not None and found.collector_share > 0
+
+
 @pytest.mark.usefixtures("without_coverage")
 def test_where_nothing_is_on_only_threads_are_tried(tmp_path: Path) -> None:
     _, process = trained(tmp_path, "loader", "20")

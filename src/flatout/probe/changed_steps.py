@@ -176,6 +176,7 @@ class ChangedSteps:
         if self.blocks is None:
             because = self._plan(end)
             if because:
+                self._record(end)  # hooks and changes need more steps, the collector's time does not
                 return self._ended(because)
         else:
             self._record(end)

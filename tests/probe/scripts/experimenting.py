@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import sys
+import time
 import tracemalloc
 from tracemalloc import take_snapshot
 
@@ -73,6 +74,8 @@ def train():
             loss = loss - torch.distributions.Normal(batch, 1.0).log_prob(batch).mean()
         if "gc" in on:
             gc.collect()
+        if "slow" in on:
+            time.sleep(2.5)
         if "tracemalloc" in on and number % 50 == 0:
             take_snapshot()
         optimizer.zero_grad()
