@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from flatout.predict.step_memory import Tracked
+from flatout.probe.tracked_peak import tracked_peak
 
 KEPT_IN_FLOAT32 = ((F, "layer_norm"), (F, "group_norm"), (F, "softmax"), (torch, "softmax"), (torch.Tensor, "softmax"))
 
@@ -61,9 +62,9 @@ def tracked_step(model: nn.Module, batch_size: int, edge: int) -> Tracked:
         tracker.track_external(fake, optimizer)
         with tracker:
             forward = _forward_backward(fake, optimizer, images, tracker)
-            passes = _peak(tracker)
+            passes = tracked_peak(tracker)
             optimizer.step()
-        whole = sum(_peak(tracker).values())
+        whole = sum(tracked_peak(tracker).values())
     return Tracked(batch_size, passes, whole, forward)
 
 
@@ -74,19 +75,8 @@ def _forward_backward(
     optimizer.zero_grad()
     with cuda_autocast():
         output = model(images)
-        forward = sum(_peak(tracker).values()) if tracker else 0
+        forward = sum(tracked_peak(tracker).values()) if tracker else 0
         output = output[0] if isinstance(output, tuple) else output
         target = torch.zeros(len(images), dtype=torch.long)
         F.cross_entropy(output.float(), target).backward()
     return forward
-
-
-def _peak(tracker: MemTracker) -> dict[str, int]:
-    """Kind of tensor -> bytes, as the probe sums them (probe/hooks/memory.py)."""
-    peak: dict[str, int] = {}
-    for device in tracker.get_tracker_snapshot("peak").values():
-        for kind, held in device.items():
-            name = str(getattr(kind, "value", kind)).lower()
-            if name != "total":
-                peak[name] = peak.get(name, 0) + held
-    return peak

@@ -60,7 +60,7 @@ def device_memory(run: MeasuredRun) -> DeviceMemory | None:
         return None
     if loader is None or not loader.settings.batch_size or weights is None:
         return None
-    used = run.gpu_needed_bytes or usage.gpu_memory_used_bytes
+    used = usage.gpu_memory_used_bytes if run.gpu_needed_bytes is None else run.gpu_needed_bytes
     doubled = run.last_steps.doubled
     if doubled is not None and doubled.bytes_per_sample is not None:
         growing = doubled.bytes_per_sample * loader.settings.batch_size

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from flatout.predict.step_memory import Tracked
+from flatout.probe.tracked_peak import tracked_peak
 from flatout.segmentation.loss import SegmentationLoss
 from flatout.segmentation.networks import Size
 
@@ -48,9 +49,9 @@ def tracked_step(
         tracker.track_external(fake, optimizer)
         with tracker:
             _passes(fake, optimizer, images, labels, half)
-            passes = _peak(tracker)
+            passes = tracked_peak(tracker)
             optimizer.step()
-        whole = sum(_peak(tracker).values())
+        whole = sum(tracked_peak(tracker).values())
     return Tracked(batch_size, passes, whole)
 
 
@@ -59,14 +60,3 @@ def _passes(model: nn.Module, optimizer: Any, images: torch.Tensor, labels: torc
     criterion = SegmentationLoss(IGNORE)
     with torch.autocast("cpu", torch.bfloat16) if half else nullcontext():
         criterion(model(images), labels).backward()
-
-
-def _peak(tracker: MemTracker) -> dict[str, int]:
-    """Kind of tensor -> bytes."""
-    peak: dict[str, int] = {}
-    for device in tracker.get_tracker_snapshot("peak").values():
-        for kind, held in device.items():
-            name = str(getattr(kind, "value", kind)).lower()
-            if name != "total":
-                peak[name] = peak.get(name, 0) + held
-    return peak

@@ -14,6 +14,7 @@ from torch.nn import Module
 from ..contract import MEMORY_FORWARD_METRIC, MEMORY_METRICS, MEMORY_SAMPLES_METRIC, MEMORY_STEP_METRIC, MEMORY_VARIABLE
 from ..identity import ByIdentity
 from ..metrics import note
+from ..tracked_peak import tracked_peak
 
 wanted = os.environ.get(MEMORY_VARIABLE) == "1"
 
@@ -32,7 +33,7 @@ def install():
         if _state["tracker"] is None and _state["steps"] and is_grad_enabled() and any(True for _ in self.parameters()):
             tracker = _begin(self, args)
             result = original(self, *args, **kwargs)
-            note(MEMORY_FORWARD_METRIC, sum(_peak(tracker).values()))
+            note(MEMORY_FORWARD_METRIC, sum(tracked_peak(tracker).values()))
             return result
         return original(self, *args, **kwargs)
 
@@ -54,12 +55,12 @@ def _begin(model, args):
 def _before_step(optimizer, args, kwargs):
     """The peak of forward and backward pass, by kind; the optimizer adds its memory regardless of the batch."""
     if _state["tracker"] is not None:
-        _note_peak(_state["tracker"])
+        _notetracked_peak(_state["tracker"])
 
 
-def _note_peak(tracker):
+def _notetracked_peak(tracker):
     _state["noted"] = True
-    for name, held in _peak(tracker).items():
+    for name, held in tracked_peak(tracker).items():
         note(MEMORY_METRICS + name, held)
     note(MEMORY_SAMPLES_METRIC, _state["samples"])
 
@@ -72,16 +73,6 @@ def _stepped(optimizer, args, kwargs):
         return
     tracker.__exit__(None, None, None)
     if not _state["noted"]:  # forward and backward pass ran in a closure of this step, as Lightning's do
-        _note_peak(tracker)
-    note(MEMORY_STEP_METRIC, sum(_peak(tracker).values()))
+        _notetracked_peak(tracker)
+    note(MEMORY_STEP_METRIC, sum(tracked_peak(tracker).values()))
     raise SystemExit(0)
-
-
-def _peak(tracker):
-    peak: dict[str, int] = {}
-    for device in tracker.get_tracker_snapshot("peak").values():
-        for kind, held in device.items():
-            name = str(getattr(kind, "value", kind)).lower()
-            if name != "total":
-                peak[name] = peak.get(name, 0) + held
-    return peak
