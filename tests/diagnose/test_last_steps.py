@@ -63,7 +63,11 @@ def test_threads_that_spin_while_they_wait_need_no_core() -> None:
 
 @pytest.mark.parametrize(
     ("view", "found"),
-    [(starved(main_cores=2.0, uses_gpu=True), replayed(0.010)), (starved(main_cores=2.0), replayed(0.010, idle=False))],
+    [
+        (starved(main_cores=2.0, uses_gpu=True), replayed(0.010)),
+        (starved(main_cores=2.0), replayed(0.010, idle=False)),
+        (without_workers(main_cores=2.8, cores=4), replayed(0.010)),  # 40 ms of it fetch
+    ],
 )
 def test_what_the_training_computes_is_taken_as_measured_where_no_ceiling_bounds_it(
     view: MeasuredRun, found: Replayed

@@ -269,7 +269,7 @@ def small_operators(overhead_s: float, **changes: Any) -> Operators:
         kernels_s=0.010 - overhead_s,
         pointwise_s=0.5 * (0.010 - overhead_s),
         wide_s=0.0,
-        wide_products_s=0.0,
+        saved_by_float32_s=0.0,
         conversions=0.0,
         conversions_s=0.0,
         float64_factor=2.0,

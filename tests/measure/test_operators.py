@@ -30,7 +30,9 @@ def traced(count: int, work_us: float, type: str = "float", name: str = "aten::m
 def measured(folder: Path, trace: Trace | None, step_s: float, states: str = "R", **info: Any) -> Operators | str:
     """Of a run whose steps take this long without the trace."""
     run = RunBuilder(folder)
-    main = run.process(reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5}, **info)
+    main = run.process(
+        reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5, "float64_convolution_factor": 4.0}, **info
+    )
     for step in range(40):
         main.sample(main.now_s + 0.1 * step_s, "scores = queries @ keys", 21, state=states[step % len(states)])
         main.step(forward_s=0.4 * step_s, backward_s=0.4 * step_s, optimizer_s=0.2 * step_s)
@@ -144,13 +146,22 @@ def test_one_call_that_another_process_holds_up_is_no_work(tmp_path: Path) -> No
     assert found.kernels_s == pytest.approx(0.0)
 
 
-def test_operators_on_wide_floats_are_told_by_their_inputs(tmp_path: Path) -> None:
-    found = measured(tmp_path, traced(50, 1000.0, "double", "aten::mm"), step_s=50 * 1001e-6)
+@pytest.mark.parametrize(
+    ("name", "saved"),
+    [("aten::mm", 0.6), ("aten::thnn_conv2d", 0.75), ("aten::_fft_r2c", 0.5), ("aten::mul", 0.5)],
+)
+def test_operators_on_wide_floats_are_told_by_their_inputs(tmp_path: Path, name: str, saved: float) -> None:
+    found = measured(tmp_path, traced(50, 1000.0, "double", name), step_s=50 * 1001e-6)
     assert isinstance(found, Operators)
     assert found.wide_s == pytest.approx(found.kernels_s)
-    assert found.wide_products_s == pytest.approx(found.kernels_s)
-    assert found.pointwise_s == 0.0
+    assert found.saved_by_float32_s == pytest.approx(saved * found.kernels_s)
     assert found.float64_factor == 2.5
+
+
+def test_products_and_convolutions_are_not_pointwise(tmp_path: Path) -> None:
+    found = measured(tmp_path, traced(50, 1000.0, "double", "aten::mm"), step_s=50 * 1001e-6)
+    assert isinstance(found, Operators)
+    assert found.pointwise_s == 0.0
 
 
 CHANNELS_LAST, CONTIGUOUS, PART, REPEATED = [144, 1, 24, 4], [144, 36, 6, 1], [576, 72, 6, 1], [0, 36, 6, 1]

@@ -85,7 +85,7 @@ CROWDING = Crowding(6.0, 1.0, 0.3, ())
 LOCK = LockWaits(0.3, "metrics", 0.9, ())
 SMALL_OPERATORS = small_operators(0.006)
 FUSIBLE_OPERATORS = small_operators(0.001, fusible=Fusible(0.002, 0.004, 1e8, 40.0))
-WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, wide_products_s=0.006)
+WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, saved_by_float32_s=0.0045)
 CONVERTING_OPERATORS = small_operators(0.001, conversions=24, conversions_s=0.0045)
 VALUE = ("self._modules['step'] == 3",)
 OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}

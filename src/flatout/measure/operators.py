@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from flatout.measure.recurrent import recurrent_share
 from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
 from flatout.measure.samples import Samples
 from flatout.measure.slice_gradients import SliceGradients, slice_gradients
-from flatout.measure.timeline import Accrual, Floats, union
+from flatout.measure.timeline import Accrual, Flags, Floats, union
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
 from flatout.measure.training import Training
 from flatout.record import Run
@@ -49,7 +50,7 @@ class Operators:
     kernels_s: float  # in kernels
     pointwise_s: float  # in kernels other than products and convolutions
     wide_s: float  # in kernels on 64-bit floats
-    wide_products_s: float  # products and convolutions among them
+    saved_by_float32_s: float  # of those, that 32-bit floats would save
     conversions: float | None  # copies of activations into another memory layout; None: not recorded
     conversions_s: float  # in their kernels
     float64_factor: float  # time of a product in float64 over that in float32, on the CPU
@@ -76,16 +77,6 @@ class Operators:
         """Wall time of a part of the time in kernels: what kernels wait for a core shrinks with their work."""
         return max(self.computed_s - self.overhead_s, 0.0) * part_s / self.kernels_s
 
-    @property
-    def saved_by_float32_s(self) -> float:
-        """Time in kernels that 32-bit floats would save: products by the measured factor, the rest by half its bytes.
-
-        On a GPU the factor was not measured: 2 is the least of all models.
-        """
-        factor = 2.0 if self.on_device else max(self.float64_factor, 1.0)
-        rest_s = self.wide_s - self.wide_products_s
-        return self.wide_products_s * (1.0 - 1.0 / factor) + 0.5 * rest_s
-
 
 def measure_operators(run: Run, training: Training, ledger: Ledger, queued: float, charged: Charged) -> Operators | str:
     """Measure the fastest of the traced steps; or say why it cannot be done.
@@ -109,7 +100,8 @@ def measure_operators(run: Run, training: Training, ledger: Ledger, queued: floa
         return f"the reference operators were not timed ({reference.get('failed') or 'the trace ended early'})"
     blocked = charged.blocked_share(_COMPUTE, training.window_begin_ns, training.window_end_ns)
     window = _Window(ledger, queued, blocked, charged.samples, _usable_cores(run))
-    return _measured(trace, training, window, _Costs(operator_ns, *measured), float(factor))
+    factors = _WideFactors(float(factor), float(reference.get("float64_convolution_factor") or factor))
+    return _measured(trace, training, window, _Costs(operator_ns, *measured), factors)
 
 
 def _usable_cores(run: Run) -> float | None:
@@ -145,6 +137,23 @@ class _Costs:
         return max(self.spacing - self.untraced, 0.0)
 
 
+@dataclass(frozen=True)
+class _WideFactors:
+    """Time in float64 over that in float32, as measured on the CPU."""
+
+    product: float
+    convolution: float
+
+    def saved(self, names: Sequence[str], product: Flags, on_device: bool) -> Floats:
+        """Part of the time of each kernel that float32 saves: by these factors, and by half its bytes elsewhere.
+
+        On a GPU they were not measured: 2 is the least of all models. Fourier transforms take 1.7 to 1.8 times as long.
+        """
+        convolution, transform = (np.array([part in name for name in names], bool) for part in ("conv", "fft"))
+        factors = np.where(convolution, self.convolution, self.product)
+        return np.where(product & ~transform & (not on_device), 1.0 - 1.0 / np.maximum(factors, 1.0), 0.5)
+
+
 def _reference(trace: KernelTrace) -> tuple[float, float] | None:
     regions = [place for place, name in enumerate(trace.regions.name) if name == REFERENCE]
     if not regions:
@@ -156,7 +165,9 @@ def _reference(trace: KernelTrace) -> tuple[float, float] | None:
     return (float(np.median(end - start)), float(np.median(np.diff(start)))) if len(start) > 1 else None
 
 
-def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _Costs, factor: float) -> Operators | str:
+def _measured(
+    trace: KernelTrace, training: Training, window: _Window, costs: _Costs, factors: _WideFactors
+) -> Operators | str:
     step = fastest_step(trace, training)
     if step is None:
         return "no whole step with an optimizer is in the kernel trace"
@@ -216,10 +227,10 @@ def _measured(trace: KernelTrace, training: Training, window: _Window, costs: _C
         in_graph_calls_s=min(in_graph_calls_s, overhead_s),
         pointwise_s=float(work[~product].sum() / per_s),
         wide_s=float(work[spans.wide].sum() / per_s),
-        wide_products_s=float(work[spans.wide & product].sum() / per_s),
+        saved_by_float32_s=float((work * factors.saved(spans.name, product, has_kernels))[spans.wide].sum() / per_s),
         conversions=float(np.count_nonzero(spans.converts) / steps) if trace.strides else None,
         conversions_s=float(work[spans.converts].sum() / per_s),
-        float64_factor=factor,
+        float64_factor=factors.product,
         on_device=has_kernels,
         recurrent=recurrent_share(operators, parent, leaf),
         blocked_s=0.0 if has_kernels else window.blocked * computed_s,

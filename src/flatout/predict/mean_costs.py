@@ -80,11 +80,11 @@ def replayed_step_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float | N
 def computing_s(run: MeasuredRun, means: Pipeline) -> float:
     """CPU seconds of a step without those in which its threads wait for each other.
 
-    Idle OpenMP threads spin, which counts as CPU time and gives way to workers. A step whose batch is already there,
-    with nothing beside it, needs at most all its threads for its time; so does taking over a batch. Choosing indices
-    is work of one thread.
+    Idle OpenMP threads spin, which counts as CPU time and gives way to workers, where there are some. A step whose
+    batch is already there, with nothing beside it, needs at most all its threads for its time; so does taking over a
+    batch. Choosing indices is work of one thread.
     """
-    if run.uses_gpu is not False or not means.replayed_step_s or run.loading is None:
+    if run.uses_gpu is not False or not means.replayed_step_s or run.loading is None or not means.num_workers:
         return means.main_cpu_s
     threads = min(run.process.threads or 1, run.cores or math.inf)
     indices_s = run.loading.delivery.indices_s / run.loading.delivery.batches

@@ -1,8 +1,11 @@
 """Reference operators, timed beside the kernel trace: what an operator costs here that computes nothing."""
 
+import functools
 import time
 
 import torch
+
+from .recorder import REC
 
 REGION = "flatout.reference"  # the region of the trace that holds the traced ones
 OPERATORS = 200
@@ -19,10 +22,20 @@ def traced():
 
 @torch.no_grad()
 def measure():
-    """Nanoseconds of an operator called from Python, untraced, and the time of float64 over float32 in a product."""
+    """Nanoseconds of an operator called from Python, untraced, and the time of float64 over float32.
+
+    Of a product, and of both passes of a convolution if a model of 64-bit floats has one: no library has fast ones.
+    """
     overhead_ns = min(_timed(_add, OPERATORS) for _ in range(REPEATS)) // OPERATORS
-    wide, narrow = (_product_ns(dtype) for dtype in (torch.float64, torch.float32))
-    return {"operator_ns": overhead_ns, "float64_factor": wide / narrow}
+    found = {"operator_ns": overhead_ns, "float64_factor": _wide_over_narrow(_product_ns)}
+    dims = REC.process.get("convolutions")
+    if dims and REC.process.get("param_dtype") == "float64":
+        found["float64_convolution_factor"] = _wide_over_narrow(functools.partial(_convolution_ns, dims))
+    return found
+
+
+def _wide_over_narrow(seconds):
+    return seconds(torch.float64) / seconds(torch.float32)
 
 
 def _add(count):
@@ -34,6 +47,19 @@ def _add(count):
 def _product_ns(dtype):
     one = torch.ones(SIDE, SIDE, dtype=dtype, device="cpu")
     return min(_timed(torch.mm, one, one) for _ in range(REPEATS))
+
+
+def _convolution_ns(dims, dtype):
+    side = round(4096 ** (1 / dims))
+    batch = torch.ones(4, 16, *[side] * dims, dtype=dtype, device="cpu", requires_grad=True)
+    weight = torch.ones(16, 16, *[3] * dims, dtype=dtype, device="cpu", requires_grad=True)
+    convolution = getattr(torch, "conv%dd" % dims)
+
+    def passes():
+        with torch.enable_grad():
+            torch.autograd.grad(convolution(batch, weight).sum(), (batch, weight))
+
+    return min(_timed(passes) for _ in range(REPEATS))
 
 
 def _timed(function, *arguments):

@@ -38,7 +38,10 @@ REPEATED_WEIGHT = record(
 DOUBLED_INPUT = record(
     {"samples": whole(1), "single_ns": items(whole(1), 64), "doubled_ns": items(whole(1), 64), "skipped": text}
 )
-REFERENCE = record({"operator_ns": whole(1), "float64_factor": number(1e-3, 1e6), "failed": text})
+_FACTOR = number(1e-3, 1e6)
+REFERENCE = record(
+    {"operator_ns": whole(1), "float64_factor": _FACTOR, "float64_convolution_factor": _FACTOR, "failed": text}
+)
 CEILINGS = record(
     {
         "device": text,
