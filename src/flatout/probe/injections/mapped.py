@@ -1,9 +1,10 @@
 """Arrays that a data set reads whole from files become memory maps: what a sample does not use is not read.
 
-Only while a batch is fetched: what a script loads elsewhere, it may write back to the same file. A map is private
-(copy on write), so a sample may change its values, as before.
+Only while a batch is fetched. A map is private (copy on write), so a sample may change its values, as before. What
+outlives its batch becomes ordinary memory at the end, and so does a map whose file is about to be written.
 """
 
+import contextlib
 import functools
 import os
 import struct
@@ -14,6 +15,7 @@ import torch
 from torch.utils.data._utils import fetch as fetchers
 
 from ..unbound import Unbound
+from .private_memory import is_write, turn_private
 
 LEAST_BYTES = 1 << 20  # reading a smaller file takes about as long as mapping it
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a member of a zip archive: lengths of its name and of its extra field
@@ -21,6 +23,7 @@ MOST_IN_VAIN = 20  # files that could not be mapped, before a reader tries no mo
 _MARK = "_flatout_maps"
 
 _state = threading.local()
+_live: "set[str]" = set()  # real paths of the files that batches in preparation have maps of
 
 
 def install(injected, watch):
@@ -37,18 +40,61 @@ def install(injected, watch):
     ):
         watch(module, functools.partial(_patch, name, mapped, done))
     torch.load = Unbound(_reading(torch.load, _pt, done), "torch")
+    # Libraries of C open files themselves, which raises no event.
+    torch.save = Unbound(_writing(torch.save), "torch")
+    watch("h5py._hl.files", _watch_hdf5)
+    sys.addaudithook(_opened)
 
 
 def _fetching(original):
     @functools.wraps(original)
     def fetch(self, possibly_batched_index):
         before, _state.fetching = getattr(_state, "fetching", False), True
+        paths, _state.paths = getattr(_state, "paths", None), set()
         try:
             return original(self, possibly_batched_index)
         finally:
-            _state.fetching = before
+            _keep(_state.paths)
+            _live.difference_update(_state.paths)
+            _state.fetching, _state.paths = before, paths
 
     return fetch
+
+
+def _keep(paths):
+    """Make what is mapped of these files ordinary memory; without memory for it, it stays a map."""
+    if paths:
+        with contextlib.suppress(OSError):
+            turn_private(paths)
+
+
+def _opened(event, arguments):
+    if not _live or event not in ("open", "os.truncate"):
+        return
+    path = arguments[0]
+    if isinstance(path, (str, bytes, os.PathLike)) and (event == "os.truncate" or is_write(*arguments[1:3])):
+        _keep({os.path.realpath(os.fsdecode(path))} & _live)
+
+
+def _writing(original):
+    @functools.wraps(original)
+    def write(*args, **kwargs):
+        _keep(_live)
+        return original(*args, **kwargs)
+
+    return write
+
+
+def _watch_hdf5(files):
+    original = files.File.__init__
+
+    @functools.wraps(original)
+    def __init__(self, name, mode="r", *args, **kwargs):
+        if mode != "r":
+            _keep(_live)
+        original(self, name, mode, *args, **kwargs)
+
+    files.File.__init__ = __init__
 
 
 def _patch(name, mapped, done, module):
@@ -86,7 +132,16 @@ def _reading(original, mapped, done):
 
 
 def _large(path):
-    return isinstance(path, (str, os.PathLike)) and os.path.getsize(path) >= LEAST_BYTES
+    if not isinstance(path, (str, os.PathLike)) or os.path.getsize(path) < LEAST_BYTES:
+        return False
+    _note(path)
+    return True
+
+
+def _note(path):
+    real = os.path.realpath(path)
+    _state.paths.add(real)
+    _live.add(real)
 
 
 def _plain(array):
@@ -148,4 +203,5 @@ def _map(path, dtype, offset, shape, order):
     numpy = sys.modules["numpy"]
     if dtype.hasobject or not dtype.isnative or offset % dtype.alignment:
         return None
+    _note(path)
     return _plain(numpy.memmap(path, dtype, "c", offset, shape, order))
