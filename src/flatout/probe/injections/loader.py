@@ -10,6 +10,7 @@ from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import DataLoader
 
 from ..settings import DEFAULT_PREFETCH_FACTOR, injected_by
+from . import kept_workers
 from .inherited_files import OwnFiles
 
 _MARK = "_flatout_set"  # on a loader that was changed
@@ -35,6 +36,7 @@ def install(injected, watch):
         if is_grad_enabled() and not self.__dict__.get(_MARK):
             self.__dict__[_MARK] = True
             _set_all(self, injected)
+        kept_workers.pass_begins(self)
         return original(self)
 
     DataLoader.__iter__ = __iter__
@@ -82,6 +84,7 @@ def _set_workers(loader, count):
         state.update(prefetch_factor=DEFAULT_PREFETCH_FACTOR)
         # New workers for each pass would cost a start each; before, there were none to keep.
         state.update(persistent_workers=True)
+        kept_workers.keep(loader)
         state["worker_init_fn"] = OwnFiles(loader.worker_init_fn)
     state["num_workers"] = count
     return None
@@ -97,6 +100,14 @@ def _set_with_workers(name, loader, value):
         return "there are no workers"
     loader.__dict__[name] = value
     return None
+
+
+def _set_persistent(loader, value):
+    before = loader.persistent_workers
+    refused = _set_with_workers("persistent_workers", loader, value)
+    if not refused and value and not before:
+        kept_workers.keep(loader)
+    return refused
 
 
 def _set_order(loader, value):
@@ -160,7 +171,7 @@ class _Threads:
 _SETTERS: Any = {
     "num_workers": _set_workers,
     "prefetch_factor": functools.partial(_set_with_workers, "prefetch_factor"),
-    "persistent_workers": functools.partial(_set_with_workers, "persistent_workers"),
+    "persistent_workers": _set_persistent,
     "in_order": _set_order,
     "pin_memory": _set_pinned,
     "start_method": _set_method,
