@@ -148,9 +148,6 @@ SETTINGS: "dict[str, Setting]" = {
         device_memory_known=False,
         choices=("bf16", "fp16"),
     ),
-    "single_precision": Setting(
-        bool, "models of 64-bit floats compute in 32-bit ones", "model", device_memory_known=False
-    ),
     "threads": Setting(int, "intra-op threads of the training process", "backends", live=True),
     "tf32": Setting(bool, "TF32 in float32 matrix products", "backends", live=True),
     "channels_last": Setting(bool, "memory format of models and batches", "model", device_memory_known=False),

@@ -8,8 +8,6 @@ from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause, Gain
 
-_WIDE = ("float64", "complex128")  # types of weights
-
 
 @remedy(("interpreter_lock",), IDENTICAL, risk="medium")
 def thread_to_process(context: Context, cause: Cause) -> Proposal | None:
@@ -67,7 +65,6 @@ def float32(context: Context, cause: Cause) -> Proposal | None:
         least=shorter_step(0.5 * removed_s),
         most=shorter_step(1.2 * removed_s),
         how="model.float(); batch.float(), or torch.from_numpy(array.astype('float32')); no set_default_dtype(float64)",
-        settings={"single_precision": True} if context.run.process.param_dtype in _WIDE else None,
         basis="measured time of operators on float64, and of a matrix product in both types on the CPU",
         memory_bytes=0,
     )

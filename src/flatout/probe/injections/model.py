@@ -1,4 +1,4 @@
-"""The model: memory format, precision and compilation, applied when a training first calls it."""
+"""The model: memory format, autocast and compilation, applied when a training first calls it."""
 
 import contextlib
 import functools
@@ -8,8 +8,7 @@ from torch import is_grad_enabled
 from torch.nn import Module
 
 from ..wrap import is_compiling
-from . import gradient_scaling, single_precision
-from .nested import mapped
+from . import gradient_scaling
 
 
 class _State:
@@ -46,15 +45,13 @@ def install(injected, watch):
             if injected.get("channels_last"):
                 args = tuple(_last(value) for value in args)
                 kwargs = {name: _last(value) for name, value in kwargs.items()}
-            if single_precision.converted(self):
-                return single_precision.call(original, self, args, kwargs)
             if dtype is None:
                 return original(self, *args, **kwargs)
             with torch.autocast(weight.device.type, dtype=dtype):
                 result = original(self, *args, **kwargs)
             injected.done("autocast")
             # The loss is computed in float32, as autocast would itself compute most losses.
-            return mapped(result, torch.is_floating_point, torch.Tensor.float)
+            return _float32(result)
         finally:
             _state.inside = False
 
@@ -64,8 +61,6 @@ def install(injected, watch):
 
 
 def _prepare(model, injected):
-    if injected.get("single_precision"):
-        single_precision.convert(model, injected)
     if injected.get("channels_last"):
         kinds = {part.weight.dim() for part in model.modules() if isinstance(part, torch.nn.modules.conv._ConvNd)}
         formats = [_FORMATS[dims] for dims in (4, 5) if dims in kinds]
@@ -93,4 +88,19 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 def _last(value):
     if isinstance(value, torch.Tensor) and value.dim() in _FORMATS:
         return value.contiguous(memory_format=_FORMATS[value.dim()])
+    return value
+
+
+def _float32(value):
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.is_floating_point() else value
+    if isinstance(value, dict):
+        made = {name: _float32(part) for name, part in value.items()}
+        if type(value) is dict:
+            return made
+        for name, part in made.items():  # a subclass of dict, such as the outputs of transformers
+            value[name] = part
+        return value
+    if type(value) in (tuple, list):
+        return type(value)(_float32(part) for part in value)
     return value
