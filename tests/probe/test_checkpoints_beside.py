@@ -95,7 +95,16 @@ def test_a_script_finds_what_it_would_find_without_the_thread(tmp_path: Path) ->
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == names and "end.pt" in names
 
 
-@pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 15)", "os.execv('/bin/true', ['true'])"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os._exit(3)",
+        "os.kill(os.getpid(), 15)",
+        "os.execv('/bin/true', ['true'])",
+        "import signal; signal.raise_signal(15)",
+        "import signal; signal.setitimer(signal.ITIMER_REAL, 0.001); signal.pause()",
+    ],
+)
 def test_a_process_that_ends_itself_has_written_before(tmp_path: Path, end: str) -> None:
     (tmp_path / "train.py").write_text(
         f"import os, torch\ntorch.save({{'a': torch.zeros(9_000_000)}}, 'a.tmp')\nos.replace('a.tmp', 'a.pt')\n{end}\n"
@@ -106,12 +115,32 @@ def test_a_process_that_ends_itself_has_written_before(tmp_path: Path, end: str)
 
 
 FAILING = """
-import os, torch
+import resource, signal, torch
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 torch.save({"step": 0}, "first.pt")
-torch.save({"step": 1}, "missing/second.pt")
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000000, 1000000))
+torch.save({"step": 1, "missing": torch.zeros(1000000)}, "second.pt")
 if %r:
     torch.save({"step": 2}, "first.pt")
 """
+
+
+@pytest.mark.parametrize(
+    "save",
+    ['torch.save({"step": 1}, "missing/second.pt")', 'torch.save({"step": lambda: 1}, "a.pt")', 'torch.save({}, ".")'],
+)
+def test_what_can_be_told_at_once_raises_where_it_is_saved(tmp_path: Path, save: str) -> None:
+    (tmp_path / "train.py").write_text(
+        f"import torch\ntry:\n    {save}\nexcept Exception as error:\n    print('raised', type(error).__name__)\n"
+    )
+    said = []
+    for settings in ("{}", '{"checkpoint_beside": true}'):
+        environment: Any = injecting_environment() | {"FLATOUT_SETTINGS": settings}
+        done = subprocess.run(
+            [sys.executable, "train.py"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        said.append(done.stdout)
+    assert said[0] == said[1] and "raised" in said[0]
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["at the next save", "at the end"])
@@ -121,4 +150,4 @@ def test_a_failed_write_is_told(tmp_path: Path, again: bool) -> None:
     done = subprocess.run(
         [sys.executable, "train.py"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert "missing" in done.stderr and (done.returncode != 0) is again, done.stderr
+    assert ("Error" in done.stderr or "error" in done.stderr) and (done.returncode != 0) is again, done.stderr

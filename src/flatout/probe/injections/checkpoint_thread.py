@@ -10,7 +10,9 @@ import builtins
 import functools
 import io
 import os
+import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +27,15 @@ _WAITING = ("stat", "lstat", "open", "remove", "unlink", "link", "chmod", "utime
 _RENAMING = ("rename", "replace")
 # Functions of os before which all is written: other processes see files, or this one ends without its exit functions.
 _LEAVING = ("_exit", "abort", "kill", "system", "execv", "execve", "posix_spawn", "posix_spawnp")
+_SIGNALLING = ("raise_signal", "pthread_kill", "pidfd_send_signal", "alarm", "setitimer")  # the same of signal
+
+
+class _Checked(pickle.Pickler):
+    """Pickles all but tensors: what cannot be pickled raises while the training saves it."""
+
+    def persistent_id(self, obj):
+        """Tensors, storages among them, are left to ``torch.save``."""
+        return "tensor" if isinstance(obj, (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)) else None
 
 
 class Beside:
@@ -59,7 +70,11 @@ class Beside:
         self._tasks.join()  # one checkpoint at a time: each is a copy of the model
         if self._failed:
             raise self._failed.pop()
-        self._add(_absolute(f), self._save, (_copied(obj), f, *args), kwargs)
+        path = _absolute(f)
+        if not os.path.isdir(os.path.dirname(path)) or os.path.isdir(path):
+            return self._save(obj, f, *args, **kwargs)  # it raises, as it always did
+        _Checked(io.BytesIO()).dump(obj)
+        self._add(path, self._save, (_copied(obj), f, *args), kwargs)
         return None
 
     def _start(self):
@@ -94,8 +109,7 @@ class Beside:
     def _finish(self):
         if self._pid == os.getpid():
             self._tasks.join()
-            if self._failed:
-                error = self._failed.pop()
+            for error in self._failed:
                 sys.stderr.write("flatout: a checkpoint was not written: %s: %s\n" % (type(error).__name__, error))
 
     def _concerns(self, path):
@@ -116,6 +130,9 @@ class Beside:
             setattr(os, name, Unbound(self._waiting(getattr(os, name))))
         for name in _LEAVING:
             setattr(os, name, Unbound(self._leaving(getattr(os, name))))
+        for name in _SIGNALLING:
+            if hasattr(signal, name):
+                setattr(signal, name, Unbound(self._leaving(getattr(signal, name))))
         setattr(subprocess.Popen, "__init__", self._leaving(subprocess.Popen.__init__))  # noqa: B010
         os.register_at_fork(before=self._written)
         for name in _RENAMING:
