@@ -33,6 +33,8 @@ def test_the_command_reads_back_as_the_same_settings() -> None:
         ("lr_factor=inf", "cannot be inf"),
         ("sample_cache_bytes=99999999999999999999999", "cannot be 99999999999999999999999"),
         ("debugging_off=anomaly_mode,foo", "'foo' is none of anomaly_mode, tracemalloc"),
+        ("read_from=/data", "write read_from=REAL=COPY, read below one folder"),
+        ("read_through=/data=/ssd:much", "write read_through=REAL=CACHE:BYTES, keep what is read"),
         ("autocast=bf16,fp16", "'bf16,fp16' is none of bf16, fp16"),
         ("num_workers=-1", "cannot be -1"),
         ("batch_size=0", "cannot be 0"),

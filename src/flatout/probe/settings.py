@@ -24,6 +24,7 @@ class Setting(NamedTuple):
         least: smallest int that makes sense.
         choices: of a str, its values; empty: any.
         several: its value may be several of them, with commas.
+        form: of a str, the regular expression of the whole; empty: any.
         default: the value in a training that does not set it.
         halved: after a run out of memory, the value half way to the present one is tried.
         follows: when that setting is halved, this one is scaled with it.
@@ -46,6 +47,7 @@ class Setting(NamedTuple):
     least: int = 1
     choices: "tuple[str, ...]" = ()
     several: bool = False
+    form: str = ""
     default: int = 0
     halved: bool = False
     follows: Optional[str] = None
@@ -169,9 +171,13 @@ SETTINGS: "dict[str, Setting]" = {
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
     "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
     "mapped_arrays": Setting(bool, "map arrays that samples read whole: what they do not use is not read", "mapped"),
-    "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged"),
+    "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged", form="[^=]+=.+"),
     "read_through": Setting(
-        str, "REAL=CACHE:BYTES: keep what is read below one folder on another disk", "cached", at_start=True
+        str,
+        "REAL=CACHE:BYTES: keep what is read below one folder on another disk",
+        "cached",
+        at_start=True,
+        form=r"[^=]+=.+:\d+",
     ),
     "checkpoint_beside": Setting(bool, "write checkpoints in a thread", "writing"),
     "checkpoint_every": Setting(int, "write every n-th checkpoint", "writing"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -61,6 +62,10 @@ def _value(name: str, text: str) -> Any:
     parts = text.split(",") if setting.several else [text]
     if unknown := [part for part in parts if setting.choices and part not in setting.choices]:
         raise UsageError(f"--set {name}={text}: {unknown[0]!r} is none of {', '.join(setting.choices)}")
+    if setting.form and not re.fullmatch(setting.form, text):
+        raise UsageError(
+            f"--set {name}={text}: write {name}={setting.help.partition(': ')[0]}, {setting.help.partition(': ')[2]}"
+        )
     try:
         value = _whole(text) if setting.type is int else setting.type(text)
     except ValueError:
