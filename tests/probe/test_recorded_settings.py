@@ -62,4 +62,4 @@ def test_what_could_not_be_timed_is_a_problem_of_the_record(tmp_path: Path) -> N
     info["not_patched"] = {"loaders": "NotInstrumented: gone"}
     path.write_text(json.dumps(info))
     (problem,) = load_run(probed.run.path).problems[-1:]
-    assert problem == "loaders could not be timed (NotInstrumented: gone): what rests on it is missing"
+    assert problem == "loaders could not be timed (NotInstrumented: gone): what depends on it is missing"

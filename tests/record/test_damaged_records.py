@@ -97,7 +97,7 @@ def test_the_whole_record_is_read_without_a_problem(whole: Path) -> None:
     run = load_run(whole)
     assert run.problems == (
         "left in /dev/shm: psm_1",
-        "wandb could not be timed (gone): what rests on it is missing",
+        "wandb could not be timed (gone): what depends on it is missing",
     )
     diagnosis = diagnose(run)
     assert diagnosis.ledger is not None and diagnosis.causes

@@ -11,14 +11,16 @@ Sample = dict[str, Any]
 def tree_s(samples: Sequence[Sample]) -> float:
     """CPU seconds of the command's tree; of processes that start in the window, from their start on.
 
-    A process that ends between two samples has used more than the last of them shows. Its parent is told the whole.
+    A process that ends between two samples has used more than the last of them shows. Once its parent has waited for
+    it, the kernel counts the whole as the parent's time of children.
     """
     if not samples:
         return 0.0
     first, last = _processes(samples[0]), _latest(samples)
     sampled_s = sum(max(entry["cpu_s"] - _cpu_s(first, pid), 0.0) for pid, entry in last.items())
-    told_s = sum(map(_with_children_s, _processes(samples[-1]).values())) - sum(map(_with_children_s, first.values()))
-    return float(max(sampled_s, told_s))
+    end = _processes(samples[-1])
+    reaped_s = sum(map(_with_children_s, end.values())) - sum(map(_with_children_s, first.values()))
+    return float(max(sampled_s, reaped_s))
 
 
 def workers_s(samples: Sequence[Sample], main_pid: int, worker_pids: Collection[int]) -> float:
@@ -35,10 +37,11 @@ def workers_s(samples: Sequence[Sample], main_pid: int, worker_pids: Collection[
     living = [pid for pid in worker_pids if pid in end]
     ended = [pid for pid in worker_pids if pid in latest and pid not in end]
     sampled_s = sum(latest[pid]["cpu_s"] - _cpu_s(first, pid) for pid in ended)
-    told_s = 0.0
+    reaped_s = 0.0
     if main_pid in first and main_pid in latest:
-        told_s = _children_s(latest[main_pid]) - _children_s(first[main_pid]) - sum(_cpu_s(first, pid) for pid in ended)
-    return float(sum(end[pid]["cpu_s"] - _cpu_s(first, pid) for pid in living) + max(sampled_s, told_s))
+        reaped_s = _children_s(latest[main_pid]) - _children_s(first[main_pid])
+        reaped_s -= sum(_cpu_s(first, pid) for pid in ended)
+    return float(sum(end[pid]["cpu_s"] - _cpu_s(first, pid) for pid in living) + max(sampled_s, reaped_s))
 
 
 def _processes(sample: Sample) -> dict[int, Sample]:

@@ -147,7 +147,8 @@ class _WideFactors:
     def saved(self, names: Sequence[str], product: Flags, on_device: bool) -> Floats:
         """Part of the time of each kernel that float32 saves: by these factors, and by half its bytes elsewhere.
 
-        On a GPU they were not measured: 2 is the least of all models. Fourier transforms take 1.7 to 1.8 times as long.
+        On a GPU they were not measured: 2 is the least of all models. Fourier transforms took 1.7 to 1.8 times as long
+        on one CPU, which half the bytes explain.
         """
         convolution, transform = (np.array([part in name for name in names], bool) for part in ("conv", "fft"))
         factors = np.where(convolution, self.convolution, self.product)

@@ -163,7 +163,7 @@ def load_run(path: Path | str) -> Run:
         problems.append("no Python process was recorded")
     # The workers of a process have what it has.
     untimed = {part: why for one in processes for part, why in (one.info.get("not_patched") or {}).items()}
-    problems += [f"{part} could not be timed ({why}): what rests on it is missing" for part, why in untimed.items()]
+    problems += [f"{part} could not be timed ({why}): what depends on it is missing" for part, why in untimed.items()]
     return Run(path, info, machine, processes, tuple(problems))
 
 

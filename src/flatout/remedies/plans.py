@@ -16,7 +16,7 @@ PLANS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
     ("aggressive", frozenset({IDENTICAL, NUMERICS, DATA, OPTIMISATION}), frozenset({"low", "medium", "high"})),
 )
 _RISKS = ("low", "medium", "high")
-# Of the throughput, that a remedy adds to those before it: a trial could not show less.
+# The least gain in throughput that a remedy has to add to those before it: trials do not resolve less.
 _LEAST_ADDED = 0.01
 
 

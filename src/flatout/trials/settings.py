@@ -63,16 +63,15 @@ def _value(name: str, text: str) -> Any:
     if unknown := [part for part in parts if setting.choices and part not in setting.choices]:
         raise UsageError(f"--set {name}={text}: {unknown[0]!r} is none of {', '.join(setting.choices)}")
     if setting.form and not re.fullmatch(setting.form, text):
-        raise UsageError(
-            f"--set {name}={text}: write {name}={setting.help.partition(': ')[0]}, {setting.help.partition(': ')[2]}"
-        )
+        form, _, what = setting.help.partition(": ")
+        raise UsageError(f"--set {name}={text}: write {name}={form}, {what}")
     try:
         value = _whole(text) if setting.type is int else setting.type(text)
     except ValueError:
         kind = "whole number" if setting.type is int else "number"
         raise UsageError(f"--set {name}={text}: {setting.help} is a {kind}, such as 4") from None
-    bounds = (setting.least, _MOST) if setting.type is int else (math.ulp(0.0), _MOST)
-    if setting.type in (int, float) and not bounds[0] <= value <= bounds[1]:
+    least = setting.least if setting.type is int else math.ulp(0.0)
+    if setting.type in (int, float) and not least <= value <= _MOST:
         raise UsageError(f"--set {name}={text}: {setting.help} cannot be {text}")
     return value
 

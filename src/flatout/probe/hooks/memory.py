@@ -55,10 +55,10 @@ def _begin(model, args):
 def _before_step(optimizer, args, kwargs):
     """The peak of forward and backward pass, by kind; the optimizer adds its memory regardless of the batch."""
     if _state["tracker"] is not None:
-        _notetracked_peak(_state["tracker"])
+        _note_peak(_state["tracker"])
 
 
-def _notetracked_peak(tracker):
+def _note_peak(tracker):
     _state["noted"] = True
     for name, held in tracked_peak(tracker).items():
         note(MEMORY_METRICS + name, held)
@@ -73,6 +73,6 @@ def _stepped(optimizer, args, kwargs):
         return
     tracker.__exit__(None, None, None)
     if not _state["noted"]:  # forward and backward pass ran in a closure of this step, as Lightning's do
-        _notetracked_peak(tracker)
+        _note_peak(tracker)
     note(MEMORY_STEP_METRIC, sum(tracked_peak(tracker).values()))
     raise SystemExit(0)

@@ -30,8 +30,20 @@ _LEAVING = ("_exit", "abort", "kill", "system", "execv", "execve", "posix_spawn"
 _SIGNALLING = ("raise_signal", "pthread_kill", "pidfd_send_signal", "alarm", "setitimer")  # the same of signal
 
 
-class _Checked(pickle.Pickler):
-    """Pickles all but tensors: what cannot be pickled raises while the training saves it."""
+class _Nowhere:
+    """A file that keeps nothing."""
+
+    @staticmethod
+    def write(data):
+        """Take the data."""
+        return len(data)
+
+
+class _Check(pickle.Pickler):
+    """Pickles all but tensors, into nothing: what cannot be pickled raises while the training saves it."""
+
+    def __init__(self):
+        super().__init__(_Nowhere, torch.serialization.DEFAULT_PROTOCOL)
 
     def persistent_id(self, obj):
         """Tensors, storages among them, are left to ``torch.save``."""
@@ -73,7 +85,8 @@ class Beside:
         path = _absolute(f)
         if not os.path.isdir(os.path.dirname(path)) or os.path.isdir(path):
             return self._save(obj, f, *args, **kwargs)  # it raises, as it always did
-        _Checked(io.BytesIO()).dump(obj)
+        if not args and "pickle_module" not in kwargs:  # another pickler may take what this one refuses
+            _Check().dump(obj)
         self._add(path, self._save, (_copied(obj), f, *args), kwargs)
         return None
 

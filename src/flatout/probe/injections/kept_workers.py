@@ -4,7 +4,6 @@ New workers get the data set as it is then, and their start draws a random numbe
 they are started anew where the data set has changed, and the number is drawn all the same.
 """
 
-import contextlib
 import sys
 import zlib
 
@@ -25,7 +24,11 @@ def pass_begins(loader):
     """A pass over any loader is about to begin."""
     if _KEPT not in loader.__dict__ or not loader.persistent_workers:
         return
-    state, before = _state_of(loader.dataset, _DEPTH, [_MOST]), loader.__dict__[_KEPT]
+    before = loader.__dict__[_KEPT]
+    try:
+        state = _state_of(loader.dataset, _DEPTH, [_MOST])
+    except Exception:  # an attribute that cannot be looked at: new workers for each pass, as without the setting
+        state = object()
     loader.__dict__[_KEPT] = state
     iterator = loader.__dict__.get("_iterator")
     if iterator is None:
@@ -44,7 +47,7 @@ def _state_of(thing, depth, left):
     if thing is None or isinstance(thing, (bool, int, float, complex, str, bytes)):
         return thing
     if isinstance(thing, torch.Tensor):
-        return id(thing), thing._version
+        return id(thing), None if thing.is_inference() else thing._version
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(thing, numpy.ndarray):
         content = None if thing.nbytes > _LARGE or thing.dtype.hasobject else zlib.crc32(thing.tobytes())
@@ -56,6 +59,6 @@ def _state_of(thing, depth, left):
         return id(thing), len(thing), [(id(name), _state_of(part, depth - 1, left)) for name, part in parts]
     if isinstance(thing, (list, tuple)):
         return id(thing), len(thing), [_state_of(part, depth - 1, left) for part in thing[: left[0]]]
-    with contextlib.suppress(Exception):
-        return id(thing), [(name, _state_of(part, depth - 1, left)) for name, part in vars(thing).items()]
-    return id(thing)
+    return id(thing), [
+        (name, _state_of(part, depth - 1, left)) for name, part in getattr(thing, "__dict__", {}).items()
+    ]

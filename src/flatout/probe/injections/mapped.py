@@ -89,10 +89,10 @@ def _watch_hdf5(files):
     original = files.File.__init__
 
     @functools.wraps(original)
-    def __init__(self, name, mode="r", *args, **kwargs):
-        if mode != "r":
+    def __init__(self, name, *args, **kwargs):
+        if (args[0] if args else kwargs.get("mode")) != "r":
             _keep(_live)
-        original(self, name, mode, *args, **kwargs)
+        original(self, name, *args, **kwargs)
 
     files.File.__init__ = __init__
 
@@ -132,10 +132,7 @@ def _reading(original, mapped, done):
 
 
 def _large(path):
-    if not isinstance(path, (str, os.PathLike)) or os.path.getsize(path) < LEAST_BYTES:
-        return False
-    _note(path)
-    return True
+    return isinstance(path, (str, os.PathLike)) and os.path.getsize(path) >= LEAST_BYTES
 
 
 def _note(path):
@@ -154,7 +151,10 @@ def _npy(original, args, kwargs):
         return None
     numpy = sys.modules["numpy"]
     found = original(args[0], mmap_mode="c", **kwargs)
-    return _plain(found) if isinstance(found, numpy.memmap) else None
+    if not isinstance(found, numpy.memmap):
+        return None
+    _note(args[0])
+    return _plain(found)
 
 
 def _npz(original, args, kwargs):
@@ -177,7 +177,9 @@ def _npz(original, args, kwargs):
 def _tif(original, args, kwargs):
     if len(args) != 1 or kwargs or not _large(args[0]):
         return None
-    return _plain(sys.modules["tifffile"].memmap(args[0], mode="c"))
+    found = _plain(sys.modules["tifffile"].memmap(args[0], mode="c"))
+    _note(args[0])
+    return found
 
 
 def _hdf5(original, args, kwargs):
@@ -195,7 +197,9 @@ def _pt(original, args, kwargs):
     place = kwargs.get("map_location")
     if len(args) != 1 or kwargs.get("mmap") or str(place or "cpu") != "cpu" or not _large(args[0]):
         return None
-    return original(*args, **{**kwargs, "mmap": True})
+    found = original(*args, **{**kwargs, "mmap": True})
+    _note(args[0])
+    return found
 
 
 def _map(path, dtype, offset, shape, order):
