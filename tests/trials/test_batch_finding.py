@@ -142,7 +142,7 @@ def test_one_sample_more_or_less_is_no_reason_to_change(found: Found) -> None:
 def test_short_data_the_most_allowed_and_the_budget_end_the_search(found: Found) -> None:
     machine = Machine(fixed_s=1.0, each_s=0.0)
     machine.samples = 16 * 30
-    assert "fewer than 8 steps" in found(machine).limit
+    assert "fewer than 10 steps" in found(machine).limit
     assert found(Machine(fixed_s=1.0, each_s=0.0), most=40).knee.size == 40
     got = found(Machine(fixed_s=1.0, each_s=0.0), budget_s=45.0)
     assert "budget of 45.0 s is used up" in got.ended

@@ -56,8 +56,8 @@ class Machine:
             made = self.factors.get((name, value), self.factors.get(name, 1.0))
             if isinstance(made, TrialRun):
                 return made
-            if made == "diverges":
-                losses = [9.0] * 40
+            if made in ("diverges", "few losses"):
+                losses = [9.0] * 40 if made == "diverges" else [1.0] * 7
                 made = 2.0
             if made is KeyboardInterrupt or isinstance(made, Interrupted):
                 raise made
@@ -128,6 +128,17 @@ def test_faster_with_other_losses_is_not_kept(tmp_path: Path) -> None:
     found = fixed(tmp_path, machine)
     assert found.tried[0].outcome == "dropped" and "faster, but the losses" in found.tried[0].why
     assert found.proof is None
+    assert lines(found)[0] == "Nothing was kept: with what made this training faster, its losses were others."
+
+
+def test_faster_with_too_few_losses_is_not_kept_and_the_gain_is_said(tmp_path: Path) -> None:
+    machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": "few losses"})
+    found = fixed(tmp_path, machine)
+    assert found.tried[0].outcome == "unconfirmed" and found.proof is None and not found.settings
+    text = " ".join(" ".join(lines(found)).split())
+    assert text.startswith("Nothing is proved yet. Do workers is promising: 2.0x")
+    assert text.count("but not shown to train the same: not checked: 7 losses were seen in a run, 10 are needed") == 2
+    assert "no room" not in text and "pairs of runs did not prove" not in text
 
 
 def test_out_of_memory_tries_the_next_smaller_value(tmp_path: Path) -> None:
@@ -323,7 +334,7 @@ def test_a_look_that_is_too_short_is_made_again_or_the_budget_named_that_would_d
     machine = SlowSteps([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8})
     machine.step_s = 5.0
     with pytest.raises(
-        UsageError, match=r"--budget 1 min 40 s is too small: a step takes 5.0 s.*give at least 2m"
+        UsageError, match=r"--budget 1 min 40 s is too small: a step takes 5.0 s.*give at least 3m"
     ) as no:
         fixed(tmp_path, machine, Options(budget_s=100.0))
     named = parse_duration(str(no.value).rpartition(" ")[2])

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from flatout.measure.thresholds import NOISE_SHARE
 from flatout.report.layout import wrap
 from flatout.terminal_text import one_line
 from flatout.trials.export import Export
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial
+from flatout.trials.sequential import clears
 from flatout.trials.settings import keep_command
 from flatout.units import duration, factor, interval, size
 
@@ -81,12 +81,14 @@ def verdict(fixed: FixResult) -> str:
         return "Remedies were kept, but their combination was not proved: the trials below show what each gave."
     if fixed.promising:
         best = fixed.promising[0]
-        clear = best.ratio is not None and best.ratio.low > 1.0 + NOISE_SHARE
+        clear = best.ratio is not None and clears(best.ratio)
         return f"Nothing is proved yet. {_capital(best.title)}{' is promising' if clear else ''}: {best.why}."
     if not fixed.tried:
         return "Nothing was tried, so nothing was measured besides the training as it is."
     if not any(trial.ratio for trial in fixed.tried):
         return "Nothing was kept: no trial could be measured."
+    if any(trial.ratio and clears(trial.ratio) for trial in fixed.tried):
+        return "Nothing was kept: with what made this training faster, its losses were others."
     return "Nothing was kept: no trial made this training faster beyond noise."
 
 
@@ -120,7 +122,7 @@ def _trial(trial: Trial) -> list[str]:
     measured = f" {factor(trial.ratio.factor)}" if trial.ratio else ""
     head = f"{OUTCOMES.get(trial.outcome, trial.outcome)}{measured}: {trial.title}"
     stalled = f" {trial.stalled} pair left out: the machine stalled." if trial.stalled else ""
-    loss = f"; loss: {trial.loss}" if trial.loss else ""
+    loss = f"; loss: {trial.loss}" if trial.loss and trial.loss not in trial.why else ""
     detail = f"predicted {interval(trial.predicted)}; {trial.why}{loss}.{stalled}"
     restarted = f"Started anew for each run: {trial.restarted}." if trial.restarted else ""
     return [*_wrapped(head, 2), *_wrapped(f"{detail} {restarted}".strip(), 6)]

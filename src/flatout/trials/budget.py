@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 
 from flatout.errors import UsageError
+from flatout.trials.losses import LEAST_LOSSES
 from flatout.units import duration
 
 STEPS = 80  # of each run of a trial,
 LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
 LEAST_STEPS = 12  # more than a comparison needs, plus a warm-up
-NEEDED_STEPS = 8  # of a run that the user wants short: a comparison needs five, and steps vary
+NEEDED_STEPS = LEAST_LOSSES  # of a run that the user wants short
 LEAST_RUNS = 5  # the first look, one pair of a trial, and one of the proof
 AMPLE_RUNS = 12  # a budget for this many runs has room for a proof of two pairs
 _MARGIN = 1.1  # run times vary

@@ -42,6 +42,8 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         loss = losses.text
         if ruled_out(ratio):
             outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_in_pairs(ratio)}"
+        elif not losses.checked:
+            outcome, why = UNCONFIRMED, f"{history}{_in_pairs(ratio)}, but not shown to train the same: {loss}"
         elif not losses.passed:
             outcome, why = DROPPED, f"{history}faster, but the losses: {losses.text}"
         elif gains(ratio):

@@ -42,7 +42,7 @@ from flatout.trials.screening import (
     withdrawn,
 )
 from flatout.trials.select import Choice, with_found_by_experiments
-from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, pairs_needed
+from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, gains, pairs_needed
 from flatout.trials.shared_samples import Pace, SharedSamples
 from flatout.trials.trial_run import LOG, TrialSetup, run_blocks, run_once
 from flatout.units import duration, interval
@@ -64,7 +64,8 @@ class Options:
         stage_to: folder for a copy that a trial makes; None: the fix's folder, if it is on a local disk.
         live: compare in one running training what can be switched there, before the proof; None: where a start takes
             LONG_START_S or more.
-        first_step_within_s: a run without a training step by then is ended; None: a third of the budget, at least 30 s.
+        first_step_within_s: a run without a training step by then is ended; None: a third of the budget, at
+            least 30 s, at most all of it.
     """
 
     allowed: frozenset[str] = frozenset({IDENTICAL})
@@ -193,11 +194,12 @@ class Fixing:
         """Measure the unchanged training, or the training with what a killed fix had kept."""
         looked = next((line for line in self.journal.read() if line["kind"] == "look"), None)
         self.log.say("the training as it is" if looked is None else "going on after the trials that were made")
-        seconds = min(LOOK_S, self.options.budget_s / LEAST_RUNS)
+        budget_s = self.options.budget_s
+        seconds = min(LOOK_S, budget_s / LEAST_RUNS)
         # Slow steps need a longer run for a distribution, within the budget.
-        within_s = self.options.first_step_within_s or max(self.options.budget_s / 3, 30.0)
+        within_s = self.options.first_step_within_s or min(max(budget_s / 3, 30.0), budget_s)
         bounds = Bounds(seconds=seconds, first_step_within_s=within_s)
-        experiments = self.options.budget_s >= EXPERIMENTS_FROM_S
+        experiments = budget_s >= EXPERIMENTS_FROM_S
         look = self._run_once(replace(self.setup, bounds=bounds, experiments=experiments), self.progress.settings)
         if look.outcome == TOO_SHORT and look.run is not None:
             bounds = replace(bounds, seconds=self._longer_look_s(look, seconds))
@@ -222,7 +224,7 @@ class Fixing:
         if self.options.seconds is not None and window_s > self.options.seconds:
             self.log.say(
                 f"each run measures {duration(window_s)}, not {duration(self.options.seconds)}: a step takes "
-                f"{duration(step_s)}, and fewer than {NEEDED_STEPS} do not determine a speed"
+                f"{duration(step_s)}, and a comparison, of their losses too, needs {NEEDED_STEPS}"
             )
         if not self.progress.tried:
             self._check_budget(look)
@@ -298,7 +300,8 @@ class Fixing:
 
     def _nothing_left(self) -> str:
         """Why no remedy is tried any more although there is time."""
-        undecided = [trial.ratio for trial in self.progress.tried if trial.outcome == UNCONFIRMED]
+        unconfirmed = [trial.ratio for trial in self.progress.tried if trial.outcome == UNCONFIRMED]
+        undecided = [ratio for ratio in unconfirmed if ratio is None or not gains(ratio)]
         if any(ratio is None or ratio.pairs < MOST_PAIRS for ratio in undecided):
             return f"The budget of {duration(self.options.budget_s)} had no room for another pair of runs."
         if undecided:
@@ -326,7 +329,7 @@ class Fixing:
         trial = replace(trial, restarted=restarted)
         if trial.ratio is not None:
             trial = mechanics.with_cost(trial, *found.rates(), self.first.loader if self.first else {})
-        if trial.outcome == UNCONFIRMED and trial.ratio is not None:
+        if trial.outcome == UNCONFIRMED and trial.ratio is not None and not gains(trial.ratio):
             trial = replace(trial, why=f"{trial.why}: {self._needs(trial.ratio, before_s)}")
         if trial.outcome == KEPT and not self._kept():
             self.first_kept = found

@@ -11,7 +11,7 @@ from flatout.probe.contract import LOSS_METRIC
 from flatout.record import Run
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 
-LEAST = 10  # losses: fewer are no evidence
+LEAST_LOSSES = 10  # fewer are no evidence
 # Allowed difference of the later half's mean, in addition to that between two runs without the remedy.
 ALLOWED = {IDENTICAL: 0.05, NUMERICS: 0.05, DATA: 0.10, OPTIMISATION: 0.25}
 
@@ -24,11 +24,13 @@ class LossCheck:
         passed: True if the remedy may be kept.
         text: the statement to show.
         same_bits: every loss equal, bit for bit.
+        checked: enough losses were seen to compare them.
     """
 
     passed: bool
     text: str
     same_bits: bool = False
+    checked: bool = True
 
 
 def losses_of(run: Run) -> list[float]:
@@ -45,9 +47,10 @@ def check(without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]]
         with_it: of each run with it.
         semantic_class: of the remedy: how much may differ.
     """
-    if min((len(run) for run in (*without, *with_it)), default=0) < LEAST:
+    if min((len(run) for run in (*without, *with_it)), default=0) < LEAST_LOSSES:
         counts = [len(run) for run in (*without, *with_it)]
-        return LossCheck(False, f"not checked: {min(counts, default=0)} losses were seen in a run, {LEAST} are needed")
+        seen = f"{min(counts, default=0)} losses were seen in a run, {LEAST_LOSSES} are needed"
+        return LossCheck(False, f"not checked: {seen}", checked=False)
     for run in with_it:
         bad = next((number for number, loss in enumerate(run) if not math.isfinite(loss)), None)
         if bad is not None and all(math.isfinite(loss) for other in without for loss in other[: bad + 1]):

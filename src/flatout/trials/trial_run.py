@@ -27,7 +27,7 @@ from flatout.trials.file_changes import FileChanges
 from flatout.trials.guards import Guard
 from flatout.trials.isolation import NAMESPACE, OFFLINE, Isolation, scratch_folder, wrapped
 from flatout.trials.locations import SettingLocations
-from flatout.trials.losses import losses_of
+from flatout.trials.losses import LEAST_LOSSES, losses_of
 from flatout.trials.outcome import Execution, TrialRun, classify
 
 LOG = "output.log"  # the command's own output, run after run
@@ -184,7 +184,7 @@ def _bounds(setup: TrialSetup, settings: Mapping[str, Any]) -> Bounds:
 
     Where other work makes the steps slower than they were, the run lasts until there are enough to compare.
     """
-    bounds = replace(setup.bounds, least_steps=LEAST_STEPS + 1)
+    bounds = replace(setup.bounds, least_steps=max(LEAST_STEPS + 1, LEAST_LOSSES))
     warm_up_s = sum(SETTINGS[name].warm_up_s for name in settings)
     if not warm_up_s or bounds.seconds is None:
         return bounds
