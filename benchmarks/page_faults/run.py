@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What page faults of large tensors cost a step on the CPU: networks with the default allocator, and with memory kept.
+"""What page faults of large tensors cost a step on the CPU: networks with the default allocator, with memory kept, and in huge pages.
 
-Each run is a process of its own, and the two kinds alternate. Beside the measured gain stands what the share of page
+Each run is a process of its own, and the kinds alternate. Beside the measured gain stands what the share of page
 faults predicts, as in src/flatout/predict/page_faults.py.
 
 Usage: python benchmarks/page_faults/run.py [--repeats N] [--steps N] [--output FILE]
@@ -35,7 +35,7 @@ NETWORKS = (
     "transformer, lengths that vary",
     "LSTM, 32 sequences of 100",
 )
-KEPT = {"FLATOUT_SETTINGS": json.dumps({"memory_kept": True})}
+AS_IT_IS, KEPT, HUGE = "as it is", "memory_kept", "huge_pages"
 _USUAL = 1.2
 
 
@@ -52,10 +52,10 @@ def main() -> None:
         return
     rows = []
     for number, name in enumerate(NETWORKS):
-        seen: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+        seen: dict[str, list[dict[str, float]]] = {AS_IT_IS: [], KEPT: [], HUGE: []}
         for _ in range(options.repeats):
-            for kept in (False, True):
-                seen[kept].append(_run(number, options.steps, kept))
+            for kind, runs in seen.items():
+                runs.append(_run(number, options.steps, kind))
         rows.append(_row(name, seen))
         print(rows[-1], file=sys.stderr, flush=True)
     text = page(rows, options)
@@ -64,8 +64,8 @@ def main() -> None:
     print(text)
 
 
-def _run(number: int, steps: int, kept: bool) -> dict[str, float]:
-    environment = injecting_environment() | (KEPT if kept else {})
+def _run(number: int, steps: int, kind: str) -> dict[str, float]:
+    environment = injecting_environment() | ({"FLATOUT_SETTINGS": json.dumps({kind: True})} if kind != AS_IT_IS else {})
     command = [sys.executable, __file__, "--network", str(number), "--steps", str(steps)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -121,34 +121,38 @@ def _network(number: int, torch: Any) -> tuple[Any, Any]:
     return model, lambda step: torch.randn(16, 64 + 37 * step % 192, 256)
 
 
-def _row(name: str, seen: dict[bool, list[dict[str, float]]]) -> str:
-    def middle(kept: bool, what: str) -> float:
-        return statistics.median(one[what] for one in seen[kept])
+def _row(name: str, seen: dict[str, list[dict[str, float]]]) -> str:
+    def middle(kind: str, what: str) -> float:
+        return statistics.median(one[what] for one in seen[kind])
 
     faults = PageFaults(
-        middle(False, "faults") / middle(False, "mean_s"),
-        middle(False, "system_s") / middle(False, "mean_s"),
-        middle(False, "cpu_s") / middle(False, "mean_s"),
+        middle(AS_IT_IS, "faults") / middle(AS_IT_IS, "mean_s"),
+        middle(AS_IT_IS, "system_s") / middle(AS_IT_IS, "mean_s"),
+        middle(AS_IT_IS, "cpu_s") / middle(AS_IT_IS, "mean_s"),
     )
-    gain = middle(False, "step_s") / middle(True, "step_s")
+    gain = middle(AS_IT_IS, "step_s") / middle(KEPT, "step_s")
     predicted = 1.0 / (1.0 - min(_USUAL * faults.part(), 0.9))
     cells = [
         name,
-        f"{middle(False, 'step_s') * 1e3:.0f} ms",
-        f"{middle(True, 'step_s') * 1e3:.0f} ms",
+        f"{middle(AS_IT_IS, 'step_s') * 1e3:.0f} ms",
+        f"{middle(KEPT, 'step_s') * 1e3:.0f} ms",
         f"{gain:.2f}x",
         f"{predicted:.2f}x",
-        f"{middle(False, 'faults'):,.0f}",
-        f"{middle(True, 'faults'):,.0f}",
-        f"{middle(False, 'peak_mib'):,.0f} MiB",
-        f"{middle(True, 'peak_mib'):,.0f} MiB",
+        f"{middle(AS_IT_IS, 'step_s') / middle(HUGE, 'step_s'):.2f}x",
+        f"{middle(AS_IT_IS, 'faults'):,.0f}",
+        f"{middle(KEPT, 'faults'):,.0f}",
+        f"{middle(HUGE, 'faults'):,.0f}",
+        f"{middle(AS_IT_IS, 'peak_mib'):,.0f} MiB",
+        f"{middle(KEPT, 'peak_mib'):,.0f} MiB",
+        f"{middle(HUGE, 'peak_mib'):,.0f} MiB",
     ]
     return f"| {' | '.join(cells)} |"
 
 
 def page(rows: list[str], options: argparse.Namespace) -> str:
     """Markdown."""
-    columns = ("network", "step", "memory kept", "gain", "predicted", "faults a step", "kept", "peak memory", "kept")
+    columns = ("network", "step", "memory kept", "gain", "predicted", "gain of huge pages")
+    columns += ("faults a step", "kept", "huge", "peak memory", "kept", "huge")
     lines = [
         *head("What page faults of large tensors cost", "benchmarks/page_faults/run.py", ("flatout", "torch"), {}),
         f"- Trainings on random data, all cores, {options.steps} steps after five others; medians of {options.repeats} "

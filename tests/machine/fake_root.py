@@ -39,6 +39,7 @@ def machine(root: Path, mounts: str, cgroup: str, files: dict[str, str] | None =
             "proc/sys/kernel/osrelease": "6.1.0\n",
             "sys/devices/system/cpu/online": "0-7\n",
             "dev/shm/.keep": "",
+            "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
         }
         | (files or {}),
     )

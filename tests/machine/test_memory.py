@@ -14,7 +14,14 @@ def test_v2_max_means_no_limit(tmp_path: Path) -> None:
     assert (memory.total_bytes, memory.available_bytes) == (16 * GIB, 8 * GIB)
     assert memory.limit_bytes is None
     assert memory.usable_bytes == 16 * GIB
+    assert memory.huge_pages == "madvise"
     assert missing == {}
+
+
+def test_a_kernel_without_huge_pages_says_nothing_of_them(tmp_path: Path) -> None:
+    root = machine(tmp_path, V2_MOUNT, "0::/job\n")
+    (root / "sys/kernel/mm/transparent_hugepage/enabled").unlink()
+    assert read_memory(root)[0].huge_pages is None
 
 
 def test_v2_limit_of_an_ancestor_counts(tmp_path: Path) -> None:

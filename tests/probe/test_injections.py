@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flatout.machine.snapshot import take_snapshot
 from flatout.runner.command import injecting_environment
 
 TRAINING = """
@@ -456,3 +457,15 @@ def test_freed_memory_stays_in_the_process_and_in_those_that_it_forks(tmp_path: 
     kept, said = trained(script, memory_kept=True)
     assert as_it_is["here"] > 10 * kept["here"] and as_it_is["forked"] > 10 * kept["forked"]
     assert "could not be set" not in said
+
+
+def test_large_tensors_lie_in_huge_pages_where_the_kernel_gives_them_to_who_asks(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(FAULTING)
+    as_it_is, _ = trained(script)
+    huge, said = trained(script, huge_pages=True)
+    if take_snapshot().memory.huge_pages == "madvise":
+        assert as_it_is["here"] > 10 * huge["here"] and as_it_is["forked"] > 10 * huge["forked"]
+        assert "could not be set" not in said
+    else:
+        assert "huge_pages" in said and "/sys/kernel/mm/transparent_hugepage/enabled says" in said

@@ -57,6 +57,7 @@ from tests.diagnose.views import (
 GPU = {"param_dtype": "float32", "capability": 8.6, "tf32": False, "convolutions": 2, "channels_last": False}
 GPU |= {"cudnn_benchmark": False, "compiled": False}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
+ASKED_FOR = {"memory": {"huge_pages": "madvise"}}
 EXPERIMENTS = Experiments(
     tried={"anomaly_mode": tried(0.6), "deterministic": tried(0.2), "threads=1": tried(0.3)},
     hooks=(LINE,),
@@ -271,6 +272,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "keep_memory": (
         lambda: healthy(usage={"main_faults": PageFaults(200_000, 0.5, 1.5)}),
         lambda: starved(usage={"main_faults": PageFaults(200_000, 0.5, 1.5)}),
+    ),
+    "huge_pages": (
+        lambda: replace(healthy(usage={"main_faults": PageFaults(200_000, 0.5, 1.5)}), machine=ASKED_FOR),
+        lambda: replace(starved(usage={"main_faults": PageFaults(200_000, 0.5, 1.5)}), machine=ASKED_FOR),
     ),
     "threads": (
         lambda: replace(healthy(process={"threads": 16}), experiments=EXPERIMENTS),

@@ -48,6 +48,17 @@ def test_two_remedies_for_one_cause_are_not_counted_twice() -> None:
     assert bundle(model, twice)[0].gain.predicted == model.factor(change)
 
 
+def test_of_two_ways_to_do_one_thing_a_plan_holds_the_better() -> None:
+    model = fit(healthy())
+    assert model is not None
+    found = [
+        (remedy(name, "identical", "low"), proposal(Change(step_removed_s=seconds)))
+        for name, seconds in (("huge_pages", 0.003), ("memory_kept", 0.002), ("other", 0.001))
+    ]
+    assert bundle(model, found)[0].remedies == ("huge_pages", "other")
+    assert bundle(model, [found[1], found[0], found[2]])[0].remedies == ("memory_kept", "other")
+
+
 def test_changes_one_after_the_other() -> None:
     both = Change(num_workers=2, fetch_cpu_factor=0.5, between_steps_removed_s=1.0, helper_cpu_factor=0.5).and_then(
         Change(num_workers=4, fetch_cpu_factor=0.5, between_steps_removed_s=2.0, lock_removed=True)

@@ -21,6 +21,7 @@ class Memory:
     available_bytes: int | None  # what the kernel can give without swapping, on the whole machine
     limit_bytes: int | None  # set by a control group; None: no limit, unless named in not_measured
     limit_from: str | None  # the group's file
+    huge_pages: str | None = None  # transparent ones: "always", "madvise" (where a program asks for them) or "never"
 
     @property
     def usable_bytes(self) -> int | None:
@@ -112,9 +113,16 @@ def read_memory(root: Path, pid: int | str = "self") -> tuple[Memory, dict[str, 
             available_bytes=meminfo.get("MemAvailable"),
             limit_bytes=limit.limit_bytes if limit else None,
             limit_from=f"{limit.level.name}/{limit.file}" if limit else None,
+            huge_pages=_huge_pages(root),
         ),
         missing,
     )
+
+
+def _huge_pages(root: Path) -> str | None:
+    """The chosen word of a file such as "always [madvise] never"; None: a kernel without them."""
+    choice = (read_text(root / "sys/kernel/mm/transparent_hugepage/enabled") or "").partition("[")[2]
+    return choice.partition("]")[0] or None
 
 
 def read_shm(root: Path) -> tuple[Shm, dict[str, str]]:

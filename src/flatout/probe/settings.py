@@ -32,6 +32,7 @@ class Setting(NamedTuple):
         in_step: what a step holds in GPU memory grows with it.
         warm_up_s: that the first steps may take longer, once in a run.
         warm_up_steps: that are slow for it.
+        instead_of: the setting that does the same in another way: one of the two is enough.
         live: it can be switched in a running training, at a step or between passes.
         device_memory_known: False: it changes what lies in GPU memory by an amount that one run does not show.
     """
@@ -56,6 +57,7 @@ class Setting(NamedTuple):
     warm_up_s: float = 0.0
     warm_up_steps: int = 0
     device_memory_known: bool = True
+    instead_of: Optional[str] = None
     live: bool = False
 
 
@@ -202,6 +204,9 @@ SETTINGS: "dict[str, Setting]" = {
     ),
     "memory_kept": Setting(
         bool, "freed memory stays in the process, not given back to the kernel", "allocator", at_start=True
+    ),
+    "huge_pages": Setting(
+        bool, "tensors of 2 MiB or more lie in huge pages", "allocator", at_start=True, instead_of="memory_kept"
     ),
     "collect_seldom": Setting(bool, "collect Python's garbage seldom", "debugging"),
     "validation_factor": Setting(

@@ -133,7 +133,10 @@ _GPU = record(
 MACHINE = record(
     {
         "cores": _CORES,
-        "memory": record({"total_bytes": _BYTES, "available_bytes": _BYTES, "limit_bytes": _BYTES, "limit_from": text}),
+        "memory": record(
+            {"total_bytes": _BYTES, "available_bytes": _BYTES, "limit_bytes": _BYTES, "limit_from": text}
+            | {"huge_pages": text}
+        ),
         "shm": record({"size_bytes": _BYTES, "free_bytes": _BYTES}),
         "mounts": items(_MOUNT, 1 << 16),
         "gpus": items(_GPU, 1024),

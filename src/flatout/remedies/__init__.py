@@ -33,7 +33,7 @@ from flatout.remedies.host import (
 )
 from flatout.remedies.layouts import one_layout
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
-from flatout.remedies.memory import keep_memory
+from flatout.remedies.memory import huge_pages, keep_memory
 from flatout.remedies.plans import bundle
 from flatout.remedies.preparation import (
     cheaper_reads,
@@ -117,6 +117,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     fewer_collections,
     threads,
     keep_memory,
+    huge_pages,
     fewer_blocking_reads,
     thread_to_process,
     dynamic_shapes,

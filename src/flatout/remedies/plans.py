@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel
+from flatout.probe.settings import SETTINGS
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION, Proposal
 from flatout.results import Remedy, RemedyBundle
 
@@ -15,6 +16,7 @@ PLANS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
     ("moderate", frozenset({IDENTICAL, NUMERICS}), frozenset({"low", "medium"})),
     ("aggressive", frozenset({IDENTICAL, NUMERICS, DATA, OPTIMISATION}), frozenset({"low", "medium", "high"})),
 )
+_TWO_WAYS = [(name, setting.instead_of) for name, setting in SETTINGS.items() if setting.instead_of]
 _RISKS = ("low", "medium", "high")
 # The least gain in throughput that a remedy has to add to those before it: trials do not resolve less.
 _LEAST_ADDED = 0.01
@@ -57,13 +59,22 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
     return tuple(plans)
 
 
+def _stands_in(remedy: Remedy, chosen: Sequence[tuple[Remedy, Proposal]]) -> bool:
+    """True if a remedy does in another way what one of those chosen does."""
+    theirs = {name for one, _ in chosen for name in one.settings}
+    return any({one, other} & theirs and {one, other} & remedy.settings.keys() for one, other in _TWO_WAYS)
+
+
 def _adding(
     model: RateModel, found: Sequence[tuple[Remedy, Proposal]]
 ) -> tuple[list[tuple[Remedy, Proposal]], tuple[Change, Change, Change]]:
     """The remedies that add to those before them, and their changes together: the likely one, the least, the most."""
-    chosen, together = [], (Change(), Change(), Change())
+    chosen: list[tuple[Remedy, Proposal]] = []
+    together = (Change(), Change(), Change())
     factor = 1.0
     for remedy, proposal in found:
+        if _stands_in(remedy, chosen):
+            continue
         steps = (proposal.change, proposal.least or proposal.change, proposal.most or proposal.change)
         likely, least, most = (one.and_then(step, model.now.step_s) for one, step in zip(together, steps, strict=True))
         with_it = model.factor(likely)
