@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What page faults of large tensors cost a step on the CPU: networks with the default allocator, with memory kept, and in huge pages.
+"""What page faults of large tensors cost a step on the CPU: the allocator as it is, memory kept, and huge pages.
 
 Each run is a process of its own, and the kinds alternate. Beside the measured gain stands what the share of page
 faults predicts, as in src/flatout/predict/page_faults.py.

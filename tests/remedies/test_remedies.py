@@ -272,6 +272,23 @@ def test_without_a_trace_no_gain_of_compiling_is_predicted_but_a_trial_may_show_
     assert gain.high > 1.3
 
 
+RESIZED = (
+    TransformCost("Resize", 0.004, 2e5, 5e4),
+    TransformCost("CenterCrop", 0.0001, 5e4, 4e4),
+    TransformCost("RandomHorizontalFlip", 0.0001, 4e4, 4e4),
+)
+
+
+def test_pictures_are_kept_as_their_deterministic_transforms_leave_them() -> None:
+    several = {"epochs_started": 1, "dataset_len": 10_000, "usage": {"available_bytes": 8 << 30}}
+    groups = {"cpu_groups": {"decode": 0.4, "transform": 0.5, "other": 0.1}}
+    decoded = offered(saturated(**several, **groups, transforms=RESIZED[2:]))["decoded_once"]
+    resized = offered(saturated(**several, **groups, transforms=RESIZED))["decoded_once"]
+    assert decoded.title.startswith("decode each file once") and resized.title.startswith("decode and resize each")
+    assert resized.gain.predicted > decoded.gain.predicted > 1.05
+    assert resized.memory_bytes == 10_000 * 40_000 * 3 == decoded.memory_bytes
+
+
 def slices_of(arrays: ArrayReads, **changes: Any) -> dict[str, Remedy]:
     """Remedies of a run whose samples are slices of volumes of 64 slices, in its first pass."""
     given: dict[str, Any] = {

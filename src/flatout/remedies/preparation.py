@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
 from flatout.measure.array_reads import patch_shape
 from flatout.measure.loader_stats import LoaderStats, TransformCost
 from flatout.predict.context import Context
@@ -15,6 +19,7 @@ from flatout.predict.fetch_changes import (
     without_groups,
 )
 from flatout.predict.pipeline import Change
+from flatout.probe.injections.resized_pictures import BEGINNINGS
 from flatout.remedies.proposal import DATA, IDENTICAL, Proposal, remedy
 from flatout.remedies.volumes import cut_from_volumes
 from flatout.results import Cause
@@ -61,7 +66,7 @@ def faster_decode(context: Context, cause: Cause) -> Proposal | None:
 
 
 # Of arrays that are read whole for a part of them, unpacking and reading are one call of their library.
-@remedy(("cpu_decode", "read_amplification"), IDENTICAL, risk="medium", mechanics="shared_samples")
+@remedy(("cpu_decode", "cpu_transform", "read_amplification"), IDENTICAL, risk="medium", mechanics="shared_samples")
 def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     """Keep what files decode to in memory that all workers share, where all of it fits and passes repeat."""
     loader, available = context.run.loading, context.run.usage.available_bytes
@@ -75,29 +80,50 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     if needed is None or needed > room:
         return None
     arrays = loader.storage.arrays
-    if cause.id == "read_amplification" and arrays is None:
+    beginning = _beginning(loader)
+    if (cause.id == "read_amplification" and arrays is None) or (cause.id == "cpu_transform" and not beginning):
         return None
     groups = (*DECODE_GROUPS, "read") if cause.id == "read_amplification" else DECODE_GROUPS
+    resized = Change(fetch_cpu_factor=1.0 - _share(loader, beginning))
     return Proposal(
-        title=f"decode each file once: {size(needed)} of memory hold them all",
-        change=without_groups(loader, groups, 1.0 - _PUT_BACK),
-        least=without_groups(loader, groups, 1.0 - _MOST_PUT_BACK),
-        most=without_groups(loader, (*DECODE_GROUPS, "read")),
+        title=f"decode {'and resize ' if beginning else ''}each file once: {size(needed)} of memory hold them all",
+        change=_together(without_groups(loader, groups, 1.0 - _PUT_BACK), resized),
+        least=_together(without_groups(loader, groups, 1.0 - _MOST_PUT_BACK), resized),
+        most=_together(without_groups(loader, (*DECODE_GROUPS, "read")), resized),
         how="decode into one shared array before the training, and index it in Dataset.__getitem__",
         # Other sets, such as that of the validation, may take what is left of the room.
         settings={"sample_cache_bytes": room},
         basis=(
-            "measured share of decoding, from the second pass on; assumes that copying what is stored takes a tenth "
-            "of it, at worst two fifths"
+            "measured share of decoding and of the transforms before the first random one, from the second pass on; "
+            "assumes that copying what is stored takes a tenth of the decoding, at worst two fifths"
         ),
         memory_bytes=needed,
     )
 
 
+def _beginning(loader: LoaderStats) -> list[TransformCost]:
+    """The transforms that every picture begins with, and that make the same of it each time."""
+    return list(itertools.takewhile(lambda part: part.name in BEGINNINGS, loader.fetch.transforms))
+
+
+def _share(loader: LoaderStats, parts: Sequence[TransformCost]) -> float:
+    """Part of a fetch that transforms take, 0..1."""
+    item_s = float(loader.fetch.item_s.mean()) if len(loader.fetch.item_s) else 0.0
+    return min(sum(part.calls * part.mean_s for part in parts) / item_s, 1.0) if item_s > 0 else 0.0
+
+
+def _together(decoding: Change, resizing: Change) -> Change:
+    """Two changes of different parts of a fetch."""
+    left = max(decoding.fetch_cpu_factor + resizing.fetch_cpu_factor - 1.0, 0.0)
+    return replace(decoding, fetch_cpu_factor=left)
+
+
 def _decoded_bytes(loader: LoaderStats) -> int | None:
-    """All samples of a pass, decoded; None: their number or size is unknown."""
+    """All samples of a pass, decoded, and resized if their transforms begin so; None: number or size is unknown."""
     arrays = loader.storage.arrays
     pixels = next((part.pixels_in for part in loader.fetch.transforms if part.pixels_in), None)
+    if pixels and (beginning := _beginning(loader)):
+        pixels = beginning[-1].pixels_out
     file_bytes = loader.storage.bytes_read_per_sample
     each = pixels * BYTES_PER_PIXEL if pixels else file_bytes and file_bytes * BYTES_PER_FILE_BYTE
     each = arrays.bytes if arrays else each

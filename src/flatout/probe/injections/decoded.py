@@ -9,7 +9,7 @@ import io
 import os
 
 from ..sample_memory import KEY_BYTES, SampleMemory
-from . import decoded_arrays, decoded_pictures
+from . import decoded_arrays, decoded_pictures, resized_pictures
 
 
 def install(injected, watch):
@@ -20,7 +20,7 @@ def install(injected, watch):
     except (OSError, ValueError, AttributeError) as error:  # no memfd_create before Linux 3.17
         injected.refuse("sample_cache_bytes", "%s bytes cannot be shared: %s" % (room, error))
         return
-    decoded_pictures.patch(kept, watch)
+    decoded_pictures.patch(kept, resized_pictures.patch(kept, watch), watch)
     decoded_arrays.patch(kept, watch)
 
 

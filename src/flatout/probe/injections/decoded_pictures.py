@@ -2,16 +2,21 @@
 
 import functools
 
-# Formats and modes in which decoding leaves nothing behind but the pixels.
+from .resized_pictures import MADE, MODES, made_of
+
+# Formats in which decoding leaves nothing behind but the pixels.
 _FORMATS = ("JPEG", "PNG")
-_MODES = ("L", "RGB", "RGBA")
-_MARK = "_flatout_source"
 
 
-def patch(kept, watch):
+def patch(kept, beginnings, watch):
     """Patch Pillow once it is imported."""
     watch("PIL.Image", functools.partial(_patch_open, kept))
-    watch("PIL.ImageFile", functools.partial(_patch_load, kept))
+    watch("PIL.ImageFile", functools.partial(_patch_load, kept, beginnings))
+
+
+def _form(image):
+    """What the pixels depend on besides the file: a decoder that was asked for a smaller picture makes other ones."""
+    return image.format, image.mode, image.size, getattr(image, "decoderconfig", ())
 
 
 def _patch_open(kept, module):
@@ -22,22 +27,23 @@ def _patch_open(kept, module):
         source = kept.source_of(fp)
         image = original(fp, mode, formats)
         if source and image.format in _FORMATS and getattr(image, "n_frames", 1) == 1:
-            setattr(image, _MARK, source)
+            vars(image)[MADE] = (source, _form(image))
         return image
 
     module.open = opened
 
 
-def _patch_load(kept, module):
+def _patch_load(kept, beginnings, module):
     original = module.ImageFile.load
 
     @functools.wraps(original)
     def loaded(self):
-        source = vars(self).pop(_MARK, None)
-        if source is None or not self.tile or self.mode not in _MODES:
+        made_from = made_of(self)
+        if made_from is None or not self.tile or self.mode not in MODES:
             return original(self)
-        # A decoder that was asked for a smaller picture makes other pixels.
-        form = (self.format, self.mode, self.size, getattr(self, "decoderconfig", ()))
+        source, form = made_from[0], _form(self)
+        if form != made_from[1]:  # a draft
+            vars(self)[MADE] = (source, form)
         key = kept.key(source, form)
         stored = kept.find(key)
         if stored is not None and kept.checked:
@@ -50,11 +56,12 @@ def _patch_load(kept, module):
             return _finished(self)
         before = dict(self.info)
         found = original(self)
-        made = self.tobytes()
         if stored is not None:
-            kept.compare(stored, made)
-        elif self.info == before:  # what follows the pixels in the file told nothing more
-            kept.keep(key, made)
+            kept.compare(stored, self.tobytes())
+        elif self.info != before:  # what follows the pixels in the file told more
+            vars(self).pop(MADE, None)
+        elif beginnings.decoded(form[:2]):
+            kept.keep(key, self.tobytes())
         return found
 
     module.ImageFile.load = loaded
