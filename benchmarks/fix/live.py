@@ -147,10 +147,10 @@ def _row(name: str, start: float, seconds: float, repeat: int) -> Row:
         command = (sys.executable, str(script))
         setup = TrialSetup(command, folder / "fix", folder / "fix" / "runs", bounds, find_isolation(folder / "fix"))
         begin_s = time.monotonic()
-        blocks = plan(settings, {"num_workers": 3}, 0.02, repeat)
+        blocks = plan([settings], {"num_workers": 3}, 0.02, repeat)
         ran = run_blocks(bounded(setup, blocks), {}, blocks.to_dict())
         live_s = time.monotonic() - begin_s
-        finding = found(ran.run, blocks) if ran.run is not None else None
+        finding = found(ran.run, blocks)[0] if ran.run is not None else None
         begin_s = time.monotonic()
         pairs = measure_pairs(
             lambda wanted: run_once(setup, wanted),

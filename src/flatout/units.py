@@ -128,9 +128,9 @@ def percent(fraction: float, *, decimals: int | None = None) -> str:
     return f"{value:.{0 if whole else 1}f}%"
 
 
-def counted(count: int, noun: str) -> str:
-    """Write a number with its noun: "1 worker", "2 workers"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def counted(count: int, noun: str, several: str = "") -> str:
+    """Write a number with its noun: "1 worker", "2 workers"; ``several`` if the plural is another word."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or noun + 's'}"
 
 
 def factor(value: float, *, like: float | None = None) -> str:

@@ -105,13 +105,17 @@ for x in DataLoader(Numbers(), 2, num_workers=1):
 """
 
 
+PLAN = {"order": [1, 0], "block_s": 0.04, "look_s": 0.04, "pass_s": 0.1, "least_batches": 4, "turns": 2}
+PLAN["threshold"] = 0.03
+
+
 def test_the_plan_in_the_run_folder_is_followed_and_its_blocks_are_recorded(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(PLANNED)
-    plan = {"variants": [{}, {"num_workers": 2}], "order": [1, 0], "block_s": 0.04, "pass_s": 0.1, "least_batches": 4}
+    plan = {**PLAN, "candidates": [{"num_workers": 2}]}
     found = start(tmp_path, script, plan=plan)
     assert found.code == 0, found.err
-    assert found.main.info["live"] == {"passes": False}
+    assert found.main.info["live"] == {"passes": False, "gained": [], "refused": {}}
     blocks = found.main.of_kinds(events.LIVE_BLOCK)
     assert blocks["arg"].tolist() == [0, 1]
     assert all(int(bits) & 0xFFFFFFFF >= 4 for bits in blocks["b"])
@@ -123,3 +127,46 @@ def test_without_a_plan_nothing_is_switched(tmp_path: Path) -> None:
     script.write_text(PLANNED)
     found = start(tmp_path, script)
     assert "live" not in found.main.info and not len(found.main.of_kinds(events.LIVE_BLOCK))
+
+
+FLAGS = """
+import gc, json, os, sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+trial = sys.modules["_flatout_probe.recorder"].REC.live
+torch.autograd.set_detect_anomaly(True)
+notes = [[number] for number in range(300_000)]
+model = nn.Linear(4, 1)
+seen, saved = [], 0
+for x in DataLoader(TensorDataset(torch.ones(8000, 4)), 2):
+    loss = model(x[0]).mean()
+    node = loss.grad_fn
+    seen.append("traceback_" in node.metadata)  # anomaly detection is really on
+    loss.backward()
+    gc.collect()
+    torch.save(model.state_dict(), "last.pt")
+    saved += os.path.getsize("last.pt") > 0
+    if trial.over:
+        break
+print(json.dumps([seen, torch.is_anomaly_enabled(), saved == len(seen), gc.get_threshold(), gc.get_freeze_count()]))
+"""
+
+
+def test_flags_are_switched_and_what_gains_stays_for_the_candidates_after_it(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FLAGS)
+    candidates = [{"collect_seldom": True}, {"debugging_off": "anomaly_mode"}, {"checkpoint_beside": True}]
+    candidates += [{"lazy_scalars": True}, {"num_workers": 1, "start_method": "nonsense"}]
+    order = [0, 1, 1, 0, 0, 1]
+    found = start(tmp_path, script, plan={**PLAN, "candidates": candidates, "order": order, "look_s": 0.2})
+    assert found.code == 0, found.err
+    told = found.main.info["live"]
+    assert 0 in told["gained"] and set(told["refused"]) == {"3", "4"} and "failed" not in told
+    assert told["refused"]["3"] == "lazy_scalars: nothing took it in its blocks"
+    seen, anomaly, saved, thresholds, frozen = json.loads(found.out.splitlines()[-1])
+    assert True in seen and False in seen and seen[-1] and anomaly  # as the script has it once the blocks are over
+    assert saved and thresholds[0] == 700 and frozen == 0
+    blocks = set(found.main.of_kinds(events.LIVE_BLOCK)["arg"].tolist())
+    assert {number // len(order) for number in blocks} >= {0, 1, 2, 3}
+    assert {2, 3, 4, 5} - blocks  # two pairs decided the first

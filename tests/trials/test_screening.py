@@ -42,7 +42,7 @@ def fixed(
         return TrialRun(OK if finding.because != "fails" else FAILED, "the sky fell", 5.0, run=run)  # type: ignore[arg-type]
 
     monkeypatch.setattr(screening, "barred", lambda *_: "")
-    monkeypatch.setattr(screening, "found", lambda *_: finding)
+    monkeypatch.setattr(screening, "found", lambda run, blocks: [finding] * len(blocks.candidates))
     journal = begin(tmp_path, COMMAND)
     setup = TrialSetup(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
     fixing = Fixing(
@@ -61,7 +61,7 @@ def fixed(
 def test_a_live_gain_is_kept_once_the_proof_confirms_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine([WORKERS], {"num_workers": 1.8})
     found, plans = fixed(tmp_path, monkeypatch, machine, Finding(Ratio(1.7, 1.6, 1.8, 5), "in 5 pairs of blocks"))
-    assert [plan["variants"] for plan in plans] == [({}, {"num_workers": 4})]
+    assert [plan["candidates"] for plan in plans] == [({"num_workers": 4},)]
     assert found.settings == {"num_workers": 4} and found.proof is not None and found.proof.ratio.low > 1.6
     # The look, one run that is diagnosed, and the pairs of the proof.
     assert machine.calls == [{}, {"num_workers": 4}, {}, {"num_workers": 4}, {"num_workers": 4}, {}]
@@ -76,6 +76,21 @@ def test_a_live_gain_that_the_proof_does_not_confirm_is_not_kept(
     assert not found.kept and found.proof is None
     text = " ".join("\n".join(lines(found)).split())
     assert "not confirmed 1.70x" in text and "the proof, in processes of its own, did not confirm it" in text
+
+
+def test_several_remedies_are_tried_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seldom = remedy("seldom", 1.5, collect_seldom=True)
+    batch, copies = remedy("batch", 1.4, batch_size=64), remedy("copies", 1.3, non_blocking=True)
+    machine = Machine([WORKERS, seldom, batch, copies], {"num_workers": 1.8, "collect_seldom": 1.2})
+    clear = Ratio(1.7, 1.6, 1.8, 5)
+    found, plans = fixed(tmp_path, monkeypatch, machine, Finding(clear, "in 5 pairs of blocks"))
+    assert [plan["candidates"] for plan in plans] == [
+        ({"num_workers": 4}, {"collect_seldom": True}, {"non_blocking": True})
+    ]
+    assert found.settings == {"num_workers": 4, "collect_seldom": True, "non_blocking": True}
+    assert [trial.remedy for trial in found.tried] == ["workers", "seldom", "copies", "batch"]
+    assert found.tried[-1].restarted == "batch_size cannot be switched in a running training"
+    assert machine.calls[:2] == [{}, found.settings]  # the look, and one run that is diagnosed
 
 
 def test_a_live_trial_that_gains_nothing_drops_without_a_restart(

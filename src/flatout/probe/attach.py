@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 
-from . import events, in_place, injections, open_files, redirect, scheduling, stacks
+from . import events, in_place, injections, live_plan, open_files, redirect, scheduling, stacks
 from .after_import import AfterImport
 from .contract import REDIRECT_VARIABLE
 from .control import Control
@@ -84,10 +84,11 @@ def _torch_imported(watcher):
     import torch  # it was imported just now
 
     redirect.torch_imported(torch)
-    if injections.INJECTED.wanted:
+    plan = live_plan.read_plan(REC.run)
+    if injections.INJECTED.wanted or plan is not None:
         injections.INJECTED.changed = _injected_changed
         # Before patching: the probe times the training with its settings applied.
-        injections.install(watcher.watch)
+        injections.install(watcher.watch, plan)
         if injections.INJECTED.applied or injections.INJECTED.refused:  # before torch was imported
             _injected_changed()
     patches = importlib.import_module(__package__ + ".install")

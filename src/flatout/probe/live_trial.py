@@ -1,26 +1,27 @@
 """A live trial: the settings of a running training switched in blocks of steps, as a plan in the run folder says.
 
-``plan["order"]`` holds the variant of each block; variant 0 is the training as it was started. What counts of a block
-begins when the queue of the new settings is in its steady state, and stops where a pass ends or another loader is read
-(a validation). Where a pass is shorter than a block, settings change between passes, and whole passes count.
+Its candidates are tried one after the other, in pairs of blocks without and with each: ``plan["order"]`` holds 0 and 1
+for the blocks of a candidate, of which the last ones are left out once its pairs decide. One that gains stays for the
+candidates after it. What counts of a block begins when the queue of the new settings is in its steady state, and stops
+where a pass ends or another loader is read (a validation). Where a pass is shorter than a block, settings change
+between passes, and whole passes count.
 
 A fault of this ends the trial, with its reason in the process's record, and never the training.
 """
 
 import functools
-import json
-import os
 import weakref
 from typing import Any
 
-import torch
 from torch import is_grad_enabled
 
 from . import events, live_switch
-from .contract import LIVE_PLAN
 from .identity import ByIdentity
-from .injections import backends
+from .injections import switch_setting, took_effect
 from .injections.loader import ATTRIBUTES, set_on
+from .live_blocks import GAIN, amount, verdict
+from .live_plan import read_plan
+from .live_seeds import Seeds
 from .recorder import REC, now
 from .settings import injected_by
 
@@ -74,67 +75,42 @@ def _guarded(method):
         try:
             return method(self, *args)
         except Exception as error:
-            self.fail("%s: %s" % (type(error).__name__, error))
+            self.fail(_described(error))
             return None
 
     return guarded
 
 
-class _Seeds:
-    """Draws as many seeds of workers as the training's own settings would, so that its random numbers stay the same.
-
-    An iterator draws one when it is made; workers that stay are served by one iterator for all passes.
-    """
-
-    def __init__(self):
-        self._before: Any = ByIdentity()  # DataLoader whose generator is replaced -> its own
-        self._replaced = 0
-
-    def begins(self, loader, before):
-        """An iterator for a pass is asked for.
-
-        Args:
-            loader: the DataLoader.
-            before: its own settings; None: this is its first pass.
-        """
-        draws = _makes_iterators(loader.__dict__) or getattr(loader, "_iterator", None) is None
-        drew = before is None or _makes_iterators(before)
-        if drew and not draws:
-            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
-        elif draws and not drew:
-            self._before[loader] = (loader.generator,)
-            self._replaced += 1
-            loader.__dict__["generator"] = own = torch.Generator()
-            own.manual_seed((torch.initial_seed() + self._replaced * live_switch.SEED_STEP) % (1 << 63))
-
-    def ended(self, loader):
-        """It has been made, or is reset."""
-        (own,) = self._before.get(loader) or (_MISSING,)
-        if own is not _MISSING:
-            loader.__dict__["generator"] = own
-            self._before[loader] = None
-
-
-def _makes_iterators(settings):
-    """True if each pass has an iterator of its own."""
-    return not (settings["persistent_workers"] and settings["num_workers"])
+def _described(error):
+    return "%s: %s" % (type(error).__name__, error)
 
 
 class LiveTrial:
     """The trial of one process.
 
     Args:
-        plan: ``variants``: settings by name, in addition to those of the start; ``order``: the variant of each block;
-            ``block_s``, ``least_batches``: of each block; ``pass_s``: longest pass to wait for where settings can only
-            change between passes.
+        plan: ``candidates``: settings by name, in addition to those of the start; ``order``: 0 or 1 for each block of
+            a candidate, without or with it; ``block_s``, ``least_batches``: of each block; ``turns``: least batches of
+            it for each worker; ``look_s``: a shorter pass counts whole; ``pass_s``: longest pass to wait for where
+            settings can only change between passes; ``threshold``: relative gain that counts.
     """
 
     def __init__(self, plan):
-        self.variants: Any = plan["variants"]
+        self.candidates: Any = plan["candidates"]
         self.order: Any = plan["order"]
+        self.threshold = plan["threshold"]
+        self.variants: Any = [{}]  # settings in addition to those of the start; a new one for each change of them
+        self.base = 0  # variant without the present candidate,
+        self.changed = 0  # and with it
+        self.gained: Any = []  # numbers of the candidates that gained
+        self.refused: Any = {}  # number of a candidate -> why it was not measured
+        self._pairs: Any = []  # (rate without, rate with) of the present candidate
+        self._rates: Any = {}  # of the present pair
+        self._block_amount = 0.0  # batches of the present block that count
+        self._depth = 0  # batches in flight in the present queue
         self.block_ns = int(plan["block_s"] * 1e9)
-        self.pass_ns = int(plan["pass_s"] * 1e9)
-        self.least = plan["least_batches"]
+        self.look_ns, self.pass_ns = int(plan["look_s"] * 1e9), int(plan["pass_s"] * 1e9)
+        self.least, self.turns = plan["least_batches"], plan["turns"]
         self.over = False
         self.turn = -1  # block; -1: the training is looked at
         self.variant = 0
@@ -143,7 +119,7 @@ class LiveTrial:
         self._training: Any = []  # data sets whose batches led to backward passes
         self._loaders: Any = ByIdentity()  # DataLoader -> [attributes that it had, variant]
         self._flags: Any = []  # functions that undo what was switched besides loaders
-        self._seeds = _Seeds()
+        self._seeds = Seeds()
         self._since_ns = 0  # the warm-up began
         self._delivered = 0  # batches since then, with the wanted settings
         self._counted: Any = None  # the present part that counts
@@ -172,8 +148,10 @@ class LiveTrial:
                 self._begun = True
             self._pass_ns = now()
         known = self._known(loader)
-        if known[1] != self.variant:
-            self._set(loader)
+        if self._same_loader(known[1]):
+            known[1] = self.variant
+        else:
+            self._attempt(loader, lambda: self._set(loader))
             kept, loader.__dict__["_iterator"] = getattr(loader, "_iterator", None), None
             if kept is not None:
                 live_switch.end(kept)
@@ -187,7 +165,7 @@ class LiveTrial:
             if self.turn >= 0 and self._trains(loader.dataset):
                 self._seeds.begins(loader, known and known[0])
         except Exception as error:
-            self.fail("%s: %s" % (type(error).__name__, error))
+            self.fail(_described(error))
 
     def iterator_given(self, loader):
         """It has ended."""
@@ -258,7 +236,7 @@ class LiveTrial:
         self.over = True
         try:
             self._restore()
-            REC.save_process(live={"passes": self.by_pass, "failed": because})
+            REC.save_process(live={**self._found(), "failed": because})
         except Exception:
             pass
         self._end()
@@ -276,6 +254,7 @@ class LiveTrial:
         else:
             source = place.relay.source if place.relay is not None else iterator
             ready = live_switch.ready(source)
+            self._depth = live_switch.queue_of(source)[1]
             if self._counted is None:
                 if self._settled(place, source, at):
                     self._counted = _Counted(at, ready)
@@ -283,7 +262,8 @@ class LiveTrial:
                 return
             self._note(at, ready)
             counted_ns = self._block_ns + at - self._counted.start
-            if counted_ns >= self.block_ns and self._block_batches + self._counted.batches >= self.least:
+            least = max(self.least, self.turns * live_switch.queue_of(source)[0])
+            if counted_ns >= self.block_ns and self._block_batches + self._counted.batches >= least:
                 self._count()
                 self._next_block(at)
 
@@ -292,10 +272,11 @@ class LiveTrial:
 
     def _look(self, iterator, place, at):
         """Wait whether the pass ends within a block's time; if not, blocks are made of steps."""
-        why = live_switch.why_not(iterator)
-        if why is None and all(set(settings) <= set(PASS_ONLY) for settings in self.variants[1:]):
+        of_loader = [self._of_loader(settings) for settings in self.candidates]
+        why = live_switch.why_not(iterator) if any(of_loader) else None
+        if why is None and all(of_loader) and all(set(settings) <= set(PASS_ONLY) for settings in of_loader):
             why = "%s takes effect only where a pass begins" % ", ".join(PASS_ONLY)
-        if at - self._since_ns < (self.pass_ns if why else self.block_ns):
+        if at - self._since_ns < (self.pass_ns if why else self.look_ns):
             return
         if why:
             self.fail("a pass takes longer than %.2g s, and %s" % (self.pass_ns / 1e9, why))
@@ -322,10 +303,7 @@ class LiveTrial:
             return
         end, batches, samples, ready = self._last
         if batches:
-            bits = events.block_bits(batches, counted.ready, ready)
-            REC.emit(events.LIVE_BLOCK, counted.start, end, self.turn, samples, bits)
-            self._block_ns += end - counted.start
-            self._block_batches += batches
+            self._add(counted, end, samples, batches, ready)
 
     def _between_passes(self):
         if self._counted is not None and self._last is not None:  # the pass ended before its last batch
@@ -340,23 +318,61 @@ class LiveTrial:
         if self._settling:  # workers that stay start in the first pass, and the new settings fill their queue
             self._settling = False
             return
-        REC.emit(events.LIVE_BLOCK, counted.start, end, self.turn, counted.samples, events.block_bits(counted.batches))
+        self._add(counted, end, counted.samples, counted.batches, 0)
+
+    def _add(self, counted, end, samples, batches, ready):
+        bits = events.block_bits(batches, counted.ready, ready)
+        REC.emit(events.LIVE_BLOCK, counted.start, end, self.turn, samples, bits)
         self._block_ns += end - counted.start
-        self._block_batches += counted.batches
+        self._block_batches += batches
+        self._block_amount += amount(batches, batches, counted.ready, ready, self._depth)
 
     def _next_block(self, at):
-        self.turn += 1
         self._undo_flags()
-        if self.turn >= len(self.order):
-            self.over = True
-            self._restore()
-            REC.save_process(live={"passes": self.by_pass})
-            self._end()
-            return
-        self.variant = self.order[self.turn]
-        self._flags = [backends.switch(name, value) for name, value in self._part("backends").items()]
+        self._note_rate()
+        self.turn += 1
+        if self.turn % len(self.order) == 0:
+            self._next_candidate(self.turn // len(self.order))
+            if self.over:
+                return
+        self.variant = self.changed if self.order[self.turn % len(self.order)] else self.base
+        self._flags = [switch_setting(name, value) for name, value in self.variants[self.variant].items()]
         self._since_ns, self._delivered, self._settling = at, 0, True
         self._block_ns = self._block_batches = 0
+        self._block_amount = 0.0
+
+    def _note_rate(self):
+        """The block is complete; after a pair of them, the candidate may be decided."""
+        if self.turn < 0 or not self._block_ns:
+            return
+        place = self.turn % len(self.order)
+        self._rates[self.order[place]] = self._block_amount / self._block_ns
+        if place % 2:
+            self._pairs.append((self._rates[0], self._rates[1]))
+            if verdict(self._pairs, self.threshold) is not None:
+                self.turn += len(self.order) - 1 - place
+
+    def _next_candidate(self, number):
+        before = number - 1
+        if number and before not in self.refused:
+            unused = [name for name in self.candidates[before] if not took_effect(name)]
+            if unused:
+                self.refused[before] = "%s: nothing took it in its blocks" % ", ".join(unused)
+            elif verdict(self._pairs, self.threshold) == GAIN:
+                self.gained.append(before)
+                self.base = self.changed
+        self._pairs, self._rates = [], {}
+        if number >= len(self.candidates):
+            self.over = True
+            self._restore()
+            REC.save_process(live=self._found())
+            self._end()
+            return
+        self.variants.append({**self.variants[self.base], **self.candidates[number]})
+        self.changed = len(self.variants) - 1
+
+    def _found(self):
+        return {"passes": self.by_pass, "gained": self.gained, "refused": self.refused}
 
     def _end(self):
         REC.flags |= events.SWITCHED
@@ -390,8 +406,32 @@ class LiveTrial:
             if why:
                 raise ValueError("%s: %s" % (name, why))
 
+    def _attempt(self, loader, action):
+        """Switch a loader; a candidate that it refuses is left out, and the one before it set again.
+
+        Returns:
+            What the action returns; None: it was refused.
+        """
+        try:
+            return action()
+        except Exception as error:
+            if self.variant == self.base:
+                raise
+            number = self.turn // len(self.order)
+            self.refused[number] = str(error) if isinstance(error, ValueError) else _described(error)
+            self.turn = (number + 1) * len(self.order) - 1
+            self._block_ns = 0
+            self._next_block(now())
+            if not self._same_loader(self._known(loader)[1]):
+                self._set(loader)
+            return None
+
+    def _same_loader(self, variant):
+        """True if a loader's settings are the same in a variant and in the present one."""
+        return self._of_loader(self.variants[variant]) == self._of_loader(self.variants[self.variant])
+
     def _switch(self, iterator, place):
-        if self._part("loader") == self._part("loader", place.variant):
+        if self._same_loader(place.variant):
             place.variant = self.variant
             return
         why = live_switch.why_not(iterator)
@@ -402,21 +442,28 @@ class LiveTrial:
         if loader is None:
             self.fail("its DataLoader is gone")
             return
-        if self._known(loader)[1] != self.variant:
-            self._set(loader)
         if place.relay is None:
             place.relay = live_switch.Relay(iterator)
-        new = place.relay.switch(loader)
+
+        def handed_over():
+            if self._known(loader)[1] != self.variant:
+                self._set(loader)
+            return place.relay.switch(loader)
+
+        new = self._attempt(loader, handed_over)
+        if new is None:  # the candidate was refused
+            if not self.over:
+                self._switch(iterator, place)
+            return
         place.variant = self.variant
         new.__dict__[_PLACE] = _Place(loader, self.variant)
         if getattr(loader, "_iterator", None) is not None or loader.persistent_workers:
             # The iterator of later passes, which its workers then serve.
             loader.__dict__["_iterator"] = new if loader.persistent_workers else None
 
-    def _part(self, injector, variant=None):
-        """The settings of a variant, or of the present one, that a module of ``injections`` sets."""
-        settings = self.variants[self.variant if variant is None else variant]
-        return {name: settings[name] for name in injected_by(injector) if name in settings}
+    @staticmethod
+    def _of_loader(settings):
+        return {name: settings[name] for name in injected_by("loader") if name in settings}
 
     def _undo_flags(self):
         flags, self._flags = self._flags, []
@@ -435,11 +482,9 @@ class LiveTrial:
 
 def begin_if_planned():
     """Begin the trial that the run folder holds a plan of, if any."""
-    path = os.path.join(REC.run, LIVE_PLAN)
-    if not os.path.exists(path):
+    plan = read_plan(REC.run)
+    if plan is None:
         return
-    with open(path) as file:
-        plan = json.load(file)
     REC.live = trial = LiveTrial(plan)
     ranks = REC.process.get("world_size") or 1
     if ranks > 1:

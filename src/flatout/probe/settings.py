@@ -105,7 +105,7 @@ SETTINGS: "dict[str, Setting]" = {
         aliases=("pin_memory", "pin_mem", "dataloader_pin_memory"),
         live=True,
     ),
-    "non_blocking": Setting(bool, "copies from pinned memory to the GPU do not wait", "copies"),
+    "non_blocking": Setting(bool, "copies from pinned memory to the GPU do not wait", "copies", live=True),
     "in_order": Setting(
         bool, "batches in the order of their indices", "loader", keyword=True, recorded=True, live=True
     ),
@@ -151,6 +151,7 @@ SETTINGS: "dict[str, Setting]" = {
         "model",
         device_memory_known=False,
         choices=("bf16", "fp16"),
+        live=True,
     ),
     "threads": Setting(int, "intra-op threads of the training process", "backends", live=True),
     "tf32": Setting(bool, "TF32 in float32 matrix products", "backends", live=True),
@@ -181,17 +182,18 @@ SETTINGS: "dict[str, Setting]" = {
         at_start=True,
         form=r"[^=]+=.+:\d+",
     ),
-    "checkpoint_beside": Setting(bool, "write checkpoints in a thread", "writing"),
-    "checkpoint_every": Setting(int, "write every n-th checkpoint", "writing"),
+    "checkpoint_beside": Setting(bool, "write checkpoints in a thread", "writing", live=True),
+    "checkpoint_every": Setting(int, "write every n-th checkpoint", "writing", live=True),
     "log_every": Setting(
         int,
         "write every n-th metric",
         "writing",
         aliases=("log_every_n_steps", "logging_steps", "log_every", "log_interval", "print_freq"),
         multiplies=int,
+        live=True,
     ),
-    "metrics_unsynced": Setting(bool, "do not wait until the disk has metric files (fsync)", "writing"),
-    "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars"),
+    "metrics_unsynced": Setting(bool, "do not wait until the disk has metric files (fsync)", "writing", live=True),
+    "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars", live=True),
     "used_gradients": Setting(
         bool, "backward passes leave out gradients in no optimizer; wrong where other code reads them", "used_gradients"
     ),
@@ -201,6 +203,7 @@ SETTINGS: "dict[str, Setting]" = {
         "debugging",
         choices=("anomaly_mode", "tracemalloc", "backward_threads", "validate_args", "deterministic"),
         several=True,
+        live=True,
     ),
     "memory_kept": Setting(
         bool, "freed memory stays in the process, not given back to the kernel", "allocator", at_start=True
@@ -208,7 +211,7 @@ SETTINGS: "dict[str, Setting]" = {
     "huge_pages": Setting(
         bool, "tensors of 2 MiB or more lie in huge pages", "allocator", at_start=True, instead_of="memory_kept"
     ),
-    "collect_seldom": Setting(bool, "collect Python's garbage seldom", "debugging"),
+    "collect_seldom": Setting(bool, "collect Python's garbage seldom", "debugging", live=True),
     "validation_factor": Setting(
         float,
         "factor on the steps or epochs between validations",

@@ -93,7 +93,7 @@ PROCESS = record(
         "reference": REFERENCE,
         "ceilings": CEILINGS,
         "last_steps": LAST_STEPS,
-        "live": record({"passes": flag, "failed": text}),
+        "live": record({"passes": flag, "failed": text, "gained": items(_SMALL, 64), "refused": table(text)}),
     },
     nulls=True,
 )

@@ -23,15 +23,16 @@ from flatout.trials.budget import LEAST_RUNS, LEAST_S, LEAST_STEPS, NEEDED_STEPS
 from flatout.trials.decide import judge, prove, titled
 from flatout.trials.isolation import remove
 from flatout.trials.journal import Journal
-from flatout.trials.live import Plan
+from flatout.trials.live import Plan, not_live
 from flatout.trials.local_copy import LocalCopy
 from flatout.trials.mechanics import Mechanics
 from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
-from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
+from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from, merged
 from flatout.trials.screening import (
     LONG_START_S,
+    MOST_TOGETHER,
     BlocksRunner,
     Costs,
     bounded,
@@ -41,11 +42,11 @@ from flatout.trials.screening import (
     undecided,
     withdrawn,
 )
-from flatout.trials.select import Choice, with_found_by_experiments
+from flatout.trials.select import Choice, key, with_found_by_experiments
 from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, gains, pairs_needed
 from flatout.trials.shared_samples import Pace, SharedSamples
 from flatout.trials.trial_run import LOG, TrialSetup, run_blocks, run_once
-from flatout.units import duration, interval
+from flatout.units import counted, duration, interval
 
 LOOK_S = 20.0  # of the first run, which is diagnosed
 EXPERIMENTS_FROM_S = 90.0  # of the budget: experiments take ten seconds and more of it
@@ -132,7 +133,8 @@ class Fixing:
         self.ended = ""
         self.first: Diagnosis | None = None
         self.before, self.unit = 0.0, "samples/s"
-        self.step_s = 0.0
+        self.step_s, self.step_spread = 0.0, 1.0  # of the first look; relative standard deviation
+        self._restarted: dict[tuple[Any, ...], str] = {}  # remedies that a live trial did not decide, and why
         self.proof: Proof | None = None
         self.first_kept: Pairs | None = None  # of the trial of the only kept remedy, which compare what the proof does
         self.interrupted: Interrupted | None = None
@@ -219,6 +221,8 @@ class Fixing:
             self.before, self.unit = looked["rate"], looked["unit"]
             self.first = replace(found, verdict=looked["verdict"])
         self.step_s = step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
+        steps_s = look.speed.steps_s
+        self.step_spread = float(steps_s.std() / steps_s.mean()) if len(steps_s) > 1 else 1.0
         window_s = self.budget.plan_runs(look.wall_s, ledger.window_s, step_s, self.options.seconds)
         self.log.say(f"{look.speed.rate:,.1f} {look.speed.unit}. {found.verdict}")
         if self.options.seconds is not None and window_s > self.options.seconds:
@@ -291,11 +295,15 @@ class Fixing:
                 self.choice.no_time(remedy)
                 self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another trial."
                 return
-            trial, last = self._trial(remedy)
-            self.progress.tried.append(trial)
-            self.journal.write("trial", trial=trial.to_dict())
-            self.log.trial(trial)
-            if trial.outcome == KEPT and last is not None and last.run is not None:
+            trials, last = self._screened(diagnosis, remedy)
+            if not trials:
+                trial, last = self._trial(remedy)
+                trials = [trial]
+            for trial in trials:
+                self.progress.tried.append(trial)
+                self.journal.write("trial", trial=trial.to_dict())
+                self.log.trial(trial)
+            if last is not None and last.run is not None and any(trial.outcome == KEPT for trial in trials):
                 diagnosis = with_found_by_experiments(self._diagnose(last.run), diagnosis)
 
     def _nothing_left(self) -> str:
@@ -321,12 +329,9 @@ class Fixing:
             wall_s = self._clock() - begin_s
             found = Pairs(failed=TrialRun(FAILED, str(error), wall_s))
             return judge(remedy, remedy.settings, found, "", wall_s), None
-        screened, last, restarted = self._screened(remedy, begin_s)
-        if screened is not None:
-            return screened, last
         found, settings, history = self._pairs(remedy)
         trial = judge(remedy, settings, found, history, self._clock() - begin_s)
-        trial = replace(trial, restarted=restarted)
+        trial = replace(trial, restarted=self._restarted.get(key(remedy), ""))
         if trial.ratio is not None:
             trial = mechanics.with_cost(trial, *found.rates(), self.first.loader if self.first else {})
         if trial.outcome == UNCONFIRMED and trial.ratio is not None and not gains(trial.ratio):
@@ -343,27 +348,63 @@ class Fixing:
         more_s = 2 * (pairs - ratio.pairs) * self.budget.run_s
         return f"needs about {duration(more_s)} more, --budget {self.budget.for_pairs(before_s, pairs)} in all"
 
-    def _screened(self, remedy: Remedy, begin_s: float) -> tuple[Trial | None, TrialRun | None, str]:
-        """A live trial of a remedy, if it decides; a run with what it gained; why the training is started anew."""
-        kept, window_s = self.progress.settings, self.setup.bounds.seconds or 0.0
-        costs = Costs(max(self.budget.run_s - window_s, 0.0), self.budget.run_s, self.step_s, self.budget.left_s)
+    def _screened(self, diagnosis: Diagnosis, remedy: Remedy) -> tuple[list[Trial], TrialRun | None]:
+        """Trials in one process of this remedy and of others, if it can be switched; a run with what they gained."""
+        candidates = self._live_candidates(diagnosis, remedy)
+        if not candidates:
+            return [], None
+        begin_s, kept = self._clock(), self.progress.settings
+        findings = screen(
+            self._run_live, [one.settings for one in candidates], kept, self._loader(), self._costs(),
+            len(self.progress.tried),
+        )  # fmt: skip
+        each_s = (self._clock() - begin_s) / len(findings)
+        trials = []
+        for candidate, finding in zip(candidates, findings, strict=False):
+            trial = judged(candidate, finding, each_s)
+            if trial is None:
+                self._restarted[key(candidate)] = undecided(finding.ratio, finding.because)
+            else:
+                trials.append(trial)
+        gained = [trial for trial in trials if trial.outcome == KEPT]
+        if not gained:
+            return trials, None
+        self.log.say(f"gained: {'; '.join(trial.title for trial in gained)}; a run from the start")
+        last = self._run({**kept, **merged(gained)})
+        if last.outcome == OK:
+            return trials, last
+        for candidate in candidates:
+            if any(trial.title == candidate.title for trial in gained):
+                self._restarted[key(candidate)] = f"a run with it from the start ended: {last.detail}"
+        return [trial for trial in trials if trial.outcome != KEPT], None
+
+    def _live_candidates(self, diagnosis: Diagnosis, remedy: Remedy) -> list[Remedy]:
+        """Remedies to try in one process, this one first; none where it is to be tried by runs of its own."""
         wanted = self.options.live
-        if not (costs.start_s >= LONG_START_S if wanted is None else wanted):
-            return None, None, ""
-        loader = self.first.loader if self.first else {}
-        finding = screen(self._run_live, remedy.settings, kept, loader, costs, len(self.progress.tried))
-        trial = judged(remedy, finding, self._clock() - begin_s)
-        if trial is None or trial.outcome != KEPT:
-            return trial, None, undecided(finding.ratio, finding.because)
-        self.log.say(f"{titled(remedy, remedy.settings)}: {trial.why}; a run with it from the start")
-        last = self._run({**kept, **remedy.settings})
-        if last.outcome != OK:
-            return None, None, f"a run with it from the start ended: {last.detail}"
-        return replace(trial, wall_s=self._clock() - begin_s), last, ""
+        if not (self._costs().start_s >= LONG_START_S if wanted is None else wanted):
+            return []
+        if why := not_live(remedy.settings):
+            self._restarted.setdefault(key(remedy), why)
+        eligible = self.choice.eligible(diagnosis, self.progress.tried, self.progress.settings)
+        found = [
+            one for one in eligible if not (one.mechanics or not_live(one.settings) or key(one) in self._restarted)
+        ]
+        return found[:MOST_TOGETHER] if remedy in found else []
+
+    def _costs(self) -> Costs:
+        window_s = self.setup.bounds.seconds or 0.0
+        start_s = max(self.budget.run_s - window_s, 0.0)
+        return Costs(start_s, self.budget.run_s, self.step_s, self.budget.left_s, self.step_spread)
+
+    def _loader(self) -> Mapping[str, Any]:
+        return self.first.loader if self.first else {}
 
     def _run_live(self, settings: Mapping[str, Any], plan: Plan) -> TrialRun:
         """The run of a live trial."""
-        self.log.say(f"live trial: {len(plan.order)} blocks of {duration(plan.block_s)} or more in one process")
+        self.log.say(
+            f"live trial of {counted(len(plan.candidates), 'remedy', 'remedies')} in one process, about "
+            f"{duration(plan.needed_s)} after its start"
+        )
         setup = bounded(self.setup, plan)
         return self._run_blocks(setup, settings, plan.to_dict(), deadline_s=self.budget.deadline_s)
 

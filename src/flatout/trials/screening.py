@@ -10,7 +10,7 @@ from flatout.compare.ratio import Ratio
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.results import Remedy
 from flatout.trials.decide import measured
-from flatout.trials.live import Finding, Plan, found, not_live, plan
+from flatout.trials.live import Finding, Plan, found, plan
 from flatout.trials.outcome import OK, TOO_SHORT, TrialRun
 from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, Proof, Trial
 from flatout.trials.sequential import gains
@@ -19,6 +19,7 @@ from flatout.units import duration
 
 # A restarted trial makes four runs, and two where it drops the remedy; after a live trial one run is diagnosed.
 MOST_OF_RUNS = 3
+MOST_TOGETHER = 6  # remedies in one process
 LONG_START_S = 10.0  # of a training: from here on, live trials are made unless the user says otherwise
 _PROMISING = 1.25  # a gain that may be as large is looked at by runs
 _LATE = 2.0  # times the planned time at which the blocks are no longer waited for
@@ -41,20 +42,20 @@ class Costs:
         run_s: a whole run of a restarted trial.
         step_s: a step.
         left_s: of the budget.
+        step_spread: relative standard deviation of the steps.
     """
 
     start_s: float
     run_s: float
     step_s: float
     left_s: float
+    step_spread: float = 1.0
 
 
-def barred(settings: Mapping[str, Any], blocks: Plan, costs: Costs) -> str:
+def barred(blocks: Plan, costs: Costs) -> str:
     """Why a live trial is not made; empty: it is."""
     live_s = costs.start_s + blocks.needed_s
-    if why := not_live(settings):
-        return why
-    if live_s > MOST_OF_RUNS * costs.run_s:
+    if live_s > MOST_OF_RUNS * len(blocks.candidates) * costs.run_s:
         return f"blocks would take {duration(live_s)}, and a run takes {duration(costs.run_s)}"
     # The run that is diagnosed, and two pairs of the proof.
     if costs.left_s < live_s + 5 * costs.run_s:
@@ -65,28 +66,35 @@ def barred(settings: Mapping[str, Any], blocks: Plan, costs: Costs) -> str:
 
 def screen(
     run: Callable[[Mapping[str, Any], Plan], TrialRun],
-    settings: Mapping[str, Any],
+    candidates: Sequence[Mapping[str, Any]],
     kept: Mapping[str, Any],
     loader: Mapping[str, Any],
     costs: Costs,
     seed: int,
-) -> Finding:
-    """Measure settings live, if that saves time.
+) -> list[Finding]:
+    """Measure settings live, one after the other in one process, as many of them as there is time for.
 
     Args:
         run: makes a run with settings from the start, and a plan of blocks.
-        settings: to try.
+        candidates: settings to try, each of which can be switched, the most promising first.
         kept: before.
         loader: settings of the training's DataLoader.
         costs: of runs.
         seed: of the order of the blocks.
+
+    Returns:
+        One for each of the first candidates, at least for one.
     """
-    blocks = plan(settings, {**loader, **kept}, costs.step_s, seed)
-    if why := barred(settings, blocks, costs):
-        return Finding(None, why)
+    for count in range(len(candidates), 0, -1):
+        blocks = plan(candidates[:count], {**loader, **kept}, costs.step_s, seed, costs.step_spread)
+        why = barred(blocks, costs)
+        if not why:
+            break
+    if why:
+        return [Finding(None, why)]
     ran = run(kept, blocks)
     if ran.run is None or ran.outcome not in (OK, TOO_SHORT):
-        return Finding(None, f"the live trial ended: {ran.detail}")
+        return [Finding(None, f"the live trial ended: {ran.detail}")] * count
     return found(ran.run, blocks)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,14 +47,18 @@ class Choice:
     untried: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def next(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> Remedy | None:
-        """The first untried remedy whose gain a trial can distinguish from noise and that the command can take.
+        """The first that ``eligible`` gives; None: there is none."""
+        return next(self.eligible(diagnosis, tried, kept), None)
+
+    def eligible(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> Iterator[Remedy]:
+        """The untried remedies whose gain a trial can distinguish from noise and that the command can take.
 
         Args:
             diagnosis: its remedies come with the largest predicted gain first.
             tried: so far.
             kept: settings, by name.
         """
-        done = {_key(trial.remedy, trial.settings) for trial in tried}
+        done = {key(trial) for trial in tried}
         for proposed in diagnosis.remedies:
             if proposed.gain.high < 1.0 + 2 * NOISE_SHARE:
                 continue
@@ -66,9 +70,8 @@ class Choice:
                 why = self._barred(remedy)
             if why:
                 self.untried[remedy.title] = (f"{remedy.title}, predicted {interval(remedy.gain)}", why)
-            elif _key(remedy.id, remedy.settings) not in done and _changes(remedy, kept):
-                return remedy
-        return None
+            elif key(remedy) not in done and _changes(remedy, kept):
+                yield remedy
 
     def no_time(self, remedy: Remedy) -> None:
         """Record that this remedy would have been next."""
@@ -92,5 +95,7 @@ def _changes(remedy: Remedy, kept: Mapping[str, Any]) -> bool:
     return any(kept.get(name) != value for name, value in remedy.settings.items())
 
 
-def _key(remedy: str, settings: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...]]:
-    return remedy, tuple(sorted((name, str(value)) for name, value in settings.items()))
+def key(tried: Remedy | Trial) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """What tells one attempt at a remedy from others: its id and its values."""
+    name = tried.remedy if isinstance(tried, Trial) else tried.id
+    return name, tuple(sorted((setting, str(value)) for setting, value in tried.settings.items()))

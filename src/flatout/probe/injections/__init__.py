@@ -30,10 +30,26 @@ class Injected:
         self.applied = {}
         self.refused = {}
         self.changed = lambda: None  # called when there is something new to report
+        self._actions = {}  # name -> what has to be done besides when it is switched
 
     def get(self, name):
         """The requested value; None: leave the training's own."""
         return self.wanted.get(name)
+
+    def on_switch(self, name, action):
+        """Have ``action(value)`` called when a setting is switched later; None: it is off."""
+        self._actions[name] = action
+
+    def switch(self, name, value):
+        """Set a setting whose patches are installed to another value, or off; returns what undoes it."""
+        before = self.wanted.get(name)
+        self._set(name, value)
+        return lambda: self._set(name, before)
+
+    def _set(self, name, value):
+        self.wanted[name] = value
+        if name in self._actions:
+            self._actions[name](value)
 
     def done(self, *names):
         """Note that settings took effect."""
@@ -57,13 +73,39 @@ def install_at_start(watch):
     _install([name for name in _wanted() if SETTINGS[name].at_start], watch)
 
 
-def install(watch):
+def install(watch, plan=None):
     """Install the patches of the requested settings, once torch is imported.
 
     Args:
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.
+        plan: of a live trial: the patches of its candidates too, which do nothing until they are switched.
     """
+    held = {}
+    for settings in plan["candidates"] if plan else ():
+        held.update({name: value for name, value in settings.items() if _by_flag(name) and name not in INJECTED.wanted})
+    INJECTED.wanted.update(held)
     _install([name for name in _wanted() if not SETTINGS[name].at_start], watch)
+    for name in held:
+        INJECTED.switch(name, None)
+
+
+def _by_flag(name):
+    """True if patches look at each call whether a setting is on."""
+    return SETTINGS[name].injector not in ("loader", "backends")
+
+
+def switch_setting(name, value):
+    """Switch one of the settings of a live trial, but for those of loaders; returns what undoes it."""
+    if _by_flag(name):
+        return INJECTED.switch(name, value)
+    if SETTINGS[name].injector == "backends":
+        return importlib.import_module("%s.backends" % __name__).switch(name, value)
+    return lambda: None
+
+
+def took_effect(name):
+    """False for a setting that nothing has taken yet."""
+    return not _by_flag(name) or name in INJECTED.applied
 
 
 def _wanted():

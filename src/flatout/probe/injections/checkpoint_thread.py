@@ -74,6 +74,8 @@ class Beside:
         self.save = beside
 
     def _saved(self, obj, f, *args, **kwargs):
+        if not self._injected.get("checkpoint_beside"):  # it was switched off
+            return self._save(obj, f, *args, **kwargs)
         if not isinstance(f, (str, bytes)) and not hasattr(f, "__fspath__"):
             return self._save(obj, f, *args, **kwargs)  # an open file: its owner may close it right away
         if self._pid != os.getpid():
@@ -89,6 +91,11 @@ class Beside:
             _Check().dump(obj)
         self._add(path, self._save, (_copied(obj), f, *args), kwargs)
         return None
+
+    def finish(self):
+        """Wait until all is written, in the process that writes."""
+        if self._pid == os.getpid():
+            self._tasks.join()
 
     def _start(self):
         """Start the thread in this process; one that was forked has none."""
@@ -120,8 +127,8 @@ class Beside:
                     self._tasks.task_done()
 
     def _finish(self):
+        self.finish()
         if self._pid == os.getpid():
-            self._tasks.join()
             for error in self._failed:
                 sys.stderr.write("flatout: a checkpoint was not written: %s: %s\n" % (type(error).__name__, error))
 

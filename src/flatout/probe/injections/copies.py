@@ -12,7 +12,8 @@ def install(injected, watch):
         @functools.wraps(original)
         def copy(self, *args, **kwargs):
             if (
-                not self.is_cuda
+                injected.get("non_blocking")
+                and not self.is_cuda
                 and "non_blocking" not in kwargs
                 and self.is_pinned()
                 and _to_gpu(original, args, kwargs)

@@ -26,8 +26,7 @@ def install(injected, watch):
     """Patch the call of a module: the outermost ones are models."""
     original = Module.__call__
     precision = injected.get("autocast")
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-    if precision and dtype is None:
+    if precision and precision not in _DTYPES:
         injected.refuse("autocast", "%r is neither bf16 nor fp16" % (precision,))
 
     @functools.wraps(original)
@@ -45,6 +44,7 @@ def install(injected, watch):
             if injected.get("channels_last"):
                 args = tuple(_last(value) for value in args)
                 kwargs = {name: _last(value) for name, value in kwargs.items()}
+            dtype = _DTYPES.get(injected.get("autocast"))
             if dtype is None:
                 return original(self, *args, **kwargs)
             with torch.autocast(weight.device.type, dtype=dtype):
@@ -82,6 +82,7 @@ def _prepare(model, injected):
             injected.done("compile")
 
 
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 

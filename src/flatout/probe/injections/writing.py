@@ -14,27 +14,26 @@ from .checkpoint_thread import Beside
 def install(injected, watch):
     """Patch ``torch.save`` and the metric writers."""
     if injected.get("checkpoint_beside"):
-        torch.save = Beside(torch.save, injected).save
+        beside = Beside(torch.save, injected)
+        torch.save = beside.save
+        injected.on_switch("checkpoint_beside", lambda on: on or beside.finish())
     if injected.get("checkpoint_every"):
-        torch.save = _every(
-            torch.save, int(injected.get("checkpoint_every")), lambda: injected.done("checkpoint_every")
-        )
+        torch.save = _every(torch.save, "checkpoint_every", injected)
     if injected.get("metrics_unsynced"):
         for name in ("fsync", "fdatasync"):
-            original = getattr(os, name)
-            setattr(os, name, Unbound(_unsynced(original, functools.partial(injected.done, "metrics_unsynced"))))
+            setattr(os, name, Unbound(_unsynced(getattr(os, name), injected)))
     if injected.get("log_every"):
         for name, targets in METRIC_WRITERS.items():
             watch(name, functools.partial(_thin, targets, injected))
 
 
-def _unsynced(original, done):
+def _unsynced(original, injected):
     """Leave metric files to the kernel, which writes them within a minute; others are written as before."""
 
     @functools.wraps(original)
     def sync(fd):
-        if is_metric_file(fd):
-            done()
+        if injected.get("metrics_unsynced") and is_metric_file(fd):
+            injected.done("metrics_unsynced")
             return None
         return original(fd)
 
@@ -48,18 +47,20 @@ def _thin(targets, injected, module):
         for parent in parents:
             owner = getattr(owner, parent, None)
         if owner is not None and last in vars(owner) and last != "flush":
-            count = int(injected.get("log_every"))
-            setattr(owner, last, _every(vars(owner)[last], count, lambda: injected.done("log_every")))
+            setattr(owner, last, _every(vars(owner)[last], "log_every", injected))
 
 
-def _every(original, count, used):
-    """Let the first of each ``count`` calls through."""
+def _every(original, name, injected):
+    """Let the first of so many calls through."""
     calls = 0
 
     @functools.wraps(original)
     def sometimes(*args, **kwargs):
         nonlocal calls
-        used()
+        count = injected.get(name)
+        if not count:
+            return original(*args, **kwargs)
+        injected.done(name)
         calls += 1
         return original(*args, **kwargs) if calls % count == 1 or count == 1 else None
 
