@@ -34,6 +34,11 @@ def library(path: str, function: str, source: str = "") -> list[object]:
         ],
         [user("yield x, y", "pairs"), user("for x, y in pairs(1000):")],
         [user("image = cv2.imread(path)")],
+        [
+            library("PIL/Image.py", "open", "fp = builtins.open(filename)"),
+            library("matplotlib/image.py", "imread"),
+            user("x = plt.imread(path)"),
+        ],
         [library("threading.py", "wait"), library("queue.py", "get"), user("batch = next(batches)")],
     ],
 )
@@ -48,6 +53,12 @@ def test_code_that_gives_batches_is_input(frames: list[list[object]]) -> None:
         [library("tqdm/std.py", "tqdm.__iter__"), user("for step in tqdm(range(100)):")],
         [library("torch/nn/modules/module.py", "named_parameters"), user("for p in model.parameters():")],
         [library("matplotlib/figure.py", "savefig"), user("draw(losses)")],
+        [
+            library("matplotlib/font_manager.py", "json_load", "with open(filename) as fh:"),
+            library("matplotlib/figure.py", "savefig"),
+            user("draw(losses)"),
+        ],
+        [library("PIL/Image.py", "save", "fp = builtins.open(filename)"), user("save_image(grid, 'fake.png')")],
         # Anomaly detection keeps a stack trace of each operator: source files are read for it.
         [
             ["/usr/lib/python3.11/linecache.py", 139, "updatecache", "lines = fp.readlines()", False],

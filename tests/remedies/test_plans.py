@@ -59,6 +59,16 @@ def test_of_two_ways_to_do_one_thing_a_plan_holds_the_better() -> None:
     assert bundle(model, [found[1], found[0], found[2]])[0].remedies == ("memory_kept", "other")
 
 
+def test_what_only_the_users_own_option_can_change_is_in_no_plan() -> None:
+    model = fit(healthy())
+    assert model is not None
+    found = [
+        (remedy(name, "identical", "low"), proposal(Change(step_removed_s=0.002)))
+        for name in ("validation_factor", "a")
+    ]
+    assert [plan.remedies for plan in bundle(model, found)] == [("a",)]
+
+
 def test_changes_one_after_the_other() -> None:
     both = Change(num_workers=2, fetch_cpu_factor=0.5, between_steps_removed_s=1.0, helper_cpu_factor=0.5).and_then(
         Change(num_workers=4, fetch_cpu_factor=0.5, between_steps_removed_s=2.0, lock_removed=True)

@@ -102,7 +102,7 @@ def test_without_known_samples_batches_are_counted() -> None:
     ("costs", "why"),
     [
         (SLOW_START, ""),
-        (Costs(2.0, 5.0, 0.1, 1000.0), "and a run takes"),
+        (Costs(0.5, 3.0, 0.1, 1000.0), "and a run takes"),
         (Costs(60.0, 70.0, 0.1, 300.0), "and 5 min of the budget is left"),
     ],
 )
@@ -119,7 +119,7 @@ def test_as_many_remedies_share_a_process_as_there_is_time_for() -> None:
         return TrialRun(FAILED, "it ended", 1.0)
 
     many = [{"num_workers": number} for number in range(2, 7)]
-    costs = Costs(start_s=60.0, run_s=70.0, step_s=0.5, left_s=600.0)
+    costs = Costs(start_s=60.0, run_s=70.0, step_s=0.5, left_s=500.0)
     found = screen(run, many, {}, {}, costs, 0)
     assert 1 < len(plans[0].candidates) < 5 and len(found) == len(plans[0].candidates)
     assert found[0] == Finding(None, "the live trial ended: it ended")

@@ -41,6 +41,10 @@ _ASSIGNED = re.compile(r"(?:for\s+)?\(?([\w\s,]+)\)?\s*(?:=(?!=)|\bin\b)")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 # Stack traces as text, which read source files: anomaly detection keeps one of each operator.
 _TRACES = re.compile(r"/python3[^/]*/(traceback|linecache)\.py$|/torch/fx/traceback\.py$")
+# Pictures and tables that are made for people.
+_PLOTS = re.compile(r"/(matplotlib|seaborn|plotly|bokeh|altair|pandas/plotting)/")
+_PICTURES_READ = re.compile(r"\bimread\b")
+_OUTPUT = re.compile(r"\b(savefig|save_image|imsave|imwrite|write_(image|html|png|jpeg|csv)|to_(csv|parquet|excel))\(")
 _LOOP = re.compile(r"^(async )?for\b")
 # Iterables in a loop that yield no batches: a progress bar around them, parameters of a model.
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
@@ -54,7 +58,8 @@ def is_input(frames: Sequence[Sequence[Any]], loops: Collection[tuple[str, str]]
         loops: (file, function) that may hold a loop over batches: those that also run while a step computes. What other
             loops go through (thresholds of a metric, parameters) is no input by itself. None: any.
     """
-    if any(_TRACES.search(str(frame[0]).replace("\\", "/")) for frame in frames):
+    paths = [str(frame[0]).replace("\\", "/") for frame in frames]
+    if any(map(_TRACES.search, paths)) or _is_output(frames, paths):
         return False
     if function_group(frames) in _PREPARING or awaits_maker(frames):
         return True
@@ -68,6 +73,14 @@ def is_input(frames: Sequence[Sequence[Any]], loops: Collection[tuple[str, str]]
             return True
         inner = str(file).replace("\\", "/")
     return False
+
+
+def _is_output(frames: Sequence[Sequence[Any]], paths: Sequence[str]) -> bool:
+    """True if a stack draws or writes something for people, which reads fonts and other files."""
+    caller = next((frame for frame in frames if frame[4]), None)
+    if caller is not None and _OUTPUT.search(str(caller[3])):
+        return True
+    return any(map(_PLOTS.search, paths)) and not any(_PICTURES_READ.search(str(frame[2])) for frame in frames)
 
 
 def awaits_maker(frames: Sequence[Sequence[Any]]) -> bool:

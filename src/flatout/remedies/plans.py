@@ -16,6 +16,7 @@ PLANS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
     ("moderate", frozenset({IDENTICAL, NUMERICS}), frozenset({"low", "medium"})),
     ("aggressive", frozenset({IDENTICAL, NUMERICS, DATA, OPTIMISATION}), frozenset({"low", "medium", "high"})),
 )
+_FIXED = {name for name, setting in SETTINGS.items() if setting.injector is None}  # only the user's own options have it
 _TWO_WAYS = [(name, setting.instead_of) for name, setting in SETTINGS.items() if setting.instead_of]
 _RISKS = ("low", "medium", "high")
 # The least gain in throughput that a remedy has to add to those before it: trials do not resolve less.
@@ -38,6 +39,7 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
             (remedy, proposal)
             for remedy, proposal in found
             if remedy.settings
+            and not _FIXED & remedy.settings.keys()
             and proposal.change != Change()
             and remedy.semantic_class in classes
             and remedy.risk in risks

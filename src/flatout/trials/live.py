@@ -44,8 +44,7 @@ class Plan:
         look_s: a pass that is shorter counts whole, and settings change between passes.
         pass_s: longest pass that is waited for where settings can only change between passes.
         threshold: relative gain that counts.
-        needed_s: about how long the blocks take, with as much again for the switches, if each candidate takes the
-            usual number of pairs.
+        needed_s: about how long the blocks take, if each candidate takes the usual number of pairs.
     """
 
     candidates: tuple[Mapping[str, Any], ...]
@@ -103,7 +102,14 @@ def plan(
     random.Random(seed).shuffle(drawn)
     order = tuple(variant for first in drawn for variant in (first, 1 - first))
     longest = max(batches, TURNS * max(_workers({**loader, **settings}) for settings in (*candidates, {})))
-    block_s = max(LEAST_BLOCK_S, longest * step_s)
+    look_s = max(LEAST_BLOCK_S, longest * step_s)
+    without_s = _block_s(batches, _workers(loader), step_s)
+    pairs_s = 0.0
+    for settings in candidates:
+        workers = _workers({**loader, **settings})
+        # More workers are proposed where the time of a step is theirs.
+        faster_s = step_s * min(max(_workers(loader), 1) / max(workers, 1), 1.0)
+        pairs_s += USUAL_PAIRS * (without_s + _block_s(batches, workers, faster_s))
     return Plan(
         candidates=tuple(dict(settings) for settings in candidates),
         order=order,
@@ -111,11 +117,16 @@ def plan(
         block_s=LEAST_BLOCK_S,
         least_batches=batches,
         turns=TURNS,
-        look_s=block_s,
-        pass_s=LONGEST_PASS * block_s,
+        look_s=look_s,
+        pass_s=LONGEST_PASS * look_s,
         threshold=NOISE_SHARE,
-        needed_s=(4 * USUAL_PAIRS * len(candidates) + 1) * block_s,
+        needed_s=look_s + pairs_s,
     )
+
+
+def _block_s(batches: int, workers: int, step_s: float) -> float:
+    """About how long a block takes, with the batches before it that fill the queue."""
+    return max(max(batches, TURNS * workers) * step_s, LEAST_BLOCK_S) + (workers + 1) * step_s
 
 
 def found(run: Run, plan: Plan) -> list[Finding]:
