@@ -40,3 +40,21 @@ def test_passes_in_evaluation_mode_after_some_steps_are_validation(tmp_path: Pat
 @pytest.mark.parametrize("name", ["Net", "Teacher"])
 def test_a_model_in_evaluation_mode_in_every_step_takes_part_in_it(tmp_path: Path, name: str) -> None:
     assert validated(tmp_path, every=1, name=name) == 0
+
+
+@pytest.mark.parametrize(("after_update", "share"), [(True, 0.22 / 1.23), (False, 0.0)])
+def test_passes_in_every_step_are_validation_where_they_precede_the_next_step(
+    tmp_path: Path, after_update: bool, share: float
+) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(40):
+        main.spend(kinds.ZERO_GRAD, 0.01)
+        if not after_update:
+            evaluate(main, "Net", 2)  # a teacher's, of the same class
+        main.step(forward_s=0.4, backward_s=0.4, optimizer_s=0.2)
+        if after_update:
+            evaluate(main, "Net", 2)
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    assert view.ledger.share("validation") == pytest.approx(share, abs=0.02)

@@ -18,7 +18,7 @@ def validation_regions(training: Training) -> Pieces:
     events = training.events
     resumes = np.sort(events["start"][_training_events(training)]).astype(np.int64)
     by_loader = _by_loader(training, resumes)
-    found = (by_loader, _by_mode(events), _by_forward(events, resumes))
+    found = (by_loader, _by_mode(events), _by_forward(training, resumes))
     return union(np.concatenate([begin for begin, _ in found]), np.concatenate([finish for _, finish in found]))
 
 
@@ -55,23 +55,38 @@ def _by_loader(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     return begin, np.asarray(finish, np.int64)
 
 
-def _by_forward(events: Events, resumes: Ints) -> tuple[Ints, Ints]:
+def _by_forward(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     """From a forward pass in evaluation mode, without gradients, to the next event of training.
 
-    A model that makes such passes in many of the steps, as a teacher does, takes part in them.
+    A model that makes such passes in many of the steps, as a teacher does, takes part in them; but not in those that
+    follow an update and precede the next step, where a training of few long steps validates after each.
     """
+    events = training.events
     back = np.sort(events["start"][events["kind"] == kinds.BACKWARD])
     passes = events[(events["kind"] == kinds.FORWARD) & (events["a"] == 0) & (events["b"] == 0)]
     step = np.searchsorted(back, passes["start"])
     for name in np.unique(passes["arg"]):
         mine = passes["arg"] == name
         if len(np.unique(step[mine])) > OFTEN * len(back):
-            passes, step = passes[~mine], step[~mine]
+            kept = ~mine | _between_steps(training, passes["start"])
+            passes, step = passes[kept], step[kept]
     turn = np.searchsorted(resumes, passes["start"], "right")
     within = turn < len(resumes)  # what follows the last event of training is no part of it
     begin, turn = passes["start"][within].astype(np.int64), turn[within]
     first = np.flatnonzero(np.concatenate(([True], np.diff(turn) > 0))) if len(turn) else np.empty(0, int)
     return begin[first], resumes[turn[first]]
+
+
+def _between_steps(training: Training, times: Ints) -> Flags:
+    """True for times between an update of the weights and the first sign of the next step: a batch, or zero_grad()."""
+    marks = training.events[_training_events(training)]
+    marks = marks[np.argsort(marks["start"], kind="stable")]
+    following = np.searchsorted(marks["start"], times, "right")
+    inside = (following > 0) & (following < len(marks))
+    after = marks["kind"][np.minimum(following, max(len(marks) - 1, 0))] if len(marks) else np.zeros(len(times))
+    before = marks["kind"][np.maximum(following - 1, 0)] if len(marks) else np.zeros(len(times))
+    begins = np.isin(after, (kinds.ZERO_GRAD, kinds.BATCH_WAIT, kinds.ITER_START))
+    return np.asarray(inside & (before == kinds.OPTIMIZER) & begins)
 
 
 def _by_mode(events: Events) -> tuple[Ints, Ints]:
