@@ -35,7 +35,7 @@ SORT = CostlyOperator("aten::sort", "32x1000", "float32", "sort", 2.0, 0.001, No
 
 
 def near(**changes: Any) -> Roofline:
-    usual = Roofline(0.71, 0.9, 0.009, 0.0068, CEILINGS, CONVOLUTION, ("sort",))
+    usual = Roofline(0.71, 0.9, 0.009, 0.0068, CEILINGS, CONVOLUTION, 0.6, ("sort",))
     return replace(usual, **changes)
 
 
@@ -62,6 +62,10 @@ def test_the_verdict_says_how_near_what_is_left_and_where() -> None:
         "A step runs at 71% of what this device gives for its operators: at most 1.41x is left with the same ones, "
         "most of it in convolution_backward (model.py:31)."
     )
+
+
+def test_less_than_half_of_what_is_lost_is_only_the_largest_part() -> None:
+    assert said(near(lost_share=0.3)).endswith("the largest part of it in convolution_backward (model.py:31).")
 
 
 def test_what_was_tried_in_vain_follows() -> None:

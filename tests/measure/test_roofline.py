@@ -64,6 +64,13 @@ def test_the_operator_that_loses_most_is_named() -> None:
     assert step.lost is not None and step.lost.name == "aten::mm"
 
 
+def test_calls_of_one_operator_with_several_shapes_count_together() -> None:
+    slow = [operator("convolution", seconds, CONVOLUTION, calls=5) for seconds in (0.014, 0.015, 0.016)]
+    step = found(judged(*slow, operator("mm", 0.022, PRODUCT, calls=15), overhead_s=0.008))
+    assert step.lost is not None and (step.lost.name, step.lost.seconds) == ("aten::convolution", 0.016)
+    assert step.lost_share == pytest.approx(0.015 / 0.030, abs=0.1)
+
+
 def test_no_operator_is_better_than_its_ceiling() -> None:
     """A copy out of a cache makes up for nothing elsewhere."""
     cached = operator("copy_", 0.001, COPY)

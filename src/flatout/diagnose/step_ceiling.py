@@ -10,6 +10,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.operator_costs import NOTHING
 from flatout.measure.operators import Operators
 from flatout.measure.roofline import Roofline
+from flatout.measure.thresholds import DOMINANT_SHARE
 from flatout.results import Evidence
 from flatout.units import duration, factor, flops, percent, size
 
@@ -22,10 +23,11 @@ def how_near(run: MeasuredRun) -> str:
     found = operators if isinstance(operators, str) else operators.roofline
     if isinstance(found, str):
         return f"Whether that is slow is not known, because {found}"
-    most = "Python and the launching of operators" if found.lost is None else _named(found.lost)
+    where = "Python and the launching of operators" if found.lost is None else _named(found.lost)
+    part = "most" if found.lost_share > DOMINANT_SHARE else "the largest part"
     return (
         f"A step runs at {percent(found.achieved)} of what this device gives for its operators: "
-        f"at most {factor(found.left)} is left with the same ones, most of it in {most}"
+        f"at most {factor(found.left)} is left with the same ones, {part} of it in {where}"
     )
 
 

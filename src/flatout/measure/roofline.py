@@ -73,7 +73,8 @@ class Roofline:
         known_s: seconds of a step in them.
         possible_s: the least time of them, seconds a step.
         ceilings: of the device.
-        lost: the operator that loses most; None: more is lost around the kernels.
+        lost: of the kind of operator that loses most, the one that loses most; None: more is lost around the kernels.
+        lost_share: of what is lost, what that kind (or what is around the kernels) loses, 0..1.
         unknown: names of the operators whose cost is not known, the most time first.
     """
 
@@ -83,6 +84,7 @@ class Roofline:
     possible_s: float
     ceilings: Ceilings
     lost: CostlyOperator | None
+    lost_share: float
     unknown: tuple[str, ...]
 
     @property
@@ -159,14 +161,20 @@ def measure_roofline(
     # What comes out of a cache, or needs fewer operations than are counted, is faster than its ceiling.
     possible_s = sum(min(one.possible_s or 0.0, one.seconds) for one in known)
     step_s = kernels_s + overhead_s
-    most = max(known, key=_lost_s)
+    lost_s: dict[str, float] = {}
+    for one in known:
+        lost_s[one.short_name] = lost_s.get(one.short_name, 0.0) + _lost_s(one)
+    name = max(lost_s, key=lambda name: lost_s[name])
+    most = max((one for one in known if one.short_name == name), key=_lost_s)
+    all_s = sum(lost_s.values()) + overhead_s
     return Roofline(
         achieved=min(possible_s * kernels_s / known_s / step_s, 1.0),
         known=known_s / kernels_s,
         known_s=known_s,
         possible_s=possible_s,
         ceilings=ceilings,
-        lost=most if _lost_s(most) >= overhead_s else None,
+        lost=most if lost_s[name] >= overhead_s else None,
+        lost_share=max(lost_s[name], overhead_s) / all_s if all_s > 0 else 0.0,
         unknown=names[:_NAMED],
     )
 
