@@ -16,7 +16,7 @@ from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.measure.metrics import Metrics
 from flatout.measure.usage import summarize
 from flatout.predict.context import Context
-from tests.diagnose.views import COMPUTE, healthy
+from tests.diagnose.views import COMPUTE, healthy, small_operators
 
 GIB = 1 << 30
 
@@ -33,6 +33,13 @@ def long(usage: Usage, **more: object) -> MeasuredRun:
 
 def test_a_healthy_run_has_none() -> None:
     assert find(healthy()) == ()
+
+
+def test_weights_in_float64_are_told_where_no_trace_shows_their_cost() -> None:
+    view = healthy(process={"param_dtype": "float64"})
+    (found,) = find(replace(view, operators="the kernel trace is too large to be read"))
+    assert found.id == "double_precision" and "too large to be read" in found.evidence[0].text
+    assert ids(replace(view, operators=small_operators(0.0))) == []
 
 
 def test_memory_that_grows_is_told_with_the_time_that_is_left() -> None:

@@ -158,7 +158,7 @@ def test_a_gain_is_called_predicted_and_has_its_interval_class_risk_and_memory()
 
 def test_a_remedy_of_about_one_is_listed_apart() -> None:
     text = "\n".join(lines_of(diagnoses.starved()))
-    assert text.index("Little effect now:") < text.index("train in bfloat16 (autocast)")
+    assert text.index("Little effect now") < text.index("train in bfloat16 (autocast)")
     assert "predicted 1.01x (1.00-1.02)" in text
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flatout.diagnose.chance import at_chance
-from flatout.diagnose.opportunities import memory_format, mixed_precision, not_compiled, tf32
+from flatout.diagnose.opportunities import double_precision, memory_format, mixed_precision, not_compiled, tf32
 from flatout.measure.measured_run import MeasuredRun
 from flatout.results import OPPORTUNITY, RISK, Evidence, Finding
 from flatout.units import duration, percent, size
@@ -190,6 +190,7 @@ FINDINGS: dict[str, Callable[[MeasuredRun], Finding | None]] = {
     "bad_version": bad_version,
     "metric_at_chance": metric_at_chance,
     "mixed_precision": mixed_precision,
+    "double_precision": double_precision,
     "tf32": tf32,
     "memory_format": memory_format,
     "compile": not_compiled,

@@ -1,4 +1,4 @@
-"""Settings of a training on a GPU that were left at their defaults. Only a trial shows their gain, so none leads."""
+"""Settings of a step that could be faster, mostly on a GPU. Only a trial shows their gain, so none leads."""
 
 from __future__ import annotations
 
@@ -28,6 +28,20 @@ def mixed_precision(run: MeasuredRun) -> Finding | None:
         "the model computes in float32 on a GPU that has tensor cores for 16 bits",
         f"with torch.autocast('cuda', dtype=torch.{kind}): around the forward pass and the loss{scaler}",
         "weights are float32 and autocast was not used before the first step",
+    )
+
+
+def double_precision(run: MeasuredRun) -> Finding | None:
+    """Weights in float64, where no kernel trace tells what that costs: with one it is the cause ``wide_dtype``."""
+    computing = run.ledger.share("forward") + run.ledger.share("backward")
+    if run.process.param_dtype != "float64" or not isinstance(run.operators, str) or computing < MATERIAL_SHARE:
+        return None
+    return _opportunity(
+        run,
+        "double_precision",
+        "the model computes in 64-bit floats",
+        "model.float(), and the batches as well, unless the training needs the precision",
+        f"weights are float64; what that costs is not known, because {run.operators}",
     )
 
 

@@ -20,6 +20,7 @@ SHOWN_OPERATORS = 4
 EPOCHS_SHOWN = 8
 # A remedy whose whole interval stays below this factor is listed as one that does not pay now.
 PAYS_FROM = 1.05
+_LEAST_LIKELY = 1.005  # what is shown as 1.00x may be anything
 # A predicted gain whose interval is wider than this factor is uncertain, and never the headline.
 WIDEST = 3.0
 
@@ -200,7 +201,7 @@ def _origin(epoch: Epoch) -> str:
 
 # Before the causes that another one hides, and before the remedies that do not pay now.
 HIDDEN = "Partly explained by {cause}; check again once that is fixed:"
-LITTLE_EFFECT = "Little effect now:"
+LITTLE_EFFECT = "Little effect now, or one that only a trial can show:"
 EPOCH_LEGEND = "cold: read from storage; warm: from memory"
 
 
@@ -260,9 +261,12 @@ def evidence_texts(cause: Cause) -> list[str]:
 
 
 def paying_and_not(diagnosis: Diagnosis) -> tuple[list[Remedy], list[Remedy]]:
-    """Separate the remedies that should pay from those predicted to change almost nothing now."""
-    paying = [remedy for remedy in diagnosis.remedies if not remedy.gain.high < PAYS_FROM]
-    return paying, [remedy for remedy in diagnosis.remedies if remedy.gain.high < PAYS_FROM]
+    """Separate the remedies that should pay from those predicted to change almost nothing, or whose gain is unknown."""
+    return [one for one in diagnosis.remedies if _pays(one)], [one for one in diagnosis.remedies if not _pays(one)]
+
+
+def _pays(remedy: Remedy) -> bool:
+    return remedy.gain.high >= PAYS_FROM and remedy.gain.predicted >= _LEAST_LIKELY
 
 
 # Before the plans.
