@@ -27,6 +27,11 @@ def readable(output: bytes) -> str:
     return "\n".join(one_line(line) for line in lines)
 
 
+def plain(text: str) -> str:
+    """Return ``text`` on one line, without escape codes: colours, titles."""
+    return one_line(_ESCAPES.sub("", text))
+
+
 def shell_word(word: str) -> str:
     """Return ``word`` as it can be typed: on one line, also where it has line breaks or control characters."""
     if not _UNSAFE.search(word):

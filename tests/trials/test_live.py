@@ -149,6 +149,9 @@ def test_a_clear_live_gain_is_kept_as_far_as_the_proof_confirms_it() -> None:
 def test_no_live_gain_drops_and_an_unclear_one_asks_for_runs() -> None:
     dropped = judged(WORKERS, Finding(Ratio(1.0, 0.99, 1.01, 5), "in blocks"), 10.0)
     assert dropped is not None and dropped.outcome == DROPPED and dropped.live
+    small = judged(WORKERS, Finding(Ratio(1.05, 0.99, 1.1, 5), "in blocks"), 10.0)
+    assert small is not None and small.outcome == UNCONFIRMED and "not decided: 1.05x" in small.why
+    assert judged(WORKERS, Finding(Ratio(1.05, 0.99, 1.1, 3), "in blocks"), 10.0) is None
     unclear = Ratio(1.1, 0.95, 1.3, 5)
     assert judged(WORKERS, Finding(unclear, "in blocks"), 10.0) is None
     assert undecided(unclear, "in blocks").startswith("the live trial did not decide it: 1.10x")

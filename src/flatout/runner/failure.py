@@ -10,6 +10,7 @@ from flatout.record.fields import PROCESS
 from flatout.record.json_files import read_json
 from flatout.runner.live import what_was_seen
 from flatout.runner.session import Outcome
+from flatout.terminal_text import plain
 from flatout.units import counted, duration
 
 # An exception as a traceback names it: "ValueError: …", "my.package.Error".
@@ -30,7 +31,7 @@ def explain(outcome: Outcome) -> tuple[str, int]:
         if outcome.live.first_step_ns:
             message = f"the command failed ({ended}) after {counted(outcome.live.steps, 'training step')}"
         if exception:
-            return f"{message}: {exception['exception']}{_place(exception)}", code
+            return f"{message}: {plain(exception['exception'])}{_place(exception)}", code
         return f"{message}; its own messages are above", code
     seen = what_was_seen(outcome.run, outcome.live)
     if outcome.ended_with is not None:

@@ -10,9 +10,9 @@ from flatout.errors import CommandError
 from flatout.runner import Bounds
 from flatout.trials.budget import NEEDED_STEPS, STEPS, Budget
 from flatout.trials.outcome import OK, TOO_SHORT, TrialRun
+from flatout.trials.printed import last_lines
 from flatout.trials.progress import ProgressLog
 from flatout.trials.trial_run import LOG, TrialSetup
-from flatout.trials.verdicts import last_lines
 
 LOOK_S = 10.0  # of the first run at most
 # A later run's first step may take this many times as long as the unchanged training's, and this long at least.
@@ -62,7 +62,7 @@ def speed_seen(setup: TrialSetup, found: TrialRun, what: str) -> Speed:
         CommandError: it does not count.
     """
     if found.outcome != OK or found.speed is None:
-        printed = last_lines(setup.folder / LOG, 0)
+        printed = last_lines(setup.folder / LOG)
         said = f"; it printed: {printed[-1]}" if printed else ""
         raise CommandError(f"{what} cannot be measured: {found.detail}{said}")
     return found.speed

@@ -28,6 +28,7 @@ from flatout.trials.local_copy import LocalCopy
 from flatout.trials.mechanics import Mechanics
 from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
+from flatout.trials.printed import last_lines
 from flatout.trials.progress import ProgressLog
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from, merged
 from flatout.trials.screening import (
@@ -308,8 +309,8 @@ class Fixing:
 
     def _nothing_left(self) -> str:
         """Why no remedy is tried any more although there is time."""
-        unconfirmed = [trial.ratio for trial in self.progress.tried if trial.outcome == UNCONFIRMED]
-        undecided = [ratio for ratio in unconfirmed if ratio is None or not gains(ratio)]
+        unconfirmed = [trial for trial in self.progress.tried if trial.outcome == UNCONFIRMED and not trial.live]
+        undecided = [trial.ratio for trial in unconfirmed if trial.ratio is None or not gains(trial.ratio)]
         if any(ratio is None or ratio.pairs < MOST_PAIRS for ratio in undecided):
             return f"The budget of {duration(self.options.budget_s)} had no room for another pair of runs."
         if undecided:
@@ -503,8 +504,7 @@ class Fixing:
 
     def _printed(self) -> str:
         """The last line of the command's own output."""
-        lines = (self.setup.folder / LOG).read_text(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+        return next(iter(last_lines(self.setup.folder / LOG)[-1:]), "nothing that can be shown")
 
 
 def _proved(ratio: Ratio) -> bool:

@@ -10,7 +10,7 @@ from flatout.compare.ratio import Ratio
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.results import Remedy
 from flatout.trials.decide import measured
-from flatout.trials.live import Finding, Plan, found, plan
+from flatout.trials.live import PAIRS, Finding, Plan, found, plan
 from flatout.trials.outcome import OK, TOO_SHORT, TrialRun
 from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, Proof, Trial
 from flatout.trials.sequential import gains
@@ -110,17 +110,25 @@ def judged(remedy: Remedy, finding: Finding, wall_s: float) -> Trial | None:
         return None
     gained = gains(ratio)
     nothing = ratio.factor < 1.0 + 0.5 * NOISE_SHARE and ratio.high < _PROMISING
-    if not (gained or nothing or ratio.high < 1.0 + NOISE_SHARE):
+    # Runs of their own could hardly prove what so many pairs in one process leave open.
+    small = ratio.pairs >= PAIRS and ratio.high < _PROMISING
+    if not (gained or nothing or small or ratio.high < 1.0 + NOISE_SHARE):
         return None
     how = f"{measured(ratio)} {finding.because}"
+    if gained:
+        outcome, why = KEPT, how
+    elif nothing or ratio.high < 1.0 + NOISE_SHARE:
+        outcome, why = DROPPED, f"no gain that clears {NOISE_SHARE:.0%}: {how}"
+    else:
+        outcome, why = UNCONFIRMED, f"not decided: {how}"
     return Trial(
         remedy=remedy.id,
         title=remedy.title,
         semantic_class=remedy.semantic_class,
         settings=dict(remedy.settings),
         predicted=remedy.gain,
-        outcome=KEPT if gained else DROPPED,
-        why=how if gained else f"no gain that clears {NOISE_SHARE:.0%}: {how}",
+        outcome=outcome,
+        why=why,
         ratio=ratio,
         loss="compared in the proof" if gained else "",
         wall_s=wall_s,

@@ -19,11 +19,12 @@ from flatout.trials.candidates import Candidate
 from flatout.trials.fixing import Runner
 from flatout.trials.outcome import FAILED, GUARDED, OK, REFUSED, TrialRun
 from flatout.trials.pairs import Pairs
+from flatout.trials.printed import last_lines
 from flatout.trials.progress import ProgressLog
 from flatout.trials.sequential import MOST_PAIRS, decided
 from flatout.trials.trial_run import LOG, TrialSetup, run_once
 from flatout.trials.try_result import Judged, TryResult
-from flatout.trials.verdicts import LEAST_PAIRS, diverges, judge, last_lines
+from flatout.trials.verdicts import LEAST_PAIRS, diverges, judge
 from flatout.units import counted, duration, factor
 
 _LONGEST = 50  # characters of a title in a line of progress

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 from flatout.compare.comparison import Comparison
 from flatout.compare.ratio import Ratio
@@ -13,7 +12,6 @@ from flatout.compare.speed import Speed
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.record import Run
 from flatout.remedies.proposal import OPTIMISATION
-from flatout.terminal_text import one_line
 from flatout.trials.decide import ruled_out
 from flatout.trials.losses import LossCheck
 from flatout.trials.outcome import FAILED, GUARDED, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
@@ -35,8 +33,6 @@ LEAST_PAIRS = 2  # of runs, for any verdict on speed
 _SAME_BATCH = 0.01  # share by which the samples of a step may differ
 # Where the samples are not known, so many losses within this share of one another show that the batches are the same.
 _FIRST_LOSSES, _SAME_LOSS = 5, 0.003
-_LAST_LINES = 8
-_READ_BYTES = 64 << 10
 _VERBS = {
     OUT_OF_MEMORY: "runs out of memory",
     GUARDED: "was ended by a guard",
@@ -142,17 +138,3 @@ def peak_memory(run: Run) -> Memory:
             host = max(host, sum(share or 0 for share in shares.values()))
         device = max(device, sum(gpu.get("memory_used") or 0 for gpu in sample.get("gpus") or ()))
     return Memory(host or None, device or None)
-
-
-def last_lines(log: Path, begin: int) -> tuple[str, ...]:
-    """The end of what a command printed, from a place in the log."""
-    try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(begin, file.tell() - _READ_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ()
-    # Of a progress bar that rewrites its line, the last state.
-    lines = [one_line(line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in text.split("\n")]
-    return tuple([line for line in lines if line][-_LAST_LINES:])
