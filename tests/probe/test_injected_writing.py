@@ -3,6 +3,7 @@
 import os
 import sys
 import types
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,24 @@ def test_only_metric_files_are_left_to_the_kernel(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, name, lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     injected = Injected(metrics_unsynced=True)
     writing.install(injected, None)
-    for file in ("metrics.JSONL", "losses.csv", "model.pt", "state"):
-        with open(tmp_path / file, "w") as stream:
+    logs = [open(tmp_path / file, "w") for file in ("metrics.JSONL", "losses.csv", "model.pt", "state")]  # noqa: SIM115
+    for step in range(6):
+        for stream in logs:
+            stream.write("0.5\n")
+            stream.flush()
             getattr(os, name)(stream.fileno())
-    assert [Path(path).name for path in synced] == ["model.pt", "state"]
+        for file in (f"labels-{step}.csv", "progress.json"):  # once each; the same size each time
+            with open(tmp_path / file, "w") as stream:
+                stream.write(str(step))
+                stream.flush()
+                getattr(os, name)(stream.fileno())
+    for stream in logs:
+        stream.close()
+    counts = Counter(Path(path).name for path in synced)
+    assert {file: count for file, count in counts.items() if not file.startswith("labels")} == {
+        "metrics.JSONL": 3, "losses.csv": 3, "model.pt": 6, "state": 6, "progress.json": 6,
+    }  # fmt: skip
+    assert sum(file.startswith("labels") for file in counts) == 6
     assert set(injected.applied) == {"metrics_unsynced"}
 
 

@@ -10,6 +10,8 @@ from ..metric_files import is_metric_file
 from ..unbound import Unbound
 from .checkpoint_thread import Beside
 
+SYNCED = 3  # times that a metric file is synced all the same
+
 
 def install(injected, watch):
     """Patch ``torch.save`` and the metric writers."""
@@ -28,13 +30,23 @@ def install(injected, watch):
 
 
 def _unsynced(original, injected):
-    """Leave metric files to the kernel, which writes them within a minute; others are written as before."""
+    """Leave metric files to the kernel, which writes them within a minute; others are written as before.
+
+    A file is taken for one once it was synced a few times and grew each time: a table that is written once, or a state
+    that is written anew each time, is not.
+    """
+    seen: dict[str, tuple[int, int]] = {}  # path -> times that it was synced and had grown, its size
 
     @functools.wraps(original)
     def sync(fd):
         if injected.get("metrics_unsynced") and is_metric_file(fd):
-            injected.done("metrics_unsynced")
-            return None
+            number = fd if isinstance(fd, int) else fd.fileno()
+            path, size = os.readlink("/proc/self/fd/%d" % number), os.fstat(number).st_size
+            times, before = seen.get(path, (0, -1))
+            seen[path] = (times + 1 if size > before else 0, size)
+            if times >= SYNCED and size > before:
+                injected.done("metrics_unsynced")
+                return None
         return original(fd)
 
     return sync
