@@ -57,6 +57,7 @@ from tests.diagnose.views import (
 GPU = {"param_dtype": "float32", "capability": 8.6, "tf32": False, "convolutions": 2, "channels_last": False}
 GPU |= {"cudnn_benchmark": False, "compiled": False}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
+SAME_EACH_TIME = (TransformCost("ToTensor", 0.004, 800, 800), TransformCost("Normalize", 0.001, 800, 800))
 ASKED_FOR = {"memory": {"huge_pages": "madvise"}}
 EXPERIMENTS = Experiments(
     tried={"anomaly_mode": tried(0.6), "deterministic": tried(0.2), "threads=1": tried(0.3)},
@@ -202,6 +203,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: fetching_in_vain(**TRANSFORMS, transforms=EARLY_JITTER),
     ),
     "cheaper_transform": (lambda: saturated(**TRANSFORMS), lambda: fetching_in_vain(**TRANSFORMS)),
+    "transformed_once": (
+        lambda: saturated(**TRANSFORMS, transforms=SAME_EACH_TIME),
+        lambda: fetching_in_vain(**TRANSFORMS, transforms=SAME_EACH_TIME),
+    ),
     "smaller_samples": (
         lambda: saturated(wait=0.020, collate_s=np.full(BATCHES, 0.045), batch_bytes=50_000_000),
         fetching_in_vain,

@@ -43,6 +43,7 @@ from flatout.remedies.preparation import (
     decoded_once,
     faster_decode,
     tokenise_once,
+    transformed_once,
 )
 from flatout.remedies.proposal import Proposal, RemedySpec
 from flatout.remedies.queue import (
@@ -98,6 +99,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     faster_decode,
     crop_first,
     cheaper_transform,
+    transformed_once,
     device_augmentation,
     columns_as_arrays,
     tokenise_once,

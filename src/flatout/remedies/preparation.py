@@ -40,6 +40,9 @@ _PUT_BACK, _MOST_PUT_BACK = 0.1, 0.4
 _OFTEN = 4.0
 # A step that leaves more than this part of the pixels is not worth moving.
 _SHRINKS = 0.5
+# Of torchvision's.
+_SAME_EACH_TIME = {*BEGINNINGS, "ToTensor", "PILToTensor", "ToImage", "ToPureTensor", "ConvertImageDtype", "ToDtype"}
+_SAME_EACH_TIME |= {"Normalize"}
 # The cost of a transform that keeps the size grows with the pixels; its fixed cost per call is unknown: the lower
 # bound grants this much of the saving.
 _LEAST_SAVED = 0.75
@@ -180,7 +183,7 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
     """Move transforms from single samples on the CPU to whole batches on the GPU."""
     loader = context.run.loading
     # If a transform is known to come too early, moving it is the remedy.
-    if loader is None or too_early(loader.fetch.transforms):
+    if loader is None or too_early(loader.fetch.transforms) or _repeats(loader):
         return None
     if patch_shape(loader.delivery) is not None:
         if context.run.uses_gpu:
@@ -189,11 +192,13 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
         how = "ndimage.affine_transform(patch, matrix, order=1) once, instead of rotate and zoom with order=3"
     elif context.run.uses_gpu:
         title, how = "run transforms on the GPU, a batch at a time", "batch = augment(batch.to(device))"
-    elif any(part.pixels_in or part.pixels_out for part in loader.fetch.transforms):
-        title, how = "make transforms cheaper: crop before resizing, work on uint8", "v2.Compose([crop, resize, ...])"
-    else:
+    elif not loader.fetch.transforms:
         title = "make transforms cheaper: do once what is the same in every epoch"
         how = "store the prepared samples; leave only what is drawn at random to Dataset.__getitem__"
+    elif any("Crop" in part.name or "Resize" in part.name for part in loader.fetch.transforms):
+        title, how = "make transforms cheaper: crop before resizing, work on uint8", "v2.Compose([crop, resize, ...])"
+    else:
+        title, how = "make transforms cheaper: work on uint8, and on whole batches", "v2.Compose([...])(batch)"
     return Proposal(
         title=title,
         change=without_groups(loader, TRANSFORM_GROUPS, 0.5),
@@ -203,6 +208,29 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
         basis="measured share of transforms; assumes that half of it can be moved or saved",
         memory_bytes=0,
     )
+
+
+@remedy(("cpu_transform",), IDENTICAL, risk="low")
+def transformed_once(context: Context, cause: Cause) -> Proposal | None:
+    """Store what transforms make, where they make the same in every pass."""
+    loader = context.run.loading
+    if loader is None or not _repeats(loader):
+        return None
+    return Proposal(
+        title="transform each sample once: its transforms make the same in every epoch",
+        change=without_groups(loader, TRANSFORM_GROUPS, 0.9),
+        least=without_groups(loader, TRANSFORM_GROUPS, 0.5),
+        most=without_groups(loader, TRANSFORM_GROUPS),
+        how="self.samples = torch.stack([transform(picture) for picture in pictures]) in Dataset.__init__",
+        basis="measured share of transforms; assumes that taking a stored sample leaves a tenth of it, at worst half",
+        memory_bytes=None,
+    )
+
+
+def _repeats(loader: LoaderStats) -> bool:
+    """True if every transform makes the same of a sample each time."""
+    parts = loader.fetch.transforms
+    return bool(parts) and all(part.name in _SAME_EACH_TIME for part in parts)
 
 
 @remedy(("row_lookup",), IDENTICAL, risk="low")
