@@ -29,6 +29,9 @@ PADDED = v1.Compose([v1.Pad(3), v1.Grayscale(3), v1.ToTensor()])
 GROWING = v1.Compose([v1.Resize(16), v1.ToTensor()])
 RANDOM = v1.Compose([v1.RandomResizedCrop(24), v1.Resize(20), v1.ToTensor()])
 
+HOOKED = v2.Compose([v2.Resize(18, antialias=True), v2.ToImage()])
+passes = [0]
+
 def by_file(name):
     with open(name, "rb") as file:
         return Image.open(file).convert("RGB")
@@ -60,6 +63,28 @@ def pickled(name):
     picture = by_path(name)
     return pickle.loads(pickle.dumps(copy.copy(picture))) if name.startswith("2") else copy.deepcopy(picture)
 
+def by_pixels(name):
+    picture = by_path(name)
+    pixels = picture.load()
+    SECOND(picture)
+    if passes[0] > 1:
+        pixels[3, 3] = (random.randrange(256), 1, 2)
+        pixels[40, 30] = (random.randrange(256), 1, 2)
+    return picture
+
+def drafted(name):
+    picture = Image.open(name)
+    if name.endswith("jpg") and passes[0] % 2:
+        picture.draft("RGB", (10, 10))
+    return picture
+
+def closed(name):
+    picture = Image.open(name) if name.startswith("1") else by_path(name)
+    if name.startswith("2") or passes[0] < 3:
+        return picture
+    picture.close()
+    return picture
+
 def untouched(name):
     return Image.open(name) if name.endswith("jpg") else by_file(name)
 
@@ -67,6 +92,8 @@ KINDS = {
     "file": (by_file, FIRST), "path": (by_path, SECOND), "memory": (from_memory, FIRST), "drawn": (marked, FIRST),
     "pasted": (pasted, SECOND), "looked at": (first_looked_at, FIRST), "untouched": (untouched, SECOND),
     "padded": (by_file, PADDED), "growing": (by_file, GROWING), "random": (by_file, RANDOM),
+    "pixels": (by_pixels, FIRST), "drafted": (drafted, GROWING),
+    "closed": (closed, SECOND), "hooked": (by_file, HOOKED),
     "pickled": (pickled, FIRST),
 }
 
@@ -80,7 +107,15 @@ class Pictures(Dataset):
     def __getitem__(self, index):
         random.seed(index)
         torch.manual_seed(index)
-        picture = self.open(NAMES[index])
+        if index == 0:
+            passes[0] += 1
+        try:
+            picture = self.open(NAMES[index])
+            return self.hashed(picture)
+        except Exception as error:
+            return "%s: %s" % (type(error).__name__, error)
+
+    def hashed(self, picture):
         size, mode, info = picture.size, picture.mode, dict(picture.info)
         made = self.transform(picture)
         text = repr((size, mode, info, made.shape, made.dtype, picture.size, picture.tobytes()[:90]))
@@ -105,22 +140,26 @@ def main():
     seen, calls = {}, {}
     for kind in KINDS:
         pictures = Pictures(kind)
-        passes = [[pictures[index] for index in range(COUNT)] for _ in range(3)]
+        passes[0] = 0
+        own = [[pictures[index] for index in range(COUNT)] for _ in range(3)]
+        if kind == "hooked":
+            HOOKED.transforms[0].register_forward_pre_hook(lambda part, given: (given[0].rotate(90),))
+            own += [[pictures[index] for index in range(COUNT)] for _ in range(3)]
         if kind == "growing":
             GROWING.transforms[0].size = 40
-            passes += [[pictures[index] for index in range(COUNT)] for _ in range(3)]
-        passes += [list(DataLoader(pictures, batch_size=None, num_workers=2)) for _ in range(2)]
+            own += [[pictures[index] for index in range(COUNT)] for _ in range(3)]
+        own += [list(DataLoader(pictures, batch_size=None, num_workers=2)) for _ in range(2)]
         found, calls[kind] = resizes(pictures)
-        seen[kind] = [*passes, found]
+        seen[kind] = [*own, found]
     open("7.png", "wb").write(open("3.png", "rb").read())  # another picture, of the same name
     seen["changed"] = Pictures("path")[7]
     open("1.jpg", "ab").close()
     with open("1.jpg", "r+b") as file:
         file.truncate(300)
-    try:
-        seen["broken"] = Pictures("path")[1]
-    except OSError as error:
-        seen["broken"] = str(error)
+    seen["broken"] = []
+    for allowed in (False, True, True, False):
+        ImageFile.LOAD_TRUNCATED_IMAGES = allowed
+        seen["broken"].append(Pictures("path")[1])
     print(json.dumps([seen, calls, len(os.listdir("/proc/self/fd"))]))
 
 if __name__ == "__main__":

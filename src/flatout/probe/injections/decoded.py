@@ -41,13 +41,13 @@ class Kept:
     def checked(self):
         return not self._memory.unchecked()
 
-    def compare(self, stored, made):
-        """Compare a stored sample with the one that was computed now."""
+    def compare(self, stored, made, otherwise="a file decoded to other values than before"):
+        """Compare a stored sample with the one that was computed now; ``otherwise`` is said if they differ."""
         if bytes(stored) == bytes(made):
             self._memory.compared(True)
             self.used()
         else:
-            self.give_up("a file decoded to other values than before")
+            self.give_up(otherwise)
 
     def give_up(self, why):
         """Rely on nothing that is stored, in any process."""

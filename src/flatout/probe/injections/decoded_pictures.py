@@ -1,8 +1,9 @@
 """Pictures of Pillow that are decoded once: the file is opened, and stored pixels stand in for its decoder's."""
 
 import functools
+import sys
 
-from .resized_pictures import MADE, MODES, made_of
+from .resized_pictures import MADE, MODES, form_of, is_outside, made_of
 
 # Formats in which decoding leaves nothing behind but the pixels.
 _FORMATS = ("JPEG", "PNG")
@@ -14,11 +15,6 @@ def patch(kept, beginnings, watch):
     watch("PIL.ImageFile", functools.partial(_patch_load, kept, beginnings))
 
 
-def _form(image):
-    """What the pixels depend on besides the file: a decoder that was asked for a smaller picture makes other ones."""
-    return image.format, image.mode, image.size, getattr(image, "decoderconfig", ())
-
-
 def _patch_open(kept, module):
     original = module.open
 
@@ -27,7 +23,7 @@ def _patch_open(kept, module):
         source = kept.source_of(fp)
         image = original(fp, mode, formats)
         if source and image.format in _FORMATS and getattr(image, "n_frames", 1) == 1:
-            vars(image)[MADE] = (source, _form(image))
+            vars(image)[MADE] = (source, form_of(image))
         return image
 
     module.open = opened
@@ -38,12 +34,13 @@ def _patch_load(kept, beginnings, module):
 
     @functools.wraps(original)
     def loaded(self):
-        made_from = made_of(self)
-        if made_from is None or not self.tile or self.mode not in MODES:
+        made = made_of(self)
+        if made is None or not self.tile or self.mode not in MODES or self.fp is None:
             return original(self)
-        source, form = made_from[0], _form(self)
-        if form != made_from[1]:  # a draft
-            vars(self)[MADE] = (source, form)
+        source, form = made
+        vars(self).pop(MADE)
+        if not is_outside(sys._getframe(1)):
+            vars(self)[MADE] = made
         key = kept.key(source, form)
         stored = kept.find(key)
         if stored is not None and kept.checked:

@@ -11,6 +11,7 @@ import functools
 import io
 import os
 import struct
+import sys
 from typing import Any
 
 from ..sample_memory import CHECKED
@@ -20,7 +21,17 @@ MODES = ("L", "RGB", "RGBA")
 MADE = "_flatout_made"  # of a picture with pixels: its source, and what was done to it since
 _WAITS = "_flatout_waits"
 _HEADER = struct.Struct("<4sII")  # mode, width, height
-_IN_PLACE = ("paste", "putpixel", "putdata", "putalpha", "putpalette", "frombytes", "alpha_composite", "thumbnail")
+_IN_PLACE = (
+    "paste",
+    "putpixel",
+    "putdata",
+    "putalpha",
+    "putpalette",
+    "frombytes",
+    "alpha_composite",
+    "thumbnail",
+    "close",
+)
 _MOST_WAITING = 64  # pictures that keep their files open
 
 
@@ -52,7 +63,7 @@ class Beginnings:
     def compare(self, beginning, stored, made):
         """Compare a stored picture with the one that was computed now."""
         self._compared[beginning] = self._compared.get(beginning, 0) + 1
-        self.kept.compare(stored, made)
+        self.kept.compare(stored, made, "a picture, resized, was another one than before: it may be changed in place")
 
     def decoded(self, form):
         """Note that a picture's file was decoded.
@@ -88,6 +99,8 @@ def _patch_compose(beginnings, method, module):
     @functools.wraps(original)
     def composed(self, *inputs, **kwargs):
         made, parts = made_of(inputs[0]) if len(inputs) == 1 and not kwargs else None, self.transforms
+        if made is not None and not _has_pixels(inputs[0]):
+            made = None  # it raises, as it always did
         if made is None or not isinstance(parts, (list, tuple)):
             return original(self, *inputs, **kwargs)
         beginnings.expected = beginning = beginning_of(parts)
@@ -122,18 +135,46 @@ def beginning_of(parts):
     for part in parts:
         part = getattr(part, "_part", part)  # one that the probe times
         name = type(part).__name__
-        if name not in BEGINNINGS or not type(part).__module__.startswith("torchvision.transforms."):
+        of_torchvision = name in BEGINNINGS and type(part).__module__.startswith("torchvision.transforms.")
+        if not of_torchvision or _is_hooked(part):
             break
         found.append((name, repr(sorted((key, repr(value)) for key, value in vars(part).items() if key[0] != "_"))))
     return tuple(found)
 
 
+def _is_hooked(part):
+    return bool(
+        getattr(part, "_forward_hooks", None)
+        or getattr(part, "_forward_pre_hooks", None)
+        or sys.modules["torch"].nn.modules.module._has_any_global_hook()
+    )
+
+
 def made_of(picture):
     """What a picture was made from, as source and form; None: it is not known."""
     try:
-        return vars(picture).get(MADE)
+        made = vars(picture).get(MADE)
     except TypeError:  # without attributes
         return None
+    if made is not None and getattr(picture, "tile", None):
+        return made[0], form_of(picture)  # as it would be decoded now
+    return made
+
+
+def form_of(image):
+    """What the pixels of a file depend on besides it, such as a decoder that was asked for a smaller picture."""
+    truncated = sys.modules["PIL.ImageFile"].LOAD_TRUNCATED_IMAGES
+    return image.format, image.mode, image.size, getattr(image, "decoderconfig", ()), truncated
+
+
+def _has_pixels(picture):
+    """False for a picture that was closed."""
+    if getattr(picture, "tile", None):
+        return picture.fp is not None and not picture.fp.closed
+    try:
+        return _WAITS in vars(picture) or picture.im is not None
+    except Exception:  # what Pillow keeps for the next access
+        return False
 
 
 def _packed(picture, info):
@@ -170,6 +211,8 @@ def _patch_pictures(beginnings, module):
     convert = picture_class.convert
 
     def load(self):
+        if is_outside(sys._getframe(1)):
+            self.__dict__.pop(MADE, None)
         waits = self.__dict__.pop(_WAITS, None)
         if waits is not None:
             beginnings.waiting -= 1
@@ -178,6 +221,12 @@ def _patch_pictures(beginnings, module):
             self.info = info
             self.__class__ = picture_class
         return picture_class.load(self)
+
+    def close(self):
+        if self.__dict__.pop(_WAITS, None) is not None:
+            beginnings.waiting -= 1
+            self.__class__ = picture_class
+        picture_class.close(self)
 
     def __del__(self):
         if self.__dict__.pop(_WAITS, None) is not None:
@@ -188,7 +237,9 @@ def _patch_pictures(beginnings, module):
         return picture_class.__reduce_ex__(self, protocol)
 
     # A converted picture whose file is decoded when its pixels are asked for; then it is an ordinary one.
-    waiting_class = type("Waiting", (picture_class,), {part.__name__: part for part in (load, __del__, __reduce_ex__)})
+    waiting_class = type(
+        "Waiting", (picture_class,), {part.__name__: part for part in (load, close, __del__, __reduce_ex__)}
+    )
 
     def waiting(image, mode, made):
         own = _with_own_file(image)
@@ -205,17 +256,33 @@ def _patch_pictures(beginnings, module):
         if made is None or args or kwargs or mode not in MODES or self.mode not in MODES or "transparency" in self.info:
             return convert(self, mode, *args, **kwargs)
         made = (made[0], (*made[1], mode))
-        if getattr(self, "tile", None) and beginnings.holds(made):
-            with contextlib.suppress(OSError):
+        if getattr(self, "tile", None) and _has_pixels(self) and beginnings.holds(made):
+            with contextlib.suppress(OSError, ValueError):
                 return waiting(self, mode, made)
         found = convert(self, mode)
         found.__dict__[MADE] = made
         return found
 
+    real_load = picture_class.load
+
+    @functools.wraps(real_load)
+    def loaded(self):
+        # What other code than Pillow's loads itself, it can change by pixels at any time after.
+        if MADE in self.__dict__ and is_outside(sys._getframe(1)):
+            del self.__dict__[MADE]
+        return real_load(self)
+
+    picture_class.load = loaded
     picture_class.convert = converted
     for name in _IN_PLACE:
         if hasattr(picture_class, name):
             setattr(picture_class, name, _forgetting(getattr(picture_class, name)))
+
+
+def is_outside(frame):
+    """True for a caller that is neither Pillow nor one of these patches."""
+    name = frame.f_globals.get("__name__", "")
+    return not (name.startswith("PIL.") or name.rpartition(".")[0] == __package__)
 
 
 def _forgetting(original):
