@@ -281,7 +281,7 @@ def test_what_only_the_user_has_a_setting_for_is_not_tried_without_one(tmp_path:
 
 def test_progress_is_told_in_sentences_of_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine([remedy("workers" * 12, 3.0, num_workers=4)], {"num_workers": 3.0})
-    fixing(tmp_path, machine, Options(budget_s=22.0), quiet=False).run()
+    fixing(tmp_path, machine, Options(budget_s=16.0), quiet=False).run()
     said = capsys.readouterr().err
     assert "samples/s. It waits." in said and "samples/s; " not in said
     assert max(len(line) for line in said.splitlines() if "workersworkers" not in line) <= 80
@@ -389,20 +389,20 @@ def test_a_budget_without_room_for_a_proof_is_said_at_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": 3.0})
-    fixing(tmp_path, machine, Options(budget_s=22.0), quiet=False).run()
+    fixing(tmp_path, machine, Options(budget_s=16.0), quiet=False).run()
     said = " ".join(capsys.readouterr().err.split())
-    before, _, after = said.partition("--budget 22.0 s has no room for a proof: its 2 pairs of runs take 17.0 s")
+    before, _, after = said.partition("--budget 16.0 s has no room for a proof: its 2 pairs of runs take 12.0 s")
     assert "trial:" not in before and "as measured, after a look of 5.0 s; --budget 40s has" in after
     fixing(tmp_path / "2", machine, Options(budget_s=300.0), quiet=False).run()
     assert "no room for a proof" not in capsys.readouterr().err
 
 
 class Timed(Machine):
-    """Runs take 2 s to start, and 4 s more with the remedy."""
+    """Runs take 2 s to start, and 8 s more with the remedy."""
 
     def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
         found = super().run(setup, settings, deadline_s)
-        wall_s = 2.0 + (setup.bounds.seconds or 0.0) + (4.0 if settings else 0.0) if len(self.calls) > 1 else 10.0
+        wall_s = 2.0 + (setup.bounds.seconds or 0.0) + (8.0 if settings else 0.0) if len(self.calls) > 1 else 10.0
         self.now_s += wall_s - 5.0
         return replace(found, wall_s=wall_s)
 
@@ -412,7 +412,7 @@ def test_a_second_pair_that_does_not_fit_is_made_of_shorter_runs(
 ) -> None:
     machine = Timed([remedy("workers", 3.0, num_workers=4)], {"num_workers": 3.0})
     found = fixing(tmp_path, machine, Options(budget_s=58.0), quiet=False).run()
-    assert "for a second pair, each run measures 6." in capsys.readouterr().err
+    assert "for a second pair, each run measures 4." in capsys.readouterr().err
     assert found.settings == {"num_workers": 4} and found.proof is not None and found.proof.ratio.pairs == 2
     assert machine.now_s <= 58.0
     # Not where the user says how long a run measures.

@@ -15,6 +15,7 @@ LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
 LEAST_STEPS = 12  # more than a comparison needs, plus a warm-up
 NEEDED_STEPS = LEAST_LOSSES  # of a run that the user wants short
 LEAST_RUNS = 5  # the first look, one pair of a trial, and one of the proof
+PLANNED_RUNS = 6  # after the look: two pairs, and what a remedy prepares or a diagnosis measures
 AMPLE_RUNS = 12  # a budget for this many runs has room for a proof of two pairs
 _MARGIN = 1.1  # run times vary
 
@@ -64,9 +65,9 @@ class Budget:
         least_s = max(LEAST_S, LEAST_STEPS * step_s)
         window_s = max(fixed_s, NEEDED_STEPS * step_s) if fixed_s else max(min(STEPS * step_s, MOST_S), least_s)
         self.run_s = self.full_run_s = max(look_s - measured_s, 0.0) + window_s
-        spare_s = self.left_s - (LEAST_RUNS - 1) * self.run_s
+        spare_s = self.left_s - PLANNED_RUNS * self.run_s
         if spare_s < 0 and not fixed_s:
-            shorter = max(window_s + spare_s / (LEAST_RUNS - 1), least_s)
+            shorter = max(window_s + spare_s / PLANNED_RUNS, least_s)
             self.run_s += shorter - window_s
             window_s = shorter
         return window_s
