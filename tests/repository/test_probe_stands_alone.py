@@ -10,7 +10,7 @@ import pytest
 PROBE = Path(__file__).parents[2] / "src" / "flatout" / "probe"
 FILES = sorted(PROBE.rglob("*.py"))
 # What the probe patches: imported by the files that do so, which are loaded after the user's own import of it.
-PATCHED = {"torch", "pytorch_lightning", "lightning", "transformers", "accelerate", "tensorboard"}
+PATCHED = {"torch", "PIL", "pytorch_lightning", "lightning", "transformers", "accelerate", "tensorboard"}
 # The package goes by this name in the user's process, where the name flatout may be anything.
 LOAD_WHAT_STARTS = """
 import importlib, importlib.util, sys
