@@ -65,6 +65,7 @@ def float32(context: Context, cause: Cause) -> Proposal | None:
         least=shorter_step(0.5 * removed_s),
         most=shorter_step(1.2 * removed_s),
         how="model.float(); batch.float(), or torch.from_numpy(array.astype('float32')); no set_default_dtype(float64)",
+        settings={"float32": True},
         basis="measured time of operators on float64, and of a matrix product in both types on the CPU",
         memory_bytes=0,
     )

@@ -1,0 +1,93 @@
+"""Models and batches of float64 computed in float32: converted where the training first calls a model."""
+
+import functools
+
+import torch
+from torch import nn
+from torch.nn import Module, functional
+
+from ..wrap import is_compiling
+
+
+class _State:
+    __slots__ = ("inside",)
+
+    def __init__(self):
+        self.inside = False  # the outermost module is being called
+
+
+_state = _State()
+_converted: set[int] = set()  # ids of outermost modules
+
+
+def install(injected, watch):
+    """Patch the call of a module, and the functions of losses, whose targets may stay float64."""
+    if not injected.get("float32"):
+        return
+    original = Module.__call__
+
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        if _state.inside or is_compiling():
+            return original(self, *args, **kwargs)
+        _state.inside = True
+        try:
+            if id(self) not in _converted:
+                _converted.add(id(self))
+                _convert(self, injected)
+            if _has_narrow(self) or any(_is_float32(value) for value in (*args, *kwargs.values())):
+                args, kwargs = _narrow(args), _narrow(kwargs)
+            return original(self, *args, **kwargs)
+        finally:
+            _state.inside = False
+
+    Module.__call__ = __call__
+    for name in vars(functional):
+        if name.endswith("_loss") or name in _OTHER_LOSSES:
+            setattr(functional, name, _alike(getattr(functional, name)))
+
+
+_OTHER_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div")
+
+
+def _alike(original):
+    """A loss whose float64 tensors become float32 where another one is: it would fail in its backward pass."""
+
+    @functools.wraps(original)
+    def loss(*args, **kwargs):
+        if any(_is_float32(value) for value in (*args, *kwargs.values())):
+            args, kwargs = _narrow(args), _narrow(kwargs)
+        return original(*args, **kwargs)
+
+    return loss
+
+
+def _convert(module, injected):
+    if not any(tensor.dtype == torch.float64 for tensor in (*module.parameters(), *module.buffers())):
+        return
+    module.float()  # its parameters stay the same objects, so that an optimizer keeps them
+    if torch.get_default_dtype() == torch.float64:
+        torch.set_default_dtype(torch.float32)
+    if next(module.parameters(), None) is not None:
+        injected.done("float32")
+
+
+def _has_narrow(module):
+    weight = next(module.parameters(), None)
+    return weight is not None and weight.dtype == torch.float32
+
+
+def _is_float32(value):
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def _narrow(value):
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype == torch.float64 else value
+    if type(value) in (tuple, list):
+        return type(value)(_narrow(part) for part in value)
+    if type(value) is dict:
+        return {name: _narrow(part) for name, part in value.items()}
+    if isinstance(value, nn.utils.rnn.PackedSequence):
+        return value.to(torch.float32) if value.data.dtype == torch.float64 else value
+    return value
