@@ -140,9 +140,11 @@ class ProcessBuilder:
         state: str = "R",
         user: bool = True,
         period_s: float = 0.05,
+        function: str = "work",
+        outer: Sequence[list[Any]] = (),
     ) -> None:
-        """One stack sample with a single frame."""
-        stack = self.name("stack", frames=[[file, line, "work", source, user]])
+        """One stack sample: the innermost frame, and those that called it."""
+        stack = self.name("stack", frames=[[file, line, function, source, user], *outer])
         self.emit(kinds.STACK, time_s, time_s, stack, ns(period_s), ord(state) if state else 0)
 
     # A training process.

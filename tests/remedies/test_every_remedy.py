@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from flatout.diagnose.ranking import judge
+from flatout.measure.called_functions import CalledFunction
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
@@ -56,6 +57,7 @@ from tests.diagnose.views import (
 
 GPU = {"param_dtype": "float32", "capability": 8.6, "tf32": False, "convolutions": 2, "channels_last": False}
 GPU |= {"cudnn_benchmark": False, "compiled": False}
+REPORTS = {"host_other": [CalledFunction("/home/me/train.py", "Journal.write", 0.008 * BATCHES)]}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
 SAME_EACH_TIME = (TransformCost("ToTensor", 0.004, 800, 800), TransformCost("Normalize", 0.001, 800, 800))
 ASKED_FOR = {"memory": {"huge_pages": "madvise"}}
@@ -234,6 +236,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "work_to_workers": (
         lambda: healthy(busy=COMPUTE | {"host_other": 0.010}, cpu=0.008),
         lambda: starved(busy=COMPUTE | {"host_other": 0.010}),
+    ),
+    "report_seldom": (
+        lambda: replace(healthy(busy=COMPUTE | {"host_other": 0.010}), called_functions=REPORTS),
+        lambda: replace(starved(busy=COMPUTE | {"host_other": 0.010}), called_functions=REPORTS),
     ),
     "log_less": (
         lambda: healthy(busy=COMPUTE | {"logging": 0.010}),

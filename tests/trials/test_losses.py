@@ -50,3 +50,11 @@ def test_a_lower_loss_is_no_fault_where_the_optimisation_changes() -> None:
     lower = [loss * 0.5 for loss in CURVE]
     assert check([CURVE, CURVE], [lower, lower], "optimisation").passed
     assert not check([CURVE, CURVE], [lower, lower], "identical").passed
+
+
+def test_what_must_not_change_a_bit_fails_where_only_the_runs_without_it_repeat() -> None:
+    other = [*CURVE[:30], CURVE[30] * 1.0001, *CURVE[31:]]
+    found = check([CURVE, CURVE], [other, other], "identical", exact=True)
+    assert not found.passed and "loss 31 is another one" in found.text
+    assert check([CURVE, CURVE], [other, other], "identical").passed
+    assert check([noisy(1), noisy(2)], [noisy(3), noisy(4)], "identical", exact=True).passed

@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from flatout.errors import UsageError
+from flatout.probe.settings import combined
 from flatout.trials.settings import keep_command, list_settings, read_settings
 
 
@@ -61,3 +62,14 @@ def test_only_what_can_be_injected_is_listed_and_read() -> None:
 def test_a_misspelt_setting_is_answered_with_the_one_that_was_meant() -> None:
     with pytest.raises(UsageError, match=r"no setting num_worker; did you mean num_workers\?$"):
         read_settings(["num_worker=4"])
+
+
+def test_settings_that_take_several_values_get_those_of_all() -> None:
+    first = {"call_every": "train.py:log:10", "debugging_off": "tracemalloc", "num_workers": 2}
+    second = {"call_every": "train.py:log:20,eval.py:check:2", "debugging_off": "tracemalloc", "num_workers": 4}
+    assert combined(first, {}, second) == {
+        "call_every": "train.py:log:20,eval.py:check:2",
+        "debugging_off": "tracemalloc",
+        "num_workers": 4,
+    }
+    assert combined({"call_every": "a.py:f:10"}, {"call_every": "a.py:g:10"}) == {"call_every": "a.py:f:10,a.py:g:10"}

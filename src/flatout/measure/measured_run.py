@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flatout.measure.called_functions import CalledFunction
 from flatout.measure.compiling import Compiling
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
@@ -102,6 +103,7 @@ class MeasuredRun:
     repeated_weight: RepeatedWeight | None = None  # in steps after the window
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
+    called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property
@@ -127,6 +129,10 @@ class MeasuredRun:
         """Seconds of the window in these accounts; accounts that are absent add nothing."""
         found = (self.ledger.account(id) for id in accounts)
         return sum(account.seconds for account in found if account)
+
+    def called(self, account: str) -> tuple[CalledFunction, ...]:
+        """The functions that the loop calls in an account, most time first."""
+        return tuple(self.called_functions.get(account, ()))
 
     def lines(self, account: str, count: int = 3) -> tuple[Line, ...]:
         """Hottest lines of an account, or else of its parts."""

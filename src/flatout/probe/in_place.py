@@ -40,20 +40,28 @@ def is_instrumented(function):
     return function in _instrumented
 
 
+def restore(function):
+    """Restore the original code of a function."""
+    plain = _instrumented.pop(function, None)
+    if plain is not None:
+        function.__code__ = plain
+
+
 def restore_all():
     """Restore the original code of every function."""
     for function, plain in _instrumented.items():
         function.__code__ = plain
 
 
-def instrument(function, enter, leave, replace=None, at_return=None):
+def instrument(function, enter, leave=None, replace=None, at_return=None):
     """Call ``enter`` before the function's body and ``leave`` after it.
 
     Args:
         function: a plain Python function whose source is available.
         enter: called with the function's arguments, or only with the first ones if it takes no more; returns a
             token, or None for a call that is of no interest.
-        leave: called with the token and the result, which is the token itself after an exception.
+        leave: called with the token and the result, which is the token itself after an exception; None: a call with a
+            token returns ``token[0]`` at once, in place of running the body.
         replace: name of a parameter that takes the value ``token[0]``.
         at_return: called with the token before each expression of a ``return`` is evaluated.
 
@@ -76,7 +84,10 @@ def instrument(function, enter, leave, replace=None, at_return=None):
         raise NotInstrumented("the source of %s is not what is running" % function.__qualname__)
     number = _next_number()
     names = {role: "_flatout_%s_%d" % (role, number) for role in ("enter", "leave", "returning")}
-    _rewrite(found, names, _given(found.args, enter), replace, at_return is not None)
+    if leave is None:
+        _answer(found, names, _given(found.args, enter))
+    else:
+        _rewrite(found, names, _given(found.args, enter), replace, at_return is not None)
     timed = _compile(tree, plain, flags)
     if timed.co_freevars != plain.co_freevars:
         raise NotInstrumented("%s has other free variables" % function.__qualname__)
@@ -186,13 +197,26 @@ def _same(one, other):
     return True
 
 
-def _rewrite(function, names, given, replace, returning):
-    """Put the calls around the body, at the place of its first statement."""
+def _answer(function, names, given):
+    """Put the call that may answer before the body."""
+    doc, body = _parts(function)
+    text = "_flatout_token = %s(%s)\nif _flatout_token is not None: return _flatout_token[0]" % (names["enter"], given)
+    function.body = [*doc, *_statements(text, body[0]), *body]
+    ast.fix_missing_locations(function)
+
+
+def _parts(function):
+    """The docstring of a function, in a list, and its other statements."""
     body = function.body
     doc = (
         body[:1] if isinstance(body[0], ast.Expr) and isinstance(getattr(body[0], "value", None), ast.Constant) else []
     )
-    body = body[len(doc) :] or [ast.copy_location(ast.Pass(), doc[0])]
+    return doc, body[len(doc) :] or [ast.copy_location(ast.Pass(), doc[0])]
+
+
+def _rewrite(function, names, given, replace, returning):
+    """Put the calls around the body, at the place of its first statement."""
+    doc, body = _parts(function)
     before = ["_flatout_token = _flatout_result = %s(%s)" % (names["enter"], given)]
     if replace:
         before.append("if _flatout_token is not None: %s = _flatout_token[0]" % replace)

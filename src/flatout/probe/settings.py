@@ -4,9 +4,14 @@ The command line reads their names, types and help; trials, the users' names for
 running out of memory; predictions, their costs; the probe, the module of ``injections`` that sets them.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional
 
 DEFAULT_PREFETCH_FACTOR = 2  # torch's default for a DataLoader with workers
+
+# FILE:FUNCTION:N, a function by its qualified name, as in train.py:Journal.write:10; several with commas.
+_CALL = r"[^:,]+\.py:\w+(\.\w+)*:[1-9]\d*"
+_CALLS = "%s(,%s)*" % (_CALL, _CALL)
 
 
 class Setting(NamedTuple):
@@ -22,6 +27,7 @@ class Setting(NamedTuple):
         aliases: names that users give it, in lower case with ``_``.
         multiplies: it is a factor on the user's own value, which has this type; None: it replaces it.
         least: smallest int that makes sense.
+        exact: where runs repeat themselves, the losses have to stay the same bit for bit.
         choices: of a str, its values; empty: any.
         several: its value may be several of them, with commas.
         form: of a str, the regular expression of the whole; empty: any.
@@ -46,6 +52,7 @@ class Setting(NamedTuple):
     aliases: "tuple[str, ...]" = ()
     multiplies: Any = None
     least: int = 1
+    exact: bool = False
     choices: "tuple[str, ...]" = ()
     several: bool = False
     form: str = ""
@@ -155,6 +162,7 @@ SETTINGS: "dict[str, Setting]" = {
     ),
     "threads": Setting(int, "intra-op threads of the training process", "backends", live=True),
     "tf32": Setting(bool, "TF32 in float32 matrix products", "backends", live=True),
+    "float32": Setting(bool, "compute what is float64 in float32", "single_precision", device_memory_known=False),
     "channels_last": Setting(bool, "memory format of models and batches", "model", device_memory_known=False),
     "compile": Setting(
         str,
@@ -193,6 +201,14 @@ SETTINGS: "dict[str, Setting]" = {
         live=True,
     ),
     "metrics_unsynced": Setting(bool, "do not wait until the disk has metric files (fsync)", "writing", live=True),
+    "call_every": Setting(
+        str,
+        "FILE:FUNCTION:N,...: run a function that only reports in every n-th step that calls it",
+        "seldom_calls",
+        several=True,
+        exact=True,
+        form=_CALLS,
+    ),
     "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars", live=True),
     "used_gradients": Setting(
         bool, "backward passes leave out gradients in no optimizer; wrong where other code reads them", "used_gradients"
@@ -233,3 +249,16 @@ SETTINGS: "dict[str, Setting]" = {
 def injected_by(module: str) -> "tuple[str, ...]":
     """Names of the settings that a module of ``injections`` sets, in order."""
     return tuple(name for name, setting in SETTINGS.items() if setting.injector == module)
+
+
+def combined(*given: "Mapping[str, Any]") -> "dict[str, Any]":
+    """Several settings as one. Later values win, but where a setting takes several values it gets those of all."""
+    found: dict[str, Any] = {}
+    for settings in given:
+        for name, value in settings.items():
+            if name in SETTINGS and SETTINGS[name].several and found.get(name):
+                # FILE:FUNCTION:N takes the place of another N.
+                parts = {part.rpartition(":")[0] or part: part for part in ("%s,%s" % (found[name], value)).split(",")}
+                value = ",".join(parts.values())
+            found[name] = value
+    return found

@@ -55,6 +55,7 @@ from flatout.remedies.queue import (
     shorter_samples,
     smaller_samples,
 )
+from flatout.remedies.reporting import report_seldom
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
 from flatout.remedies.step_experiments import (
     debugging_off,
@@ -108,6 +109,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     more_makers,
     cheaper_input,
     work_to_workers,
+    report_seldom,
     log_less,
     unsynced_metrics,
     checkpoint_less,

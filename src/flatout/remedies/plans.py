@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel
-from flatout.probe.settings import SETTINGS
+from flatout.probe.settings import SETTINGS, combined
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION, Proposal
 from flatout.results import Remedy, RemedyBundle
 
@@ -51,7 +51,7 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
         plans.append(
             RemedyBundle(
                 name=name,
-                settings={key: value for remedy, _ in chosen for key, value in remedy.settings.items()},
+                settings=combined(*(remedy.settings for remedy, _ in chosen)),
                 remedies=tuple(remedy.title for remedy, _ in chosen),
                 gain=model.gain(*changes),
                 memory_bytes=None if None in memory else sum(each for each in memory if each is not None),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from flatout.measure.called_functions import CalledFunction
 from flatout.measure.debug_code import ASSERTIONS, PROFILER
 from flatout.predict import step_changes
 from flatout.predict.context import Context
 from flatout.predict.step_changes import removed, rethreaded
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
+from flatout.remedies.reporting import EVERY, calls_every
 from flatout.results import Cause
 from flatout.units import counted
 
@@ -92,10 +94,12 @@ def fewer_hooks(context: Context, cause: Cause) -> Proposal | None:
     first = experiments.hooks[0]
     on_cpu = context.run.uses_gpu is False
     return Proposal(
-        title=f"remove the hook {first.function} ({first.file}:{first.line}), or run it every 100th step",
-        change=removed(context, experiments.hooks_share if on_cpu else cause.share),
+        title=f"remove the hook {first.function} ({first.file}:{first.line}), or run it every {EVERY}th step",
+        change=removed(context, (1 - 1 / EVERY) * (experiments.hooks_share if on_cpu else cause.share)),
+        most=removed(context, experiments.hooks_share if on_cpu else cause.share),
         least=None if on_cpu else removed(context, 0.0),
-        how="handle = module.register_forward_hook(…); handle.remove(); or return at once where step % 100",
+        how=f"handle = module.register_forward_hook(…); handle.remove(); or return at once where step % {EVERY}",
+        settings=calls_every([CalledFunction(first.file, first.function, first.seconds)], EVERY),
         basis="measured time in the hooks' calls, in steps after the window",
         memory_bytes=0,
     )

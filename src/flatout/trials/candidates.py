@@ -13,6 +13,7 @@ from typing import Any
 
 from flatout.errors import UsageError
 from flatout.probe.contract import VARIABLE_PREFIX
+from flatout.probe.settings import combined
 from flatout.runner.command import check_command, injecting_environment
 from flatout.trials.configs import Config, read_config
 from flatout.trials.file_changes import FileChanges, write_copy
@@ -121,7 +122,7 @@ def joined(candidates: Sequence[Candidate]) -> Candidate:
         one = replace(
             one,
             title=f"{one.title} {other.title}",
-            settings={**one.settings, **other.settings},
+            settings=combined(one.settings, other.settings),
             environment={**one.environment, **other.environment},
             command=other.command or one.command,
             files=one.files.on_top(other.files),

@@ -10,7 +10,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.results import Remedy
 from flatout.trials.outcome import REFUSED
 from flatout.trials.pairs import Pairs
-from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, UNMEASURED, Proof, Trial
+from flatout.trials.result import DROPPED, KEPT, UNCONFIRMED, UNMEASURED, Proof, Trial, merged
 from flatout.trials.sequential import MOST_PAIRS, clears, gains, hopeless
 from flatout.units import factor
 
@@ -38,7 +38,7 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
     else:
         ratio = found.ratio()
         assert ratio is not None, "without a failure there is a pair"
-        losses = found.check(remedy.semantic_class)
+        losses = found.check(remedy.semantic_class, settings)
         loss = losses.text
         if ruled_out(ratio):
             outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_in_pairs(ratio)}"
@@ -81,7 +81,7 @@ def prove(found: Pairs, unit: str, kept: Sequence[Trial]) -> Proof | None:
     ratio = found.ratio()
     if ratio is None:
         return None
-    losses = found.check(max((trial.semantic_class for trial in kept), key=_LOOSENESS.index))
+    losses = found.check(max((trial.semantic_class for trial in kept), key=_LOOSENESS.index), merged(kept))
     before, after = found.rates()
     return Proof(before, after, ratio, unit, losses.text, losses.passed)
 

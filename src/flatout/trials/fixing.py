@@ -13,6 +13,7 @@ from flatout.compare.ratio import Ratio
 from flatout.diagnosis import diagnose
 from flatout.errors import CommandError, FlatoutError, Interrupted, UsageError
 from flatout.measure.thresholds import NOISE_SHARE
+from flatout.probe.settings import combined
 from flatout.record import RUNS_FOLDER, Run
 from flatout.remedies.proposal import IDENTICAL
 from flatout.results import Diagnosis, Remedy
@@ -371,7 +372,7 @@ class Fixing:
         if not gained:
             return trials, None
         self.log.say(f"gained: {'; '.join(trial.title for trial in gained)}; a run from the start")
-        last = self._run({**kept, **merged(gained)})
+        last = self._run(combined(kept, merged(gained)))
         if last.outcome == OK:
             return trials, last
         for candidate in candidates:
@@ -417,7 +418,7 @@ class Fixing:
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
             self.log.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
-            found = measure_pairs(self._run, kept, {**kept, **settings}, room=self._room_for_pair, decided=decided)
+            found = measure_pairs(self._run, kept, combined(kept, settings), room=self._room_for_pair, decided=decided)
             if found.failed and found.failed.outcome == TOO_SHORT and not lengthened and self._lengthen():
                 lengthened = True
                 continue
@@ -499,7 +500,7 @@ class Fixing:
     def _first_pass(self, settings: Mapping[str, Any], seconds: float) -> TrialRun:
         """A run that is not measured, on top of what was kept."""
         bounds = replace(self.setup.bounds, seconds=seconds, steps=None)
-        with_kept = {**self.progress.settings, **settings}
+        with_kept = combined(self.progress.settings, settings)
         return self._run_once(replace(self.setup, bounds=bounds), with_kept, deadline_s=self.budget.deadline_s)
 
     def _printed(self) -> str:

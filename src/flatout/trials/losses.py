@@ -39,13 +39,16 @@ def losses_of(run: Run) -> list[float]:
     return max(found, key=len, default=[])
 
 
-def check(without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]], semantic_class: str) -> LossCheck:
+def check(
+    without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]], semantic_class: str, exact: bool = False
+) -> LossCheck:
     """Compare.
 
     Args:
         without: losses of each run without the remedy.
         with_it: of each run with it.
         semantic_class: of the remedy: how much may differ.
+        exact: nothing may differ where runs without the remedy repeat themselves.
     """
     if min((len(run) for run in (*without, *with_it)), default=0) < LEAST_LOSSES:
         counts = [len(run) for run in (*without, *with_it)]
@@ -59,6 +62,9 @@ def check(without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]]
     runs = [tuple(run[:count]) for run in (*without, *with_it)]
     if all(run == runs[0] for run in runs):
         return LossCheck(True, f"the same {count} losses, bit for bit", same_bits=True)
+    if exact and len(without) > 1 and all(run == runs[0] for run in runs[: len(without)]):
+        first = next(n for n in range(count) if any(run[n] != runs[0][n] for run in runs))
+        return LossCheck(False, f"runs without the remedy repeat themselves, with it loss {first + 1} is another one")
     return _compare_levels([run[:count] for run in without], [run[:count] for run in with_it], semantic_class)
 
 

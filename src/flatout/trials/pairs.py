@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from flatout.compare.in_turn import turn
 from flatout.compare.ratio import Ratio, ratio_of
 from flatout.compare.speed import Speed
+from flatout.probe.settings import SETTINGS
 from flatout.trials.budget import OutOfTime
 from flatout.trials.losses import LossCheck, check
 from flatout.trials.outcome import OK, TrialRun
@@ -55,9 +56,10 @@ class Pairs:
         before, after = (statistics.median(speed.rate for speed in _speeds(runs)) for runs in (self.a, self.b))
         return before, after
 
-    def check(self, semantic_class: str) -> LossCheck:
-        """Compare the losses."""
-        return check([run.losses for run in self.a], [run.losses for run in self.b], semantic_class)
+    def check(self, semantic_class: str, settings: Iterable[str] = ()) -> LossCheck:
+        """Compare the losses; ``settings`` are the names of those that differ."""
+        exact = any(name in SETTINGS and SETTINGS[name].exact for name in settings)
+        return check([run.losses for run in self.a], [run.losses for run in self.b], semantic_class, exact)
 
 
 def measure_pairs(

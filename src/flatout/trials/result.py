@@ -8,6 +8,7 @@ from typing import Any
 
 from flatout.compare.ratio import Ratio
 from flatout.errors import Interrupted
+from flatout.probe.settings import combined
 from flatout.results import Gain, RemedyBundle
 
 KEPT, DROPPED = "kept", "dropped"
@@ -191,4 +192,4 @@ def dropped_from(plan: RemedyBundle, tried: Sequence[Trial]) -> tuple[Trial, ...
 
 def merged(kept: Any) -> dict[str, Any]:
     """The settings of several trials; later ones win."""
-    return {name: value for trial in kept for name, value in trial.settings.items()}
+    return combined(*(trial.settings for trial in kept))

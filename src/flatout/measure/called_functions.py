@@ -1,0 +1,93 @@
+"""Functions that the training loop calls besides a step's own work: to log, to compute metrics, to validate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flatout.measure.account_ids import CODE, COMPUTE_ACCOUNTS
+from flatout.measure.accounts import Charged
+from flatout.measure.samples import Samples, frames_of
+from flatout.results import Ledger
+
+CALLING = ("host_other", "logging", "validation")  # accounts of what a loop calls
+# Installed packages whose functions only report, and a framework's validation.
+_REPORTING = re.compile(
+    r"/(sklearn/metrics|torchmetrics|torcheval|scipy/stats|matplotlib|seaborn|plotly|transformers/trainer\.py)"
+)
+_VALIDATES = re.compile(r"(^|\.)evaluate$")
+# A function with less than this share of a step's samples is no part of the step: samples at its edges fall on others.
+_OF_STEP = 0.05
+
+
+@dataclass(frozen=True)
+class CalledFunction:
+    """A function that the loop calls, with the time of its calls in the window.
+
+    Attributes:
+        file: of its code.
+        name: qualified, as in ``Journal.write``; before Python 3.11 its last part.
+        seconds: of all calls, in one account.
+    """
+
+    file: str
+    name: str
+    seconds: float
+
+
+def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: int) -> dict[str, list[CalledFunction]]:
+    """By account, the outermost functions on its stack samples that no step has on its own; most time first."""
+    samples = charged.samples
+    inside = (samples.time_ns >= begin_ns) & (samples.time_ns < end_ns) & (charged.sample_piece >= 0)
+    code = np.where(inside, charged.account[charged.sample_piece], -1)
+    of_step = _of_step(samples.take(np.isin(code, [CODE[id] for id in COMPUTE_ACCOUNTS])))
+    found: dict[str, list[CalledFunction]] = {}
+    for id in CALLING:
+        account = ledger.account(id)
+        weights = _weights(samples.take(code == CODE[id]))
+        total = sum(weights.values())
+        if account is None or total <= 0:
+            continue
+        seconds: dict[tuple[str, str], float] = {}
+        for stack, weight in weights.items():
+            called = _outermost(frames_of(samples.names, stack), of_step)
+            if called is not None:
+                seconds[called] = seconds.get(called, 0.0) + account.seconds * weight / total
+        found[id] = sorted((CalledFunction(*key, s) for key, s in seconds.items()), key=lambda one: -one.seconds)
+    return found
+
+
+def _weights(samples: Samples) -> dict[int, float]:
+    ids, place = np.unique(samples.stack, return_inverse=True)
+    return dict(zip(ids.tolist(), np.bincount(place, samples.weight, minlength=len(ids)).tolist(), strict=True))
+
+
+def _of_step(samples: Samples) -> set[tuple[str, str]]:
+    """The functions that are on the stack in a step: the loop, and what calls it."""
+    weights = _weights(samples)
+    seen: dict[tuple[str, str], float] = {}
+    for stack, weight in weights.items():
+        for function in {_function(frame) for frame in frames_of(samples.names, stack)}:
+            seen[function] = seen.get(function, 0.0) + weight
+    least = _OF_STEP * sum(weights.values())
+    return {function for function, weight in seen.items() if weight > least}
+
+
+def _outermost(frames: Sequence[Sequence[Any]], of_step: set[tuple[str, str]]) -> tuple[str, str] | None:
+    """The outermost function of a stack, innermost frame first, that is no part of the step and can be left out."""
+    for frame in reversed(frames):
+        function = _function(frame)
+        if function in of_step or not function[1].rpartition(".")[2].isidentifier():  # <module>, <lambda>
+            continue
+        package = _REPORTING.search(function[0])
+        if frame[4] or (package and (package[1][-3:] != ".py" or _VALIDATES.search(function[1]))):
+            return function
+    return None
+
+
+def _function(frame: Sequence[Any]) -> tuple[str, str]:
+    return str(frame[0]), str(frame[2])

@@ -1,0 +1,176 @@
+"""Functions that only report run in every n-th step that calls them; in between they return what they returned last.
+
+The first backward pass shows that the training has begun: functions are looked up then, and a few times later. A
+function that the training depends on is left alone: one with a backward pass in it, one that changes or keeps tensors,
+whose result is differentiated, or that draws random numbers which cannot be drawn without it.
+"""
+
+import copy
+import functools
+import gc
+import os
+import threading
+from types import FunctionType
+
+import torch
+
+from .. import in_place
+from ..recorder import report_fault
+from ..wrap import is_compiling
+from .side_effects import Draws, SideEffects
+
+_LOOKED_UP = (1, 2, 5, 20)  # backward passes after which functions are looked up: some are made late
+_WATCHED = 3  # calls whose effects are looked at
+
+
+def install(injected, watch):
+    """Patch ``torch.autograd.backward``, which all backward passes of a training go through."""
+    if not injected.get("call_every"):
+        return
+    seldom = _SeldomCalls(injected)
+    original = torch.autograd.backward
+
+    @functools.wraps(original)
+    def backward(*args, **kwargs):
+        seldom.refuse_running("a backward pass runs in it")
+        result = original(*args, **kwargs)
+        seldom.stepped()
+        return result
+
+    torch.autograd.backward = backward
+
+
+class _SeldomCalls:
+    """The functions of the setting, and the number of the step.
+
+    Attributes:
+        step: backward passes until now.
+        thread: ident of the training thread.
+    """
+
+    def __init__(self, injected):
+        self._injected = injected
+        self._named = [_Named(text) for text in injected.get("call_every").split(",")]
+        self.step, self.thread = 0, None
+
+    def stepped(self):
+        """Count a backward pass, and look functions up after some of them."""
+        self.step += 1
+        self.thread = threading.get_ident()
+        if self.step in _LOOKED_UP:
+            try:
+                self._look_up()
+            except Exception:
+                report_fault("call_every")
+
+    def _look_up(self):
+        pending = [named for named in self._named if named.every > 1]
+        for function in _functions():
+            named = next((named for named in pending if named.names(function)), None)
+            if named is None or in_place.is_instrumented(function):
+                continue
+            seldom = _Seldom(self, named, function)
+            try:
+                in_place.instrument(function, seldom)
+                named.thinned.append(seldom)
+            except in_place.NotInstrumented as error:
+                self.refuse(named, str(error))
+        for named in pending if self.step == _LOOKED_UP[-1] else ():
+            if not named.thinned:
+                self.refuse(named, "there is no such function")
+
+    def refuse_running(self, why):
+        """Leave the functions alone that run now."""
+        for named in self._named:
+            if any(seldom.running for seldom in named.thinned):
+                self.refuse(named, why)
+
+    def refuse(self, named, why):
+        """Leave a function alone from now on, for the first reason that is found."""
+        if named.every == 1:
+            return
+        for seldom in named.thinned:
+            in_place.restore(seldom.function)
+        named.thinned, named.every = [], 1
+        self._injected.refuse("call_every", "%s: %s" % (named.text, why))
+
+    def done(self):
+        """Note that a call was left out."""
+        self._injected.done("call_every")
+
+
+def _functions():
+    return [one for one in gc.get_objects() if type(one) is FunctionType]
+
+
+class _Named:
+    """A function as the setting names it, with the objects that were found: closures are several."""
+
+    def __init__(self, text):
+        self.file, self.name, every = text.rsplit(":", 2)
+        self.every = int(every)
+        self.text = "%s:%s" % (self.file, self.name)
+        self.thinned = []
+
+    def names(self, function):
+        """True if this is a function of that name, in that file."""
+        code = function.__code__
+        if self.name not in (function.__qualname__.replace("<locals>.", ""), code.co_name):
+            return False  # before Python 3.11, records hold the last part of a name only
+        return ("/" + code.co_filename.replace(os.sep, "/")).endswith("/" + self.file.lstrip("/"))
+
+
+class _Seldom:
+    """Answers calls of one function.
+
+    A step in which it is called is a turn. In every n-th turn its calls run; the calls of other turns are answered with
+    the results of that turn, in order.
+
+    Attributes:
+        function: the function.
+        running: a call of it runs.
+    """
+
+    def __init__(self, calls, named, function):
+        self.function, self.running = function, False
+        self._calls, self._named = calls, named
+        self._at, self._turn, self._place = None, -1, 0
+        self._results = []  # of the last turn that ran, with the random numbers drawn
+        self._left_to_watch = _WATCHED
+
+    def __call__(self, *args, **kwargs):
+        """The result in a tuple; None: the body has to run."""
+        if self.running or is_compiling() or threading.get_ident() != self._calls.thread:
+            return None
+        if self._at != self._calls.step:
+            self._at, self._turn, self._place = self._calls.step, self._turn + 1, 0
+            if self._runs():
+                self._results = []
+        if not self._runs() and self._place < len(self._results):
+            result, draws = self._results[self._place]
+            self._place += 1
+            draws.again()
+            self._calls.done()
+            return (copy.copy(result) if type(result) in (dict, list) else result,)
+        result, draws = self._run(args, kwargs)
+        if self._runs():
+            self._results.append((result, draws))
+        return (result,)
+
+    def _runs(self):
+        return self._turn % self._named.every == 0
+
+    def _run(self, args, kwargs):
+        """Call the function, whose body then runs."""
+        effects = SideEffects() if self._left_to_watch else None
+        draws = Draws()
+        self.running = True
+        try:
+            result = self.function(*args, **kwargs)
+        finally:
+            self.running = False
+        why = draws.finish() or (effects.found(result) if effects else None)
+        self._left_to_watch = max(self._left_to_watch - 1, 0)
+        if why:
+            self._calls.refuse(self._named, why)
+        return result, draws

@@ -1,0 +1,122 @@
+"""What a call of a function leaves behind that a training could depend on: tensors, gradients, random numbers."""
+
+import collections.abc
+import gc
+import random
+import sys
+
+import torch
+
+FEW = 1024  # elements: statistics for a report, not weights
+_LOOKED_AT = 8  # elements of a tensor that are compared
+_MOST_DRAWS = 4  # numbers drawn at random; each new iterator of a DataLoader draws one
+
+
+class SideEffects:
+    """The tensors that there are before a call."""
+
+    def __init__(self):
+        self._before = _tensors()
+        self._seen = {id(tensor): (_version(tensor), _looked_at(tensor)) for tensor in self._before}
+
+    def found(self, result):
+        """What the call did that a training could depend on, as text; None: nothing."""
+        returned = list(_inside(result))
+        if any(tensor.requires_grad for tensor in returned):
+            return "its result is differentiated"
+        if isinstance(result, collections.abc.Iterator):
+            return "it returns an iterator"
+        known = {id(tensor) for tensor in (*returned, *self._before)}
+        if sum(tensor.numel() for tensor in _tensors() if id(tensor) not in known) > FEW:
+            return "it keeps tensors"
+        kept = _of_modules()
+        for tensor in self._before:
+            version, looked_at = self._seen[id(tensor)]
+            matters = tensor.numel() > FEW or isinstance(tensor, torch.nn.Parameter) or id(tensor) in kept
+            if matters and (version != _version(tensor) or looked_at != _looked_at(tensor)):
+                return "it changes tensors"
+        self._before = []
+        return None
+
+
+def _tensors():
+    return _all_of(torch.Tensor)
+
+
+def _of_modules():
+    """The ids of all buffers of modules."""
+    modules = _all_of(torch.nn.Module)
+    return {id(buffer) for module in modules for buffer in module.__dict__.get("_buffers", {}).values()}
+
+
+def _all_of(kind):
+    # Not isinstance(): it asks objects for __class__, and some answer with code of their own.
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+
+
+def _version(tensor):
+    try:
+        return tensor._version
+    except RuntimeError:  # an inference tensor has none
+        return 0
+
+
+def _looked_at(tensor):
+    """Some elements: what ``tensor.data`` changes has the same version."""
+    try:
+        with torch.no_grad():
+            flat = tensor.detach().view(-1)
+            return repr(flat[:: flat.numel() // _LOOKED_AT + 1].tolist())
+    except (RuntimeError, NotImplementedError, TypeError):  # not contiguous, sparse, without data
+        return None
+
+
+def _inside(value, deepest=4):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif deepest and isinstance(value, collections.abc.Mapping):
+        for one in value.values():
+            yield from _inside(one, deepest - 1)
+    elif deepest and isinstance(value, (list, tuple, set)):
+        for one in value:
+            yield from _inside(one, deepest - 1)
+
+
+class Draws:
+    """The random numbers that a call draws."""
+
+    def __init__(self):
+        self._torch, self._others = torch.random.get_rng_state(), _other_generators()
+        self._count = 0
+
+    def finish(self):
+        """Count them, after the call; returns why they could not be drawn without it, or None."""
+        after = torch.random.get_rng_state()
+        if _other_generators() != self._others:
+            return "it draws random numbers of Python or NumPy"
+        if not torch.equal(after, self._torch):
+            generator = torch.Generator()
+            generator.set_state(self._torch)
+            while not torch.equal(generator.get_state(), after):
+                if self._count == _MOST_DRAWS:
+                    return "it draws random numbers"
+                self._count += 1
+                _draw(generator)
+        self._torch = self._others = None
+        return None
+
+    def again(self):
+        """Draw as many from torch's generator, so that later numbers stay what they are."""
+        for _ in range(self._count):
+            _draw(None)
+
+
+def _draw(generator):
+    torch.empty((), dtype=torch.int64).random_(generator=generator)
+
+
+def _other_generators():
+    """The states of Python's generator and NumPy's, comparable."""
+    numpy = sys.modules.get("numpy")
+    found = numpy.random.get_state(legacy=False) if numpy is not None else None
+    return random.getstate(), repr(found and (found["state"]["pos"], found["state"]["key"][:8].tolist()))

@@ -1,0 +1,69 @@
+"""Functions that only report, called less often."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+from flatout.measure.called_functions import CalledFunction
+from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
+from flatout.probe.settings import SETTINGS
+from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
+from flatout.results import Cause
+
+EVERY = 10
+LEAST_SHARE = 0.03  # of the window: a function with less is not worth a trial
+_MOST = 3
+_INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
+_BASIS = "measured time of its calls; the losses have to stay the same bit for bit"
+
+
+@remedy(("main_process_work", "logging"), IDENTICAL, risk="medium")
+def report_seldom(context: Context, cause: Cause) -> Proposal | None:
+    """Call what only reports in every tenth step."""
+    window_s = context.run.ledger.window_s
+    called = sorted((one for id in ("host_other", "logging") for one in context.run.called(id)), key=_by_time)
+    costly = [one for one in called if one.seconds >= LEAST_SHARE * window_s][:_MOST]
+    settings = calls_every(costly, EVERY)
+    if settings is None:
+        return None
+    all_s = sum(one.seconds for one in costly) / context.model.batches
+    saved_s = (1 - 1 / EVERY) * all_s
+    return Proposal(
+        title=f"call {_named(costly)} in every {EVERY}th step",
+        change=shorter_step(saved_s),
+        least=Change(),
+        how=f"if step % {EVERY} == 0: {costly[0].name.rpartition('.')[2]}(...), if it only reports: its log gets a "
+        "tenth as long",
+        settings=settings,
+        basis=_BASIS,
+        memory_bytes=0,
+    )
+
+
+def calls_every(functions: Sequence[CalledFunction], every: int) -> dict[str, str] | None:
+    """The setting that calls functions in every so many steps; None: one of them has a name that cannot be given."""
+    text = ",".join(f"{_shown(one.file)}:{one.name.replace('.<locals>', '')}:{every}" for one in functions)
+    return {"call_every": text} if re.fullmatch(SETTINGS["call_every"].form, text) else None
+
+
+def _named(functions: Sequence[CalledFunction]) -> str:
+    names = [f"{one.name.replace('.<locals>', '')} ({PurePath(one.file).name})" for one in functions]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _by_time(called: CalledFunction) -> float:
+    return -called.seconds
+
+
+def _shown(file: str) -> str:
+    """The file below the working folder or the folder of packages, else its last two parts."""
+    path = Path(file)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        return path.relative_to(Path.cwd()).as_posix()
+    if _INSTALLED.search(path.as_posix()):
+        return _INSTALLED.sub("", path.as_posix())
+    return "/".join(path.parts[-2:]).lstrip("/")

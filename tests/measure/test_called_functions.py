@@ -1,0 +1,64 @@
+"""The functions that a training loop calls besides its steps: which one of a stack is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flatout.measure.build import build_view
+from flatout.measure.called_functions import _outermost
+from flatout.record import load_run
+from tests.record.synthetic import RunBuilder
+
+HERE, SITE = "/home/me/train.py", "/venv/lib/python3.11/site-packages"
+LOOP = {(HERE, "<module>"), (HERE, "train"), (HERE, "Trainer.step")}
+
+
+def user(function: str, file: str = HERE) -> list[object]:
+    return [file, 7, function, "", True]
+
+
+def library(path: str, function: str) -> list[object]:
+    return [f"{SITE}/{path}", 1, function, "", False]
+
+
+MAIN = [user("train"), user("<module>")]
+
+
+@pytest.mark.parametrize(
+    ("frames", "name"),
+    [
+        ([user("quality"), user("Journal.write"), *MAIN], "Journal.write"),
+        ([user("Monitor.make.<locals>.hook"), user("Trainer.step"), *MAIN], "Monitor.make.<locals>.hook"),
+        ([library("sklearn/metrics/_ranking.py", "roc_auc_score"), *MAIN], "roc_auc_score"),
+        ([library("numpy/lib/_npyio.py", "savetxt"), *MAIN], None),
+        ([library("transformers/trainer.py", "Trainer.evaluate"), *MAIN], "Trainer.evaluate"),
+        ([library("transformers/trainer.py", "Trainer.log"), *MAIN], None),
+        ([user("train.<locals>.<lambda>"), *MAIN], None),
+        ([user("depth"), user("train.<locals>.<listcomp>"), *MAIN], "depth"),
+        (MAIN, None),
+    ],
+)
+def test_the_outermost_function_that_is_no_part_of_the_step(frames: list[list[object]], name: str | None) -> None:
+    found = _outermost(frames, LOOP)
+    assert (found and found[1]) == name
+
+
+def test_its_time_is_its_share_of_the_account(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=0)
+    main.iterate(loader)
+    for _ in range(4):
+        main.step(loader, forward_s=0.3, backward_s=0.3, optimizer_s=0.1, host_s=0.3)
+    loop = [HERE, 3, "train", "report(model(x))", True]
+    for step in range(4):
+        main.sample(step + 0.2, "model(x)", function="train")
+        main.sample(step + 0.4, "model(x)", function="train")
+        main.sample(step + 0.9, "auc(x)", function="report", outer=[loop])
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    (report,) = view.called("host_other")
+    assert (report.file, report.name) == (HERE, "report")
+    assert report.seconds == pytest.approx(view.seconds("host_other"))

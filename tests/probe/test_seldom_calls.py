@@ -1,0 +1,147 @@
+"""Functions that only report run in every n-th step, and the training stays the same bit for bit; others are left alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.runner.command import injecting_environment
+
+TRAINING = """
+import copy, json, random
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+calls = dict.fromkeys("report hook average evaluate keep noise own_pass made".split(), 0)
+
+class Journal:
+    def report(self, loss, *, scale=1.0):
+        calls["report"] += 1
+        return {"loss": loss * scale}
+
+class Monitor:
+    def make(self, name):
+        def hook(module, inputs, output):
+            calls["hook"] += 1
+            seen[name] = output.abs().mean().item()
+        return hook
+
+def average(model, shadow):
+    calls["average"] += 1
+    for mine, other in zip(shadow.parameters(), model.parameters()):
+        mine.data.mul_(0.9).add_(other.data, alpha=0.1)
+
+@torch.no_grad()
+def evaluate(model, loader):
+    calls["evaluate"] += 1
+    model.eval()
+    found = sum(model(x).mean().item() for x, in loader)
+    model.train()
+    return found
+
+def keep(output):
+    calls["keep"] += 1
+    kept.append(output.detach().repeat(64, 1))
+
+def noise():
+    calls["noise"] += 1
+    random.random()
+
+def own_pass(model, x):
+    calls["own_pass"] += 1
+    model(x).mean().backward()
+
+def around():
+    def made(value):
+        calls["made"] += 1
+        return value
+    return made
+
+seen, kept, reported = {}, [], []
+model = nn.Sequential(nn.Linear(16, 64), nn.Dropout(), nn.ReLU(), nn.Linear(64, 1))
+for name, part in model.named_modules():
+    if isinstance(part, nn.Linear):
+        part.register_forward_hook(Monitor().make(name))
+shadow, journal, made = copy.deepcopy(model), Journal(), around()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(TensorDataset(torch.randn(64, 16)), 16, shuffle=True)
+losses = []
+for step in range(1, 42):
+    x = torch.randn(32, 16)
+    output = model(x)
+    loss = (output - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    own_pass(model, x)
+    optimizer.step()
+    losses.append(loss.item())
+    reported.append(journal.report(loss.item(), scale=2.0)["loss"])
+    average(model, shadow), keep(output), noise(), made(step)
+    if step % 5 == 0:
+        evaluate(model, loader)
+    del kept[:-1]
+print(json.dumps({"calls": calls, "losses": losses, "reported": reported, "average": shadow[0].weight.sum().item()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("seldom") / "train.py"
+    path.write_text(TRAINING)
+    return path
+
+
+def trained(script: Path, *calls: str) -> tuple[dict[str, Any], str]:
+    """What the script saw, and what was said on standard error."""
+    settings = json.dumps({"call_every": ",".join(f"{script.name}:{call}" for call in calls)} if calls else {})
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": settings, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.fixture(scope="module")
+def plain(script: Path) -> dict[str, Any]:
+    return trained(script)[0]
+
+
+def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(script: Path, plain: dict[str, Any]) -> None:
+    seen, said = trained(script, "Journal.report:10", "Monitor.make.hook:10", "evaluate:2", "around.made:10")
+    assert said == ""
+    assert plain["calls"]["report"] == 41 and seen["calls"]["report"] == 5  # the first step, and each tenth from there
+    # Two layers, two passes a step, and those of the validations, which run in steps that are no turn of the hooks.
+    assert seen["calls"]["hook"] < 0.4 * plain["calls"]["hook"]
+    assert plain["calls"]["evaluate"] == 8 and seen["calls"]["evaluate"] == 4
+    assert seen["calls"]["made"] == 5
+    # The validation draws the order of its batches: where it is left out, as many numbers are drawn.
+    assert seen["losses"] == plain["losses"]
+
+
+def test_what_a_call_returned_is_returned_again(script: Path, plain: dict[str, Any]) -> None:
+    reported = trained(script, "Journal.report:10")[0]["reported"]
+    assert [set(reported[turn : turn + 10]) for turn in (0, 10, 20, 30)] == [
+        {plain["reported"][turn]} for turn in (0, 10, 20, 30)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("average", "it changes tensors"),
+        ("keep", "it keeps tensors"),
+        ("noise", "it draws random numbers of Python or NumPy"),
+        ("own_pass", "a backward pass runs in it"),
+        ("missing", "there is no such function"),
+    ],
+)
+def test_what_a_training_may_depend_on_is_left_alone(script: Path, plain: dict[str, Any], call: str, why: str) -> None:
+    seen, said = trained(script, f"{call}:10")
+    assert f"train.py:{call}: {why}" in said
+    assert seen == plain
