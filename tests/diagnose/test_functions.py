@@ -88,3 +88,20 @@ def test_samples_between_the_calls_of_a_line_are_the_work_of_its_calls(tmp_path)
     process = load_run(run.write()).processes[0]
     found = sampled_functions([stack_samples(process.events, process.names)])
     assert found.cpu_groups == {"lookup": pytest.approx(0.8), "other": pytest.approx(0.2)}
+
+
+def test_the_users_functions_of_a_fetch_have_the_time_of_what_they_call(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loop = ["/home/me/train.py", 3, "train", "for x in loader:", True]
+    fetch = library("torch/utils/data/_utils/fetch.py", "_MapDatasetFetcher.fetch")
+    item, listed = user("self.load(i)"), user("[f(x) for x in y]", "Photos.__getitem__.<locals>.<listcomp>")
+    load = user("Image.open(path)", "Photos.load")
+    stacks = [[item], [load, item], [library("PIL/Image.py", "open"), load, item], [listed, item]]
+    for place, frames in enumerate(stacks):
+        main.emit(kinds.STACK, place, place, main.name("stack", frames=[*frames, fetch, loop]), 10**9, ord("R"))
+    process = load_run(run.write()).processes[0]
+    outer, inner = sampled_functions([stack_samples(process.events, process.names)]).called
+    assert (outer.name, outer.cpu_share, outer.blocked_share) == ("Photos.__getitem__", pytest.approx(1.0), 0.0)
+    assert outer.below == (pytest.approx(0.5), 0.0)
+    assert (inner.name, inner.cpu_share, inner.below) == ("Photos.load", pytest.approx(0.5), (0.0, 0.0))

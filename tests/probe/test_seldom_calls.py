@@ -1,4 +1,4 @@
-"""Functions that only report run in every n-th step, and the training stays the same bit for bit; others are left alone."""
+"""Functions that only report run in every n-th step, and the training stays the same; others are left alone."""
 
 from __future__ import annotations
 

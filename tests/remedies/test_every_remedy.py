@@ -14,6 +14,7 @@ from flatout.measure.called_functions import CalledFunction
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
+from flatout.measure.fetch_functions import FetchedFunction
 from flatout.measure.fusion import Fusible
 from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.lock_waits import LockWaits
@@ -57,6 +58,13 @@ from tests.diagnose.views import (
 
 GPU = {"param_dtype": "float32", "capability": 8.6, "tf32": False, "convolutions": 2, "channels_last": False}
 GPU |= {"cudnn_benchmark": False, "compiled": False}
+CALLED: dict[str, Any] = {
+    "batch_bytes": 1 << 20,
+    "called": (
+        FetchedFunction("/home/me/data.py", "Photos.__getitem__", 1.0, 1.0, (0.9, 0.0), 1.0),
+        FetchedFunction("/home/me/data.py", "Photos.load", 0.9, 0.0, (0.0, 0.0), 2.0),
+    ),
+}
 REPORTS = {"host_other": [CalledFunction("/home/me/train.py", "Journal.write", 0.008 * BATCHES)]}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
 SAME_EACH_TIME = (TransformCost("ToTensor", 0.004, 800, 800), TransformCost("Normalize", 0.001, 800, 800))
@@ -200,6 +208,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "faster_decode": (saturated, fetching_in_vain),
     "decoded_once": (lambda: saturated(**SEVERAL_PASSES), lambda: fetching_in_vain(**SEVERAL_PASSES)),
+    "samples_remembered": (
+        lambda: saturated(**SEVERAL_PASSES, **CALLED),
+        lambda: fetching_in_vain(**SEVERAL_PASSES, **CALLED),
+    ),
     "crop_first": (
         lambda: saturated(**TRANSFORMS, transforms=EARLY_JITTER),
         lambda: fetching_in_vain(**TRANSFORMS, transforms=EARLY_JITTER),

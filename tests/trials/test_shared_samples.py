@@ -52,3 +52,12 @@ def test_a_first_pass_that_fails_leaves_nothing() -> None:
     with pytest.raises(CommandError, match="it crashed"):
         samples.prepare(SETTINGS)
     assert SAMPLES_VARIABLE not in os.environ
+
+
+def test_other_functions_are_remembered_in_a_pass_of_their_own() -> None:
+    samples, runs = shared()
+    more = SETTINGS | {"remember": "data.py:load"}
+    for settings in (SETTINGS, more, SETTINGS, more):
+        samples.prepare(settings)
+    assert [settings for settings, *_ in runs] == [SETTINGS, more]
+    samples.clean_up({})

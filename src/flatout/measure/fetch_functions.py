@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,10 +13,33 @@ from flatout.measure.batch_wait import Activity
 from flatout.measure.clients import client_of
 from flatout.measure.functions import OTHER, WAITING_GROUPS, Work, work_of
 from flatout.measure.samples import RUNNING, Samples, frames_of, weigh_lines
+from flatout.measure.timeline import Flags, Floats
 from flatout.results import Line
 
+_FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
 _BETWEEN_CALLS = (OTHER, "convert")  # what the text of a line says that does little beside its calls
 _Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True)
+class FetchedFunction:
+    """A function on the stacks of fetches, with what it calls.
+
+    Attributes:
+        file: of its code.
+        name: qualified; before Python 3.11 its last part.
+        cpu_share: of the fetches' time on a core in which it is on the stack.
+        blocked_share: of their blocked time.
+        below: the same two shares of what other functions do that it calls.
+        depth: the mean number of frames between it and the fetch.
+    """
+
+    file: str
+    name: str
+    cpu_share: float
+    blocked_share: float
+    below: tuple[float, float]
+    depth: float
 
 
 @dataclass(frozen=True)
@@ -31,6 +55,7 @@ class FetchFunctions:
     samples: int
     clients: dict[str, float]  # library -> share of the blocked time
     cpu_share: float | None  # of the samples' time; None: there are no samples
+    called: tuple[FetchedFunction, ...] = ()  # the user's own, the outermost first
 
 
 def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, finish_ns: int) -> FetchFunctions:
@@ -54,6 +79,7 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
     packages: dict[str, dict[str, float]] = {}
     clients: dict[str, float] = {}
     count = 0
+    seen = _Seen()
     for samples in threads:
         if not len(samples):
             continue
@@ -71,6 +97,7 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
             if package:
                 weight = float(samples.weight[~blocked & (samples.stack == id)].sum())
                 _add(packages.setdefault(works[id].group, {}), package, weight)
+        seen.add(samples, blocked)
         for place, chosen in enumerate((~blocked, blocked)):
             for name in np.unique(group[chosen]).tolist():
                 mine = chosen & (group == name)
@@ -90,7 +117,60 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
         samples=count,
         clients={name: weight / whole for name, weight in clients.items()} if whole else {},
         cpu_share=on_core / (on_core + whole) if on_core + whole else None,
+        called=seen.functions(on_core, whole),
     )
+
+
+class _Seen:
+    """Gathers the user's functions on the stacks of fetches."""
+
+    def __init__(self) -> None:
+        # Weight on a core and blocked, the same where it calls another function, and the weight times its depth.
+        self._found: dict[tuple[str, str], Floats] = {}
+
+    def add(self, samples: Samples, blocked: Flags) -> None:
+        """Add the stack samples of a thread."""
+        for id in np.unique(samples.stack).tolist():
+            mine = samples.stack == id
+            weights = [float(samples.weight[mine & chosen].sum()) for chosen in (~blocked, blocked)]
+            depths = _in_fetch(frames_of(samples.names, id))
+            for depth, function in depths.items():
+                below = weights if depth < max(depths) else [0.0, 0.0]
+                sums = self._found.setdefault(function, np.zeros(5))
+                sums += [*weights, *below, depth * sum(weights)]
+
+    def functions(self, on_core: float, blocked: float) -> tuple[FetchedFunction, ...]:
+        """Each with its shares of these sums."""
+
+        def shares(weights: Floats) -> tuple[float, float]:
+            cpu, waited = (
+                min(part / whole, 1.0) if whole else 0.0
+                for part, whole in zip(weights, (on_core, blocked), strict=True)
+            )
+            return float(cpu), float(waited)
+
+        found = (
+            FetchedFunction(
+                file, name, *shares(sums[:2]), below=shares(sums[2:4]), depth=float(sums[4] / sums[:2].sum())
+            )
+            for (file, name), sums in self._found.items()
+            if sums[:2].sum() > 0
+        )
+        return tuple(sorted(found, key=lambda one: one.depth))
+
+
+def _in_fetch(frames: Sequence[Sequence[Any]]) -> dict[int, tuple[str, str]]:
+    """The user's functions between the innermost frame and the fetch, by their distance from the fetch.
+
+    A fetch in the training process has the training's own functions further out.
+    """
+    end = next((place for place, frame in enumerate(frames) if _FETCH.search(str(frame[0]))), len(frames))
+    found: dict[tuple[str, str], int] = {}
+    for place in range(end):
+        frame = frames[place]
+        if frame[4] and str(frame[2]).rpartition(".")[2].isidentifier():  # no <lambda>, no <listcomp>
+            found[str(frame[0]), str(frame[2])] = end - place
+    return {depth: function for function, depth in found.items()}
 
 
 def _works(samples: Samples) -> dict[int, Work]:

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, Optional
 DEFAULT_PREFETCH_FACTOR = 2  # torch's default for a DataLoader with workers
 
 # FILE:FUNCTION:N, a function by its qualified name, as in train.py:Journal.write:10; several with commas.
-_CALL = r"[^:,]+\.py:\w+(\.\w+)*:[1-9]\d*"
-_CALLS = "%s(,%s)*" % (_CALL, _CALL)
+_FUNCTION = r"[^:,]+\.py:\w+(\.\w+)*"
+_FUNCTIONS = "%s(,%s)*" % (_FUNCTION, _FUNCTION)
+_CALLS = r"%s:[1-9]\d*(,%s:[1-9]\d*)*" % (_FUNCTION, _FUNCTION)
 
 
 class Setting(NamedTuple):
@@ -181,6 +182,14 @@ SETTINGS: "dict[str, Setting]" = {
     "crop_first": Setting(bool, "cut pictures to their final size before colours are changed", "transforms"),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
     "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
+    "remember": Setting(
+        str,
+        "FILE:FUNCTION,...: keep what functions that make samples return, in the memory of sample_cache_bytes",
+        "remembered_calls",
+        several=True,
+        exact=True,
+        form=_FUNCTIONS,
+    ),
     "mapped_arrays": Setting(bool, "map arrays that samples read whole: what they do not use is not read", "mapped"),
     "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged", form="[^=]+=.+"),
     "read_through": Setting(
@@ -257,8 +266,13 @@ def combined(*given: "Mapping[str, Any]") -> "dict[str, Any]":
     for settings in given:
         for name, value in settings.items():
             if name in SETTINGS and SETTINGS[name].several and found.get(name):
-                # FILE:FUNCTION:N takes the place of another N.
-                parts = {part.rpartition(":")[0] or part: part for part in ("%s,%s" % (found[name], value)).split(",")}
+                parts = {_what(part): part for part in ("%s,%s" % (found[name], value)).split(",")}
                 value = ",".join(parts.values())
             found[name] = value
     return found
+
+
+def _what(part: str) -> str:
+    """A value without the number behind it: FILE:FUNCTION:N takes the place of another N."""
+    head, _, number = part.rpartition(":")
+    return head if number.isdigit() else part

@@ -55,6 +55,7 @@ from flatout.remedies.queue import (
     shorter_samples,
     smaller_samples,
 )
+from flatout.remedies.remembering import samples_remembered
 from flatout.remedies.reporting import report_seldom
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
 from flatout.remedies.step_experiments import (
@@ -101,6 +102,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     crop_first,
     cheaper_transform,
     transformed_once,
+    samples_remembered,
     device_augmentation,
     columns_as_arrays,
     tokenise_once,

@@ -32,7 +32,7 @@ BYTES_PER_PIXEL = 3.0
 # The same of one whose size was not seen, per byte of its file: JPEGs of photographs are 8 to 15 times smaller.
 BYTES_PER_FILE_BYTE = 15.0
 # The caches of files, the workers and the training keep the other half of the memory that is left.
-_MEMORY_SHARE = 0.5
+MEMORY_SHARE = 0.5
 # Part of the decoding that putting stored pixels into a picture takes instead, usually and at the worst: 0.2 ms of
 # 2.7 ms were measured for photographs of 500 x 375 pixels.
 _PUT_BACK, _MOST_PUT_BACK = 0.1, 0.4
@@ -78,8 +78,8 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     repeats = unpacked_ratio(loader) or 1.0  # of an array of which each sample keeps a part, within one pass
     if loader.delivery.epochs_started < 1 and repeats < _OFTEN:
         return None  # it may be the only pass
-    needed = _decoded_bytes(loader)
-    room = int(_MEMORY_SHARE * available)
+    needed = decoded_bytes(loader)
+    room = int(MEMORY_SHARE * available)
     if needed is None or needed > room:
         return None
     arrays = loader.storage.arrays
@@ -121,7 +121,7 @@ def _together(decoding: Change, resizing: Change) -> Change:
     return replace(decoding, fetch_cpu_factor=left)
 
 
-def _decoded_bytes(loader: LoaderStats) -> int | None:
+def decoded_bytes(loader: LoaderStats) -> int | None:
     """All samples of a pass, decoded, and resized if their transforms begin so; None: number or size is unknown."""
     arrays = loader.storage.arrays
     pixels = next((part.pixels_in for part in loader.fetch.transforms if part.pixels_in), None)

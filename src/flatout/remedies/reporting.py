@@ -46,7 +46,7 @@ def report_seldom(context: Context, cause: Cause) -> Proposal | None:
 
 def calls_every(functions: Sequence[CalledFunction], every: int) -> dict[str, str] | None:
     """The setting that calls functions in every so many steps; None: one of them has a name that cannot be given."""
-    text = ",".join(f"{_shown(one.file)}:{one.name.replace('.<locals>', '')}:{every}" for one in functions)
+    text = ",".join(f"{shown(one.file)}:{one.name.replace('.<locals>', '')}:{every}" for one in functions)
     return {"call_every": text} if re.fullmatch(SETTINGS["call_every"].form, text) else None
 
 
@@ -59,8 +59,8 @@ def _by_time(called: CalledFunction) -> float:
     return -called.seconds
 
 
-def _shown(file: str) -> str:
-    """The file below the working folder or the folder of packages, else its last two parts."""
+def shown(file: str) -> str:
+    """A file as settings name it: below the working folder or that of packages, else by its last two parts."""
     path = Path(file)
     if path.is_absolute() and path.is_relative_to(Path.cwd()):
         return path.relative_to(Path.cwd()).as_posix()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flatout.measure.thresholds import NOISE_SHARE
-from flatout.probe.settings import SETTINGS
+from flatout.probe.settings import SETTINGS, combined
 from flatout.results import Diagnosis, Remedy
 from flatout.trials.locations import SettingLocations
 from flatout.trials.mechanics import Mechanics
@@ -91,8 +91,13 @@ class Choice:
 
 
 def _changes(remedy: Remedy, kept: Mapping[str, Any]) -> bool:
-    """True if the remedy changes any setting that is not already kept at that value."""
-    return any(kept.get(name) != value for name, value in remedy.settings.items())
+    """True if the remedy changes any setting that is not already kept at that value.
+
+    What is added to a setting that takes several values decides alone: the others belong to it.
+    """
+    added = {name: value for name, value in remedy.settings.items() if SETTINGS[name].several}
+    together = combined(kept, added)
+    return any(kept.get(name) != (together if added else remedy.settings)[name] for name in added or remedy.settings)
 
 
 def key(tried: Remedy | Trial) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -16,7 +16,7 @@ from flatout.trials.outcome import OK, TrialRun
 from flatout.trials.result import Trial
 from flatout.units import duration
 
-SETTING = "sample_cache_bytes"
+SETTING, FUNCTIONS = "sample_cache_bytes", "remember"
 BUDGET_SHARE = 0.4  # of the remaining time, that the first pass may take
 _SLACK = 1.3  # storing takes time too, and passes vary
 
@@ -52,20 +52,18 @@ class SharedSamples(Mechanics):
         """
         self._run, self._pace, self._left_s, self._say = run, pace, left_s, say
         self._memory: SampleMemory | None = None
+        self._filled: set[Any] = set()  # the functions whose results a pass has stored
         self._pass_s = 0.0
 
     def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The remedy's settings; or why the first pass, which gains nothing, cannot be made in time."""
-        why = self._barred(loader)
-        return (
-            f"{why}: flatout apply --set {SETTING}={remedy.settings.get(SETTING)} -- COMMAND"
-            if why
-            else remedy.settings
-        )
+        why = self._barred(remedy.settings, loader)
+        sets = " ".join(f"--set {name}={value}" for name, value in remedy.settings.items())
+        return f"{why}: flatout apply {sets} -- COMMAND" if why else remedy.settings
 
-    def _barred(self, loader: Mapping[str, Any]) -> str:
+    def _barred(self, settings: Mapping[str, Any], loader: Mapping[str, Any]) -> str:
         """Why no first pass can be made; empty if it can, or was."""
-        if self._memory is not None:
+        if settings.get(FUNCTIONS) in self._filled:
             return ""
         pace, samples = self._pace(), loader.get("dataset_len")
         if not isinstance(samples, int) or not pace.rate:
@@ -84,23 +82,26 @@ class SharedSamples(Mechanics):
         Raises:
             CommandError: there is no such memory, or the pass fails.
         """
-        if self._memory is not None:
+        if settings.get(FUNCTIONS) in self._filled:
             return
-        os.environ.pop(SAMPLES_VARIABLE, None)
-        try:
-            self._memory = SampleMemory(int(settings[SETTING]))
-        except (OSError, AttributeError) as error:
-            raise CommandError(f"memory that processes share cannot be made: {error}") from None
+        if self._memory is None:
+            os.environ.pop(SAMPLES_VARIABLE, None)
+            try:
+                self._memory = SampleMemory(int(settings[SETTING]))
+            except (OSError, AttributeError) as error:
+                raise CommandError(f"memory that processes share cannot be made: {error}") from None
         self._say(f"a first pass, not measured, in which samples are stored: about {duration(self._pass_s)}")
         done = self._run(settings, self._pass_s)
         if done.outcome != OK:
-            self._release()
+            if not self._filled:
+                self._release()
             raise CommandError(f"the first pass failed: {done.detail}")
-        self._say(f"{self._memory.entries:,} decoded samples are stored")
+        self._filled.add(settings.get(FUNCTIONS))
+        self._say(f"{self._memory.entries:,} samples are stored")
 
     def resume(self, kept: Mapping[str, Any], loader: Mapping[str, Any]) -> None:
         """Make the first pass again if samples are kept and there is time; the runs store their own otherwise."""
-        if SETTING in kept and not self._barred(loader):
+        if SETTING in kept and not self._barred(kept, loader):
             self.prepare(kept)
 
     def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:
@@ -117,4 +118,5 @@ class SharedSamples(Mechanics):
         if self._memory is not None:
             self._memory.close()
             self._memory = None
+            self._filled.clear()
             os.environ.pop(SAMPLES_VARIABLE, None)

@@ -27,8 +27,8 @@ def install(injected, watch):
 class Kept:
     """Samples by what they are made from, with the check of the first ones."""
 
-    def __init__(self, memory, injected):
-        self._memory, self._injected = memory, injected
+    def __init__(self, memory, injected, setting="sample_cache_bytes"):
+        self._memory, self._injected, self._setting = memory, injected, setting
 
     def find(self, key):
         """The stored bytes, to be relied on if ``checked``; None: there are none."""
@@ -52,11 +52,11 @@ class Kept:
     def give_up(self, why):
         """Rely on nothing that is stored, in any process."""
         self._memory.compared(False)
-        self._injected.refuse("sample_cache_bytes", why)
+        self._injected.refuse(self._setting, why)
 
     def used(self):
         """Note that samples are stored and used, also where another process stored them all."""
-        self._injected.done("sample_cache_bytes")
+        self._injected.done("sample_cache_bytes", self._setting)
 
     def keep(self, key, made):
         """Store a sample, if there is room."""

@@ -7,16 +7,14 @@ whose result is differentiated, or that draws random numbers which cannot be dra
 
 import copy
 import functools
-import gc
-import os
 import threading
-from types import FunctionType
 
 import torch
 
 from .. import in_place
 from ..recorder import report_fault
 from ..wrap import is_compiling
+from .named_functions import NamedFunction, find
 from .side_effects import Draws, SideEffects
 
 _LOOKED_UP = (1, 2, 5, 20)  # backward passes after which functions are looked up: some are made late
@@ -38,6 +36,16 @@ def install(injected, watch):
         return result
 
     torch.autograd.backward = backward
+
+
+class _Named(NamedFunction):
+    """A function as the setting names it, with the objects that were found: closures are several."""
+
+    def __init__(self, text):
+        name, _, every = text.rpartition(":")
+        super().__init__(name)
+        self.every = int(every)
+        self.thinned = []
 
 
 class _SeldomCalls:
@@ -65,9 +73,8 @@ class _SeldomCalls:
 
     def _look_up(self):
         pending = [named for named in self._named if named.every > 1]
-        for function in _functions():
-            named = next((named for named in pending if named.names(function)), None)
-            if named is None or in_place.is_instrumented(function):
+        for named, function in list(find(pending)):
+            if in_place.is_instrumented(function):
                 continue
             seldom = _Seldom(self, named, function)
             try:
@@ -97,27 +104,6 @@ class _SeldomCalls:
     def done(self):
         """Note that a call was left out."""
         self._injected.done("call_every")
-
-
-def _functions():
-    return [one for one in gc.get_objects() if type(one) is FunctionType]
-
-
-class _Named:
-    """A function as the setting names it, with the objects that were found: closures are several."""
-
-    def __init__(self, text):
-        self.file, self.name, every = text.rsplit(":", 2)
-        self.every = int(every)
-        self.text = "%s:%s" % (self.file, self.name)
-        self.thinned = []
-
-    def names(self, function):
-        """True if this is a function of that name, in that file."""
-        code = function.__code__
-        if self.name not in (function.__qualname__.replace("<locals>.", ""), code.co_name):
-            return False  # before Python 3.11, records hold the last part of a name only
-        return ("/" + code.co_filename.replace(os.sep, "/")).endswith("/" + self.file.lstrip("/"))
 
 
 class _Seldom:

@@ -83,11 +83,15 @@ def _inside(value, deepest=4):
 
 
 class Draws:
-    """The random numbers that a call draws."""
+    """The random numbers that a call draws.
+
+    Attributes:
+        count: of torch's, once the call has ended.
+    """
 
     def __init__(self):
         self._torch, self._others = torch.random.get_rng_state(), _other_generators()
-        self._count = 0
+        self.count = 0
 
     def finish(self):
         """Count them, after the call; returns why they could not be drawn without it, or None."""
@@ -98,16 +102,16 @@ class Draws:
             generator = torch.Generator()
             generator.set_state(self._torch)
             while not torch.equal(generator.get_state(), after):
-                if self._count == _MOST_DRAWS:
+                if self.count == _MOST_DRAWS:
                     return "it draws random numbers"
-                self._count += 1
+                self.count += 1
                 _draw(generator)
         self._torch = self._others = None
         return None
 
     def again(self):
         """Draw as many from torch's generator, so that later numbers stay what they are."""
-        for _ in range(self._count):
+        for _ in range(self.count):
             _draw(None)
 
 

@@ -1,0 +1,102 @@
+"""What a function returned as bytes, the same for the same values, and back."""
+
+import io
+import pickle
+import sys
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+
+
+class _Unkept(Exception):
+    """Not what can be kept: it is of a type whose copy may not be the same."""
+
+
+def pack(result):
+    """The bytes of a result that consists of plain values, tuples, lists, dicts, arrays, tensors and pictures.
+
+    None: it holds something else, or nothing that would be worth it.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file, 5)
+    pickler.fast = True  # what is the same twice is written twice: whether it is one object does not show
+    try:
+        _check(result)
+        pickler.dump(result)
+    except (_Unkept, RecursionError, pickle.PicklingError, TypeError, ValueError):
+        return None
+    return file.getvalue()
+
+
+def unpack(stored):
+    """A copy of what was packed."""
+    return pickle.loads(stored)
+
+
+def _check(value, depth=0):
+    kind = type(value)
+    if kind in _PLAIN:
+        return
+    if depth > 8:
+        raise _Unkept
+    if kind in (tuple, list):
+        for one in value:
+            _check(one, depth + 1)
+    elif kind is dict:
+        for name, one in value.items():
+            _check(name, depth + 1)
+            _check(one, depth + 1)
+    elif not (_is_array(value) or _is_tensor(value) or _is_picture(value)):
+        raise _Unkept
+
+
+def _is_array(value):
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return False
+    if isinstance(value, numpy.generic):
+        return value.dtype.kind in "biufc"
+    # A read-only array may be a view of a file, and one with gaps is another one once it is copied.
+    return (
+        type(value) is numpy.ndarray
+        and value.dtype.kind in "biufcUSM"
+        and value.flags.writeable
+        and (value.flags.c_contiguous or value.flags.f_contiguous)
+    )
+
+
+def _is_tensor(value):
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and type(value) is torch.Tensor
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and not value.requires_grad
+        and value.dtype is not torch.bfloat16
+        and not value.is_quantized
+        and value.permute(_order(value)).is_contiguous()
+    )
+
+
+def _is_picture(value):
+    image = sys.modules.get("PIL.Image")
+    return image is not None and type(value) is image.Image
+
+
+def _order(tensor):
+    """Its dimensions, those that lie furthest apart in memory first."""
+    strides = tensor.stride()
+    return sorted(range(tensor.dim()), key=lambda dim: (-strides[dim], dim))
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value):
+        if _is_tensor(value):
+            order = _order(value)
+            back = sorted(range(len(order)), key=order.__getitem__)
+            return _tensor, (value.permute(order).numpy(), back)
+        return NotImplemented
+
+
+def _tensor(array, back):
+    return sys.modules["torch"].from_numpy(array).permute(back)

@@ -1,0 +1,173 @@
+"""Functions that make samples answer the same call from memory that all workers share.
+
+A function is asked again for the first calls whose result is stored, and now and then later, and what it returns is
+compared: one that draws random numbers or returns something else is left alone from then on, and what it calls may
+still be remembered. A result is stored as it was returned, and each call gets a copy of its own.
+"""
+
+import functools
+import threading
+
+import torch
+
+from .. import in_place, memory_room
+from ..recorder import report_fault
+from ..sample_memory import SampleMemory
+from .call_keys import key_of, told_by, told_of
+from .decoded import Kept
+from .named_functions import NamedFunction, find
+from .packed_results import pack, unpack
+from .side_effects import Draws
+
+_CHECKED = 32  # calls of each object's method that are computed as well
+_AGAIN = 64  # of later calls, each so many is computed as well
+_MEMORY_SHARE = 0.25  # of what is available, where no room is given
+_LOOKED_UP = 3  # times, until all functions are found
+
+
+def install(injected, watch):
+    """Look the functions up when a pass begins, before workers are forked; in others, when a fetcher is made."""
+    room = injected.get("sample_cache_bytes") or int(_MEMORY_SHARE * memory_room.available_bytes())
+    try:
+        kept = Kept(SampleMemory(int(room)), injected, "remember")
+    except (OSError, ValueError, AttributeError) as error:  # no memfd_create before Linux 3.17
+        injected.refuse("remember", "%s bytes cannot be shared: %s" % (room, error))
+        return
+    remembered = _RememberedCalls(injected, kept)
+    watch("torch.utils.data.dataloader", functools.partial(_patch_loader, remembered))
+    backward = torch.autograd.backward
+
+    @functools.wraps(backward)
+    def first_backward(*args, **kwargs):  # of a training without a DataLoader
+        torch.autograd.backward = backward
+        remembered.look_up()
+        return backward(*args, **kwargs)
+
+    torch.autograd.backward = first_backward
+
+
+def _patch_loader(remembered, module):
+    begin, fetcher = module.DataLoader.__iter__, module._DatasetKind.create_fetcher
+
+    @functools.wraps(begin)
+    def __iter__(self):
+        remembered.look_up()
+        return begin(self)
+
+    @functools.wraps(fetcher)
+    def create_fetcher(*args, **kwargs):
+        remembered.look_up()  # in a worker that was not forked
+        return fetcher(*args, **kwargs)
+
+    setattr(module.DataLoader, "__iter__", __iter__)  # noqa: B010 - mypy lets no method be assigned
+    module._DatasetKind.create_fetcher = staticmethod(create_fetcher)
+
+
+class _RememberedCalls:
+    """The functions of the setting."""
+
+    def __init__(self, injected, kept):
+        self._injected, self.kept = injected, kept
+        self._pending = [NamedFunction(text) for text in injected.get("remember").split(",")]
+        self._named = len(self._pending)
+        self._refused = {}
+        self._looked_up = 0
+        self.running = threading.local()  # .depth: calls that are computed to be stored, which hold what they call
+
+    def look_up(self):
+        """Find functions that are not found yet."""
+        if not self._pending or self._looked_up == _LOOKED_UP:
+            return
+        self._looked_up += 1
+        try:
+            for named, function in list(find(self._pending)):
+                self._remember(named, function)
+        except Exception:
+            report_fault("remember")
+
+    def _remember(self, named, function):
+        if in_place.is_instrumented(function):
+            return
+        remembered = _Remembered(self, named, function)
+        try:
+            in_place.instrument(function, remembered)
+        except in_place.NotInstrumented as error:
+            self.refuse(named, str(error))
+        if named in self._pending:
+            self._pending.remove(named)
+
+    def refuse(self, named, why):
+        """Note that a function is left alone; the setting is refused once all are."""
+        self._refused[named.text] = why
+        if len(self._refused) == self._named:
+            self._injected.refuse("remember", "; ".join("%s: %s" % item for item in self._refused.items()))
+
+
+class _Remembered:
+    """Answers the calls of one function."""
+
+    def __init__(self, calls, named, function):
+        self._calls, self._named, self._function = calls, named, function
+        self._told = told_by(function, named.text)
+        self._agreed = {}  # what tells the object whose method it is -> calls that agreed
+        self._hits = 0
+        self._alone = self._note("left alone")
+
+    def _note(self, *what):
+        """The key of what all processes learn of this function from one."""
+        return key_of(self._told, what, {})
+
+    def __call__(self, *args, **kwargs):
+        """The result in a tuple; None: the body has to run."""
+        running = self._calls.running
+        if getattr(running, "depth", 0):
+            return None
+        key = key_of(self._told, args, kwargs)
+        if key is None:
+            return None
+        kept = self._calls.kept
+        stored = kept.find(key)
+        whose = told_of(args[0]) if args else b""
+        if stored is not None:
+            self._hits += 1
+            if self._hits % _AGAIN and self._agrees(whose):
+                kept.used()
+                return (unpack(stored),)
+        elif kept.find(self._alone) is not None:
+            self._leave_alone("another process found that it has to run")
+            return None
+        draws = Draws()
+        running.depth = 1
+        try:
+            result = self._function(*args, **kwargs)
+        finally:
+            running.depth = 0
+        made = pack(result)
+        if draws.finish() or draws.count:
+            self._leave_alone("it draws random numbers")
+        elif made is None:
+            self._leave_alone("it returns what cannot be kept, %s" % type(result).__name__)
+        elif stored is None:
+            kept.keep(key, made)
+        elif bytes(stored) == made:
+            self._agree(whose)
+            kept.used()
+        else:
+            self._leave_alone("it returned something else than before")
+        return (result,)
+
+    def _agrees(self, whose):
+        """True if enough calls were computed and compared, in this process or another one."""
+        if whose not in self._agreed:
+            self._agreed[whose] = _CHECKED if self._calls.kept.find(self._note("agreed", whose)) is not None else 0
+        return self._agreed[whose] >= _CHECKED
+
+    def _agree(self, whose):
+        self._agreed[whose] = self._agreed.get(whose, 0) + 1
+        if self._agreed[whose] == _CHECKED:
+            self._calls.kept.keep(self._note("agreed", whose), b"1")
+
+    def _leave_alone(self, why):
+        self._calls.kept.keep(self._alone, b"1")
+        in_place.restore(self._function)
+        self._calls.refuse(self._named, why)

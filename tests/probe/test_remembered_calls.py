@@ -1,0 +1,235 @@
+"""Functions that make samples answer from shared memory; what is random or cannot be told runs each time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from flatout.probe.injections.call_keys import key_of
+from flatout.probe.injections.packed_results import pack, unpack
+from flatout.runner.command import injecting_environment
+
+TRAINING = """
+import json, random, sys
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+EPOCHS = 5
+
+class Tokenizer:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def encode(self, text):
+        count("encode")
+        return [ord(letter) * self.factor for letter in text]
+
+class Samples(Dataset):
+    def __init__(self, tokenizer, first=0):
+        self.tokenizer, self.first, self.offset = tokenizer, first, 0.0
+        self.texts = ["sample %d" % number for number in range(80)]
+
+    def __len__(self):
+        return len(self.texts)
+
+    def load(self, index):
+        count("load")
+        return np.full((16, 16), self.first + index + self.offset, np.float32)
+
+    def __getitem__(self, index):
+        count("getitem")
+        array, tokens = self.load(index), self.tokenizer.encode(self.texts[index])
+        if random.random() < 0.5:
+            array = array[::-1].copy()
+        array += 1.0  # in place, on what load() returned
+        return torch.from_numpy(array), torch.tensor(tokens[:8]), draws()
+
+def draws():
+    count("draws")
+    return random.random()
+
+def count(name):
+    with open(sys.argv[2], "a") as file:
+        file.write(name + "\\n")
+
+def main():
+    torch.manual_seed(0)
+    random.seed(0)
+    workers = int(sys.argv[1])
+    how = {"multiprocessing_context": sys.argv[3], "persistent_workers": True} if workers else {}
+    data, other = Samples(Tokenizer(2)), Samples(Tokenizer(3), first=1000)
+    loader = DataLoader(data, 10, shuffle=True, num_workers=workers, **how)
+    weights = torch.zeros(256, requires_grad=True)
+    losses = []
+    for epoch in range(EPOCHS):
+        if len(sys.argv) > 4 and epoch == 3:
+            data.offset = 50.0
+        for array, tokens, noise in loader:
+            loss = (array.flatten(1) @ weights - tokens.float().mean(1) - noise).square().mean()
+            weights.grad = None
+            loss.backward()
+            with torch.no_grad():
+                weights -= 1e-9 * weights.grad
+            losses.append(loss.item())
+    for array, tokens, _ in DataLoader(other, 10):
+        losses.append(array.sum().item() + tokens.sum().item())
+    calls = open(sys.argv[2]).read().split()
+    print(json.dumps({"losses": losses, "calls": {name: calls.count(name) for name in set(calls)}}))
+
+if __name__ == "__main__":
+    main()
+"""
+LOADED = "train.py:Samples.load,train.py:Tokenizer.encode"
+
+
+def trained(folder: Path, remember: str, workers: int = 0, *more: str) -> tuple[dict[str, Any], str]:
+    """What the script saw, and what was said on standard error."""
+    script = folder / "train.py"
+    script.write_text(TRAINING)
+    calls = folder / f"calls-{len(list(folder.iterdir()))}"
+    settings = json.dumps({"remember": remember, "sample_cache_bytes": 1 << 26} if remember else {})
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": settings, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, str(script), str(workers), str(calls), *more]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("workers", "more"), [(0, ()), (2, ("fork",)), pytest.param(2, ("spawn",), marks=pytest.mark.slow)]
+)
+def test_they_run_in_the_first_pass_only_and_the_losses_stay(
+    tmp_path: Path, workers: int, more: tuple[str, ...]
+) -> None:
+    plain, _ = trained(tmp_path, "", workers, *more)
+    seen, said = trained(tmp_path, f"{LOADED},train.py:Samples.__getitem__", workers, *more)
+    assert seen["losses"] == plain["losses"]
+    assert plain["calls"]["load"] == plain["calls"]["encode"] == 6 * 80
+    # 80 of each of two data sets, with those that are computed to be compared, by each worker at worst.
+    assert seen["calls"]["load"] <= 160 + 32 * max(workers, 1) + 10
+    assert seen["calls"]["encode"] <= 160 + 32 * max(workers, 1) + 10
+    # Random samples are drawn each time.
+    assert seen["calls"]["getitem"] == plain["calls"]["getitem"]
+    assert said == ""
+
+
+def test_a_plain_attribute_that_changes_is_seen(tmp_path: Path) -> None:
+    plain, _ = trained(tmp_path, "", 0, "fork", "changed")
+    seen, _ = trained(tmp_path, LOADED, 0, "fork", "changed")
+    assert seen["losses"] == plain["losses"]
+
+
+@pytest.mark.parametrize(
+    ("remember", "why"),
+    [
+        ("train.py:draws", "it draws random numbers"),
+        ("train.py:Samples.__getitem__", "it draws random numbers"),
+        ("train.py:count,train.py:draws", "train.py:draws: it draws random numbers"),
+    ],
+)
+def test_what_is_random_is_left_alone(tmp_path: Path, remember: str, why: str) -> None:
+    plain, _ = trained(tmp_path, "")
+    seen, said = trained(tmp_path, remember)
+    if "count" not in remember:
+        assert why in said
+    assert seen["losses"] == plain["losses"]
+
+
+ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
+TENSOR = torch.arange(24.0).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        3,
+        "text",
+        (1, [2.5, None], {"a": b"b"}),
+        {"ids": [1, 2], "mask": ARRAY},
+        np.asfortranarray(ARRAY),
+        np.float32(2.5),
+        TENSOR,
+        TENSOR.permute(2, 0, 1),
+        torch.tensor(3),
+        Image.new("RGB", (4, 3), (1, 2, 3)),
+    ],
+)
+def test_results_come_back_as_they_were(result: Any) -> None:
+    made = pack(result)
+    assert made is not None
+    assert made == pack(result)
+    back = unpack(made)
+    assert type(back) is type(result)
+    assert repr(back) == repr(result) or back.tobytes() == result.tobytes()
+    if isinstance(result, torch.Tensor):
+        assert back.stride() == result.stride()
+        back += 1  # a copy of its own
+        assert pack(result) == made
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        object(),
+        iter([1]),
+        ARRAY[:, ::2],
+        TENSOR[:, ::2],
+        TENSOR.clone().requires_grad_(),
+        {1, 2},
+        lambda: None,
+        np.array([object()]),
+    ],
+)
+def test_what_may_come_back_as_something_else_is_not_kept(result: Any) -> None:
+    assert pack(result) is None
+
+
+class Thing:
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+def test_calls_with_other_arguments_or_of_other_objects_have_other_keys(tmp_path: Path) -> None:
+    file = tmp_path / "sample.txt"
+    file.write_text("one")
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((1,), {}),
+        ((True,), {}),
+        (("1",), {}),
+        ((1.0,), {}),
+        ((1, 2), {}),
+        (((1, 2),), {}),
+        ((1,), {"size": 2}),
+        ((str(file),), {}),
+        ((file,), {}),
+        ((ARRAY,), {}),
+        ((ARRAY.T,), {}),
+        ((TENSOR,), {}),
+        ((Thing(paths=["a", "b"]), 1), {}),
+        ((Thing(paths=["a", "c"]), 1), {}),
+        ((Thing(paths=["a", "b"], epoch=1), 1), {}),
+        ((Thing(table=ARRAY), 1), {}),
+        ((Thing(table=ARRAY + 1), 1), {}),
+        ((Thing(inner=Thing(n=1)), 1), {}),
+        ((Thing(inner=Thing(n=2)), 1), {}),
+    ]
+    keys = [key_of(b"f", *call) for call in calls]
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+    file.write_text("another")
+    assert key_of(b"f", *calls[7]) != keys[7]
+    assert key_of(b"f", *calls[9]) == keys[9]
+
+
+@pytest.mark.parametrize("value", [object(), [1, 2], lambda: 1, {1: 2}, TENSOR.clone().requires_grad_()])
+def test_a_call_whose_arguments_cannot_be_told_has_no_key(value: Any) -> None:
+    assert key_of(b"f", (1, value), {}) is None
