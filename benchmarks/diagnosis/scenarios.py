@@ -14,7 +14,7 @@ import yaml
 HERE = Path(__file__).parent
 ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
 # Sets of scripts, each a folder with a YAML file of the same name.
-TUNED, UNSEEN, SECOND, THIRD, FOURTH = "scripts", "unseen", "unseen2", "unseen3", "unseen4"
+TUNED, UNSEEN, SECOND, THIRD, FOURTH, FIFTH = "scripts", "unseen", "unseen2", "unseen3", "unseen4", "unseen5"
 
 
 @dataclass(frozen=True)
