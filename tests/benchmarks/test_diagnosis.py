@@ -53,7 +53,13 @@ def test_there_are_as_many_scripts_of_each_kind_as_promised(parts: Any) -> None:
 
 
 def test_unseen_scripts_are_as_many_as_promised(parts: Any) -> None:
-    for folder, count, healthy in (("unseen", 40, 8), ("unseen2", 35, 6), ("unseen3", 25, 3), ("unseen4", 12, 2), ("unseen5", 14, 3)):
+    for folder, count, healthy in (
+        ("unseen", 40, 8),
+        ("unseen2", 35, 6),
+        ("unseen3", 25, 3),
+        ("unseen4", 12, 2),
+        ("unseen5", 14, 3),
+    ):
         kinds = [scenario.kind for scenario in parts.scenarios.load(folder)]
         assert len(kinds) >= count and kinds.count("healthy") >= healthy
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from flatout.measure.build import build_view
-from flatout.measure.called_functions import _outermost
+from flatout.measure.called_functions import _outermost, hook_functions
+from flatout.measure.samples import stack_samples
 from flatout.record import load_run
+from flatout.results import Line
 from tests.record.synthetic import RunBuilder
 
 HERE, SITE = "/home/me/train.py", "/venv/lib/python3.11/site-packages"
@@ -62,3 +64,18 @@ def test_its_time_is_its_share_of_the_account(tmp_path: Path) -> None:
     (report,) = view.called("host_other")
     assert (report.file, report.name) == (HERE, "report")
     assert report.seconds == pytest.approx(view.seconds("host_other"))
+
+
+def test_of_a_hook_without_a_name_what_it_calls_is_left_out(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    main.step(forward_s=0.5, backward_s=0.5)
+    lambda_ = [HERE, 9, "Monitor.__init__.<locals>.<lambda>", "self.observe(out)", True]
+    main.sample(0.2, "x.std()", function="Monitor.observe", outer=[lambda_, [HERE, 3, "train", "model(x)", True]])
+    process = load_run(run.write()).processes[0]
+    samples = stack_samples(process.events, process.names)
+    hooks = [Line(HERE, 9, "Monitor.__init__.<locals>.<lambda>", "", 0.3), Line(HERE, 20, "watch", "", 0.1)]
+    assert [(one.name, one.seconds) for one in hook_functions(samples, hooks)] == [
+        ("Monitor.observe", 0.3),
+        ("watch", 0.1),
+    ]

@@ -54,6 +54,17 @@ def test_slices_taken_in_a_loop_are_counted_with_their_time(tmp_path: Path, take
     assert slices.seconds > 0
 
 
+def by_lists(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x[:, torch.tensor([t, (t + 1) % 12])] for t in range(12)]
+
+
+def test_parts_by_lists_of_indices_are_counted_with_their_time(tmp_path: Path) -> None:
+    slices = measured(tmp_path, by_lists)
+    assert slices is not None
+    assert (slices.shape, slices.dimension, slices.slices) == ((4, 12, 3), None, 12)
+    assert slices.seconds > 0
+
+
 @pytest.mark.parametrize("take", [at_once, halves])
 def test_one_call_for_all_or_a_few_slices_are_nothing(tmp_path: Path, take: Callable) -> None:
     assert measured(tmp_path, take) is None

@@ -36,7 +36,7 @@ def _within_account(context: Context, cause: Cause) -> Cause:
     if BY_ID[cause.id].group != "waiting" or cause.share <= wait:
         return cause
     model = context.fitted
-    queued = model.now.main_runqueue_s / model.now.total_s if model is not None else 0.0
+    queued = model.now.core_wait_share if model is not None else 0.0
     share = min(cause.share, wait + queued)
     if share - wait < _ROUNDING:
         return replace(cause, share=share)

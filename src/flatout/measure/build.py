@@ -14,7 +14,7 @@ import numpy as np
 from flatout.measure.account_details import outermost
 from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.accounts import charge
-from flatout.measure.called_functions import called_functions
+from flatout.measure.called_functions import called_functions, hook_functions
 from flatout.measure.compiling import measure_compiling
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.experiments import read_experiments
@@ -99,7 +99,10 @@ def build_view(run: Run) -> MeasuredRun | None:
         repeated_weight=read_repeated_weight(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),
         last_steps=with_doubled_input(read_last_steps(training.process), training.process, ledger),
-        called_functions=called_functions(charged, ledger, training.window_begin_ns, training.window_end_ns),
+        called_functions={
+            **called_functions(charged, ledger, training.window_begin_ns, training.window_end_ns),
+            "hooks": hook_functions(charged.samples, experiments.hooks),
+        },
         iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )

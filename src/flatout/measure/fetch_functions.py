@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,16 +55,20 @@ class FetchFunctions:
     samples: int
     clients: dict[str, float]  # library -> share of the blocked time
     cpu_share: float | None  # of the samples' time; None: there are no samples
+    collate_groups: dict[str, float] = field(default_factory=dict)  # as cpu_groups, of collating
     called: tuple[FetchedFunction, ...] = ()  # the user's own, the outermost first
 
 
 def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, finish_ns: int) -> FetchFunctions:
     """Break fetches inside [begin_ns, finish_ns) down by function, from the stack samples of the fetching threads."""
-    chosen = []
+    fetches, collates, both = list[Samples](), list[Samples](), list[Samples]()
     for activity, samples in threads:
         inside = (samples.time_ns >= begin_ns) & (samples.time_ns < finish_ns)
-        chosen.append(samples.take(inside & (activity.fetching.at(samples.time_ns) >= 0)))
-    return sampled_functions(chosen)
+        fetching, collating = (part.at(samples.time_ns) >= 0 for part in (activity.fetching, activity.collating))
+        for chosen, mask in ((fetches, fetching), (collates, collating), (both, fetching | collating)):
+            chosen.append(samples.take(inside & mask))
+    found = sampled_functions(fetches)
+    return replace(found, collate_groups=sampled_functions(collates).cpu_groups, called=sampled_functions(both).called)
 
 
 def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:

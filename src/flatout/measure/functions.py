@@ -87,6 +87,8 @@ RULES: tuple[Part, ...] = (
     # The weakest evidence: a call of something that the user named so.
     Part("transform", source=r"transforms?\w*\("),
 )
+# A tokenizer of the user's own, by the names of the functions on the stack.
+_TOKENISES = re.compile(r"(?i)tokeni[sz]|byte_?pair|word_?piece|subword|(^|[._])bpe($|[._])|encode_(word|text)")
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages(?=/)")
 _NAME = re.compile(r"^/([^/]+?)(?:\.py)?(?:/|$)")
 _ANY = -1  # in place of a package: RULES
@@ -129,7 +131,8 @@ def work_of(frames: Sequence[Sequence[Any]]) -> Work:
             return Work(group)
         if is_user:
             break
-    return Work(OTHER)
+    own = (str(frame[2]) for frame in frames if frame[4])
+    return Work("tokenise" if any(map(_TOKENISES.search, own)) else OTHER)
 
 
 def _in_package(known: int, frames: Sequence[Sequence[Any]], paths: list[str], first: int) -> str:

@@ -192,6 +192,7 @@ def _function_shares(side: LoaderProcesses, times: FetchTimes) -> FunctionShares
             for group, lines in sampled.lines_of_group.items()
         },
         packages=sampled.packages,
+        collate_groups=sampled.collate_groups,
         called=sampled.called,
     )
 

@@ -143,6 +143,7 @@ class FunctionShares:
     blocked_lines: tuple[Line, ...]
     lines_of_group: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)  # on a core
     packages: Mapping[str, str] = field(default_factory=dict)  # group -> the package with most of its time on a core
+    collate_groups: Mapping[str, float] = field(default_factory=dict)  # as cpu_groups, of collating
     called: tuple[FetchedFunction, ...] = ()  # the user's own on the stacks, the outermost first
 
 

@@ -1,7 +1,8 @@
 """Gradients of slices that were taken one after the other: each fills a tensor of the whole's size with zeros.
 
 The backward pass of ``x[:, t]`` makes zeros like ``x``, writes the gradient of the slice into them and adds all of them
-up. A loop over T slices so touches T times the bytes of ``x``; ``x.unbind(1)`` joins the gradients once.
+up. A loop over T slices so touches T times the bytes of ``x``; ``x.unbind(1)`` joins the gradients once. A loop over
+lists of indices (``x[:, neighbours]``) does the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from flatout.measure.timeline import union
 from flatout.record.kernel_trace import Spans
 
 _BACKWARD = {"aten::select_backward", "aten::slice_backward"}
-_ENGINE = tuple(f"autograd::engine::evaluate_function: {name}Backward" for name in ("Select", "Slice"))
+_OF = "autograd::engine::evaluate_function: "
+_ENGINE = tuple(f"{_OF}{name}Backward" for name in ("Select", "Slice"))
+_INDEXED = f"{_OF}IndexBackward"
+_ZEROS = "aten::new_zeros"  # in the backward pass of an index: like the whole
 _LEAST_SLICES = 8  # of one tensor; a gate or a half of it is taken apart for little
 
 
@@ -26,13 +30,13 @@ class SliceGradients:
 
     Attributes:
         shape: of the tensor that they are taken from.
-        dimension: along which.
-        slices: of one tensor.
+        dimension: along which; None: each is a list of indices.
+        slices: of one tensor; of lists of indices, in a step.
         seconds: a step, in kernels, beyond what joining the gradients once takes.
     """
 
     shape: tuple[int, ...]
-    dimension: int
+    dimension: int | None
     slices: int
     seconds: float
 
@@ -58,21 +62,61 @@ def slice_gradients(
             groups[shape, dimension] = (count + 1, places)
     most = max(groups.items(), key=lambda item: item[1][0], default=None)
     if most is None or len(most[1][1]) < _LEAST_SLICES:
-        return None
+        return _indexed(operators, inside, source, work, steps)
     (shape, dimension), (_, places) = most
-    engine = inside & np.array([name.startswith(_ENGINE) for name in operators.name], bool)
+    seconds = _within(_ENGINE, operators, inside, source, work) / steps
+    return SliceGradients(shape, dimension, len(places), seconds * (1.0 - 1.0 / len(places)))
+
+
+def _indexed(
+    operators: Spans, inside: NDArray[np.bool_], source: NDArray[np.int64], work: NDArray[np.float64], steps: float
+) -> SliceGradients | None:
+    """The same of parts that lists of indices name, by the zeros that are made for each."""
+    engine = inside & np.array([name.startswith(_INDEXED) for name in operators.name], bool)
+    if not engine.any():
+        return None
     within = union(operators.start[engine], operators.end[engine]).at(operators.start) >= 0
-    ns = float(work[(source >= 0) & within[source]].sum())
-    return SliceGradients(shape, dimension, len(places), ns / 1e9 / steps * (1.0 - 1.0 / len(places)))
+    counts: dict[tuple[int, ...], int] = {}
+    for row in np.flatnonzero(inside & within).tolist():
+        if operators.name[row] == _ZEROS and (shape := _shape(operators.arguments[row])):
+            counts[shape] = counts.get(shape, 0) + 1
+    most = max(counts, key=counts.__getitem__, default=None)
+    if most is None or (parts := round(counts[most] / steps)) < _LEAST_SLICES:
+        return None
+    seconds = _within((_INDEXED,), operators, inside, source, work) / steps
+    return SliceGradients(most, None, parts, seconds * (1.0 - 1.0 / parts))
+
+
+def _within(
+    names: tuple[str, ...],
+    operators: Spans,
+    inside: NDArray[np.bool_],
+    source: NDArray[np.int64],
+    work: NDArray[np.float64],
+) -> float:
+    """Seconds in kernels of what these nodes of the graph run."""
+    engine = inside & np.array([name.startswith(names) for name in operators.name], bool)
+    within = union(operators.start[engine], operators.end[engine]).at(operators.start) >= 0
+    return float(work[(source >= 0) & within[source]].sum()) / 1e9
+
+
+def _shape(arguments: dict[str, Any]) -> tuple[int, ...]:
+    """The second argument, a size; empty: it is none."""
+    values = arguments.get("Concrete Inputs")
+    if not isinstance(values, list) or len(values) < 2:
+        return ()
+    try:
+        return tuple(int(size) for size in str(values[1]).strip("[]").split(",") if size.strip())
+    except ValueError:
+        return ()
 
 
 def _sliced(arguments: dict[str, Any]) -> tuple[tuple[int, ...], int, tuple[int, ...]] | None:
     """Shape of the whole, dimension, and place of the slice, from ``(grad, sizes, dim, index | start, end, step)``."""
-    values = arguments.get("Concrete Inputs")
-    if not isinstance(values, list) or len(values) < 4:
+    values, shape = arguments.get("Concrete Inputs"), _shape(arguments)
+    if not shape or not isinstance(values, list) or len(values) < 4:
         return None
     try:
-        shape = tuple(int(size) for size in str(values[1]).strip("[]").split(",") if size.strip())
-        return (shape, int(values[2]), tuple(int(value) for value in values[3:])) if shape else None
+        return shape, int(values[2]), tuple(int(value) for value in values[3:])
     except ValueError:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flatout.measure.array_reads import patch_shape, sample_values
 from flatout.measure.functions import STORAGE_GROUPS
@@ -55,6 +55,14 @@ def storage_share(loader: LoaderStats) -> float:
     return group_share(loader.functions.blocked_groups, ("read", "network") if helped(loader) else STORAGE_GROUPS)
 
 
+def cpu_share(loader: LoaderStats, groups: Iterable[str]) -> float:
+    """Share of a fetch's CPU time in these groups, 0..1. Of what a collate does, only tokenising counts."""
+    wanted = tuple(groups)
+    collate = collate_share(loader)
+    inside = group_share(loader.functions.collate_groups, set(wanted) & set(TOKENISE_GROUPS))
+    return group_share(loader.functions.cpu_groups, wanted) * (1.0 - collate) + inside * collate
+
+
 def without_groups(loader: LoaderStats, groups: Iterable[str], part: float = 1.0) -> Change:
     """The change of taking ``part`` of what these groups of functions compute off the fetches.
 
@@ -62,7 +70,7 @@ def without_groups(loader: LoaderStats, groups: Iterable[str], part: float = 1.0
     these groups is theirs.
     """
     wanted = tuple(groups)
-    on_core = part * group_share(loader.functions.cpu_groups, wanted) * (1.0 - collate_share(loader))
+    on_core = part * cpu_share(loader, wanted)
     if not helped(loader):
         return Change(fetch_cpu_factor=1.0 - on_core)
     waited = part * group_share(loader.functions.blocked_groups, wanted)
@@ -80,7 +88,7 @@ def without_reading(loader: LoaderStats, part: float = 1.0) -> Change:
     return Change(fetch_blocked_factor=1.0 - part * storage_share(loader), fetch_cpu_factor=1.0 - part * client)
 
 
-def group_share(groups: dict[str, float], names: Iterable[str]) -> float:
+def group_share(groups: Mapping[str, float], names: Iterable[str]) -> float:
     """Summed share of some function groups."""
     return sum(groups.get(name, 0.0) for name in names)
 

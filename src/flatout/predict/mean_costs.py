@@ -41,6 +41,9 @@ def mean_pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, 
     main_cpu_s, assumed_main = _main_cpu_s(run, total_s - wait_s - between_steps_s, cpu_s, total_s)
     cores, core_share, runqueue_part = _share_of_cores(run, loader)
     handover_s = min(mean_s(loader.delivery.deserialize_s), wait_s) if workers else 0.0
+    worker_cpu_s = _worker_cpu_s(loader, cpu_s)
+    slowed_s = min(_slowed_s(run, total_s - wait_s - between_steps_s), worker_cpu_s)
+    core_wait_s = max(_main_runqueue_s(run, total_s), slowed_s)
     pipeline = Pipeline(
         num_workers=workers,
         samples=samples,
@@ -53,9 +56,9 @@ def mean_pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, 
         fetch_blocked_s=blocked_s,
         core_share=core_share,
         runqueue_part=runqueue_part,
-        worker_cpu_s=_worker_cpu_s(loader, cpu_s),
+        worker_cpu_s=worker_cpu_s,
         main_cpu_s=main_cpu_s,
-        main_runqueue_s=_main_runqueue_s(run, total_s) if workers else 0.0,
+        main_runqueue_s=core_wait_s if workers else 0.0,
         cores=cores,
         locked=_is_locked(loader, cpu_s, blocked_s),
     )
@@ -166,6 +169,19 @@ def _main_cpu_s(run: MeasuredRun, step_s: float, fetch_cpu_s: float, total_s: fl
         if run.cores is not None:
             threads = min(threads, max(run.cores, 1.0))
     return threads * max(step_s, 0.0), "the training process is taken to keep its threads busy while it computes"
+
+
+def _slowed_s(run: MeasuredRun, step_s: float) -> float:
+    """Seconds by which a step on the CPU is longer beside its workers than with its batch there and no worker at work.
+
+    The kernel's counters do not show them: the threads of an operator spin on their cores while they wait for the one
+    whose core a worker has.
+    """
+    ceiling, threads = run.last_steps.ceiling, run.process.threads
+    if run.uses_gpu is not False or ceiling is None or run.cores is None or not threads or threads + 1 <= run.cores:
+        return 0.0
+    others = run.usage.other_cores or 0.0
+    return max(step_s - ceiling.high_s, 0.0) * max(1.0 - others / run.cores, 0.0)
 
 
 def _main_runqueue_s(run: MeasuredRun, total_s: float) -> float:

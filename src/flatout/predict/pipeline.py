@@ -85,7 +85,7 @@ class Pipeline:
     runqueue_part: float = 0.0  # run-queue / (on-CPU + run-queue)
     worker_cpu_s: float = 0.0  # all threads of the worker, serializing included
     main_cpu_s: float = 0.0
-    main_runqueue_s: float = 0.0  # the training thread, ready, waiting for a core that the workers have
+    main_runqueue_s: float = 0.0  # the training's threads, ready, waiting for a core that the workers have
     cores: float | None = None  # usable by this run, other processes' use taken off
     locked: bool = False  # most of the fetch waits for one lock
     efficiency: float = 1.0  # measured supply / modelled supply; lost to uneven batches and hand-over
@@ -102,6 +102,11 @@ class Pipeline:
     def fetch_s(self) -> float:
         """One batch in one worker; of waiting for a core, only the part that other processes cause counts."""
         return max(self.fetch_cpu_s / self.core_share + self.fetch_blocked_s, _LEAST_S)
+
+    @property
+    def core_wait_share(self) -> float:
+        """Share of the time in which the training's threads wait for a core that the workers have."""
+        return self.main_runqueue_s / self.total_s if self.total_s > 0 else 0.0
 
     @property
     def spare_share(self) -> float:

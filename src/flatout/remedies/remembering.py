@@ -9,7 +9,6 @@ from pathlib import PurePath
 from flatout.measure.fetch_functions import FetchedFunction
 from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
-from flatout.predict.fetch_changes import collate_share
 from flatout.predict.pipeline import Change
 from flatout.probe.settings import SETTINGS
 from flatout.remedies.preparation import MEMORY_SHARE, decoded_bytes
@@ -72,7 +71,7 @@ def samples_remembered(context: Context, cause: Cause) -> Proposal | None:
 
 def _without(loader: LoaderStats, cpu_share: float, blocked_share: float, part: float) -> Change:
     return Change(
-        fetch_cpu_factor=1.0 - part * cpu_share * (1.0 - collate_share(loader)),
+        fetch_cpu_factor=1.0 - part * cpu_share,
         fetch_blocked_factor=1.0 - part * blocked_share,
     )
 

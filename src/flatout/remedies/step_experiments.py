@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flatout.measure.called_functions import CalledFunction
 from flatout.measure.debug_code import ASSERTIONS, PROFILER
 from flatout.predict import step_changes
 from flatout.predict.context import Context
@@ -99,7 +98,7 @@ def fewer_hooks(context: Context, cause: Cause) -> Proposal | None:
         most=removed(context, experiments.hooks_share if on_cpu else cause.share),
         least=None if on_cpu else removed(context, 0.0),
         how=f"handle = module.register_forward_hook(…); handle.remove(); or return at once where step % {EVERY}",
-        settings=calls_every([CalledFunction(first.file, first.function, first.seconds)], EVERY),
+        settings=calls_every(context.run.called("hooks"), EVERY),
         basis="measured time in the hooks' calls, in steps after the window",
         memory_bytes=0,
     )

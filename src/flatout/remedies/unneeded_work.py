@@ -133,12 +133,20 @@ def unbind(context: Context, cause: Cause) -> Proposal | None:
         return None
     saved_s = operators.in_kernels_s(operators.slices.seconds)
     dimension = operators.slices.dimension
+    title = f"take the slices with one call before the loop: unbind({dimension})"
+    how = f"for part in x.unbind({dimension}): ..., not x[:, t] in the loop; x.split(n, {dimension}) for ranges"
+    if dimension is None:
+        title = "take all parts with one call: one index, or a product with a matrix of the indices"
+        how = (
+            "x[:, all_indices] once, then split(); or adjacency @ x in place of a loop over x[:, neighbours].mean(1), "
+            "where adjacency[i, neighbours[i]] = 1 / len(neighbours[i])"
+        )
     return Proposal(
-        title=f"take the slices with one call before the loop: unbind({dimension})",
+        title=title,
         change=shorter_step(0.9 * saved_s),
         least=shorter_step(0.5 * saved_s),
         most=shorter_step(saved_s),
-        how=f"for part in x.unbind({dimension}): ..., not x[:, t] in the loop; x.split(n, {dimension}) for ranges",
+        how=how,
         basis="measured time of the gradients of slices in the traced steps; assumes that joining them takes a tenth",
         memory_bytes=0,
     )

@@ -14,8 +14,7 @@ from flatout.predict.fetch_changes import (
     READ_GROUPS,
     TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
-    collate_share,
-    group_share,
+    cpu_share,
     helped,
     without_groups,
 )
@@ -106,7 +105,7 @@ def _slowest_transform(loader: LoaderStats) -> tuple[Evidence, ...]:
 def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found | Lacks | None:
     run, loader, model = context.run, context.loader, context.model
     wait = run.ledger.share("batch_wait")
-    if wait < NOISE_SHARE:
+    if wait < NOISE_SHARE and model.now.core_wait_share < NOISE_SHARE:
         return None
     parts = split(loader)
     if parts.cpu is None:
@@ -115,9 +114,9 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
     everything = Change(fetch_cpu_factor=0.0, fetch_blocked_factor=0.0 if helped(loader) else 1.0)
     if model.recovered(everything) < NOISE_SHARE:
         return None
-    if not loader.functions.cpu_groups:
+    if not (loader.functions.cpu_groups or loader.functions.collate_groups):
         return Lacks("no stack samples of the fetching threads: what they compute is not known")
-    group = group_share(loader.functions.cpu_groups, groups) * (1.0 - collate_share(loader))
+    group = cpu_share(loader, groups)
     share = model.recovered(without_groups(loader, groups))
     if share < NOISE_SHARE:
         return None
@@ -125,7 +124,7 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
     package = loader.functions.packages.get(named)
     by = f" ({package})" if package else ""
     lines = loader.functions.lines_of_group.get(named, ())
-    if not lines and named == max(loader.functions.cpu_groups, key=loader.functions.cpu_groups.__getitem__):
+    if not lines and named == max(loader.functions.cpu_groups, key=loader.functions.cpu_groups.__getitem__, default=""):
         lines = loader.functions.cpu_lines
     return Found(
         title=title,

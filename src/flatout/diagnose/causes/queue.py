@@ -15,6 +15,7 @@ from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     COPY_BYTES_PER_S,
     LARGE_BATCH,
+    TOKENISE_GROUPS,
     collate_share,
     fewer_bytes,
     freeing_s,
@@ -198,8 +199,9 @@ def large_batches(context: Context) -> Found | Lacks | None:
 def slow_collate(context: Context) -> Found | Lacks | None:
     """Putting samples together into a batch takes longer than copying them."""
     run, loader, model = context.run, context.loader, context.model
-    part = collate_share(loader)
-    if not part or run.ledger.share("batch_wait") < NOISE_SHARE:
+    # Text that is cut into tokens there is another cause.
+    part = collate_share(loader) * (1.0 - group_share(loader.functions.collate_groups, TOKENISE_GROUPS))
+    if not part or max(run.ledger.share("batch_wait"), model.now.core_wait_share) < NOISE_SHARE:
         return None
     each = mean_s(loader.fetch.collate_s)
     copying = (loader.delivery.batch_bytes or 0) / COPY_BYTES_PER_S

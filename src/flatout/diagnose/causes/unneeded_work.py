@@ -218,16 +218,22 @@ def slice_gradients(context: Context) -> Found | Lacks | None:
     if share < NOISE_SHARE:
         return None
     shape = "x".join(map(str, slices.shape))
+    listed = slices.dimension is None
+    what = "parts by lists of indices" if listed else "slices"
+    values: dict[str, float | int | str] = {"slices": slices.slices, "seconds": slices.seconds}
+    if slices.dimension is not None:
+        values["dimension"] = slices.dimension
+    along = "" if listed else f" along dimension {slices.dimension}"
     return Found(
-        title=f"{slices.slices:,} slices of a tensor of {shape}, one after the other",
+        title=f"{slices.slices:,} {what} of a tensor of {shape}, one after the other",
         share=share,
         confidence=0.8,
         evidence=(
             Evidence(
-                f"the gradient of each of the {slices.slices:,} slices along dimension {slices.dimension} is a tensor "
+                f"the gradient of each of the {slices.slices:,} {'parts' if listed else 'slices'}{along} is a tensor "
                 f"of {shape}, mostly zeros, which is added to the others: "
                 f"{percent(slices.seconds / operators.kernels_s)} of the time in kernels",
-                {"slices": slices.slices, "dimension": slices.dimension, "seconds": slices.seconds},
+                values,
             ),
             *hottest(context.run.lines("forward"), 2),
         ),
