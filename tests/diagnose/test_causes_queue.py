@@ -155,6 +155,10 @@ def test_collating_counts_beyond_what_copying_takes() -> None:
     # Its part of the fetch is taken from the transforms.
     first = next(cause for cause in judge(Context.of(slow))[0] if cause.id != "too_few_workers")
     assert first.id == "slow_collate"
+    # Text that is cut into tokens there is named as such.
+    tokens = with_loader(slow, collate_groups={"tokenise": 0.9, "other": 0.1})
+    shares = {cause.id: cause.share for cause in judge(Context.of(tokens))[0]}
+    assert shares["cpu_tokenise"] > 0.7 and shares["slow_collate"] < 0.1
 
 
 def test_a_short_queue_is_named_where_the_mean_supply_is_ample() -> None:

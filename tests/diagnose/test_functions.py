@@ -105,3 +105,11 @@ def test_the_users_functions_of_a_fetch_have_the_time_of_what_they_call(tmp_path
     assert (outer.name, outer.cpu_share, outer.blocked_share) == ("Photos.__getitem__", pytest.approx(1.0), 0.0)
     assert outer.below == (pytest.approx(0.5), 0.0)
     assert (inner.name, inner.cpu_share, inner.below) == ("Photos.load", pytest.approx(0.5), (0.0, 0.0))
+
+
+def test_a_tokenizer_of_ones_own_is_known_by_the_names_of_its_functions():
+    inner = user("best = min(pairs, key=rank)", "merge")
+    assert function_group(
+        [inner, user("self.merge(word)", "SubwordTokenizer.encode"), user("x", "Collate.__call__")]
+    ) == ("tokenise")
+    assert function_group([inner, user("self.merge(word)", "Table.join")]) == "other"

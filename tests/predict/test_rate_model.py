@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flatout.measure.last_steps import LastSteps, Replayed
 from flatout.measure.measured_run import MeasuredRun, Usage
 from flatout.predict.pipeline import Change, Pipeline
 from flatout.predict.rate_model import RateModel, fit
@@ -238,3 +239,19 @@ def test_a_step_that_queues_behind_the_workers_gets_quicker_when_they_compute_le
     assert model_of(queued).factor(Change(num_workers=4)) <= 1.05
     others = make_view(**given, usage={"main_runqueue_share": 0.45, "other_cores": 2.0})
     assert model_of(others).factor(change) < model_of(queued).factor(change)
+
+
+def test_threads_that_spin_for_one_another_wait_for_the_workers_too() -> None:
+    """A step of 10 ms takes 5 ms with its batch there: the workers' 18 ms of CPU time have the cores meanwhile."""
+    given = {"wait": 0.0005, "busy": COMPUTE, "cpu": 0.018, "num_workers": 2, "cores": 2, "main_cores": 0.95}
+    there = LastSteps(replayed=Replayed(step_s=0.005, low_s=0.005, high_s=0.0055, blocks=5, steps=4))
+    view = replace(make_view(**given, process={"threads": 2}), last_steps=there)
+    assert model_of(view).now.core_wait_share == pytest.approx(0.45, abs=0.05)
+    assert model_of(view).factor(Change(fetch_cpu_factor=0.1)) > 1.5
+    for other in (
+        replace(view, last_steps=LastSteps()),
+        replace(view, cores=8.0),
+        replace(view, uses_gpu=True),
+        replace(view, last_steps=replace(there, replayed=replace(there.replayed, idle=False))),
+    ):
+        assert model_of(other).now.core_wait_share == 0.0
