@@ -37,6 +37,7 @@ MAIN = [user("train"), user("<module>")]
         ([library("numpy/lib/_npyio.py", "savetxt"), *MAIN], None),
         ([library("transformers/trainer.py", "Trainer.evaluate"), *MAIN], "Trainer.evaluate"),
         ([library("transformers/trainer.py", "Trainer.log"), *MAIN], None),
+        ([library("pytorch_lightning/loops/evaluation_loop.py", "_EvaluationLoop.run"), *MAIN], "_EvaluationLoop.run"),
         ([user("train.<locals>.<lambda>"), *MAIN], None),
         ([user("depth"), user("train.<locals>.<listcomp>"), *MAIN], "depth"),
         (MAIN, None),

@@ -157,6 +157,7 @@ TENSOR = torch.arange(24.0).reshape(2, 3, 4)
         {"ids": [1, 2], "mask": ARRAY},
         np.asfortranarray(ARRAY),
         np.float32(2.5),
+        np.asarray(Image.new("RGB", (4, 3), (1, 2, 3))),
         TENSOR,
         TENSOR.permute(2, 0, 1),
         torch.tensor(3),
@@ -169,6 +170,9 @@ def test_results_come_back_as_they_were(result: Any) -> None:
     assert made == pack(result)
     back = unpack(made)
     assert type(back) is type(result)
+    if isinstance(result, np.ndarray):
+        assert back.flags.writeable == result.flags.writeable
+        assert back.strides == result.strides
     assert repr(back) == repr(result) or back.tobytes() == result.tobytes()
     if isinstance(result, torch.Tensor):
         assert back.stride() == result.stride()
@@ -233,3 +237,11 @@ def test_calls_with_other_arguments_or_of_other_objects_have_other_keys(tmp_path
 @pytest.mark.parametrize("value", [object(), [1, 2], lambda: 1, {1: 2}, TENSOR.clone().requires_grad_()])
 def test_a_call_whose_arguments_cannot_be_told_has_no_key(value: Any) -> None:
     assert key_of(b"f", (1, value), {}) is None
+
+
+def test_an_array_of_a_mapped_file_is_not_kept(tmp_path: Path) -> None:
+    np.save(tmp_path / "array.npy", ARRAY)
+    mapped = np.load(tmp_path / "array.npy", mmap_mode="r")
+    assert pack(mapped) is None
+    assert pack(np.asarray(mapped)) is None
+    assert pack(np.asarray(mapped)[1:]) is None

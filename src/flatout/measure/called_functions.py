@@ -17,9 +17,10 @@ from flatout.results import Ledger, Line
 CALLING = ("host_other", "logging", "validation")  # accounts of what a loop calls
 # Installed packages whose functions only report, and a framework's validation.
 _REPORTING = re.compile(
-    r"/(sklearn/metrics|torchmetrics|torcheval|scipy/stats|matplotlib|seaborn|plotly|transformers/trainer\.py)"
+    r"/(sklearn/metrics|torchmetrics|torcheval|scipy/stats|matplotlib|seaborn|plotly"
+    r"|transformers/trainer\.py|(?:pytorch_lightning|lightning/pytorch)/loops/evaluation_loop\.py)"
 )
-_VALIDATES = re.compile(r"(^|\.)evaluate$")
+_VALIDATES = re.compile(r"(^|\.)(evaluate|_EvaluationLoop\.run)$")
 # A function with less than this share of a step's samples is no part of the step: samples at its edges fall on others.
 _OF_STEP = 0.05
 

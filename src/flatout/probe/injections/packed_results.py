@@ -55,13 +55,22 @@ def _is_array(value):
         return False
     if isinstance(value, numpy.generic):
         return value.dtype.kind in "biufc"
-    # A read-only array may be a view of a file, and one with gaps is another one once it is copied.
+    # One with gaps is another one once it is copied.
     return (
         type(value) is numpy.ndarray
         and value.dtype.kind in "biufcUSM"
-        and value.flags.writeable
         and (value.flags.c_contiguous or value.flags.f_contiguous)
+        and not _is_mapped(value)
     )
+
+
+def _is_mapped(array):
+    """True if its memory is that of a mapped file, which is read where it is used."""
+    while array is not None:
+        if type(array).__name__ in ("memmap", "mmap"):
+            return True
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+    return False
 
 
 def _is_tensor(value):
@@ -95,7 +104,14 @@ class _Pickler(pickle.Pickler):
             order = _order(value)
             back = sorted(range(len(order)), key=order.__getitem__)
             return _tensor, (value.permute(order).numpy(), back)
+        if _is_array(value) and not isinstance(value, sys.modules["numpy"].generic) and not value.flags.writeable:
+            return _read_only, (value.copy("K"),)
         return NotImplemented
+
+
+def _read_only(array):
+    array.flags.writeable = False
+    return array
 
 
 def _tensor(array, back):
