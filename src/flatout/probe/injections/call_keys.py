@@ -127,7 +127,7 @@ def _lasting(value):
     return made.digest()
 
 
-def _tell_part(made, one, depth=0):
+def _tell_part(made, one: Any, depth=0):
     numpy = sys.modules.get("numpy")
     if type(one) in (tuple, list) and depth < _DEEPEST:
         made.update(b"%d;" % len(one))

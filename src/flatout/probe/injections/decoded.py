@@ -14,7 +14,7 @@ from . import decoded_arrays, decoded_pictures, resized_pictures
 
 def install(injected, watch):
     """Make or join the shared memory, and patch decoders once they are imported."""
-    room = injected.get("sample_cache_bytes")
+    room = wanted_room(injected)
     try:
         kept = Kept(SampleMemory(int(room)), injected)
     except (OSError, ValueError, AttributeError) as error:  # no memfd_create before Linux 3.17
@@ -22,6 +22,11 @@ def install(injected, watch):
         return
     decoded_pictures.patch(kept, resized_pictures.patch(kept, watch), watch)
     decoded_arrays.patch(kept, watch)
+
+
+def wanted_room(injected):
+    """Bytes that samples may take; None: it is not said."""
+    return injected.get("sample_cache_bytes")
 
 
 class Kept:

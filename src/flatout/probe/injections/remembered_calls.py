@@ -14,7 +14,7 @@ from .. import in_place, memory_room
 from ..recorder import report_fault
 from ..sample_memory import SampleMemory
 from .call_keys import key_of, told_by, told_of
-from .decoded import Kept
+from .decoded import Kept, wanted_room
 from .named_functions import NamedFunction, find
 from .packed_results import pack, unpack
 from .side_effects import Draws
@@ -27,7 +27,7 @@ _LOOKED_UP = 3  # times, until all functions are found
 
 def install(injected, watch):
     """Look the functions up when a pass begins, before workers are forked; in others, when a fetcher is made."""
-    room = injected.get("sample_cache_bytes") or int(_MEMORY_SHARE * memory_room.available_bytes())
+    room = wanted_room(injected) or int(_MEMORY_SHARE * memory_room.available_bytes())
     try:
         kept = Kept(SampleMemory(int(room)), injected, "remember")
     except (OSError, ValueError, AttributeError) as error:  # no memfd_create before Linux 3.17
