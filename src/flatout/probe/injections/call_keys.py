@@ -145,9 +145,9 @@ def _tell_part(made, one: Any, depth=0):
         made.update(("%r;" % (one,)).encode("utf-8", "surrogatepass"))
     elif isinstance(one, os.PathLike):
         made.update(os.fspath(one).encode("utf-8", "surrogatepass"))
-    elif numpy is not None and type(one) is numpy.ndarray and not one.dtype.hasobject:
-        made.update(("%s %r;" % (one.dtype.str, one.shape)).encode())
-        flat = one.reshape(-1)
+    elif numpy is not None and type(one) is numpy.ndarray and not (array := _untyped(one)).dtype.hasobject:
+        made.update(("%s %r;" % (array.dtype.str, array.shape)).encode())
+        flat = array.reshape(-1)
         made.update(flat[:: max(flat.size // (1 << 16), 1)].tobytes())
     else:
         made.update(type(one).__qualname__.encode())
@@ -155,3 +155,8 @@ def _tell_part(made, one: Any, depth=0):
             made.update(data)
         elif depth < _DEEPEST and hasattr(one, "__dict__") and not callable(one):
             _tell_part(made, sorted(vars(one).items(), key=lambda item: item[0]), depth + 1)
+
+
+def _untyped(value) -> Any:
+    """The value: type checkers take one that is no tuple or list for a dict."""
+    return value
