@@ -250,7 +250,7 @@ def test_threads_that_spin_for_one_another_wait_for_the_workers_too() -> None:
     assert model_of(view).factor(Change(fetch_cpu_factor=0.1)) > 1.5
     for other in (
         replace(view, last_steps=LastSteps()),
-        replace(view, cores=8.0),
+        replace(view, cores=4.0),
         replace(view, uses_gpu=True),
         replace(view, last_steps=replace(there, replayed=replace(there.replayed, idle=False))),
     ):

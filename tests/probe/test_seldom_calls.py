@@ -14,12 +14,14 @@ from flatout.runner.command import injecting_environment
 
 TRAINING = """
 import copy, json, random
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-calls = dict.fromkeys("report hook average evaluate keep noise own_pass made".split(), 0)
+names = "report hook average evaluate keep noise own_pass made normal dropped graph listed streamed"
+calls = dict.fromkeys(names.split(), 0)
 
 class Journal:
     def report(self, loss, *, scale=1.0):
@@ -54,6 +56,26 @@ def noise():
     calls["noise"] += 1
     random.random()
 
+def normal():
+    calls["normal"] += 1
+    np.random.randn()
+
+def dropped():
+    calls["dropped"] += 1
+    torch.rand(1000)
+
+def graph(output):
+    calls["graph"] += 1
+    return {"output": [output]}
+
+def listed():
+    calls["listed"] += 1
+    return iter([1])
+
+def streamed():
+    calls["streamed"] += 1
+    yield 1
+
 def own_pass(model, x):
     calls["own_pass"] += 1
     model(x).mean().backward()
@@ -69,6 +91,7 @@ model = nn.Sequential(nn.Linear(16, 64), nn.Dropout(), nn.ReLU(), nn.Linear(64, 
 for name, part in model.named_modules():
     if isinstance(part, nn.Linear):
         part.register_forward_hook(Monitor().make(name))
+model[0].weight.data = model[0].weight.data.t().contiguous().t()  # as lies a weight in channels_last
 shadow, journal, made = copy.deepcopy(model), Journal(), around()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loader = DataLoader(TensorDataset(torch.randn(64, 16)), 16, shuffle=True)
@@ -84,6 +107,7 @@ for step in range(1, 42):
     losses.append(loss.item())
     reported.append(journal.report(loss.item(), scale=2.0)["loss"])
     average(model, shadow), keep(output), noise(), made(step)
+    normal(), dropped(), graph(output), listed(), list(streamed())
     if step % 5 == 0:
         evaluate(model, loader)
     del kept[:-1]
@@ -137,6 +161,11 @@ def test_what_a_call_returned_is_returned_again(script: Path, plain: dict[str, A
         ("average", "it changes tensors"),
         ("keep", "it keeps tensors"),
         ("noise", "it draws random numbers of Python or NumPy"),
+        ("normal", "it draws random numbers of Python or NumPy"),
+        ("dropped", "it draws random numbers"),
+        ("graph", "its result is differentiated"),
+        ("listed", "it returns an iterator"),
+        ("streamed", "streamed is a generator or a coroutine"),
         ("own_pass", "a backward pass runs in it"),
         ("missing", "there is no such function"),
     ],

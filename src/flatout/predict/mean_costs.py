@@ -178,7 +178,9 @@ def _slowed_s(run: MeasuredRun, step_s: float) -> float:
     whose core a worker has.
     """
     ceiling, threads = run.last_steps.ceiling, run.process.threads
-    if run.uses_gpu is not False or ceiling is None or run.cores is None or not threads or threads + 1 <= run.cores:
+    if run.uses_gpu is not False or run.loading is None or ceiling is None or run.cores is None or not threads:
+        return 0.0
+    if threads + run.loading.settings.num_workers <= run.cores:
         return 0.0
     others = run.usage.other_cores or 0.0
     return max(step_s - ceiling.high_s, 0.0) * max(1.0 - others / run.cores, 0.0)

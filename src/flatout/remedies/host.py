@@ -207,10 +207,8 @@ def validate_less(context: Context, cause: Cause) -> Proposal | None:
     called = context.run.called("validation")[:1]
     # Most of the time is in one function of the user's or the framework's that validates.
     alone = bool(called) and called[0].seconds >= _IN_ONE_FUNCTION * all_s
-    settings: dict[str, Any] | None = None
     every = 5 if all_s > context.run.ledger.window_s / 3 else 2
-    if alone:
-        settings = calls_every(called, every)
+    settings: dict[str, Any] | None = calls_every(called, every) if alone else None
     if settings is None:
         settings, every = {"validation_factor": 2.0}, 2
     return Proposal(

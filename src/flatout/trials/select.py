@@ -95,9 +95,9 @@ def _changes(remedy: Remedy, kept: Mapping[str, Any]) -> bool:
 
     What is added to a setting that takes several values decides alone: the others belong to it.
     """
-    added = {name: value for name, value in remedy.settings.items() if SETTINGS[name].several}
-    together = combined(kept, added)
-    return any(kept.get(name) != (together if added else remedy.settings)[name] for name in added or remedy.settings)
+    added = [name for name in remedy.settings if SETTINGS[name].several]
+    together = combined(kept, remedy.settings)
+    return any(kept.get(name) != together[name] for name in added or remedy.settings)
 
 
 def key(tried: Remedy | Trial) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -14,6 +14,7 @@ from flatout.results import Remedy
 from flatout.trials.mechanics import Mechanics
 from flatout.trials.outcome import OK, TrialRun
 from flatout.trials.result import Trial
+from flatout.trials.settings import keep_command
 from flatout.units import duration
 
 SETTING, FUNCTIONS = "sample_cache_bytes", "remember"
@@ -58,8 +59,7 @@ class SharedSamples(Mechanics):
     def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The remedy's settings; or why the first pass, which gains nothing, cannot be made in time."""
         why = self._barred(remedy.settings, loader)
-        sets = " ".join(f"--set {name}={value}" for name, value in remedy.settings.items())
-        return f"{why}: flatout apply {sets} -- COMMAND" if why else remedy.settings
+        return f"{why}: {keep_command(['COMMAND'], remedy.settings)}" if why else remedy.settings
 
     def _barred(self, settings: Mapping[str, Any], loader: Mapping[str, Any]) -> str:
         """Why no first pass can be made; empty if it can, or was."""

@@ -279,7 +279,14 @@ class Trying:
 
     def _judged(self, entry: _Entry) -> Judged:
         files = tuple(entry.candidate.patched.names(Path.cwd()))
-        found = judge(entry.candidate.title, files, entry.pairs, self.options.semantic_class, entry.stopped)
+        found = judge(
+            entry.candidate.title,
+            files,
+            entry.pairs,
+            self.options.semantic_class,
+            entry.stopped,
+            entry.candidate.settings,
+        )
         return replace(found, printed=entry.printed)
 
 

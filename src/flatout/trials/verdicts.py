@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flatout.compare.comparison import Comparison
 from flatout.compare.ratio import Ratio
@@ -48,7 +48,14 @@ def diverges(pairs: Pairs) -> bool:
     return finite and any(not math.isfinite(loss) for run in pairs.b for loss in run.losses)
 
 
-def judge(title: str, files: tuple[str, ...], pairs: Pairs, semantic_class: str, stopped: str = "") -> Judged:
+def judge(
+    title: str,
+    files: tuple[str, ...],
+    pairs: Pairs,
+    semantic_class: str,
+    stopped: str = "",
+    settings: Iterable[str] = (),
+) -> Judged:
     """The verdict.
 
     Args:
@@ -57,6 +64,7 @@ def judge(title: str, files: tuple[str, ...], pairs: Pairs, semantic_class: str,
         pairs: its runs.
         semantic_class: what it may change in the training.
         stopped: why it got no further pair.
+        settings: names of those that it sets.
     """
     if pairs.failed is not None:
         return _failed(title, files, pairs.failed, pairs.failed_without)
@@ -64,7 +72,7 @@ def judge(title: str, files: tuple[str, ...], pairs: Pairs, semantic_class: str,
     if ratio is None:
         return Judged(title, UNMEASURED, stopped or "no pair of runs was completed", files)
     speeds = [[run.speed for run in runs if run.speed is not None] for runs in (pairs.a, pairs.b)]
-    losses = pairs.check(semantic_class)
+    losses = pairs.check(semantic_class, settings)
     other = "" if semantic_class == OPTIMISATION else _other_work(pairs, *speeds)
     same = losses.passed and not other
     outcome, why = _outcome(ratio, losses, other, diverges(pairs))

@@ -159,7 +159,9 @@ class _Remembered:
     def _agrees(self, whose):
         """True if enough calls were computed and compared, in this process or another one."""
         if whose not in self._agreed:
-            self._agreed[whose] = _CHECKED if self._calls.kept.find(self._note("agreed", whose)) is not None else 0
+            kept = self._calls.kept
+            known = kept.find(self._note("agreed", whose)) is not None and kept.find(self._alone) is None
+            self._agreed[whose] = _CHECKED if known else 0
         return self._agreed[whose] >= _CHECKED
 
     def _agree(self, whose):

@@ -65,9 +65,9 @@ def _looked_at(tensor):
     """Some elements: what ``tensor.data`` changes has the same version."""
     try:
         with torch.no_grad():
-            flat = tensor.detach().view(-1)
+            flat = tensor.detach().reshape(-1)
             return repr(flat[:: flat.numel() // _LOOKED_AT + 1].tolist())
-    except (RuntimeError, NotImplementedError, TypeError):  # not contiguous, sparse, without data
+    except (RuntimeError, NotImplementedError, TypeError):  # sparse, or without data
         return None
 
 
@@ -123,4 +123,6 @@ def _other_generators():
     """The states of Python's generator and NumPy's, comparable."""
     numpy = sys.modules.get("numpy")
     found = numpy.random.get_state(legacy=False) if numpy is not None else None
-    return random.getstate(), repr(found and (found["state"]["pos"], found["state"]["key"][:8].tolist()))
+    # A draw moves the position, fills the key anew, or takes the second of two normal numbers.
+    told = found and (found["state"]["pos"], found["state"]["key"][:8].tolist(), found["has_gauss"])
+    return random.getstate(), told
