@@ -1,6 +1,6 @@
 import pytest
 
-from flatout.measure.fetch_functions import sampled_functions
+from flatout.measure.fetch_functions import Called, sampled_functions
 from flatout.measure.functions import RULES, function_group
 from flatout.measure.samples import stack_samples
 from flatout.probe import events as kinds
@@ -101,7 +101,9 @@ def test_the_users_functions_of_a_fetch_have_the_time_of_what_they_call(tmp_path
     for place, frames in enumerate(stacks):
         main.emit(kinds.STACK, place, place, main.name("stack", frames=[*frames, fetch, loop]), 10**9, ord("R"))
     process = load_run(run.write()).processes[0]
-    outer, inner = sampled_functions([stack_samples(process.events, process.names)]).called
+    called = Called()
+    called.add(stack_samples(process.events, process.names))
+    outer, inner = called.functions()
     assert (outer.name, outer.cpu_share, outer.blocked_share) == ("Photos.__getitem__", pytest.approx(1.0), 0.0)
     assert outer.below == (pytest.approx(0.5), 0.0)
     assert (inner.name, inner.cpu_share, inner.below) == ("Photos.load", pytest.approx(0.5), (0.0, 0.0))

@@ -49,10 +49,15 @@ class Machine:
 
 
 def tried(
-    tmp_path: Path, machine: Machine, *names: str, budget_s: float = 1000.0, allow: str = "identical"
+    tmp_path: Path,
+    machine: Machine,
+    *names: str,
+    budget_s: float = 1000.0,
+    allow: str = "identical",
+    settings: Mapping[str, Any] | None = None,
 ) -> TryResult:
     setup = TrialSetup(COMMAND, tmp_path, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
-    candidates = [Candidate(f"--env X={name}", environment={"X": name}) for name in names]
+    candidates = [Candidate(f"--env X={name}", environment={"X": name}, settings=settings or {}) for name in names]
     trying = Trying(
         setup,
         TryOptions(allow, budget_s),
@@ -92,6 +97,13 @@ def test_what_is_not_proved_says_why(tmp_path: Path, made: Any, outcome: str, sa
     found = tried(tmp_path, Machine({"x": made}), "x")
     assert not found.proved and found.best.outcome == outcome
     assert said in " ".join(lines(found))
+
+
+def test_a_setting_that_leaves_calls_out_may_not_change_a_bit(tmp_path: Path) -> None:
+    other = (2.0, [1.0] * 30 + [1.0001] * 10)
+    assert tried(tmp_path, Machine({"x": other}), "x").proved
+    exact = tried(tmp_path, Machine({"x": other}), "x", settings={"call_every": "train.py:log:10"})
+    assert exact.best.outcome == "differs" and "loss 31 is another one" in exact.best.why
 
 
 def test_a_diverging_or_failing_candidate_gets_one_pair_and_a_slower_one_two(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from flatout.measure.account_ids import CODE, COMPUTE_ACCOUNTS
 from flatout.measure.accounts import Charged
-from flatout.measure.samples import Samples, frames_of
+from flatout.measure.samples import Samples, frames_of, is_named, stack_weights
 from flatout.results import Ledger, Line
 
 CALLING = ("host_other", "logging", "validation")  # accounts of what a loop calls
@@ -49,7 +49,7 @@ def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: in
     found: dict[str, list[CalledFunction]] = {}
     for id in CALLING:
         account = ledger.account(id)
-        weights = _weights(samples.take(code == CODE[id]))
+        weights = stack_weights(samples.take(code == CODE[id]))
         total = sum(weights.values())
         if account is None or total <= 0:
             continue
@@ -66,7 +66,7 @@ def hook_functions(samples: Samples, hooks: Sequence[Line]) -> list[CalledFuncti
     """The functions to leave out so that hooks do nothing: the hooks, or what those call that have no name."""
     found = []
     for hook in hooks:
-        name = hook.function if _named(hook.function) else _called_by(samples, hook)
+        name = hook.function if is_named(hook.function) else _called_by(samples, hook)
         if name:
             found.append(CalledFunction(hook.file, name, hook.seconds))
     return found
@@ -75,27 +75,18 @@ def hook_functions(samples: Samples, hooks: Sequence[Line]) -> list[CalledFuncti
 def _called_by(samples: Samples, hook: Line) -> str | None:
     """The function of the same file that a hook calls, as stack samples show it."""
     calls: dict[str, float] = {}
-    for stack, weight in _weights(samples).items():
+    for stack, weight in stack_weights(samples).items():
         frames = frames_of(samples.names, stack)
         places = [place for place, frame in enumerate(frames) if _function(frame) == (hook.file, hook.function)]
         inner = frames[places[-1] - 1] if places and places[-1] else None
-        if inner is not None and inner[0] == hook.file and _named(str(inner[2])):
+        if inner is not None and inner[0] == hook.file and is_named(str(inner[2])):
             calls[str(inner[2])] = calls.get(str(inner[2]), 0.0) + weight
     return max(calls, key=calls.__getitem__, default=None)
 
 
-def _named(function: str) -> bool:
-    return function.rpartition(".")[2].isidentifier()  # not <module>, <lambda>, <listcomp>
-
-
-def _weights(samples: Samples) -> dict[int, float]:
-    ids, place = np.unique(samples.stack, return_inverse=True)
-    return dict(zip(ids.tolist(), np.bincount(place, samples.weight, minlength=len(ids)).tolist(), strict=True))
-
-
 def _of_step(samples: Samples) -> set[tuple[str, str]]:
     """The functions that are on the stack in a step: the loop, and what calls it."""
-    weights = _weights(samples)
+    weights = stack_weights(samples)
     seen: dict[tuple[str, str], float] = {}
     for stack, weight in weights.items():
         for function in {_function(frame) for frame in frames_of(samples.names, stack)}:
@@ -108,7 +99,7 @@ def _outermost(frames: Sequence[Sequence[Any]], of_step: set[tuple[str, str]]) -
     """The outermost function of a stack, innermost frame first, that is no part of the step and can be left out."""
     for frame in reversed(frames):
         function = _function(frame)
-        if function in of_step or not _named(function[1]):
+        if function in of_step or not is_named(function[1]):
             continue
         package = _REPORTING.search(function[0])
         if frame[4] or (package and (package[1][-3:] != ".py" or _VALIDATES.search(function[1]))):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
-from flatout.measure.samples import Samples, frames_of, line_of
+from flatout.measure.samples import Samples, frames_of, line_of, stack_weights
 from flatout.results import Line
 
 _CALLED = re.compile(r"\b([A-Za-z]\w*)\s*\(")
@@ -20,10 +18,8 @@ def calling_lines(samples: Samples) -> dict[str, tuple[Line, ...]]:
     While C++ code runs, the innermost Python frame is the line that called it: such as ``return F.conv2d(`` in
     torch's own ``Conv2d``. That line names the function, and the user's line further out is the one to name.
     """
-    ids, place = np.unique(samples.stack, return_inverse=True)
-    weight = np.bincount(place, samples.weight, minlength=len(ids))
     found: dict[str, dict[tuple[str, int], tuple[Line, float]]] = {}
-    for id, amount in zip(ids.tolist(), weight.tolist(), strict=True):
+    for id, amount in stack_weights(samples).items():
         frames, line = frames_of(samples.names, id), line_of(samples.names, id)
         if not frames or line is None:
             continue

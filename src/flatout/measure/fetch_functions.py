@@ -12,8 +12,8 @@ import numpy as np
 from flatout.measure.batch_wait import Activity
 from flatout.measure.clients import client_of
 from flatout.measure.functions import OTHER, WAITING_GROUPS, Work, work_of
-from flatout.measure.samples import RUNNING, Samples, frames_of, weigh_lines
-from flatout.measure.timeline import Flags, Floats
+from flatout.measure.samples import RUNNING, Samples, frames_of, is_named, stack_weights, weigh_lines
+from flatout.measure.timeline import Floats
 from flatout.results import Line
 
 _FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
@@ -61,14 +61,16 @@ class FetchFunctions:
 
 def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, finish_ns: int) -> FetchFunctions:
     """Break fetches inside [begin_ns, finish_ns) down by function, from the stack samples of the fetching threads."""
-    fetches, collates, both = list[Samples](), list[Samples](), list[Samples]()
+    fetches, collates, called = list[Samples](), list[Samples](), Called()
     for activity, samples in threads:
         inside = (samples.time_ns >= begin_ns) & (samples.time_ns < finish_ns)
         fetching, collating = (part.at(samples.time_ns) >= 0 for part in (activity.fetching, activity.collating))
-        for chosen, mask in ((fetches, fetching), (collates, collating), (both, fetching | collating)):
-            chosen.append(samples.take(inside & mask))
-    found = sampled_functions(fetches)
-    return replace(found, collate_groups=sampled_functions(collates).cpu_groups, called=sampled_functions(both).called)
+        fetches.append(samples.take(inside & fetching))
+        collates.append(samples.take(inside & collating))
+        called.add(samples.take(inside & (fetching | collating)))
+    return replace(
+        sampled_functions(fetches), collate_groups=sampled_functions(collates).cpu_groups, called=called.functions()
+    )
 
 
 def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
@@ -83,7 +85,6 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
     packages: dict[str, dict[str, float]] = {}
     clients: dict[str, float] = {}
     count = 0
-    seen = _Seen()
     for samples in threads:
         if not len(samples):
             continue
@@ -101,7 +102,6 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
             if package:
                 weight = float(samples.weight[~blocked & (samples.stack == id)].sum())
                 _add(packages.setdefault(works[id].group, {}), package, weight)
-        seen.add(samples, blocked)
         for place, chosen in enumerate((~blocked, blocked)):
             for name in np.unique(group[chosen]).tolist():
                 mine = chosen & (group == name)
@@ -121,45 +121,37 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
         samples=count,
         clients={name: weight / whole for name, weight in clients.items()} if whole else {},
         cpu_share=on_core / (on_core + whole) if on_core + whole else None,
-        called=seen.functions(on_core, whole),
     )
 
 
-class _Seen:
+class Called:
     """Gathers the user's functions on the stacks of fetches."""
 
     def __init__(self) -> None:
         # Weight on a core and blocked, the same where it calls another function, and the weight times its depth.
         self._found: dict[tuple[str, str], Floats] = {}
+        self._whole = np.zeros(2)
 
-    def add(self, samples: Samples, blocked: Flags) -> None:
-        """Add the stack samples of a thread."""
-        for id in np.unique(samples.stack).tolist():
-            mine = samples.stack == id
-            weights = [float(samples.weight[mine & chosen].sum()) for chosen in (~blocked, blocked)]
+    def add(self, samples: Samples) -> None:
+        """Add the stack samples of a thread. One of unknown state counts as on a core."""
+        blocked = (samples.state > 0) & (samples.state != RUNNING)
+        on_core, waiting = (stack_weights(samples.take(mask)) for mask in (~blocked, blocked))
+        for id in on_core.keys() | waiting.keys():
+            weights = np.array([on_core.get(id, 0.0), waiting.get(id, 0.0)])
+            self._whole += weights
             depths = _in_fetch(frames_of(samples.names, id))
             for depth, function in depths.items():
-                below = weights if depth < max(depths) else [0.0, 0.0]
+                below = weights if depth < max(depths) else np.zeros(2)
                 sums = self._found.setdefault(function, np.zeros(5))
-                sums += [*weights, *below, depth * sum(weights)]
+                sums += [*weights, *below, depth * weights.sum()]
 
-    def functions(self, on_core: float, blocked: float) -> tuple[FetchedFunction, ...]:
-        """Each with its shares of these sums."""
-
-        def shares(weights: Floats) -> tuple[float, float]:
-            cpu, waited = (
-                min(part / whole, 1.0) if whole else 0.0
-                for part, whole in zip(weights, (on_core, blocked), strict=True)
-            )
-            return float(cpu), float(waited)
-
-        found = (
-            FetchedFunction(
-                file, name, *shares(sums[:2]), below=shares(sums[2:4]), depth=float(sums[4] / sums[:2].sum())
-            )
-            for (file, name), sums in self._found.items()
-            if sums[:2].sum() > 0
-        )
+    def functions(self) -> tuple[FetchedFunction, ...]:
+        """The outermost first, with shares of the time of all fetches."""
+        found = []
+        for (file, name), sums in self._found.items():
+            cpu, waited, below_cpu, below_waited = (sums[:4] / np.maximum(np.tile(self._whole, 2), 1e-9)).tolist()
+            depth = float(sums[4] / max(sums[:2].sum(), 1e-9))
+            found.append(FetchedFunction(file, name, cpu, waited, (below_cpu, below_waited), depth))
         return tuple(sorted(found, key=lambda one: one.depth))
 
 
@@ -172,7 +164,7 @@ def _in_fetch(frames: Sequence[Sequence[Any]]) -> dict[int, tuple[str, str]]:
     found: dict[tuple[str, str], int] = {}
     for place in range(end):
         frame = frames[place]
-        if frame[4] and str(frame[2]).rpartition(".")[2].isidentifier():  # no <lambda>, no <listcomp>
+        if frame[4] and is_named(str(frame[2])):
             found[str(frame[0]), str(frame[2])] = end - place
     return {depth: function for function, depth in found.items()}
 

@@ -112,12 +112,22 @@ def _of_program(frames: list[list[Any]]) -> int:
     return next((place for place, found in enumerate(packages) if found and found[1] == program), 0)
 
 
-def weigh_lines(samples: Samples, weight: Floats | None = None) -> dict[Line, float]:
-    """Weight of each line, heaviest first. Lines carry 0 seconds here."""
+def stack_weights(samples: Samples, weight: Floats | None = None) -> dict[int, float]:
+    """Weight of each stack, by its name id."""
     ids, place = np.unique(samples.stack, return_inverse=True)
     sums = np.bincount(place, samples.weight if weight is None else weight, minlength=len(ids))
+    return dict(zip(ids.tolist(), sums.tolist(), strict=True))
+
+
+def is_named(function: str) -> bool:
+    """False for a module, a lambda or a comprehension."""
+    return function.rpartition(".")[2].isidentifier()
+
+
+def weigh_lines(samples: Samples, weight: Floats | None = None) -> dict[Line, float]:
+    """Weight of each line, heaviest first. Lines carry 0 seconds here."""
     found: dict[Hashable, tuple[Line, float]] = {}
-    for id, amount in zip(ids.tolist(), sums.tolist(), strict=True):
+    for id, amount in stack_weights(samples, weight).items():
         line = line_of(samples.names, id)
         if line is not None:
             known, before = found.get((line.file, line.line), (line, 0.0))

@@ -64,7 +64,7 @@ def slice_gradients(
     if most is None or len(most[1][1]) < _LEAST_SLICES:
         return _indexed(operators, inside, source, work, steps)
     (shape, dimension), (_, places) = most
-    seconds = _within(_ENGINE, operators, inside, source, work) / steps
+    seconds = _kernel_seconds(_within(_ENGINE, operators, inside), source, work) / steps
     return SliceGradients(shape, dimension, len(places), seconds * (1.0 - 1.0 / len(places)))
 
 
@@ -72,10 +72,7 @@ def _indexed(
     operators: Spans, inside: NDArray[np.bool_], source: NDArray[np.int64], work: NDArray[np.float64], steps: float
 ) -> SliceGradients | None:
     """The same of parts that lists of indices name, by the zeros that are made for each."""
-    engine = inside & np.array([name.startswith(_INDEXED) for name in operators.name], bool)
-    if not engine.any():
-        return None
-    within = union(operators.start[engine], operators.end[engine]).at(operators.start) >= 0
+    within = _within((_INDEXED,), operators, inside)
     counts: dict[tuple[int, ...], int] = {}
     for row in np.flatnonzero(inside & within).tolist():
         if operators.name[row] == _ZEROS and (shape := _shape(operators.arguments[row])):
@@ -83,20 +80,17 @@ def _indexed(
     most = max(counts, key=counts.__getitem__, default=None)
     if most is None or (parts := round(counts[most] / steps)) < _LEAST_SLICES:
         return None
-    seconds = _within((_INDEXED,), operators, inside, source, work) / steps
+    seconds = _kernel_seconds(within, source, work) / steps
     return SliceGradients(most, None, parts, seconds * (1.0 - 1.0 / parts))
 
 
-def _within(
-    names: tuple[str, ...],
-    operators: Spans,
-    inside: NDArray[np.bool_],
-    source: NDArray[np.int64],
-    work: NDArray[np.float64],
-) -> float:
-    """Seconds in kernels of what these nodes of the graph run."""
+def _within(names: tuple[str, ...], operators: Spans, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The operators that nodes of the graph with these names run."""
     engine = inside & np.array([name.startswith(names) for name in operators.name], bool)
-    within = union(operators.start[engine], operators.end[engine]).at(operators.start) >= 0
+    return np.asarray(union(operators.start[engine], operators.end[engine]).at(operators.start) >= 0)
+
+
+def _kernel_seconds(within: NDArray[np.bool_], source: NDArray[np.int64], work: NDArray[np.float64]) -> float:
     return float(work[(source >= 0) & within[source]].sum()) / 1e9
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import PurePath
 
-from flatout.measure.fetch_functions import FetchedFunction
 from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.probe.settings import SETTINGS
 from flatout.remedies.preparation import MEMORY_SHARE, decoded_bytes
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
-from flatout.remedies.reporting import shown
+from flatout.remedies.reporting import listed, setting_name
 from flatout.remedies.volumes import cut_from_volumes
 from flatout.results import Cause
 from flatout.units import size
@@ -48,13 +46,13 @@ def samples_remembered(context: Context, cause: Cause) -> Proposal | None:
         return None
     functions = [one for one in loader.functions.called if max(one.cpu_share, one.blocked_share) >= _LEAST_SHARE]
     functions = functions[:_MOST]
-    text = ",".join(f"{shown(one.file)}:{one.name.replace('.<locals>', '')}" for one in functions)
+    text = ",".join(setting_name(one.file, one.name) for one in functions)
     needed, room = _needed_bytes(loader), int(MEMORY_SHARE * available)
     if not re.fullmatch(SETTINGS["remember"].form, text) or needed is None or needed > room:
         return None
-    outer = functions[0]
+    outer, names = functions[0], listed([one.name for one in functions], "or")
     return Proposal(
-        title=f"remember what {_named(functions)} returns for each sample: {size(needed)} of memory",
+        title=f"remember what {names} ({PurePath(outer.file).name}) returns for each sample: {size(needed)} of memory",
         change=_without(loader, *outer.below, 1.0 - _LEFT),
         least=Change(),
         most=_without(loader, outer.cpu_share, outer.blocked_share, 1.0),
@@ -74,13 +72,6 @@ def _without(loader: LoaderStats, cpu_share: float, blocked_share: float, part: 
         fetch_cpu_factor=1.0 - part * cpu_share,
         fetch_blocked_factor=1.0 - part * blocked_share,
     )
-
-
-def _named(functions: Sequence[FetchedFunction]) -> str:
-    names = [one.name.replace(".<locals>", "") for one in functions]
-    where = PurePath(functions[0].file).name
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-    return f"{listed} ({where})"
 
 
 def _needed_bytes(loader: LoaderStats) -> int | None:

@@ -33,7 +33,7 @@ def report_seldom(context: Context, cause: Cause) -> Proposal | None:
     all_s = sum(one.seconds for one in costly) / context.model.batches
     saved_s = (1 - 1 / EVERY) * all_s
     return Proposal(
-        title=f"call {_named(costly)} in every {EVERY}th step",
+        title=f"call {_titled(costly)} in every {EVERY}th step",
         change=shorter_step(saved_s),
         least=Change(),
         how=f"if step % {EVERY} == 0: {costly[0].name.rpartition('.')[2]}(...), if it only reports: its log gets a "
@@ -46,20 +46,30 @@ def report_seldom(context: Context, cause: Cause) -> Proposal | None:
 
 def calls_every(functions: Sequence[CalledFunction], every: int) -> dict[str, str] | None:
     """The setting that calls functions in every so many steps; None: one of them has a name that cannot be given."""
-    text = ",".join(f"{shown(one.file)}:{one.name.replace('.<locals>', '')}:{every}" for one in functions)
+    text = ",".join(f"{setting_name(one.file, one.name)}:{every}" for one in functions)
     return {"call_every": text} if re.fullmatch(SETTINGS["call_every"].form, text) else None
 
 
-def _named(functions: Sequence[CalledFunction]) -> str:
-    names = [f"{one.name.replace('.<locals>', '')} ({PurePath(one.file).name})" for one in functions]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def listed(names: Sequence[str], last: str) -> str:
+    """Qualified names of functions in a sentence, with the word before the last one."""
+    short = [name.replace(".<locals>", "") for name in names]
+    return short[0] if len(short) == 1 else f"{', '.join(short[:-1])} {last} {short[-1]}"
+
+
+def setting_name(file: str, name: str) -> str:
+    """FILE:FUNCTION, as settings name a function."""
+    return f"{_shown(file)}:{name.replace('.<locals>', '')}"
+
+
+def _titled(functions: Sequence[CalledFunction]) -> str:
+    return listed([f"{one.name} ({PurePath(one.file).name})" for one in functions], "and")
 
 
 def _by_time(called: CalledFunction) -> float:
     return -called.seconds
 
 
-def shown(file: str) -> str:
+def _shown(file: str) -> str:
     """A file as settings name it: below the working folder or that of packages, else by its last two parts."""
     path = Path(file)
     if path.is_absolute() and path.is_relative_to(Path.cwd()):

@@ -1,61 +1,41 @@
 """The model: memory format, autocast and compilation, applied when a training first calls it."""
 
 import contextlib
-import functools
 
 import torch
 from torch import is_grad_enabled
-from torch.nn import Module
 
-from ..wrap import is_compiling
-from . import gradient_scaling
+from . import gradient_scaling, outermost_calls
 
-
-class _State:
-    __slots__ = ("inside",)
-
-    def __init__(self):
-        self.inside = False  # the outermost module is being called
-
-
-_state = _State()
 _changed: dict[int, bool] = {}  # id of a root module
 
 
 def install(injected, watch):
     """Patch the call of a module: the outermost ones are models."""
-    original = Module.__call__
     precision = injected.get("autocast")
     if precision and precision not in _DTYPES:
         injected.refuse("autocast", "%r is neither bf16 nor fp16" % (precision,))
 
-    @functools.wraps(original)
-    def __call__(self, *args, **kwargs):
-        if _state.inside or is_compiling():
-            return original(self, *args, **kwargs)
-        weight = next(self.parameters(), None)
+    def answer(original, module, args, kwargs):
+        weight = next(module.parameters(), None)
         if weight is None:  # a loss function, or a transform
-            return original(self, *args, **kwargs)
-        _state.inside = True
-        try:
-            if id(self) not in _changed and is_grad_enabled():
-                _changed[id(self)] = True
-                _prepare(self, injected)
-            if injected.get("channels_last"):
-                args = tuple(_last(value) for value in args)
-                kwargs = {name: _last(value) for name, value in kwargs.items()}
-            dtype = _DTYPES.get(injected.get("autocast"))
-            if dtype is None:
-                return original(self, *args, **kwargs)
-            with torch.autocast(weight.device.type, dtype=dtype):
-                result = original(self, *args, **kwargs)
-            injected.done("autocast")
-            # The loss is computed in float32, as autocast would itself compute most losses.
-            return _float32(result)
-        finally:
-            _state.inside = False
+            return original(module, *args, **kwargs)
+        if id(module) not in _changed and is_grad_enabled():
+            _changed[id(module)] = True
+            _prepare(module, injected)
+        if injected.get("channels_last"):
+            args = tuple(_last(value) for value in args)
+            kwargs = {name: _last(value) for name, value in kwargs.items()}
+        dtype = _DTYPES.get(injected.get("autocast"))
+        if dtype is None:
+            return original(module, *args, **kwargs)
+        with torch.autocast(weight.device.type, dtype=dtype):
+            result = original(module, *args, **kwargs)
+        injected.done("autocast")
+        # The loss is computed in float32, as autocast would itself compute most losses.
+        return _float32(result)
 
-    Module.__call__ = __call__
+    outermost_calls.patch(answer)
     if precision == "fp16":
         gradient_scaling.install()
 

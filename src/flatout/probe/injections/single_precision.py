@@ -1,47 +1,31 @@
 """Models and batches of float64 computed in float32: converted where the training first calls a model."""
 
 import functools
+from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import Module, functional
+from torch.nn import functional
 
-from ..wrap import is_compiling
+from . import outermost_calls
 
-
-class _State:
-    __slots__ = ("inside",)
-
-    def __init__(self):
-        self.inside = False  # the outermost module is being called
-
-
-_state = _State()
 _converted: set[int] = set()  # ids of outermost modules
 
 
 def install(injected, watch):
-    """Patch the call of a module, and the functions of losses, whose targets may stay float64."""
+    """Patch the calls of models, and the functions of losses, whose targets may stay float64."""
     if not injected.get("float32"):
         return
-    original = Module.__call__
 
-    @functools.wraps(original)
-    def __call__(self, *args, **kwargs):
-        if _state.inside or is_compiling():
-            return original(self, *args, **kwargs)
-        _state.inside = True
-        try:
-            if id(self) not in _converted:
-                _converted.add(id(self))
-                _convert(self, injected)
-            if _has_narrow(self) or any(_is_float32(value) for value in (*args, *kwargs.values())):
-                args, kwargs = _narrow(args), _narrow(kwargs)
-            return original(self, *args, **kwargs)
-        finally:
-            _state.inside = False
+    def answer(original, module, args, kwargs):
+        if id(module) not in _converted:
+            _converted.add(id(module))
+            _convert(module, injected)
+        if _has_narrow(module) or any(_is_float32(value) for value in (*args, *kwargs.values())):
+            args, kwargs = _narrow(args), _narrow(kwargs)
+        return original(module, *args, **kwargs)
 
-    Module.__call__ = __call__
+    outermost_calls.patch(answer)
     for name in vars(functional):
         if name.endswith("_loss") or name in _OTHER_LOSSES:
             setattr(functional, name, _alike(getattr(functional, name)))
@@ -81,7 +65,7 @@ def _is_float32(value):
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
-def _narrow(value):
+def _narrow(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.float() if value.dtype == torch.float64 else value
     if type(value) in (tuple, list):
