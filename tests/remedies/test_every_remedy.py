@@ -208,7 +208,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "faster_decode": (saturated, fetching_in_vain),
     "decoded_once": (lambda: saturated(**SEVERAL_PASSES), lambda: fetching_in_vain(**SEVERAL_PASSES)),
-    "samples_remembered": (
+    "samples_memoized": (
         lambda: saturated(**SEVERAL_PASSES, **CALLED),
         lambda: fetching_in_vain(**SEVERAL_PASSES, **CALLED),
     ),
@@ -249,7 +249,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: healthy(busy=COMPUTE | {"host_other": 0.010}, cpu=0.008),
         lambda: starved(busy=COMPUTE | {"host_other": 0.010}),
     ),
-    "report_seldom": (
+    "report_less": (
         lambda: replace(healthy(busy=COMPUTE | {"host_other": 0.010}), called_functions=REPORTS),
         lambda: replace(starved(busy=COMPUTE | {"host_other": 0.010}), called_functions=REPORTS),
     ),

@@ -152,7 +152,7 @@ def test_each_remedy_answers_known_causes_and_has_a_known_class_and_risk() -> No
 
 
 def test_what_a_trial_needs_is_declared_with_the_remedy() -> None:
-    assert [spec.id for spec in REMEDIES if spec.mechanics] == ["local_copy", "decoded_once", "samples_remembered"]
+    assert [spec.id for spec in REMEDIES if spec.mechanics] == ["local_copy", "decoded_once", "samples_memoized"]
     assert offered(remote())["local_copy"].mechanics == "local_copy"
 
 

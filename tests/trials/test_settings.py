@@ -72,5 +72,5 @@ def test_settings_that_take_several_values_get_those_of_all() -> None:
         "debugging_off": "tracemalloc",
         "num_workers": 4,
     }
-    assert combined({"remember": "a.py:f1"}, {"remember": "a.py:f2"}) == {"remember": "a.py:f1,a.py:f2"}
+    assert combined({"memoize": "a.py:f1"}, {"memoize": "a.py:f2"}) == {"memoize": "a.py:f1,a.py:f2"}
     assert combined({"call_every": "a.py:f:10"}, {"call_every": "a.py:g:10"}) == {"call_every": "a.py:f:10,a.py:g:10"}

@@ -56,7 +56,7 @@ def test_a_first_pass_that_fails_leaves_nothing() -> None:
 
 def test_other_functions_are_remembered_in_a_pass_of_their_own() -> None:
     samples, runs = shared()
-    more = SETTINGS | {"remember": "data.py:load"}
+    more = SETTINGS | {"memoize": "data.py:load"}
     for settings in (SETTINGS, more, SETTINGS, more):
         samples.prepare(settings)
     assert [settings for settings, *_ in runs] == [SETTINGS, more]

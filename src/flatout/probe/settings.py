@@ -182,10 +182,10 @@ SETTINGS: "dict[str, Setting]" = {
     "crop_first": Setting(bool, "cut pictures to their final size before colours are changed", "transforms"),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
     "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
-    "remember": Setting(
+    "memoize": Setting(
         str,
         "FILE:FUNCTION,...: keep what functions that make samples return, in the memory of sample_cache_bytes",
-        "remembered_calls",
+        "memoized_calls",
         several=True,
         exact=True,
         form=_FUNCTIONS,
@@ -213,7 +213,7 @@ SETTINGS: "dict[str, Setting]" = {
     "call_every": Setting(
         str,
         "FILE:FUNCTION:N,...: run a function that only reports in every n-th step that calls it",
-        "seldom_calls",
+        "throttled_calls",
         several=True,
         exact=True,
         form=_CALLS,

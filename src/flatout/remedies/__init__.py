@@ -33,6 +33,7 @@ from flatout.remedies.host import (
 )
 from flatout.remedies.layouts import one_layout
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
+from flatout.remedies.memoizing import samples_memoized
 from flatout.remedies.memory import huge_pages, keep_memory
 from flatout.remedies.plans import bundle
 from flatout.remedies.preparation import (
@@ -55,8 +56,7 @@ from flatout.remedies.queue import (
     shorter_samples,
     smaller_samples,
 )
-from flatout.remedies.remembering import samples_remembered
-from flatout.remedies.reporting import report_seldom
+from flatout.remedies.reporting import report_less
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
 from flatout.remedies.step_experiments import (
     debugging_off,
@@ -102,7 +102,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     crop_first,
     cheaper_transform,
     transformed_once,
-    samples_remembered,
+    samples_memoized,
     device_augmentation,
     columns_as_arrays,
     tokenise_once,
@@ -111,7 +111,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     more_makers,
     cheaper_input,
     work_to_workers,
-    report_seldom,
+    report_less,
     log_less,
     unsynced_metrics,
     checkpoint_less,

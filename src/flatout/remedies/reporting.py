@@ -22,7 +22,7 @@ _BASIS = "measured time of its calls; the losses have to stay the same bit for b
 
 
 @remedy(("main_process_work", "logging"), IDENTICAL, risk="medium")
-def report_seldom(context: Context, cause: Cause) -> Proposal | None:
+def report_less(context: Context, cause: Cause) -> Proposal | None:
     """Call what only reports in every tenth step."""
     window_s = context.run.ledger.window_s
     called = sorted((one for id in ("host_other", "logging") for one in context.run.called(id)), key=_by_time)

@@ -17,7 +17,7 @@ from flatout.trials.result import Trial
 from flatout.trials.settings import keep_command
 from flatout.units import duration
 
-SETTING, FUNCTIONS = "sample_cache_bytes", "remember"
+SETTING, FUNCTIONS = "sample_cache_bytes", "memoize"
 BUDGET_SHARE = 0.4  # of the remaining time, that the first pass may take
 _SLACK = 1.3  # storing takes time too, and passes vary
 

@@ -2,7 +2,7 @@
 
 A function is asked again for the first calls whose result is stored, and now and then later, and what it returns is
 compared: one that draws random numbers or returns something else is left alone from then on, and what it calls may
-still be remembered. A result is stored as it was returned, and each call gets a copy of its own.
+still be memoized. A result is stored as it was returned, and each call gets a copy of its own.
 """
 
 import functools
@@ -13,7 +13,7 @@ import torch
 from .. import in_place, memory_room
 from ..recorder import report_fault
 from ..sample_memory import SampleMemory
-from .call_keys import key_of, told_by, told_of
+from .call_keys import function_digest, key_of, object_digest
 from .decoded import Kept, wanted_room
 from .named_functions import NamedFunction, find
 from .packed_results import pack, unpack
@@ -29,46 +29,46 @@ def install(injected, watch):
     """Look the functions up when a pass begins, before workers are forked; in others, when a fetcher is made."""
     room = wanted_room(injected) or int(_MEMORY_SHARE * memory_room.available_bytes())
     try:
-        kept = Kept(SampleMemory(int(room)), injected, "remember")
+        kept = Kept(SampleMemory(int(room)), injected, "memoize")
     except (OSError, ValueError, AttributeError) as error:  # no memfd_create before Linux 3.17
-        injected.refuse("remember", "%s bytes cannot be shared: %s" % (room, error))
+        injected.refuse("memoize", "%s bytes cannot be shared: %s" % (room, error))
         return
-    remembered = _RememberedCalls(injected, kept)
-    watch("torch.utils.data.dataloader", functools.partial(_patch_loader, remembered))
+    memoized = _MemoizedCalls(injected, kept)
+    watch("torch.utils.data.dataloader", functools.partial(_patch_loader, memoized))
     backward = torch.autograd.backward
 
     @functools.wraps(backward)
     def first_backward(*args, **kwargs):  # of a training without a DataLoader
         torch.autograd.backward = backward
-        remembered.look_up()
+        memoized.look_up()
         return backward(*args, **kwargs)
 
     torch.autograd.backward = first_backward
 
 
-def _patch_loader(remembered, module):
+def _patch_loader(memoized, module):
     begin, fetcher = module.DataLoader.__iter__, module._DatasetKind.create_fetcher
 
     @functools.wraps(begin)
     def __iter__(self):
-        remembered.look_up()
+        memoized.look_up()
         return begin(self)
 
     @functools.wraps(fetcher)
     def create_fetcher(*args, **kwargs):
-        remembered.look_up()  # in a worker that was not forked
+        memoized.look_up()  # in a worker that was not forked
         return fetcher(*args, **kwargs)
 
     setattr(module.DataLoader, "__iter__", __iter__)  # noqa: B010 - mypy lets no method be assigned
     module._DatasetKind.create_fetcher = staticmethod(create_fetcher)
 
 
-class _RememberedCalls:
+class _MemoizedCalls:
     """The functions of the setting."""
 
     def __init__(self, injected, kept):
         self._injected, self.kept = injected, kept
-        self._pending = [NamedFunction(text) for text in injected.get("remember").split(",")]
+        self._pending = [NamedFunction(text) for text in injected.get("memoize").split(",")]
         self._named = len(self._pending)
         self._refused = {}
         self._looked_up = 0
@@ -81,16 +81,20 @@ class _RememberedCalls:
         self._looked_up += 1
         try:
             for named, function in list(find(self._pending)):
-                self._remember(named, function)
+                self._memoize(named, function)
         except Exception:
-            report_fault("remember")
+            report_fault("memoize")
 
-    def _remember(self, named, function):
+    def _memoize(self, named, function):
         if in_place.is_instrumented(function):
             return
-        remembered = _Remembered(self, named, function)
+        memoized = _Memoized(self, named, function)
+        if memoized.digest is None:
+            self.refuse(named, "it closes over what has no digest")
+            self._pending = [one for one in self._pending if one is not named]
+            return
         try:
-            in_place.instrument(function, remembered)
+            in_place.instrument(function, memoized)
         except in_place.NotInstrumented as error:
             self.refuse(named, str(error))
         if named in self._pending:
@@ -100,34 +104,38 @@ class _RememberedCalls:
         """Note that a function is left alone; the setting is refused once all are."""
         self._refused[named.text] = why
         if len(self._refused) == self._named:
-            self._injected.refuse("remember", "; ".join("%s: %s" % item for item in self._refused.items()))
+            self._injected.refuse("memoize", "; ".join("%s: %s" % item for item in self._refused.items()))
 
 
-class _Remembered:
-    """Answers the calls of one function."""
+class _Memoized:
+    """Answers the calls of one function.
+
+    Attributes:
+        digest: of the function; None: it has none.
+    """
 
     def __init__(self, calls, named, function):
         self._calls, self._named, self._function = calls, named, function
-        self._told = told_by(function, named.text)
-        self._agreed = {}  # what tells the object whose method it is -> calls that agreed
+        self.digest = function_digest(function, named.text)
+        self._agreed = {}  # digest of the object whose method it is -> calls that agreed
         self._hits = 0
         self._alone = self._note("left alone")
 
     def _note(self, *what):
         """The key of what all processes learn of this function from one."""
-        return key_of(self._told, what, {})
+        return key_of(self.digest, what, {})
 
     def __call__(self, *args, **kwargs):
         """The result in a tuple; None: the body has to run."""
         running = self._calls.running
         if getattr(running, "depth", 0):
             return None
-        key = key_of(self._told, args, kwargs)
+        key = key_of(self.digest, args, kwargs)
         if key is None:
             return None
         kept = self._calls.kept
         stored = kept.find(key)
-        whose = told_of(args[0]) if args else b""
+        whose = object_digest(args[0]) if args else b""
         if stored is not None:
             self._hits += 1
             if self._hits % _AGAIN and self._agrees(whose):

@@ -39,7 +39,7 @@ _LEFT = 0.1
 
 
 @remedy(_CAUSES, IDENTICAL, risk="medium", mechanics="shared_samples")
-def samples_remembered(context: Context, cause: Cause) -> Proposal | None:
+def samples_memoized(context: Context, cause: Cause) -> Proposal | None:
     """Keep what functions return for the same sample, where passes repeat and all of it fits into memory."""
     loader, available = context.run.loading, context.run.usage.available_bytes
     if loader is None or available is None or loader.delivery.epochs_started < 1 or cut_from_volumes(loader):
@@ -48,17 +48,17 @@ def samples_remembered(context: Context, cause: Cause) -> Proposal | None:
     functions = functions[:_MOST]
     text = ",".join(setting_name(one.file, one.name) for one in functions)
     needed, room = _needed_bytes(loader), int(MEMORY_SHARE * available)
-    if not re.fullmatch(SETTINGS["remember"].form, text) or needed is None or needed > room:
+    if not re.fullmatch(SETTINGS["memoize"].form, text) or needed is None or needed > room:
         return None
     outer, names = functions[0], listed([one.name for one in functions], "or")
     return Proposal(
-        title=f"remember what {names} ({PurePath(outer.file).name}) returns for each sample: {size(needed)} of memory",
+        title=f"memoize what {names} ({PurePath(outer.file).name}) returns for each sample: {size(needed)} of memory",
         change=_without(loader, *outer.below, 1.0 - _LEFT),
         least=Change(),
         most=_without(loader, outer.cpu_share, outer.blocked_share, 1.0),
         how="functools.cache, or a dictionary by the sample's index, around what is not random; filled before workers "
         "are forked",
-        settings={"sample_cache_bytes": room, "remember": text},
+        settings={"sample_cache_bytes": room, "memoize": text},
         basis=(
             "measured share of what the outermost function calls, at most of all of it, from the second pass on; which "
             "of them return the same each time, a trial finds by asking twice"

@@ -25,14 +25,14 @@ def install(injected, watch):
     """Patch ``torch.autograd.backward``, which all backward passes of a training go through."""
     if not injected.get("call_every"):
         return
-    seldom = _SeldomCalls(injected)
+    throttled = _ThrottledCalls(injected)
     original = torch.autograd.backward
 
     @functools.wraps(original)
     def backward(*args, **kwargs):
-        seldom.refuse_running("a backward pass runs in it")
+        throttled.refuse_running("a backward pass runs in it")
         result = original(*args, **kwargs)
-        seldom.stepped()
+        throttled.stepped()
         return result
 
     torch.autograd.backward = backward
@@ -45,10 +45,10 @@ class _Named(NamedFunction):
         name, _, every = text.rpartition(":")
         super().__init__(name)
         self.every = int(every)
-        self.thinned = []
+        self.throttled = []
 
 
-class _SeldomCalls:
+class _ThrottledCalls:
     """The functions of the setting, and the number of the step.
 
     Attributes:
@@ -76,29 +76,29 @@ class _SeldomCalls:
         for named, function in list(find(pending)):
             if in_place.is_instrumented(function):
                 continue
-            seldom = _Seldom(self, named, function)
+            throttled = _Throttled(self, named, function)
             try:
-                in_place.instrument(function, seldom)
-                named.thinned.append(seldom)
+                in_place.instrument(function, throttled)
+                named.throttled.append(throttled)
             except in_place.NotInstrumented as error:
                 self.refuse(named, str(error))
         for named in pending if self.step == _LOOKED_UP[-1] else ():
-            if not named.thinned:
+            if not named.throttled:
                 self.refuse(named, "there is no such function")
 
     def refuse_running(self, why):
         """Leave the functions alone that run now."""
         for named in self._named:
-            if any(seldom.running for seldom in named.thinned):
+            if any(throttled.running for throttled in named.throttled):
                 self.refuse(named, why)
 
     def refuse(self, named, why):
         """Leave a function alone from now on, for the first reason that is found."""
         if named.every == 1:
             return
-        for seldom in named.thinned:
-            in_place.restore(seldom.function)
-        named.thinned, named.every = [], 1
+        for throttled in named.throttled:
+            in_place.restore(throttled.function)
+        named.throttled, named.every = [], 1
         self._injected.refuse("call_every", "%s: %s" % (named.text, why))
 
     def done(self):
@@ -106,7 +106,7 @@ class _SeldomCalls:
         self._injected.done("call_every")
 
 
-class _Seldom:
+class _Throttled:
     """Answers calls of one function.
 
     A step in which it is called is a turn. In every n-th turn its calls run; the calls of other turns are answered with

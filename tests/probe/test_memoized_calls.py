@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
 
-from flatout.probe.injections.call_keys import key_of
+from flatout.probe.injections.call_keys import function_digest, key_of
 from flatout.probe.injections.packed_results import pack, unpack
 from flatout.runner.command import injecting_environment
 
@@ -91,12 +93,12 @@ if __name__ == "__main__":
 LOADED = "train.py:Samples.load,train.py:Tokenizer.encode"
 
 
-def trained(folder: Path, remember: str, workers: int = 0, *more: str) -> tuple[dict[str, Any], str]:
+def trained(folder: Path, memoize: str, workers: int = 0, *more: str) -> tuple[dict[str, Any], str]:
     """What the script saw, and what was said on standard error."""
     script = folder / "train.py"
     script.write_text(TRAINING)
     calls = folder / f"calls-{len(list(folder.iterdir()))}"
-    settings = json.dumps({"remember": remember, "sample_cache_bytes": 1 << 26} if remember else {})
+    settings = json.dumps({"memoize": memoize, "sample_cache_bytes": 1 << 26} if memoize else {})
     environment = injecting_environment() | {"FLATOUT_SETTINGS": settings, "OMP_NUM_THREADS": "1"}
     words = [sys.executable, str(script), str(workers), str(calls), *more]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -129,15 +131,15 @@ def test_a_plain_attribute_that_changes_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("remember", "why"),
+    ("memoize", "why"),
     [
         ("train.py:draws", "it draws random numbers"),
         ("train.py:Samples.__getitem__", "it draws random numbers"),
     ],
 )
-def test_what_is_random_is_left_alone(tmp_path: Path, remember: str, why: str) -> None:
+def test_what_is_random_is_left_alone(tmp_path: Path, memoize: str, why: str) -> None:
     plain, _ = trained(tmp_path, "")
-    seen, said = trained(tmp_path, remember)
+    seen, said = trained(tmp_path, memoize)
     assert why in said
     assert seen["losses"] == plain["losses"]
 
@@ -230,6 +232,51 @@ def test_calls_with_other_arguments_or_of_other_objects_have_other_keys(tmp_path
     file.write_text("another")
     assert key_of(b"f", *calls[7]) != keys[7]
     assert key_of(b"f", *calls[9]) == keys[9]
+
+
+def test_objects_that_differ_in_large_or_opaque_attributes_have_other_keys() -> None:
+    large = torch.zeros(5_000_000)
+    frames = [pandas.DataFrame({"x": range(100), "y": [letter] * 100}) for letter in "ab"]
+    things = [
+        Thing(x=large),
+        Thing(x=large + 1),
+        Thing(x=large[:4_000_000]),
+        *(Thing(table=frame) for frame in frames),
+        Thing(f=lambda x: x + 1),
+        Thing(f=lambda x: x + 2),
+    ]
+    keys = [key_of(b"f", (thing, 1), {}) for thing in things]
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+
+
+def test_an_attribute_that_is_assigned_anew_changes_the_key() -> None:
+    thing = Thing(indices=[1, 2, 3], epoch=0, lock=threading.Lock())
+    thing.me = thing  # type: ignore[attr-defined]
+    key = key_of(b"f", (thing, 1), {})
+    assert key is not None and key == key_of(b"f", (thing, 1), {})
+    thing.indices = [3, 2, 1]  # type: ignore[attr-defined]
+    assert key_of(b"f", (thing, 1), {}) != key
+
+
+def test_an_object_with_an_attribute_that_cannot_be_pickled_has_no_key() -> None:
+    assert key_of(b"f", (Thing(stream=(one for one in [1])), 1), {}) is None
+    assert key_of(None, (1,), {}) is None
+
+
+def test_functions_with_other_defaults_or_closures_have_other_digests() -> None:
+    def scaled(factor: Any) -> Any:
+        def scale(value: int, by: int = 1) -> Any:
+            return value * factor * by
+
+        return scale
+
+    made = [scaled(2), scaled(3), scaled([2]), scaled(ARRAY), scaled(ARRAY + 1)]
+    digests = [function_digest(one, "data.py:scaled.scale") for one in made]
+    assert None not in digests and len(set(digests)) == len(digests)
+    made[0].__defaults__ = (5,)
+    assert function_digest(made[0], "data.py:scaled.scale") != digests[0]
+    assert function_digest(scaled(one for one in [1])) is None
 
 
 @pytest.mark.parametrize("value", [object(), [1, 2], lambda: 1, {1: 2}, TENSOR.clone().requires_grad_()])
