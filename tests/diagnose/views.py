@@ -294,7 +294,7 @@ def in_pieces(part: float, count: int = 24) -> Compiling:
 def padded(length: float, *rows: list[int], **changes: Any) -> Padding:
     """Batches of these rows, each padded to this length."""
     lengths = tuple(np.array(lengths, np.float64) for lengths in rows)
-    return replace(Padding("input_ids", (), "mask", 1.0, np.full(len(rows), float(length)), lengths), **changes)
+    return replace(Padding("input_ids", (), "mask", None, 1.0, np.full(len(rows), float(length)), lengths), **changes)
 
 
 # Each of two batches has long rows and short ones; sorted, half of the positions go.

@@ -20,6 +20,7 @@ class Padding:
         tensor: its place in the batch; empty where the batch is a tensor.
         sides: of the canvas on which pictures or volumes lie; empty for rows.
         evidence: ``mask``, ``lengths`` or ``tokens``.
+        value: that fills rows, where tokens are the evidence.
         part: of a batch's elements, those of tensors with the padded shape, 0..1.
         padded: length of each batch, padding included; of a canvas, its positions.
         rows: the lengths of each batch's rows, without padding; the positions of each sample on a canvas.
@@ -28,6 +29,7 @@ class Padding:
     tensor: str
     sides: tuple[int, ...]
     evidence: str
+    value: int | None
     part: float
     padded: Floats
     rows: tuple[Floats, ...]
@@ -99,6 +101,7 @@ def read_padding(process: ProcessRecord) -> Padding | str | None:
         tensor=seen.get("tensor", ""),
         sides=tuple(seen.get("sides") or ()),
         evidence=seen.get("evidence", ""),
+        value=seen.get("value"),
         part=seen.get("part", 0.0),
         padded=np.array([batch[0] for batch in batches], np.float64),
         rows=tuple(np.array(batch[1:], np.float64) for batch in batches),

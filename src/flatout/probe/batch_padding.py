@@ -33,7 +33,7 @@ def padding_of(batch, on_device=True):
     Raises:
         ValueError: a tensor is on a device, and may not be read there.
     """
-    parts = list(_tensors(batch, "", 0, on_device))
+    parts = list(named_tensors(batch, on_device=on_device))
     sequences = [(name, part) for name, part in parts if part.dim() > 1 and 0 < part.numel() <= MOST_ELEMENTS]
     vectors = [part for _, part in parts if part.dim() == 1 and part.dtype in INTEGERS]
     padded: Any = {**padded_rows_of(sequences, vectors), **canvases_of(sequences)}
@@ -41,7 +41,7 @@ def padding_of(batch, on_device=True):
     return BatchPadding(padded, shapes, sum(part.numel() for _, part in parts))
 
 
-def _tensors(part, name, depth, on_device):
+def named_tensors(part, name="", depth=0, on_device=True):
     """Places and values of all tensors in a batch; lists of numbers count as tensors."""
     if isinstance(part, torch.nn.utils.rnn.PackedSequence):
         return  # it has no padding
@@ -65,4 +65,4 @@ def _tensors(part, name, depth, on_device):
     else:
         return
     for key, value in inner:
-        yield from _tensors(value, "%s.%s" % (name, key) if name else str(key), depth + 1, on_device)
+        yield from named_tensors(value, "%s.%s" % (name, key) if name else str(key), depth + 1, on_device)

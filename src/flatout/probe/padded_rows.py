@@ -23,6 +23,7 @@ class Padded(NamedTuple):
         lengths: of each row without padding.
         transposed: the shape is (length, rows, ...), not (rows, length, ...).
         elements: of all tensors of the batch with this shape.
+        at_start: the padding comes before the data.
     """
 
     evidence: str
@@ -31,6 +32,7 @@ class Padded(NamedTuple):
     lengths: "list[int]"
     transposed: bool
     elements: int
+    at_start: bool
 
     @property
     def sides(self):
@@ -68,16 +70,16 @@ def padded_rows_of(sequences, vectors):
             if shape[1] < LEAST_LENGTH or shape in shapes:
                 continue
             alike = [one for one in (_as_rows(other, shape) for _, other in sequences) if one is not None]
-            lengths, evidence, value = _masked(alike), MASK, None
+            (lengths, at_start), evidence, value = _masked(alike), MASK, None
             if lengths is None:
                 lengths, evidence = _measured(rows, vectors), LENGTHS
             if lengths is None:
-                lengths, value = _tokens(rows)
+                lengths, value, at_start = _tokens(rows)
                 evidence = TOKENS
             if lengths is not None:
                 shapes.update((shape, shape[::-1]))
                 elements = sum(one.numel() for one in alike)
-                padded[name] = Padded(evidence, value, shape[1], lengths.tolist(), transposed, elements)
+                padded[name] = Padded(evidence, value, shape[1], lengths.tolist(), transposed, elements, at_start)
     return padded
 
 
@@ -89,7 +91,8 @@ def _as_rows(part, shape):
 
 
 def _masked(alike):
-    """Lengths by a mask among tensors of one shape: it ends rows where another tensor is constant."""
+    """Lengths by a mask among tensors of one shape, and whether it begins rows, where another tensor is constant."""
+    found: Any = None, False
     for mask in alike:
         if mask.dim() != 2 or not bool(((mask == 0) | (mask == 1)).all()):
             continue
@@ -101,8 +104,8 @@ def _masked(alike):
             if int(lengths.min()) < 1 or not any(bool((kept == side).all()) for side in (ends, starts)):
                 continue
             if bool((lengths < kept.shape[1]).any()) and any(fills(one, kept) for one in alike if one is not mask):
-                return lengths
-    return None
+                return lengths, not bool((kept == ends).all())
+    return found
 
 
 def _measured(rows, vectors):
@@ -137,11 +140,11 @@ def _ends_there(rows, kept, lengths):
 
 
 def _tokens(rows):
-    """Lengths of rows of integers that end, or begin, in a value found nowhere else in them; and the value."""
-    found: Any = None, None
+    """Lengths of rows of integers that end, or begin, in a value found nowhere else in them; the value; which side."""
+    found: Any = None, None, False
     if rows.dim() != 2 or rows.dtype not in INTEGERS:
         return found
-    for sided in (rows, rows.flip(1)):
+    for at_start, sided in enumerate((rows, rows.flip(1))):
         value = sided[:, -1].mode().values
         data = sided != value
         lengths = (data * torch.arange(1, rows.shape[1] + 1)).amax(1)
@@ -151,5 +154,5 @@ def _tokens(rows):
         if not bool(((kept != kept.min()) & (kept != kept.max())).any()):  # a mask, or the halves of a pair
             continue
         if found[0] is None or int(lengths.sum()) < int(found[0].sum()):
-            found = lengths, int(value)
+            found = lengths, int(value), bool(at_start)
     return found

@@ -62,6 +62,7 @@ class PaddingSeen:
                     tensor=name,
                     sides=padded[0].sides,
                     evidence=evidence,
+                    value=padded[0].value,
                     computed=self._computed.get(name),
                     part=sum(one.elements for one in padded) / elements,
                     batches=[_row(one, batch.shapes[name], padded[0]) for batch, one in zip(batches, found)],

@@ -180,6 +180,12 @@ SETTINGS: "dict[str, Setting]" = {
     "cudnn_benchmark": Setting(bool, "cuDNN tries its algorithms", "backends", device_memory_known=False, live=True),
     "jpeg_short_side": Setting(int, "decode JPEGs at a scale that leaves this short side", "files"),
     "crop_first": Setting(bool, "cut pictures to their final size before colours are changed", "transforms"),
+    "trim_padding": Setting(
+        str,
+        "mask, lengths or PLACE=VALUE, what shows the padding: end batches with their longest row",
+        "trimmed_batches",
+        form=r"mask|lengths|[\w.]*=-?\d+",
+    ),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
     "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
     "memoize": Setting(

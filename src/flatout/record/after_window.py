@@ -17,6 +17,7 @@ PADDING = record(
         "tensor": text,
         "sides": items(whole(1, 1 << 31), 3),
         "evidence": text,
+        "value": whole(-(1 << 63), 1 << 63),
         "part": number(0.0, 1.0),
         "batches": items(items(whole(0, 1 << 31), 1 + (1 << 12)), 64),
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import fewer_positions, joined_calls, removed, shorter_step, without_gradients
+from flatout.probe.settings import SETTINGS
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import percent
@@ -36,9 +39,18 @@ def trim_padding(context: Context, cause: Cause) -> Proposal | None:
         least=fewer_positions(context, 0.5 * padding.trimmed),
         most=fewer_positions(context, padding.trimmed),
         how=f"{_HOW_TO_TRIM[padding.what]}. Results stay the same where the model masks padding",
+        settings=_trimming(padding),
         basis=f"{_measured(padding)}; {_PROPORTION}",
         memory_bytes=0,
     )
+
+
+def _trimming(padding: Padding) -> dict[str, str] | None:
+    """The setting that trims rows; None: samples lie on a canvas, or the tensor's place cannot be given."""
+    shown = padding.evidence if padding.value is None else f"{padding.tensor}={padding.value}"
+    if padding.sides or not re.fullmatch(SETTINGS["trim_padding"].form, shown):
+        return None
+    return {"trim_padding": shown}
 
 
 @remedy(("padding_waste",), DATA, risk="low")
