@@ -1,7 +1,8 @@
 import pytest
 
-from flatout.measure.fetch_functions import Called, sampled_functions
+from flatout.measure.fetch_functions import sampled_functions
 from flatout.measure.functions import RULES, function_group
+from flatout.measure.input_functions import InputFunctions, in_fetch
 from flatout.measure.samples import stack_samples
 from flatout.probe import events as kinds
 from flatout.record import load_run
@@ -101,9 +102,9 @@ def test_the_users_functions_of_a_fetch_have_the_time_of_what_they_call(tmp_path
     for place, frames in enumerate(stacks):
         main.emit(kinds.STACK, place, place, main.name("stack", frames=[*frames, fetch, loop]), 10**9, ord("R"))
     process = load_run(run.write()).processes[0]
-    called = Called()
-    called.add(stack_samples(process.events, process.names))
-    outer, inner = called.functions()
+    functions = InputFunctions()
+    functions.add(stack_samples(process.events, process.names), in_fetch)
+    outer, inner = functions.found()
     assert (outer.name, outer.cpu_share, outer.blocked_share) == ("Photos.__getitem__", pytest.approx(1.0), 0.0)
     assert outer.below == (pytest.approx(0.5), 0.0)
     assert (inner.name, inner.cpu_share, inner.below) == ("Photos.load", pytest.approx(0.5), (0.0, 0.0))

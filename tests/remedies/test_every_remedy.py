@@ -14,8 +14,8 @@ from flatout.measure.called_functions import CalledFunction
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
-from flatout.measure.fetch_functions import FetchedFunction
 from flatout.measure.fusion import Fusible
+from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.makers import Makers
@@ -61,8 +61,8 @@ GPU |= {"cudnn_benchmark": False, "compiled": False}
 CALLED: dict[str, Any] = {
     "batch_bytes": 1 << 20,
     "called": (
-        FetchedFunction("/home/me/data.py", "Photos.__getitem__", 1.0, 1.0, (0.9, 0.0), 1.0),
-        FetchedFunction("/home/me/data.py", "Photos.load", 0.9, 0.0, (0.0, 0.0), 2.0),
+        InputFunction("/home/me/data.py", "Photos.__getitem__", 1.0, 1.0, (0.9, 0.0), 1.0),
+        InputFunction("/home/me/data.py", "Photos.load", 0.9, 0.0, (0.0, 0.0), 2.0),
     ),
 }
 REPORTS = {"host_other": [CalledFunction("/home/me/train.py", "Journal.write", 0.008 * BATCHES)]}

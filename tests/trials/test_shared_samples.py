@@ -1,15 +1,18 @@
 """Decoded samples that the runs of a fix share."""
 
 import os
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from flatout.errors import CommandError
 from flatout.probe.contract import SAMPLES_VARIABLE
+from flatout.probe.sample_memory import SampleMemory
 from flatout.results import Gain, Remedy
 from flatout.trials.outcome import FAILED, OK, TrialRun
-from flatout.trials.shared_samples import Pace, SharedSamples
+from flatout.trials.shared_samples import Growth, Pace, SharedSamples
 
 SETTINGS = {"sample_cache_bytes": 100_000}
 REMEDY = Remedy("decoded_once", "cpu_decode", "decode once", "identical", "medium", Gain(2.0, 1.5, 3.0), 0, "", "",
@@ -19,7 +22,7 @@ REMEDY = Remedy("decoded_once", "cpu_decode", "decode once", "identical", "mediu
 def shared(outcome: str = OK, left_s: float = 100.0) -> tuple[SharedSamples, list[Any]]:
     runs: list[Any] = []
 
-    def run(settings: Any, seconds: float) -> TrialRun:
+    def run(settings: Any, seconds: float, over: Any) -> TrialRun:
         runs.append((dict(settings), seconds, bool(os.environ.get(SAMPLES_VARIABLE))))
         return TrialRun(outcome, "it crashed", 1.0)
 
@@ -54,10 +57,65 @@ def test_a_first_pass_that_fails_leaves_nothing() -> None:
     assert SAMPLES_VARIABLE not in os.environ
 
 
-def test_other_functions_are_remembered_in_a_pass_of_their_own() -> None:
+def test_other_functions_are_memoized_in_a_pass_of_their_own() -> None:
     samples, runs = shared()
     more = SETTINGS | {"memoize": "data.py:load"}
     for settings in (SETTINGS, more, SETTINGS, more):
         samples.prepare(settings)
     assert [settings for settings, *_ in runs] == [SETTINGS, more]
+    samples.clean_up({})
+
+
+def stored(counts: list[int], fullness: float = 0.1) -> Growth:
+    class Memory:
+        pass
+
+    memory: Any = Memory()
+    memory.fullness = fullness
+    growth = Growth(memory)
+    growth._entries = counts
+    return growth
+
+
+@pytest.mark.parametrize(
+    ("counts", "ended", "surely"),
+    [
+        ([], False, False),
+        ([0] * 90, False, False),
+        ([0] * 20 + list(range(90)), False, False),
+        ([0] * 20 + [5 * n for n in range(40)] + [200] * 5, False, False),
+        ([0] * 20 + [5 * n for n in range(40)] + [200] * 40, True, True),
+        ([0] * 2 + [5 * n for n in range(10)] + [50] * 10, True, False),  # for two seconds only
+        ([0] * 20 + [round(300 * (1 - 0.95**n)) for n in range(60)], True, False),
+    ],
+)
+def test_calls_repeat_once_no_more_of_them_are_stored(counts: list[int], ended: bool, surely: bool) -> None:
+    assert (stored(counts).ended, stored(counts).surely_ended) == (ended, surely)
+    assert not stored(counts, fullness=0.99).ended
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_input_without_a_loader_has_to_repeat_its_calls(repeats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass is one of the functions' own; it ends once all calls were stored."""
+    lasted: list[Any] = []
+
+    def run(settings: Any, seconds: float, over: Any) -> TrialRun:
+        memory = SampleMemory(0)
+        for number in range(100):
+            memory.keep((number if not repeats else number % 20).to_bytes(16, "little"), b"sample")
+            time.sleep(0.003)
+        lasted.append((seconds, over()))
+        memory.close()
+        return TrialRun(OK, "", 1.0)
+
+    monkeypatch.setattr(Growth.__init__, "__defaults__", (0.002,))
+    samples = SharedSamples(run, lambda: Pace(0.0, 5.0), lambda: 100.0)
+    settings = {"sample_cache_bytes": 100_000, "memoize": "data.py:load"}
+    assert samples.settings(replace(REMEDY, settings=settings), {}) == settings
+    if repeats:
+        samples.prepare(settings)
+    else:
+        with pytest.raises(CommandError, match="did not repeat"):
+            samples.prepare(settings)
+    assert lasted == [(35.0, False)]
     samples.clean_up({})

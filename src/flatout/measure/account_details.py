@@ -15,8 +15,9 @@ from flatout.measure import batch_wait
 from flatout.measure.account_ids import ACCOUNT_OF_KIND, ACCOUNTS, CODE, IMPORTS, LABELS, UNACCOUNTED
 from flatout.measure.accounts import Charged, charged_to
 from flatout.measure.batch_wait import Wait, divide_waits
-from flatout.measure.input_accounts import input_accounts, maker_samples
+from flatout.measure.input_accounts import input_accounts
 from flatout.measure.loader_processes import LoaderProcesses
+from flatout.measure.maker_threads import maker_samples
 from flatout.measure.samples import RUNNING, TOP_LINES, frames_of, top_lines, weigh_lines
 from flatout.measure.timeline import Ints, intervals
 from flatout.measure.training import Training

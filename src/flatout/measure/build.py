@@ -19,6 +19,7 @@ from flatout.measure.compiling import measure_compiling
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.experiments import read_experiments
 from flatout.measure.gradients import read_unused_gradients
+from flatout.measure.input_functions import own_input_functions
 from flatout.measure.last_steps import read_last_steps, with_doubled_input
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
@@ -103,6 +104,7 @@ def build_view(run: Run) -> MeasuredRun | None:
             **called_functions(charged, ledger, training.window_begin_ns, training.window_end_ns),
             "hooks": hook_functions(charged.samples, experiments.hooks),
         },
+        input_functions=() if loading is not None else own_input_functions(training, charged),
         iterates_loader=_iterates_loader(training, regions),
         by_recipe=_by_recipe(run.command),
     )

@@ -45,7 +45,7 @@ def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: in
     samples = charged.samples
     inside = (samples.time_ns >= begin_ns) & (samples.time_ns < end_ns) & (charged.sample_piece >= 0)
     code = np.where(inside, charged.account[charged.sample_piece], -1)
-    of_step = _of_step(samples.take(np.isin(code, [CODE[id] for id in COMPUTE_ACCOUNTS])))
+    of_step = of_step_functions(charged, begin_ns, end_ns)
     found: dict[str, list[CalledFunction]] = {}
     for id in CALLING:
         account = ledger.account(id)
@@ -84,9 +84,12 @@ def _called_by(samples: Samples, hook: Line) -> str | None:
     return max(calls, key=calls.__getitem__, default=None)
 
 
-def _of_step(samples: Samples) -> set[tuple[str, str]]:
-    """The functions that are on the stack in a step: the loop, and what calls it."""
-    weights = stack_weights(samples)
+def of_step_functions(charged: Charged, begin_ns: int, end_ns: int) -> set[tuple[str, str]]:
+    """(file, function) of those on the stack while a step computes: the loop, and what calls it."""
+    samples = charged.samples
+    inside = (samples.time_ns >= begin_ns) & (samples.time_ns < end_ns) & (charged.sample_piece >= 0)
+    computing = np.isin(charged.account[charged.sample_piece], [CODE[id] for id in COMPUTE_ACCOUNTS])
+    weights = stack_weights(samples.take(inside & computing))
     seen: dict[tuple[str, str], float] = {}
     for stack, weight in weights.items():
         for function in {_function(frame) for frame in frames_of(samples.names, stack)}:

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from flatout.measure.batch_wait import Activity
 from flatout.measure.clients import client_of
 from flatout.measure.functions import OTHER, WAITING_GROUPS, Work, work_of
-from flatout.measure.samples import RUNNING, Samples, frames_of, is_named, stack_weights, weigh_lines
-from flatout.measure.timeline import Floats
+from flatout.measure.input_functions import InputFunction, InputFunctions, in_fetch
+from flatout.measure.samples import RUNNING, Samples, frames_of, weigh_lines
 from flatout.results import Line
 
-_FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
 _BETWEEN_CALLS = (OTHER, "convert")  # what the text of a line says that does little beside its calls
 _Key = TypeVar("_Key")
-
-
-@dataclass(frozen=True)
-class FetchedFunction:
-    """A function on the stacks of fetches, with what it calls.
-
-    Attributes:
-        file: of its code.
-        name: qualified; before Python 3.11 its last part.
-        cpu_share: of the fetches' time on a core in which it is on the stack.
-        blocked_share: of their blocked time.
-        below: the same two shares of what other functions do that it calls.
-        depth: the mean number of frames between it and the fetch.
-    """
-
-    file: str
-    name: str
-    cpu_share: float
-    blocked_share: float
-    below: tuple[float, float]
-    depth: float
 
 
 @dataclass(frozen=True)
@@ -56,20 +33,20 @@ class FetchFunctions:
     clients: dict[str, float]  # library -> share of the blocked time
     cpu_share: float | None  # of the samples' time; None: there are no samples
     collate_groups: dict[str, float] = field(default_factory=dict)  # as cpu_groups, of collating
-    called: tuple[FetchedFunction, ...] = ()  # the user's own, the outermost first
+    called: tuple[InputFunction, ...] = ()  # the user's own, the outermost first
 
 
 def fetch_functions(threads: Iterable[tuple[Activity, Samples]], begin_ns: int, finish_ns: int) -> FetchFunctions:
     """Break fetches inside [begin_ns, finish_ns) down by function, from the stack samples of the fetching threads."""
-    fetches, collates, called = list[Samples](), list[Samples](), Called()
+    fetches, collates, called = list[Samples](), list[Samples](), InputFunctions()
     for activity, samples in threads:
         inside = (samples.time_ns >= begin_ns) & (samples.time_ns < finish_ns)
         fetching, collating = (part.at(samples.time_ns) >= 0 for part in (activity.fetching, activity.collating))
         fetches.append(samples.take(inside & fetching))
         collates.append(samples.take(inside & collating))
-        called.add(samples.take(inside & (fetching | collating)))
+        called.add(samples.take(inside & (fetching | collating)), in_fetch)
     return replace(
-        sampled_functions(fetches), collate_groups=sampled_functions(collates).cpu_groups, called=called.functions()
+        sampled_functions(fetches), collate_groups=sampled_functions(collates).cpu_groups, called=called.found()
     )
 
 
@@ -122,51 +99,6 @@ def sampled_functions(threads: Iterable[Samples]) -> FetchFunctions:
         clients={name: weight / whole for name, weight in clients.items()} if whole else {},
         cpu_share=on_core / (on_core + whole) if on_core + whole else None,
     )
-
-
-class Called:
-    """Gathers the user's functions on the stacks of fetches."""
-
-    def __init__(self) -> None:
-        # Weight on a core and blocked, the same where it calls another function, and the weight times its depth.
-        self._found: dict[tuple[str, str], Floats] = {}
-        self._whole = np.zeros(2)
-
-    def add(self, samples: Samples) -> None:
-        """Add the stack samples of a thread. One of unknown state counts as on a core."""
-        blocked = (samples.state > 0) & (samples.state != RUNNING)
-        on_core, waiting = (stack_weights(samples.take(mask)) for mask in (~blocked, blocked))
-        for id in on_core.keys() | waiting.keys():
-            weights = np.array([on_core.get(id, 0.0), waiting.get(id, 0.0)])
-            self._whole += weights
-            depths = _in_fetch(frames_of(samples.names, id))
-            for depth, function in depths.items():
-                below = weights if depth < max(depths) else np.zeros(2)
-                sums = self._found.setdefault(function, np.zeros(5))
-                sums += [*weights, *below, depth * weights.sum()]
-
-    def functions(self) -> tuple[FetchedFunction, ...]:
-        """The outermost first, with shares of the time of all fetches."""
-        found = []
-        for (file, name), sums in self._found.items():
-            cpu, waited, below_cpu, below_waited = (sums[:4] / np.maximum(np.tile(self._whole, 2), 1e-9)).tolist()
-            depth = float(sums[4] / max(sums[:2].sum(), 1e-9))
-            found.append(FetchedFunction(file, name, cpu, waited, (below_cpu, below_waited), depth))
-        return tuple(sorted(found, key=lambda one: one.depth))
-
-
-def _in_fetch(frames: Sequence[Sequence[Any]]) -> dict[int, tuple[str, str]]:
-    """The user's functions between the innermost frame and the fetch, by their distance from the fetch.
-
-    A fetch in the training process has the training's own functions further out.
-    """
-    end = next((place for place, frame in enumerate(frames) if _FETCH.search(str(frame[0]))), len(frames))
-    found: dict[tuple[str, str], int] = {}
-    for place in range(end):
-        frame = frames[place]
-        if frame[4] and is_named(str(frame[2])):
-            found[str(frame[0]), str(frame[2])] = end - place
-    return {depth: function for function, depth in found.items()}
 
 
 def _works(samples: Samples) -> dict[int, Work]:

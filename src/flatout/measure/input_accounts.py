@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from flatout.measure.batch_wait import LABELS
 from flatout.measure.fetch_functions import FetchFunctions, sampled_functions
 from flatout.measure.own_input import awaits_maker
-from flatout.measure.samples import Samples, frames_of, stack_samples, top_lines, weigh_lines
-from flatout.measure.training import Training
-from flatout.probe import events as kinds
-from flatout.record import of_kinds
+from flatout.measure.samples import Samples, frames_of, top_lines, weigh_lines
 from flatout.results import Account, Line
 
 PRODUCER = "batch_wait.producer"
 PRODUCER_LABEL = "waiting for a thread or a process that makes the input"
-# A thread that waits for work, or for a place in a full queue.
-_RESTS = re.compile(r"/(threading|queue|selectors|concurrent/futures/\w+|multiprocessing/\w+)\.py$")
 
 
 def input_accounts(
@@ -104,25 +97,3 @@ def _awaited(
     )
     whole = account(PRODUCER, PRODUCER_LABEL, seconds)
     return replace(whole, children=children, lines=top_lines(weigh_lines(samples), seconds))
-
-
-def maker_samples(training: Training, begin_ns: int, finish_ns: int) -> list[Samples]:
-    """Stack samples of the other threads of the training process at work inside [begin_ns, finish_ns).
-
-    The probe takes them while the training thread waits for one of them.
-    """
-    events = training.process.events
-    stacks = of_kinds(events, kinds.STACK)
-    stacks = stacks[
-        (stacks["thread"] != training.thread) & (stacks["start"] >= begin_ns) & (stacks["start"] < finish_ns)
-    ]
-    found = []
-    for thread in np.unique(stacks["thread"]).tolist():
-        samples = stack_samples(stacks[stacks["thread"] == thread], training.process.names)
-        works = {int(id): _works(frames_of(samples.names, int(id))) for id in np.unique(samples.stack)}
-        found.append(samples.take(np.array([works[id] for id in samples.stack.tolist()], bool)))
-    return [samples for samples in found if len(samples)]
-
-
-def _works(frames: Sequence[Sequence[Any]]) -> bool:
-    return bool(frames) and not _RESTS.search(str(frames[0][0]).replace("\\", "/"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.measure.fetch_functions import FetchedFunction
+from flatout.measure.input_functions import InputFunction
 from flatout.measure.slow_samples import SlowSamples
 from flatout.results import Line
 
@@ -144,7 +144,7 @@ class FunctionShares:
     lines_of_group: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)  # on a core
     packages: Mapping[str, str] = field(default_factory=dict)  # group -> the package with most of its time on a core
     collate_groups: Mapping[str, float] = field(default_factory=dict)  # as cpu_groups, of collating
-    called: tuple[FetchedFunction, ...] = ()  # the user's own on the stacks, the outermost first
+    called: tuple[InputFunction, ...] = ()  # the user's own on the stacks, the outermost first
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
 from flatout.measure.gradients import UnusedGradients
+from flatout.measure.input_functions import InputFunction
 from flatout.measure.last_steps import LastSteps
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
@@ -104,6 +105,7 @@ class MeasuredRun:
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions
+    input_functions: tuple[InputFunction, ...] = ()  # of input without a DataLoader, the outermost first
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
 
     @property

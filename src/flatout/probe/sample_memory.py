@@ -146,6 +146,13 @@ class SampleMemory:
         """The number of samples that are stored, or were begun."""
         return self._number(_ENTRIES_AT)
 
+    @property
+    def fullness(self):
+        """Part of the room, or of the table, that is taken, 0..1."""
+        start = _TABLE_AT + self._slots * _ENTRY.size
+        room = max(len(self._bytes) - start, 1)
+        return max((self._number(_END_AT) - start) / room, self.entries / (_MOST_FULL * self._slots))
+
     def _entry(self, key):
         """Place and content of a key's entry; of the empty one in which it belongs if it is not stored."""
         slot = int.from_bytes(key[:8], "little") & (self._slots - 1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 
+from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import shorter_step
 from flatout.probe.settings import SETTINGS
 from flatout.remedies.preparation import MEMORY_SHARE, decoded_bytes
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
@@ -30,41 +33,80 @@ _CAUSES = (
     "lock_contention",
     "sample_skew",
     "slow_collate",
+    "own_input",
+    "interpreter_lock",
 )
 # Of a fetch's time on a core, or of its blocked time: less is not worth the look-up.
 _LEAST_SHARE = 0.3
 _MOST = 4
 # Part of a call that finding and copying its result takes.
 _LEFT = 0.1
+_HOW = "functools.cache, or a dictionary by the sample's index, around what is not random"
+_BASIS = "from the second pass on; which of them return the same each time, a trial finds by asking twice"
 
 
 @remedy(_CAUSES, IDENTICAL, risk="medium", mechanics="shared_samples")
 def samples_memoized(context: Context, cause: Cause) -> Proposal | None:
     """Keep what functions return for the same sample, where passes repeat and all of it fits into memory."""
     loader, available = context.run.loading, context.run.usage.available_bytes
-    if loader is None or available is None or loader.delivery.epochs_started < 1 or cut_from_volumes(loader):
+    if available is None:
         return None
-    functions = [one for one in loader.functions.called if max(one.cpu_share, one.blocked_share) >= _LEAST_SHARE]
-    functions = functions[:_MOST]
-    text = ",".join(setting_name(one.file, one.name) for one in functions)
+    if loader is None:
+        return _of_own_input(context, cause, int(MEMORY_SHARE * available))
+    if loader.delivery.epochs_started < 1 or cut_from_volumes(loader):
+        return None
+    functions = _costly(loader.functions.called)
     needed, room = _needed_bytes(loader), int(MEMORY_SHARE * available)
-    if not re.fullmatch(SETTINGS["memoize"].form, text) or needed is None or needed > room:
+    settings = _settings(functions, room)
+    if settings is None or needed is None or needed > room:
         return None
-    outer, names = functions[0], listed([one.name for one in functions], "or")
+    outer = functions[0]
     return Proposal(
-        title=f"memoize what {names} ({PurePath(outer.file).name}) returns for each sample: {size(needed)} of memory",
+        title=f"memoize what {_titled(functions)} returns for each sample: {size(needed)} of memory",
         change=_without(loader, *outer.below, 1.0 - _LEFT),
         least=Change(),
         most=_without(loader, outer.cpu_share, outer.blocked_share, 1.0),
-        how="functools.cache, or a dictionary by the sample's index, around what is not random; filled before workers "
-        "are forked",
-        settings={"sample_cache_bytes": room, "memoize": text},
-        basis=(
-            "measured share of what the outermost function calls, at most of all of it, from the second pass on; which "
-            "of them return the same each time, a trial finds by asking twice"
-        ),
+        how=f"{_HOW}; filled before workers are forked",
+        settings=settings,
+        basis=f"measured share of what the outermost function calls, at most of all of it, {_BASIS}",
         memory_bytes=needed,
     )
+
+
+def _of_own_input(context: Context, cause: Cause, room: int) -> Proposal | None:
+    """The same for input without a DataLoader, of which it is not known whether calls repeat."""
+    functions = _costly(context.run.input_functions)
+    settings = _settings(functions, room)
+    if settings is None:
+        return None
+    waited_s = context.run.seconds("batch_wait") / context.model.batches
+    if cause.id == "interpreter_lock":
+        waited_s = cause.share * context.model.now.total_s
+    outer = functions[0]
+    return Proposal(
+        title=f"memoize what {_titled(functions)} returns: up to {size(room)} of memory",
+        change=shorter_step((1.0 - _LEFT) * max(outer.below) * waited_s),
+        least=Change(),
+        most=shorter_step(waited_s),
+        how=_HOW,
+        settings=settings,
+        basis=f"measured share of what the outermost function calls, at most of all of it, if calls repeat, {_BASIS}",
+        memory_bytes=None,
+    )
+
+
+def _costly(functions: Sequence[InputFunction]) -> list[InputFunction]:
+    return [one for one in functions if max(one.cpu_share, one.blocked_share) >= _LEAST_SHARE][:_MOST]
+
+
+def _settings(functions: Sequence[InputFunction], room: int) -> dict[str, str | int] | None:
+    """What memoizes functions; None: there are none, or one has a name that cannot be given."""
+    text = ",".join(setting_name(one.file, one.name) for one in functions)
+    return {"sample_cache_bytes": room, "memoize": text} if re.fullmatch(SETTINGS["memoize"].form, text) else None
+
+
+def _titled(functions: Sequence[InputFunction]) -> str:
+    return f"{listed([one.name for one in functions], 'or')} ({PurePath(functions[0].file).name})"
 
 
 def _without(loader: LoaderStats, cpu_share: float, blocked_share: float, part: float) -> Change:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flatout.errors import UsageError
@@ -26,6 +27,7 @@ class Bounds:
         full: Record until the command ends; no other bound is allowed with it.
         first_step_within_s: Give up when no step was seen for this long after the start.
         least_steps: ``seconds`` may become up to ``MOST_STRETCHED`` times as long for so many steps.
+        over: End before, once this says so.
     """
 
     steps: int | None = None
@@ -33,6 +35,7 @@ class Bounds:
     full: bool = False
     first_step_within_s: float = FIRST_STEP_WITHIN_S
     least_steps: int = 0
+    over: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.full and (self.steps is not None or self.seconds is not None):
@@ -60,6 +63,8 @@ class Bounds:
             return None
         if self.steps is not None and steps >= self.steps:
             return "steps"
+        if self.over is not None and self.over():
+            return "seconds"
         if self.seconds is not None and elapsed_s >= self.seconds:
             stretched = steps < self.least_steps and elapsed_s < MOST_STRETCHED * self.seconds
             return None if stretched else "seconds"

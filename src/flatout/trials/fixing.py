@@ -497,9 +497,9 @@ class Fixing:
             self.budget.learn(run.wall_s)
         return run
 
-    def _first_pass(self, settings: Mapping[str, Any], seconds: float) -> TrialRun:
+    def _first_pass(self, settings: Mapping[str, Any], seconds: float, over: Callable[[], bool]) -> TrialRun:
         """A run that is not measured, on top of what was kept."""
-        bounds = replace(self.setup.bounds, seconds=seconds, steps=None)
+        bounds = replace(self.setup.bounds, seconds=seconds, steps=None, over=over)
         with_kept = combined(self.progress.settings, settings)
         return self._run_once(replace(self.setup, bounds=bounds), with_kept, deadline_s=self.budget.deadline_s)
 

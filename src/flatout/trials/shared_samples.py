@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,10 @@ from flatout.units import duration
 SETTING, FUNCTIONS = "sample_cache_bytes", "memoize"
 BUDGET_SHARE = 0.4  # of the remaining time, that the first pass may take
 _SLACK = 1.3  # storing takes time too, and passes vary
+# A pass of unknown length, of input without a DataLoader, is over once calls repeat.
+_LONGEST_S, _SHORTEST_S = 60.0, 5.0
+_FULL = 0.95  # of the memory: nothing more may fit
+_NO_REPEATS = "its calls did not repeat within {}, and the gain begins when they do"
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class SharedSamples(Mechanics):
 
     def __init__(
         self,
-        run: Callable[[Mapping[str, Any], float], TrialRun],
+        run: Callable[[Mapping[str, Any], float, Callable[[], bool]], TrialRun],
         pace: Callable[[], Pace],
         left_s: Callable[[], float],
         say: Callable[[str], None] = lambda text: None,
@@ -46,7 +51,8 @@ class SharedSamples(Mechanics):
         """Hold nothing yet.
 
         Args:
-            run: makes a run of the training as it is now with these settings besides, of these seconds.
+            run: makes a run of the training as it is now with these settings besides, of these seconds, or until it is
+                told to end.
             pace: of the training.
             left_s: of the fix's budget.
             say: called with each progress message.
@@ -55,6 +61,7 @@ class SharedSamples(Mechanics):
         self._memory: SampleMemory | None = None
         self._filled: set[Any] = set()  # the functions whose results a pass has stored
         self._pass_s = 0.0
+        self._watched = False  # whether the next pass has to show that calls repeat
 
     def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The remedy's settings; or why the first pass, which gains nothing, cannot be made in time."""
@@ -66,6 +73,10 @@ class SharedSamples(Mechanics):
         if settings.get(FUNCTIONS) in self._filled:
             return ""
         pace, samples = self._pace(), loader.get("dataset_len")
+        self._watched = not loader and FUNCTIONS in settings
+        if self._watched:
+            self._pass_s = min(_LONGEST_S, BUDGET_SHARE * self._left_s() - pace.start_s)
+            return "" if self._pass_s >= _SHORTEST_S else "too little time is left to see whether calls repeat"
         if not isinstance(samples, int) or not pace.rate:
             return "the length of a pass is unknown, and the gain begins with the second one"
         self._pass_s = _SLACK * samples / pace.rate
@@ -91,11 +102,15 @@ class SharedSamples(Mechanics):
             except (OSError, AttributeError) as error:
                 raise CommandError(f"memory that processes share cannot be made: {error}") from None
         self._say(f"a first pass, not measured, in which samples are stored: about {duration(self._pass_s)}")
-        done = self._run(settings, self._pass_s)
-        if done.outcome != OK:
+        with Growth(self._memory) as growth:
+            done = self._run(settings, self._pass_s, lambda: self._watched and growth.surely_ended)
+        failed = f"the first pass failed: {done.detail}" if done.outcome != OK else ""
+        if not failed and self._watched and not growth.ended:
+            failed = _NO_REPEATS.format(duration(self._pass_s))
+        if failed:
             if not self._filled:
                 self._release()
-            raise CommandError(f"the first pass failed: {done.detail}")
+            raise CommandError(failed)
         self._filled.add(settings.get(FUNCTIONS))
         self._say(f"{self._memory.entries:,} samples are stored")
 
@@ -120,3 +135,42 @@ class SharedSamples(Mechanics):
             self._memory = None
             self._filled.clear()
             os.environ.pop(SAMPLES_VARIABLE, None)
+
+
+class Growth:
+    """Watches the number of stored samples in a thread: once calls repeat, it grows no more."""
+
+    def __init__(self, memory: SampleMemory, every_s: float = 0.2) -> None:
+        self._memory, self._every_s = memory, every_s
+        self._entries: list[int] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Growth:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._every_s):
+            self._entries.append(self._memory.entries)
+
+    @property
+    def surely_ended(self) -> bool:
+        """True if nothing was stored for a third of the time, and some seconds."""
+        third = len(self._entries) // 3
+        quiet = third * self._every_s > _SHORTEST_S and self._entries[-1] == self._entries[-1 - third]
+        return quiet and self.ended
+
+    @property
+    def ended(self) -> bool:
+        """True if at most half as many were stored in the last third of the time as in the first, and room is left."""
+        since = next((place for place, count in enumerate(self._entries) if count > self._entries[0]), None)
+        counts = self._entries[since:] if since is not None else []
+        third = len(counts) // 3
+        if not third or self._memory.fullness > _FULL:
+            return False
+        return counts[-1] - counts[-1 - third] <= (counts[third] - counts[0]) / 2
