@@ -170,3 +170,47 @@ def test_flags_are_switched_and_what_gains_stays_for_the_candidates_after_it(tmp
     blocks = set(found.main.of_kinds(events.LIVE_BLOCK)["arg"].tolist())
     assert {number // len(order) for number in blocks} >= {0, 1, 2, 3}
     assert {2, 3, 4, 5} - blocks  # two pairs decided the first
+
+
+REPORTS = """
+import json, sys, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+trial = sys.modules["_flatout_probe.recorder"].REC.live
+calls = {"report": [], "note": []}
+
+def report(step):
+    calls["report"].append(step)
+    time.sleep(0.004)
+
+def note(step):
+    calls["note"].append(step)
+    time.sleep(0.002)
+
+model = nn.Linear(4, 1)
+for step, (x,) in enumerate(DataLoader(TensorDataset(torch.ones(8000, 4)), 2)):
+    model(x).mean().backward()
+    report(step), note(step)
+    if trial.over:
+        over = over + 1 if "over" in globals() else 0
+        if over == 15:
+            break
+print(json.dumps([step, calls]))
+"""
+
+
+def test_functions_are_called_less_often_in_blocks_and_as_the_script_does_after_them(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(REPORTS)
+    candidates = [{"call_every": "script.py:report:10"}, {"call_every": "script.py:note:10"}]
+    candidates += [{"call_every": "script.py:absent:10"}]
+    plan = {**PLAN, "candidates": candidates, "order": [0, 1, 1, 0, 0, 1], "block_s": 0.3, "least_batches": 20}
+    found = start(tmp_path, script, plan=plan)
+    assert found.code == 0, found.err
+    told = found.main.info["live"]
+    assert "failed" not in told and 0 in told["gained"]
+    steps, calls = json.loads(found.out.splitlines()[-1])
+    # One that gained stays with the candidates after it.
+    assert len(calls["report"]) < 0.7 * steps and len(calls["note"]) < 0.9 * steps
+    assert calls["report"][-10:] == calls["note"][-10:] == list(range(steps - 9, steps + 1))

@@ -23,7 +23,7 @@ from .live_blocks import GAIN, amount, verdict
 from .live_plan import read_plan
 from .live_seeds import Seeds
 from .recorder import REC, now
-from .settings import injected_by
+from .settings import combined, injected_by
 
 _PLACE = "_flatout_live"  # on an iterator: its _Place
 _MISSING = object()
@@ -368,7 +368,7 @@ class LiveTrial:
             REC.save_process(live=self._found())
             self._end()
             return
-        self.variants.append({**self.variants[self.base], **self.candidates[number]})
+        self.variants.append(combined(self.variants[self.base], self.candidates[number]))
         self.changed = len(self.variants) - 1
 
     def _found(self):

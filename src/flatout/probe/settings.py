@@ -223,6 +223,7 @@ SETTINGS: "dict[str, Setting]" = {
         several=True,
         exact=True,
         form=_CALLS,
+        live=True,
     ),
     "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars", live=True),
     "used_gradients": Setting(

@@ -114,6 +114,9 @@ def judged(remedy: Remedy, finding: Finding, wall_s: float) -> Trial | None:
     small = ratio.pairs >= PAIRS and ratio.high < _PROMISING
     if not (gained or nothing or small or ratio.high < 1.0 + NOISE_SHARE):
         return None
+    # A block leaves out what reads other loaders, as a validation does that is called less often.
+    if "call_every" in remedy.settings and not gained:
+        return None
     how = f"{measured(ratio)} {finding.because}"
     if gained:
         outcome, why = KEPT, how

@@ -7,9 +7,10 @@ its reason, and never stops the training.
 import importlib
 import json
 import os
+from typing import Any
 
 from ..contract import SETTINGS_VARIABLE
-from ..settings import SETTINGS
+from ..settings import SETTINGS, combined
 
 
 class Injected:
@@ -80,9 +81,10 @@ def install(watch, plan=None):
         watch: ``watch(module, action)`` runs ``action`` after a module was imported.
         plan: of a live trial: the patches of its candidates too, which do nothing until they are switched.
     """
-    held = {}
+    held: Any = {}
     for settings in plan["candidates"] if plan else ():
-        held.update({name: value for name, value in settings.items() if _by_flag(name) and name not in INJECTED.wanted})
+        of_flags = {name: value for name, value in settings.items() if _by_flag(name) and name not in INJECTED.wanted}
+        held = combined(held, of_flags)
     INJECTED.wanted.update(held)
     _install([name for name in _wanted() if not SETTINGS[name].at_start], watch)
     for name in held:

@@ -26,6 +26,7 @@ def install(injected, watch):
     if not injected.get("call_every"):
         return
     throttled = _ThrottledCalls(injected)
+    injected.on_switch("call_every", throttled.switch)
     original = torch.autograd.backward
 
     @functools.wraps(original)
@@ -39,12 +40,17 @@ def install(injected, watch):
 
 
 class _Named(NamedFunction):
-    """A function as the setting names it, with the objects that were found: closures are several."""
+    """A function as the setting names it, with the objects that were found: closures are several.
 
-    def __init__(self, text):
-        name, _, every = text.rpartition(":")
+    Attributes:
+        every: its calls run in each so many steps; 1: in all.
+        refused: it is left alone for good.
+        throttled: the objects.
+    """
+
+    def __init__(self, name):
         super().__init__(name)
-        self.every = int(every)
+        self.every, self.refused = 1, False
         self.throttled = []
 
 
@@ -58,21 +64,39 @@ class _ThrottledCalls:
 
     def __init__(self, injected):
         self._injected = injected
-        self._named = [_Named(text) for text in injected.get("call_every").split(",")]
+        self._named = {}
         self.step, self.thread = 0, None
+        self.switch(injected.get("call_every"))
+
+    def switch(self, setting):
+        """Call the functions of the setting less often from now on, and others as the script does; None: all."""
+        for named in self._named.values():
+            named.every = 1
+        for text in setting.split(",") if setting else ():
+            name, _, every = text.rpartition(":")
+            named = self._named.setdefault(name, _Named(name))
+            named.every = 1 if named.refused else int(every)
+            for throttled in named.throttled:
+                throttled.begin()
+        if setting and self.step:
+            self._injected.applied.pop("call_every", None)
+            self._find(last=self.step >= _LOOKED_UP[-1])
 
     def stepped(self):
         """Count a backward pass, and look functions up after some of them."""
         self.step += 1
         self.thread = threading.get_ident()
         if self.step in _LOOKED_UP:
-            try:
-                self._look_up()
-            except Exception:
-                report_fault("call_every")
+            self._find(last=self.step == _LOOKED_UP[-1])
 
-    def _look_up(self):
-        pending = [named for named in self._named if named.every > 1]
+    def _find(self, last):
+        try:
+            self._look_up(last)
+        except Exception:
+            report_fault("call_every")
+
+    def _look_up(self, last):
+        pending = [named for named in self._named.values() if not named.refused]
         for named, function in list(find(pending)):
             if in_place.is_instrumented(function):
                 continue
@@ -82,23 +106,23 @@ class _ThrottledCalls:
                 named.throttled.append(throttled)
             except in_place.NotInstrumented as error:
                 self.refuse(named, str(error))
-        for named in pending if self.step == _LOOKED_UP[-1] else ():
+        for named in pending if last else ():
             if not named.throttled:
                 self.refuse(named, "there is no such function")
 
     def refuse_running(self, why):
         """Leave the functions alone that run now."""
-        for named in self._named:
+        for named in self._named.values():
             if any(throttled.running for throttled in named.throttled):
                 self.refuse(named, why)
 
     def refuse(self, named, why):
         """Leave a function alone from now on, for the first reason that is found."""
-        if named.every == 1:
+        if named.refused:
             return
         for throttled in named.throttled:
             in_place.restore(throttled.function)
-        named.throttled, named.every = [], 1
+        named.throttled, named.every, named.refused = [], 1, True
         self._injected.refuse("call_every", "%s: %s" % (named.text, why))
 
     def done(self):
@@ -109,8 +133,8 @@ class _ThrottledCalls:
 class _Throttled:
     """Answers calls of one function.
 
-    A step in which it is called is a turn. In every n-th turn its calls run; the calls of other turns are answered with
-    the results of that turn, in order.
+    A step in which it is called is a turn. In the first turns, whose effects are looked at, and in every n-th turn its
+    calls run; the calls of other turns are answered with the results of the last turn that ran, in order.
 
     Attributes:
         function: the function.
@@ -120,31 +144,35 @@ class _Throttled:
     def __init__(self, calls, named, function):
         self.function, self.running = function, False
         self._calls, self._named = calls, named
-        self._at, self._turn, self._place = None, -1, 0
-        self._results = []  # of the last turn that ran, with the random numbers drawn
         self._left_to_watch = _WATCHED
+        self.begin()
+
+    def begin(self):
+        """Have the next turn run."""
+        self._at, self._turn, self._place, self._runs = None, -1, 0, True
+        self._results = []  # of the last turn that ran, with the random numbers drawn
 
     def __call__(self, *args, **kwargs):
         """The result in a tuple; None: the body has to run."""
+        if self._named.every == 1 and not self._left_to_watch:
+            return None
         if self.running or is_compiling() or threading.get_ident() != self._calls.thread:
             return None
         if self._at != self._calls.step:
             self._at, self._turn, self._place = self._calls.step, self._turn + 1, 0
-            if self._runs():
+            self._runs = self._left_to_watch > 0 or self._turn % self._named.every == 0
+            if self._runs:
                 self._results = []
-        if not self._runs() and self._place < len(self._results):
+        if not self._runs and self._place < len(self._results):
             result, draws = self._results[self._place]
             self._place += 1
             draws.again()
             self._calls.done()
             return (copy.copy(result) if type(result) in (dict, list) else result,)
         result, draws = self._run(args, kwargs)
-        if self._runs():
+        if self._runs:
             self._results.append((result, draws))
         return (result,)
-
-    def _runs(self):
-        return self._turn % self._named.every == 0
 
     def _run(self, args, kwargs):
         """Call the function, whose body then runs."""
