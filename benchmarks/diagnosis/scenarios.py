@@ -14,7 +14,8 @@ import yaml
 HERE = Path(__file__).parent
 ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
 # Sets of scripts, each a folder with a YAML file of the same name.
-TUNED, UNSEEN, SECOND, THIRD, FOURTH, FIFTH = "scripts", "unseen", "unseen2", "unseen3", "unseen4", "unseen5"
+TUNED, UNSEEN, SECOND, THIRD = "scripts", "unseen", "unseen2", "unseen3"
+FOURTH, FIFTH, SIXTH = "unseen4", "unseen5", "unseen6"
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,9 @@ class _ThrottledCalls:
 class _Throttled:
     """Answers calls of one function.
 
-    A step in which it is called is a turn. In the first turns, whose effects are looked at, and in every n-th turn its
-    calls run; the calls of other turns are answered with the results of the last turn that ran, in order.
+    A step in which it is called is a turn. In every n-th turn its calls run; the calls of other turns are answered with
+    the results of that turn, in order. Of the first calls that run the effects are looked at, also while it is switched
+    off: before the blocks of a live trial.
 
     Attributes:
         function: the function.
@@ -160,7 +161,7 @@ class _Throttled:
             return None
         if self._at != self._calls.step:
             self._at, self._turn, self._place = self._calls.step, self._turn + 1, 0
-            self._runs = self._left_to_watch > 0 or self._turn % self._named.every == 0
+            self._runs = self._turn % self._named.every == 0
             if self._runs:
                 self._results = []
         if not self._runs and self._place < len(self._results):
