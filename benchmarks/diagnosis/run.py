@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -31,7 +30,7 @@ from page import page  # noqa: E402
 from prepared import prepared  # noqa: E402
 from rivals import prepare  # noqa: E402
 from scenarios import FIFTH, FOURTH, ORIGINAL, SECOND, SIXTH, THIRD, TUNED, UNSEEN, Scenario, load  # noqa: E402
-from scoring import Key, Results, summary, verdict_line  # noqa: E402
+from scoring import Key, read, summary, verdict_line  # noqa: E402
 from tools import FLATOUT, TRACEML, TRAIN_DOCTOR, VERSIONS, Answer, ask  # noqa: E402
 
 # Of the scripts in the sets `unseen` to `unseen6`, beside what flatout's own tests need.
@@ -53,7 +52,7 @@ def main() -> int:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
     else:
         os.environ.pop("OMP_NUM_THREADS", None)
-    results = _read(options.results)
+    results = read(options.results)
     wanted = list(_wanted(scenarios, options))
     missing = [key for key in wanted if key not in results]
     if missing:
@@ -115,13 +114,6 @@ def _wanted(scenarios: list[Scenario], options: argparse.Namespace) -> Iterable[
 def _ask(key: Key, scenario: Scenario, python: str, sets: dict[str, str], seconds: float) -> Answer:
     with prepared(scenario, key.seed, key.variant, sets) as (command, work):
         return ask(key.tool, python, command, scenario.ranks, work, seconds)
-
-
-def _read(path: Path) -> Results:
-    if not path.exists():
-        return {}
-    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
-    return {Key(*row["key"]): Answer(**row["answer"]) for row in rows}
 
 
 def _append(path: Path, key: Key, answer: Answer) -> None:

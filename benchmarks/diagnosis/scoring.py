@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from scenarios import FIXED, ORIGINAL, USUAL, Scenario
 from tools import FLATOUT, HEALTHY, MEANS, TRACEML, TRAIN_DOCTOR, Answer
@@ -24,6 +26,14 @@ class Key(NamedTuple):
 
 
 Results = dict[Key, Answer]
+
+
+def read(path: Path) -> Results:
+    """The answers in a file of results; none if there is no such file."""
+    if not path.exists():
+        return {}
+    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
+    return {Key(*row["key"]): Answer(**row["answer"]) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -68,21 +78,33 @@ def judge(scenarios: list[Scenario], results: Results, tool: str) -> list[Judged
 
 
 def gains(scenarios: list[Scenario], results: Results, variant: str = FIXED) -> list[Gain]:
-    """What the fixes, or the usual advice, gave: samples a second, after over before."""
+    """What the fixes, or the usual advice, gave."""
     found = []
     for scenario in scenarios:
         for key, answer in results.items():
             if key.script != scenario.name or key.tool != FLATOUT or key.variant != ORIGINAL:
                 continue
             after = results.get(key._replace(variant=variant))
-            if after is None or not after.rate_sps or not answer.rate_sps:
+            factor = speedup(answer, after, scenario) if after is not None else None
+            if factor is None:
                 continue
             told = answer.gains.get(scenario.remedy or "") if variant == FIXED else None
             share = max((answer.shares.get(id, 0.0) for id in (scenario.cause or "", *scenario.also)), default=0.0)
             removed = 1.0 / (1.0 - min(share, 0.999)) if share and variant == FIXED else None
-            factor = after.rate_sps / answer.rate_sps
             found.append(Gain(scenario, key.seed, factor, removed, *(told or (None, None, None))))
     return found
+
+
+def speedup(before: Answer, after: Answer, scenario: Scenario) -> float | None:
+    """Rate after a fix over the rate before; None: one is unknown.
+
+    Samples count where the fix changes the batch. Elsewhere steps do: of a model that is called piece by piece, the
+    samples of a step are other ones than those of one call.
+    """
+    pairs = [(before.rate_sps, after.rate_sps)]
+    if scenario.cause != "small_batch":
+        pairs.insert(0, (before.steps_ps, after.steps_ps))
+    return next((late / early for early, late in pairs if early and late), None)
 
 
 def share(flags: Iterable[bool]) -> str:

@@ -62,6 +62,7 @@ class Answer:
         verdicts: Its own ids, the first one first; empty: it gave no answer.
         failure: Why it gave none.
         rate_sps: Samples a second in its window, all time counted.
+        steps_ps: Steps a second.
         unaccounted: Share of the window that it could not place.
         confidence: Of the first verdict, 0 to 1.
         shares: Verdict -> the share of the time that it says is lost.
@@ -71,6 +72,7 @@ class Answer:
     verdicts: list[str] = field(default_factory=list)
     failure: str | None = None
     rate_sps: float | None = None
+    steps_ps: float | None = None
     unaccounted: float | None = None
     confidence: float | None = None
     shares: dict[str, float] = field(default_factory=dict)
@@ -112,6 +114,7 @@ def _flatout(python: str, start: list[str], folder: Path, seconds: float) -> Ans
     return Answer(
         verdicts=[cause["id"] for cause in causes] or [HEALTHY],
         rate_sps=ledger["steps"]["samples"] / ledger["window_s"] if ledger["window_s"] else None,
+        steps_ps=ledger["steps"]["count"] / ledger["window_s"] if ledger["window_s"] else None,
         unaccounted=abs(ledger["unaccounted_s"]) / ledger["window_s"] if ledger["window_s"] else None,
         confidence=causes[0]["confidence"] if causes else None,
         shares={cause["id"]: cause["share"] for cause in causes},

@@ -27,8 +27,8 @@ from asking import FLATOUT, RIVAL, RIVAL_VERSION, Fixed, fix  # noqa: E402
 from conditions import head  # noqa: E402
 from prepared import prepared  # noqa: E402
 from rivals import prepare  # noqa: E402
-from scenarios import FIXED, ORIGINAL, Scenario, load  # noqa: E402
-from tools import FLATOUT as DIAGNOSED  # noqa: E402
+from scenarios import ORIGINAL, Scenario, load  # noqa: E402
+from scoring import gains, read  # noqa: E402
 
 PACKAGES = {"pandas": "3.1.1", "h5py": "3.16.0", "scikit-learn": "1.9.1"}
 SEED = 1
@@ -62,7 +62,7 @@ def main() -> None:
             _append(options.results, key, fixed)
             print(f"[{number}/{len(missing)}] {scenario.name}: {fixed}", file=sys.stderr, flush=True)
     rows = {(name, tool): fixed for (name, tool, allowed), fixed in found.items() if allowed == _with(tool, classes)}
-    text = page(chosen, tools, rows, options, _repairs(options.diagnosed))
+    text = page(chosen, tools, rows, options, _repairs(options.diagnosed, chosen))
     if options.output:
         options.output.write_text(text)
     print(text)
@@ -103,21 +103,9 @@ def _append(path: Path, key: Key, fixed: Fixed) -> None:
         file.write(json.dumps({"key": list(key), "fixed": asdict(fixed)}) + "\n")
 
 
-def _repairs(path: Path | None) -> dict[str, float]:
+def _repairs(path: Path | None, scenarios: list[Scenario]) -> dict[str, float]:
     """Script -> rate of its author's repaired version over that of the original, as benchmarks/diagnosis measured."""
-    if path is None:
-        return {}
-    rates: dict[tuple[str, str], float] = {}
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
-        name, _, variant, tool = row["key"]
-        if tool == DIAGNOSED and row["answer"]["rate_sps"]:
-            rates[name, variant] = row["answer"]["rate_sps"]
-    return {
-        name: rate / rates[name, ORIGINAL]
-        for (name, variant), rate in rates.items()
-        if variant == FIXED and (name, ORIGINAL) in rates
-    }
+    return {} if path is None else {one.scenario.name: one.measured for one in gains(scenarios, read(path))}
 
 
 def page(
