@@ -28,9 +28,9 @@ def _waits_for_lock(context: Context, found: Cause) -> str:
 
 @cause(
     "training",
-    # A thread that computes takes a core, too, which several threads of one operator then wait for; and steps that
-    # mostly wait take as long with twice the batch.
-    hides=("too_many_threads", "small_batch"),
+    # A thread that computes takes a core, too, which several threads of one operator then wait for; steps that mostly
+    # wait take as long with twice the batch; and much of the wait lies between operators, as their overhead does.
+    hides=("too_many_threads", "small_batch", "overhead_bound"),
     sentence=_waits_for_lock,
 )
 def interpreter_lock(context: Context) -> Found | Lacks | None:
