@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from torch import is_grad_enabled
+from torch.utils.data.sampler import BatchSampler
 
 from .. import ceilings, events, experiments, in_place, stacks
 from ..batches import samples_in, weigh
@@ -144,7 +145,9 @@ def _describe(loader):
     except Exception:  # a user-defined __len__ may do anything
         fields["dataset_len"] = None
     fields["sampler"] = _class(getattr(loader, "sampler", None))
-    batch_sampler = getattr(loader, "batch_sampler", None)
+    batch_sampler: Any = getattr(loader, "batch_sampler", None)
+    if fields["batch_size"] is None and type(batch_sampler) is BatchSampler:  # as accelerate gives a loader its batches
+        fields["batch_size"] = batch_sampler.batch_size
     fields["batch_sampler"] = _class(batch_sampler)
     fields["batches"] = _length(batch_sampler)
     collate = getattr(loader, "collate_fn", None)
