@@ -187,6 +187,9 @@ SETTINGS: "dict[str, Setting]" = {
         form=r"mask|lengths|[\w.]*=-?\d+",
     ),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
+    "chunk_cache_bytes": Setting(
+        int, "bytes of unpacked chunks that each process keeps of an HDF5 data set", "chunk_cache"
+    ),
     "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
     "memoize": Setting(
         str,

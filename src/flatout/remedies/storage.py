@@ -10,6 +10,7 @@ from flatout.measure.loader_stats import LoaderStats, Seconds
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     DECODE_GROUPS,
+    UNPACKING_GROUPS,
     collate_share,
     group_share,
     read_bytes,
@@ -166,6 +167,31 @@ def mapped_arrays(context: Context, cause: Cause) -> Proposal | None:
         settings={"mapped_arrays": True},
         basis="measured bytes read against bytes used; compressed arrays cannot be mapped, and gain nothing",
         memory_bytes=0,
+    )
+
+
+@remedy(("read_amplification", "cpu_read", "cpu_decode"), IDENTICAL, risk="medium")
+def chunk_cache(context: Context, cause: Cause) -> Proposal | None:
+    """Keep the unpacked chunks of HDF5 files, of which each sample takes a part."""
+    loader, available = context.run.loading, context.run.usage.available_bytes
+    if (
+        loader is None
+        or available is None
+        or "h5py" not in {loader.functions.packages.get(g) for g in UNPACKING_GROUPS}
+    ):
+        return None
+    room = int(_SHARE * available / max(loader.settings.num_workers, 1))
+    return Proposal(
+        title=f"keep unpacked chunks of HDF5 files: up to {size(room)} in each process that reads",
+        change=without_groups(loader, UNPACKING_GROUPS, 0.8),
+        least=Change(),
+        most=without_groups(loader, UNPACKING_GROUPS, 0.95),
+        how="h5py.File(path, rdcc_nbytes=BYTES, rdcc_nslots=100_003): as many bytes as the unpacked data set has, or "
+        "as there is room for; or chunks of about a sample's shape",
+        settings={"chunk_cache_bytes": room},
+        basis="measured share of reading and unpacking, from the second read of a chunk on; nothing is gained where "
+        "chunks are read once, or where too few of them fit",
+        memory_bytes=None,
     )
 
 
