@@ -1,4 +1,4 @@
-"""Functions that the training loop calls besides a step's own work: to log, to compute metrics, to validate."""
+"""Functions that the training loop calls besides a step's own work: to log, to validate, to save."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from flatout.measure.accounts import Charged
 from flatout.measure.samples import Samples, frames_of, is_named, stack_weights
 from flatout.results import Ledger, Line
 
-CALLING = ("host_other", "logging", "validation")  # accounts of what a loop calls
-# Installed packages whose functions only report, and a framework's validation.
+CALLING = ("host_other", "logging", "validation", "checkpoint")  # accounts of what a loop calls
+# Installed packages whose functions only report, and a framework's validation and checkpoints.
 _REPORTING = re.compile(
     r"/(sklearn/metrics|torchmetrics|torcheval|scipy/stats|matplotlib|seaborn|plotly"
     r"|transformers/trainer\.py|(?:pytorch_lightning|lightning/pytorch)/loops/evaluation_loop\.py)"
 )
-_VALIDATES = re.compile(r"(^|\.)(evaluate|_EvaluationLoop\.run)$")
+_OF_FRAMEWORK = re.compile(r"(^|\.)(evaluate|_save_checkpoint|_EvaluationLoop\.run)$")
 # A function with less than this share of a step's samples is no part of the step: samples at its edges fall on others.
 _OF_STEP = 0.05
 
@@ -105,7 +105,7 @@ def _outermost(frames: Sequence[Sequence[Any]], of_step: set[tuple[str, str]]) -
         if function in of_step or not is_named(function[1]):
             continue
         package = _REPORTING.search(function[0])
-        if frame[4] or (package and (package[1][-3:] != ".py" or _VALIDATES.search(function[1]))):
+        if frame[4] or (package and (package[1][-3:] != ".py" or _OF_FRAMEWORK.search(function[1]))):
             return function
     return None
 

@@ -12,11 +12,10 @@ from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import shorter_step
 from flatout.probe.metric_files import SYNC
 from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, remedy
-from flatout.remedies.reporting import calls_every
+from flatout.remedies.reporting import IN_ONE_FUNCTION, calls_every
 from flatout.results import Cause
 from flatout.units import duration
 
-_IN_ONE_FUNCTION = 0.6  # of the time of validation
 # Workers for a core where they mostly wait for storage or a network.
 _BLOCKED_WORKERS = 4
 # Function group -> what to do about input that spends its time there, how, and the part that this is taken to save.
@@ -206,7 +205,7 @@ def validate_less(context: Context, cause: Cause) -> Proposal | None:
     all_s = context.run.seconds("validation")
     called = context.run.called("validation")[:1]
     # Most of the time is in one function of the user's or the framework's that validates.
-    alone = bool(called) and called[0].seconds >= _IN_ONE_FUNCTION * all_s
+    alone = bool(called) and called[0].seconds >= IN_ONE_FUNCTION * all_s
     every = 5 if all_s > context.run.ledger.window_s / 3 else 2
     settings: dict[str, Any] | None = calls_every(called, every) if alone else None
     if settings is None:

@@ -16,6 +16,7 @@ from flatout.results import Cause
 
 EVERY = 10
 LEAST_SHARE = 0.03  # of the window: a function with less is not worth a trial
+IN_ONE_FUNCTION = 0.6  # of the time in validation, or in checkpoints: a remedy for one function is worth it
 _MOST = 3
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 _BASIS = "measured time of its calls; the losses have to stay the same bit for bit"
@@ -40,6 +41,25 @@ def report_less(context: Context, cause: Cause) -> Proposal | None:
         "tenth as long",
         settings=settings,
         basis=_BASIS,
+        memory_bytes=0,
+    )
+
+
+@remedy(("checkpoint",), IDENTICAL, risk="medium")
+def fewer_checkpoints(context: Context, cause: Cause) -> Proposal | None:
+    """Write every tenth checkpoint, where one function writes them."""
+    all_s = context.run.seconds("checkpoint")
+    writer = context.run.called("checkpoint")[:1]
+    settings = calls_every(writer, EVERY)
+    if not writer or settings is None or writer[0].seconds < IN_ONE_FUNCTION * all_s:
+        return None
+    return Proposal(
+        title=f"write every {EVERY}th checkpoint: call {_titled(writer)} in every {EVERY}th step that calls it",
+        change=Change(between_steps_removed_s=(1 - 1 / EVERY) * writer[0].seconds / context.model.batches),
+        least=Change(),
+        how=f"if step % ({EVERY} * save_every) == 0; save_steps={EVERY} * save_steps of transformers",
+        settings=settings,
+        basis=f"{_BASIS}; a crash loses up to {EVERY} times as much training",
         memory_bytes=0,
     )
 
