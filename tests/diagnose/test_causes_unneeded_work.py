@@ -10,6 +10,7 @@ import pytest
 from flatout.diagnose.causes.unneeded_work import padding_waste, slice_gradients, unbatched_calls, unused_gradients
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
+from flatout.measure.last_steps import LastSteps, Trimmed
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.predict.context import Context
@@ -51,6 +52,14 @@ def test_batches_of_a_fixed_length_are_to_end_with_their_longest_row() -> None:
     assert verdict(context, judge(context)[0]) == (
         "75% of the positions that the model computes are padding: shorter batches would give 67% of the time back."
     )
+
+
+def test_what_trimmed_batches_saved_takes_the_place_of_the_proportion() -> None:
+    context = run(padding=padded(400, *SAME_ROWS), last_steps=LastSteps(trimmed=Trimmed(0.5, 0.45, 0.55)))
+    assert found(padding_waste(context)).share == pytest.approx(0.5, abs=0.02)
+    gain = remedies(context)["trim_padding"].gain
+    assert gain.predicted == pytest.approx(2.0, abs=0.1) and gain.low < 1.85 and gain.high > 2.2
+    assert remedies(context)["trim_padding"].basis.startswith("measured in steps after the window")
 
 
 def test_rows_of_different_lengths_are_to_be_grouped() -> None:

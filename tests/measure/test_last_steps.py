@@ -85,6 +85,16 @@ def test_what_twice_the_batch_does_not_lengthen_is_fixed(tmp_path: Path) -> None
     assert found.bytes_per_sample is None
 
 
+def test_what_trimmed_batches_save_is_a_share_of_the_step_that_is_not_watched(tmp_path: Path) -> None:
+    found = [["replayed", 10, ns(0.1)]] * 5
+    for step_s in (0.005, 0.006, 0.004, 0.005):  # of 10 ms, to which watching adds 2
+        found += [["single", 10, ns(0.12)], ["trimmed", 10, ns(10 * (step_s + 0.002))]]
+    trimmed = read(tmp_path, blocks=[*found, ["single", 10, ns(0.12)]]).trimmed
+    assert trimmed is not None
+    assert (trimmed.saved, trimmed.saved_low, trimmed.saved_high) == pytest.approx((0.5, 0.4, 0.6))
+    assert read(tmp_path / "two", blocks=found[:9]).trimmed is None  # two blocks are no measurement
+
+
 def test_what_watching_adds_to_both_is_no_fixed_cost(tmp_path: Path) -> None:
     # 10 ms, of which 5 grow with the batch; watching adds 2 ms to single and doubled steps alike.
     times = blocks(replayed=[0.010] * 5, single=[0.012] * 6, doubled=[0.017] * 5)

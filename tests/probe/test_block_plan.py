@@ -6,7 +6,7 @@ import pytest
 
 from flatout.probe import changed_steps, last_steps
 from flatout.probe.block_plan import UNUSED, plan
-from flatout.probe.contract import DOUBLED, REPLAYED, SINGLE
+from flatout.probe.contract import DOUBLED, REPLAYED, SINGLE, TRIMMED
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -21,6 +21,14 @@ def test_doubled_blocks_lie_between_single_ones() -> None:
     planned = plan(1 * MS, 1, None, 4 * S, doubling=True)
     assert planned.changes == (REPLAYED,) * 5 + (SINGLE, DOUBLED) * 5 + (SINGLE,)
     assert (planned.length, planned.because) == (100, None)
+
+
+def test_trimmed_blocks_lie_between_single_ones_and_come_before_doubled_ones() -> None:
+    planned = plan(1 * MS, 1, None, 5 * S, doubling=True, trimming=True)
+    assert planned.changes == (REPLAYED,) * 5 + (SINGLE, TRIMMED) * 4 + (SINGLE, DOUBLED) * 5 + (SINGLE,)
+    slow = plan(200 * MS, 1, None, 5 * S, doubling=True, trimming=True)
+    assert slow.changes == (REPLAYED,) * 3 + (SINGLE, TRIMMED) * 4 + (SINGLE,)
+    assert plan(300 * MS, 1, None, 3 * S, doubling=True, trimming=True).changes == (REPLAYED,) * 3
 
 
 def test_a_compiled_model_gets_replayed_batches_only() -> None:

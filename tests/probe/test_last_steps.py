@@ -88,6 +88,21 @@ def test_a_training_that_cannot_take_twice_the_batch_notices_nothing(
     assert not list(tmp_path.glob("doubled.*"))
 
 
+def test_batches_that_end_in_padding_are_trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = profiled(tmp_path, monkeypatch, "padded")
+    assert ended.found.skipped == {}
+    assert ended.found.trimmed is not None and ended.found.doubled is not None
+    assert ended.left("handler") == ended.left("epoch") == ended.printed == ""
+
+
+def test_a_training_of_a_fixed_length_notices_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = profiled(tmp_path, monkeypatch, "fixed_length")
+    assert ended.found.trimmed is None and ended.found.replayed is not None and ended.found.loader_bps is not None
+    because = "it raised RuntimeError: The size of tensor a (8) must match the size of tensor b (32)"
+    assert list(ended.found.skipped) == ["trimmed"] and ended.found.skipped["trimmed"].startswith(because)
+    assert ended.left("handler") == ended.left("epoch") == ended.printed == ""
+
+
 def test_the_end_of_a_pass_is_not_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # 16 batches to a pass: too few for any blocks. Passes before the last steps end as ever.
     ended = profiled(tmp_path, monkeypatch, "short")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from flatout.probe.injections.trimmed_batches import trimmed
+from flatout.probe.trimming import trimmed
 from flatout.runner.command import injecting_environment
 
 LENGTHS = torch.tensor([5, 17, 9, 3])

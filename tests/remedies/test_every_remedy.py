@@ -66,6 +66,7 @@ CALLED: dict[str, Any] = {
     ),
 }
 REPORTS = {"host_other": [CalledFunction("/home/me/train.py", "Journal.write", 0.008 * BATCHES)]}
+SAVES = {"checkpoint": [CalledFunction("/home/me/train.py", "save", 0.9)]}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
 SAME_EACH_TIME = (TransformCost("ToTensor", 0.004, 800, 800), TransformCost("Normalize", 0.001, 800, 800))
 ASKED_FOR = {"memory": {"huge_pages": "madvise"}}
@@ -92,6 +93,11 @@ SEVERAL_PASSES: dict[str, Any] = {
     "usage": {"available_bytes": 8 << 30},
 }
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
+CHUNKS: dict[str, Any] = {
+    "cpu_groups": {"read": 0.8, "other": 0.2},
+    "packages": {"read": "h5py"},
+    "usage": {"available_bytes": 8 << 30},
+}
 RESTARTED: dict[str, Any] = {"persistent_workers": False, "worker_starts_in_window": 8, "start_method": "spawn"}
 CROWDING = Crowding(6.0, 1.0, 0.3, ())
 LOCK = LockWaits(0.3, "metrics", 0.9, ())
@@ -185,6 +191,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: remote(epochs_started=3, cpu_groups={"decode": 1.0}, usage={"available_bytes": 8 << 30}),
         fetching_in_vain,
     ),
+    "chunk_cache": (lambda: saturated(**CHUNKS), lambda: starved(**CHUNKS | {"packages": {"read": "zarr"}})),
     "mapped_arrays": (
         lambda: remote(
             bytes_read_per_sample=20e6,
@@ -262,6 +269,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: starved(busy=COMPUTE | {"logging.fsync": 0.010}),
     ),
     "checkpoint_less": (lambda: healthy(gaps={"checkpoint": 1.0}), starved),
+    "fewer_checkpoints": (
+        lambda: replace(healthy(gaps={"checkpoint": 1.0}), called_functions=SAVES),
+        lambda: replace(starved(), called_functions=SAVES),
+    ),
     "validate_less": (lambda: healthy(gaps={"validation": 1.0}), starved),
     "cheaper_epoch_start": (lambda: healthy(gaps={"epoch_boundary.start": 1.0, "epoch_boundary": 1.0}), healthy),
     "indices_at_once": (

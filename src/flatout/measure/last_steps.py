@@ -8,11 +8,12 @@ from statistics import median
 from typing import Any
 
 from flatout.measure.account_ids import ACCOUNTS
-from flatout.probe.contract import DOUBLED, LOADER, REPLAYED, SINGLE
+from flatout.probe.contract import DOUBLED, LOADER, REPLAYED, SINGLE, TRIMMED
 from flatout.record import ProcessRecord
 from flatout.results import Ledger
 
 _LEAST_BLOCKS = 3
+_MOST_SAVED = 0.98  # of a step
 _ROUNDS = 7
 _BETWEEN_STEPS = ("batch_wait", "epoch_boundary", "validation", "checkpoint", "compile")
 _PASSES = ("forward", "loss", "backward")
@@ -66,12 +67,28 @@ class Doubled:
 
 
 @dataclass(frozen=True)
+class Trimmed:
+    """Steps with batches that end with their longest row, beside steps with the batch as it is.
+
+    Attributes:
+        saved: share of a step, 0..1, that they save; median of the blocks.
+        saved_low: of the block with least.
+        saved_high: of the block with most.
+    """
+
+    saved: float
+    saved_low: float
+    saved_high: float
+
+
+@dataclass(frozen=True)
 class LastSteps:
     """All of it. None: not measured.
 
     Attributes:
         replayed: the device's ceiling.
         doubled: a batch of twice the size.
+        trimmed: batches without what is padding in each of their rows.
         loader_bps: batches/s of the loader alone, of new batches: the data's ceiling.
         again_bps: of the same batches again, whose files may be in memory by then.
         skipped: why a part was not measured, in the probe's words, by the part.
@@ -79,6 +96,7 @@ class LastSteps:
 
     replayed: Replayed | None = None
     doubled: Doubled | None = None
+    trimmed: Trimmed | None = None
     loader_bps: float | None = None
     again_bps: float | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -102,6 +120,7 @@ def read_last_steps(process: ProcessRecord) -> LastSteps:
     return LastSteps(
         replayed=replayed,
         doubled=_doubled(blocks, info, replayed),
+        trimmed=_trimmed(blocks, replayed),
         loader_bps=_rate(info.get(LOADER)),
         again_bps=_rate(info.get("again")),
         skipped=dict(info.get("skipped") or {}),
@@ -120,23 +139,42 @@ def _replayed(blocks: list[tuple[str, float, int]], idle: bool) -> Replayed | No
     return Replayed(median(times), min(times), max(times), len(found), int(median(s for _, s in found)), idle)
 
 
+def _differences(blocks: list[tuple[str, float, int]], changed: str) -> list[float]:
+    """Of each block with a change, the difference from the single blocks on both sides, as a part of these."""
+    found = []
+    for place, (change, step_s, _) in enumerate(blocks):
+        beside = [one for kind, one, _ in blocks[max(place - 1, 0) : place + 2] if kind == SINGLE]
+        if change == changed and beside:
+            found.append(step_s / (sum(beside) / len(beside)) - 1.0)
+    return found
+
+
+def _watched(blocks: list[tuple[str, float, int]], replayed: Replayed) -> tuple[float, float]:
+    """Seconds of a single step, and how much longer it takes than a replayed one.
+
+    Watching exceptions may slow all steps but the replayed ones by the same amount: what a change adds is a difference
+    between these, and the whole is the replayed step.
+    """
+    single_s = median(step_s for change, step_s, _ in blocks if change == SINGLE)
+    return single_s, max(single_s / replayed.step_s, 1.0)
+
+
+def _trimmed(blocks: list[tuple[str, float, int]], replayed: Replayed | None) -> Trimmed | None:
+    found = _differences(blocks, TRIMMED)
+    if len(found) < _LEAST_BLOCKS or replayed is None:
+        return None
+    _, watched = _watched(blocks, replayed)
+    saved = (-median(found), -max(found), -min(found))
+    return Trimmed(*(min(max(part * watched, 0.0), _MOST_SAVED) for part in saved))
+
+
 def _doubled(
     blocks: list[tuple[str, float, int]], info: Mapping[str, Any], replayed: Replayed | None
 ) -> Doubled | None:
-    """Compare each doubled block with the single ones on both sides.
-
-    Watching exceptions may slow single and doubled steps by the same amount: the growing part is their difference, and
-    the whole is the replayed step, which was not watched.
-    """
-    growing = []
-    for place, (change, step_s, _) in enumerate(blocks):
-        beside = [one for kind, one, _ in blocks[max(place - 1, 0) : place + 2] if kind == SINGLE]
-        if change == DOUBLED and beside:
-            growing.append((step_s - sum(beside) / len(beside)) / (sum(beside) / len(beside)))
+    growing = _differences(blocks, DOUBLED)
     if len(growing) < _LEAST_BLOCKS or replayed is None or not info.get("kept") or not info.get("samples"):
         return None
-    single_s = median(step_s for change, step_s, _ in blocks if change == SINGLE)
-    watched = max(single_s / replayed.step_s, 1.0)
+    single_s, watched = _watched(blocks, replayed)
     parts = (max(growing), median(growing), min(growing))
     low, middle, high = (min(max(1.0 - part * watched, 0.0), 1.0) for part in parts)
     samples = info["samples"] / info["kept"]

@@ -11,6 +11,7 @@ from flatout.predict.pipeline import Change
 
 # Of a layer's backward pass, that takes two products of one size: one for its input, one for its weights.
 _OF_WEIGHTS = 0.5
+_MOST_SAVED = 0.98  # of a step
 
 
 def shorter_step(saved_s: float) -> Change:
@@ -40,12 +41,16 @@ def rethreaded(context: Context, part: float) -> Change:
 def fewer_positions(context: Context, share: float) -> Change:
     """The change that takes this share of a batch's positions away.
 
-    The kernels of forward pass, loss and backward pass are assumed to take time in proportion to the positions;
-    attention takes more than that. What passes around them, and the optimizer, stays.
+    As measured with trimmed batches, in proportion to the positions. Else the kernels of forward pass, loss and
+    backward pass are assumed to take time in proportion to them; attention takes more than that. What passes around the
+    kernels, and the optimizer, stays.
     """
     run = context.run
     if run.padding is None or isinstance(run.padding, str):
         return Change()
+    measured = run.last_steps.trimmed
+    if measured is not None and run.padding.trimmed > 0:
+        return removed(context, min(measured.saved * share / run.padding.trimmed, _MOST_SAVED))
     computed_s = run.seconds("forward", "loss", "backward") / context.model.batches
     if not isinstance(run.operators, str) and run.operators.computed_s > 0:
         computed_s *= max(1.0 - run.operators.overhead_s / run.operators.computed_s, 0.0)

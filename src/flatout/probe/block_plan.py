@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-from .contract import DOUBLED, REPLAYED, SINGLE
+from .contract import DOUBLED, REPLAYED, SINGLE, TRIMMED
 
 BLOCK_NS = 100_000_000
 LONG_NS = 100_000_000  # a step in which starting does not matter
 COUNTS = ((5, 5), (4, 4), (3, 3), (3, 0))  # blocks of replayed steps; pairs of a single and a doubled one
+TRIMS = 4  # pairs of a trimmed and a single one
 UNUSED = 2  # batches of the pass: a script does other things at its end
 
 
@@ -28,7 +29,7 @@ class Plan(NamedTuple):
     pass_ends: bool
 
 
-def plan(step_ns, unit, left, budget_ns, doubling):
+def plan(step_ns, unit, left, budget_ns, doubling, trimming=False):
     """The most blocks that fit.
 
     Args:
@@ -37,12 +38,14 @@ def plan(step_ns, unit, left, budget_ns, doubling):
         left: batches of the pass; None: it has no known end.
         budget_ns: for all blocks.
         doubling: whether batches may be joined to themselves.
+        trimming: whether batches hold padding that can be cut off.
     """
     most = float("inf") if left is None else left - UNUSED
     uncounted = 1 if step_ns > LONG_NS else 2
     because, pass_ends = None, False
     for replayed, pairs in COUNTS if doubling else COUNTS[-1:]:
-        changes = (REPLAYED,) * replayed + ((SINGLE, DOUBLED) * pairs + (SINGLE,) if pairs else ())
+        changes = (REPLAYED,) * replayed + (SINGLE, TRIMMED) * (TRIMS if trimming else 0) + (SINGLE, DOUBLED) * pairs
+        changes += (SINGLE,) * (pairs > 0 or trimming)
         for length in _lengths(step_ns, unit):
             steps = len(changes) * (length + uncounted)
             times = steps + pairs * (length + uncounted)  # a doubled one may take twice as long
@@ -52,7 +55,7 @@ def plan(step_ns, unit, left, budget_ns, doubling):
         pass_ends = steps > most
         few = "only %s batches of the pass were left" % left
         because = few if pass_ends else "a step takes %.2g s, too long to try more" % (step_ns / 1e9)
-    return Plan((), 0, 0, because, pass_ends)
+    return plan(step_ns, unit, left, budget_ns, doubling) if trimming else Plan((), 0, 0, because, pass_ends)
 
 
 def _lengths(step_ns, unit):

@@ -42,4 +42,5 @@ USED_GRADIENTS = "used_gradients"  # backward passes compute only gradients that
 REPLAYED = "replayed"  # the batches as they came
 SINGLE = "single"  # the same, with the exceptions of the training watched
 DOUBLED = "doubled"  # each batch joined to itself, watched
+TRIMMED = "trimmed"  # each batch without the positions that only hold padding, watched
 LOADER = "loader"  # no steps: the loader runs alone

@@ -25,11 +25,12 @@ from . import events, loader_alone, memory_room
 from .batches import samples_in
 from .block_plan import BLOCK_NS, plan
 from .changeable_files import changeable_file
-from .contract import DOUBLED, LOADER, REPLAYED, SINGLE
+from .contract import DOUBLED, LOADER, REPLAYED, SINGLE, TRIMMED
 from .device_rates import finish_kernels
 from .kept_batches import NotDoubled, bytes_of, copied, doubled_batch
 from .leaving import Leaving
 from .recorder import REC, now, quietly
+from .trimming import evidence_of, trimmed
 
 LIMIT_NS = 10_000_000_000  # for these, the steps with one thing changed and the rates of the device
 LEAST_NS = 3_000_000_000
@@ -173,7 +174,9 @@ class LastSteps:
         budget_ns = self.deadline_ns - now() - loader_alone.PLANNED_NS - SPARE_NS
         if not _queue_filled(self.iterator, 0):
             budget_ns -= FILLING_NS
-        planned = plan(step_ns, self.unit, _batches_left(self.iterator), budget_ns, not self.compiled)
+        free = not self.compiled
+        trimming = free and self._trim()
+        planned = plan(step_ns, self.unit, _batches_left(self.iterator), budget_ns, free, trimming)
         if not planned.changes and planned.pass_ends and now() < self.deadline_ns - LEAST_NS // 2:
             return self._forget(None)  # the next pass may do
         changeable = changeable_file()
@@ -194,6 +197,17 @@ class LastSteps:
         self.iterator.__dict__["_next_data"] = self._hand_out
         self._begin_block()
 
+    def _trim(self):
+        """Trim the kept batches; False if not all of them end in padding."""
+        evidence = evidence_of(REC.process.get("padding") or {})
+        if evidence is None:
+            return False
+        try:
+            self.batches[TRIMMED] = [trimmed(batch, evidence) for batch in self.kept]
+        except Exception:  # of the user's own types
+            return False
+        return all(batch is not None for batch in self.batches[TRIMMED])
+
     # --- blocks ---
 
     def _begin_block(self):
@@ -202,8 +216,9 @@ class LastSteps:
         self.counted = self.spent_ns = self.block_ns = 0
         because = self._prepare()
         if because is not None:
-            self.found["skipped"][DOUBLED] = because
-            self.blocks = [change for change in self.blocks if change == REPLAYED]
+            self.found["skipped"][_concerned(self.change)] = because
+            others = (SINGLE, TRIMMED) if self.change == DOUBLED and TRIMMED in self.blocks else ()
+            self.blocks = [change for change in self.blocks if change in (REPLAYED, *others)]
             return self._next_block()
         batches = self.batches[self.change]
         ahead = min(self.length + self.uncounted, self.copies // (1 + (self.change == DOUBLED)))
@@ -214,7 +229,7 @@ class LastSteps:
 
     def _prepare(self):
         """Watch, and double the batches; returns the reason if that cannot be done."""
-        wanted = self.change in (SINGLE, DOUBLED)
+        wanted = self.change != REPLAYED
         # Where it slows steps, replayed ones are not watched: nothing in them is new to the training.
         if not self.leaving.watch(wanted or (self.leaving.free and not self.compiled)) and wanted:
             return "another tool watches exceptions"
@@ -286,8 +301,7 @@ class LastSteps:
 
     def _left(self, because):
         """The training leaves its steps, or they cannot go on; does not return."""
-        concerned = REPLAYED if self.change in (None, REPLAYED) else DOUBLED
-        self.found["skipped"].setdefault(concerned, because)
+        self.found["skipped"].setdefault(_concerned(self.change), because)
         self._hold()
 
     def _hold(self):
@@ -318,6 +332,11 @@ class LastSteps:
         self.leaving.await_files(True)
         REC.flags |= events.REPLAYED
         REC.publish()
+
+
+def _concerned(change):
+    """The part of the record that says why blocks with this change ended."""
+    return {None: REPLAYED, SINGLE: DOUBLED}.get(change, change)
 
 
 def _signals_end_it():

@@ -56,7 +56,7 @@ from flatout.remedies.queue import (
     shorter_samples,
     smaller_samples,
 )
-from flatout.remedies.reporting import report_less
+from flatout.remedies.reporting import fewer_checkpoints, report_less
 from flatout.remedies.step import fewer_operators, float32, thread_to_process
 from flatout.remedies.step_experiments import (
     debugging_off,
@@ -66,7 +66,7 @@ from flatout.remedies.step_experiments import (
     threads,
     without_debug_code,
 )
-from flatout.remedies.storage import cache_files, chunked_reading, local_copy, mapped_arrays
+from flatout.remedies.storage import cache_files, chunk_cache, chunked_reading, local_copy, mapped_arrays
 from flatout.remedies.unneeded_work import (
     frozen_clipped_parameters,
     frozen_parameters,
@@ -115,6 +115,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     log_less,
     unsynced_metrics,
     checkpoint_less,
+    fewer_checkpoints,
     validate_less,
     debugging_off,
     without_debug_code,
@@ -153,6 +154,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     faster_collate,
     own_handles,
     mapped_arrays,
+    chunk_cache,
     chunked_reading,
     staged_volumes,
     pin_memory,

@@ -33,14 +33,15 @@ def trim_padding(context: Context, cause: Cause) -> Proposal | None:
     if not isinstance(padding, Padding) or not padding.fixed:
         return None
     positions = f"{padding.longest:,.0f} positions, not {padding.padded.mean():,.0f}"
+    measured = context.run.last_steps.trimmed
     return Proposal(
         title=f"{_TRIMMED[padding.what]}: {positions}",
         change=fewer_positions(context, padding.trimmed),
-        least=fewer_positions(context, 0.5 * padding.trimmed),
-        most=fewer_positions(context, padding.trimmed),
+        least=removed(context, measured.saved_low) if measured else fewer_positions(context, 0.5 * padding.trimmed),
+        most=removed(context, measured.saved_high) if measured else fewer_positions(context, padding.trimmed),
         how=f"{_HOW_TO_TRIM[padding.what]}. Results stay the same where the model masks padding",
         settings=_trimming(padding),
-        basis=f"{_measured(padding)}; {_PROPORTION}",
+        basis="measured in steps after the window" if measured else f"{_measured(padding)}; {_PROPORTION}",
         memory_bytes=0,
     )
 
