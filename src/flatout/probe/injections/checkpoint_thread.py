@@ -7,6 +7,8 @@ Other processes that it starts find the file written. A signal from outside that
 
 import atexit
 import builtins
+import collections
+import copy
 import functools
 import io
 import os
@@ -89,7 +91,10 @@ class Beside:
             return self._save(obj, f, *args, **kwargs)  # it raises, as it always did
         if not args and "pickle_module" not in kwargs:  # another pickler may take what this one refuses
             _Check().dump(obj)
-        self._add(path, self._save, (_copied(obj), f, *args), kwargs)
+        copied = _copied(obj)
+        if copied is None:
+            return self._save(obj, f, *args, **kwargs)
+        self._add(path, self._save, (copied, path, *args), kwargs)
         return None
 
     def finish(self):
@@ -139,11 +144,11 @@ class Beside:
         return _absolute(path) in self._paths
 
     def _holds(self, folder):
-        """The same of a file in a folder."""
+        """The same of a file somewhere below a folder."""
         if not self._paths or self._pid != os.getpid() or threading.current_thread() is self._thread:
             return False
-        within = _absolute(folder)
-        return any(os.path.dirname(path) == within for path in list(self._paths))
+        within = os.path.join(_absolute(folder), "")
+        return any(path.startswith(within) for path in list(self._paths))
 
     def _watch_files(self):
         for name in _WAITING:
@@ -187,7 +192,7 @@ class Beside:
             if not self._paths or len(args) != 2 or kwargs:
                 return original(*args, **kwargs)
             if not self._concerns(args[0]):
-                if self._concerns(args[1]):
+                if self._concerns(args[1]) or self._holds(args[0]):
                     self._tasks.join()
                 return original(*args, **kwargs)
             self._add(_absolute(args[1]), original, args, {})
@@ -205,16 +210,37 @@ def _absolute(path):
 
 
 def _copied(value):
-    """The same with tensors copied to the host; anything but a plain container is left unchanged."""
+    """A copy that shares nothing with the training; None: there is none, or it would take memory of a device.
+
+    It has the types of the original, and parts that share memory in it do so in the copy.
+    """
+    try:
+        return _on_host(value) if _on_device(value) else copy.deepcopy(value)
+    except Exception:  # tensors with a graph, objects that cannot be copied, or that hold themselves
+        return None
+
+
+def _on_device(value):
     if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        made = {key: _copied(part) for key, part in value.items()}
-        if type(value) is dict:
-            return made
+        return value.device.type != "cpu"
+    if isinstance(value, torch.nn.Module):
+        return any(part.device.type != "cpu" for part in (*value.parameters(), *value.buffers()))
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return any(map(_on_device, parts))
+
+
+def _on_host(value):
+    """The same with tensors copied to the host; None: it is more than plain containers of tensors and plain values."""
+    if type(value) is torch.Tensor and not value.requires_grad:
+        return value.to("cpu", copy=True)
+    if isinstance(value, dict) and type(value) in (dict, collections.OrderedDict):
+        made = {key: _on_host(part) for key, part in value.items()}
+        if any(part is None and value[key] is not None for key, part in made.items()):
+            return None
         copied = value.copy()  # an OrderedDict with attributes, such as a state dict
         copied.update(made)
         return copied
     if type(value) in (list, tuple):
-        return type(value)(_copied(part) for part in value)
-    return value
+        parts = [_on_host(part) for part in value]
+        return None if any(one is None and part is not None for one, part in zip(parts, value)) else type(value)(parts)
+    return value if isinstance(value, (int, float, complex, str, bytes, torch.dtype, torch.device)) else None
