@@ -184,7 +184,7 @@ SETTINGS: "dict[str, Setting]" = {
         str,
         "mask, lengths or PLACE=VALUE, what shows the padding: end batches with their longest row",
         "trimmed_batches",
-        form=r"mask|lengths|[\w.]*=-?\d+",
+        form=r"mask|lengths|[\w.]*=-?\d{1,18}",
     ),
     "file_cache_bytes": Setting(int, "bytes of picture files that each process keeps in memory", "files"),
     "chunk_cache_bytes": Setting(

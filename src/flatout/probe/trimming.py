@@ -31,7 +31,8 @@ def trimmed(batch, evidence):
     rows, length, longest, at_start = max(kept, key=lambda one: one[1] - one[2])
     longest = -(-longest // _MULTIPLE) * _MULTIPLE
     span = slice(length - longest, length) if at_start else slice(0, longest)
-    return _rebuilt(batch, functools.partial(_cut, rows=rows, length=length, span=span))
+    rest = slice(0, length - longest) if at_start else slice(longest, length)
+    return _rebuilt(batch, functools.partial(_cut, rows=rows, length=length, span=span, rest=rest))
 
 
 def _by_evidence(parts, evidence):
@@ -55,10 +56,21 @@ def _by_value(parts, evidence):
         yield len(rows), length, length - first if at_start else last + 1, at_start
 
 
-def _cut(part, rows, length, span):
-    for place in _places(part, rows, length):
+def _cut(part, rows, length, span, rest):
+    places = _places(part, rows, length)
+    if places and not _is_padding(part.narrow(places[0], rest.start, rest.stop - rest.start), rows):
+        return part  # of this width by chance
+    for place in places:
         part = part[(slice(None),) * place + (span,)]
     return part.contiguous()
+
+
+def _is_padding(part, rows):
+    """True if it holds one value, or the same in each row, as positions do."""
+    if bool((part == part.reshape(-1)[0]).all()):
+        return True
+    part = part if part.shape[0] == rows else part.transpose(0, 1)
+    return bool((part == part[:1]).all())
 
 
 def _places(part, rows, length):
