@@ -20,7 +20,7 @@ def explain(
     markdown: Markdown = False,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a cause: what it means, how it is found, what to do.
+    """Explain a cause: what it means, how it is found, what to do. Settings and remedies get a line.
 
     Example: flatout explain storage_latency
     """
@@ -29,7 +29,7 @@ def explain(
     if markdown:
         print(text(), end="")
         return
-    known = explanations() if cause is None else {cause: explanation(cause)}
+    known = explanations() if cause is None else {cause: _of_remedy(cause) or explanation(cause)}
     if as_json:
         print(json.dumps(known, indent=2))
         return
@@ -40,6 +40,20 @@ def explain(
     for name, words in known.items():
         first = textwrap.shorten(words.partition("\n")[0], WIDTH - width - 4, placeholder=" …")
         print(f"  {name:<{width}}  {first}")
+
+
+def _of_remedy(name: str) -> str | None:
+    """The words on a setting or a remedy, whose names reports print too; None: it is neither."""
+    from flatout.probe.settings import SETTINGS
+    from flatout.remedies import REMEDIES
+
+    if name in SETTINGS:
+        return f"A setting of `flatout apply`, `fix` and `try`: {SETTINGS[name].help}. See docs/fixing.md."
+    spec = next((spec for spec in REMEDIES if spec.id == name), None)
+    if spec is None:
+        return None
+    does = (spec.propose.__doc__ or "").strip().rstrip(".")
+    return f"A remedy of class {spec.semantic_class}: {does}. It answers {', '.join(spec.causes)}."
 
 
 def _wrapped(words: str) -> str:

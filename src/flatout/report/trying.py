@@ -65,7 +65,8 @@ def verdict(one: Judged, several: bool = False) -> str:
     span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90% interval"
     measured = f"{factor(ratio.factor)} ({span}, {counted(ratio.pairs, 'pair')})"
     if one.outcome == PROVED:
-        return f"{head}Proved: {factor(ratio.factor)} as fast ({span}), and it trains the same."
+        compared = f": {one.losses.text}" if one.losses is not None else ""
+        return f"{head}Proved: {factor(ratio.factor)} as fast ({span}), and it trains the same{compared}."
     if one.outcome == SLOWER:
         return f"{head}Slower: {measured} of the speed without it."
     if one.outcome == DIFFERS:
