@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from flatout.probe.injections.call_keys import function_digest, key_of
+from flatout.probe.injections.call_keys import CallKeys
 from flatout.probe.injections.packed_results import pack, unpack
 from flatout.runner.command import injecting_environment
 
@@ -144,6 +144,11 @@ def test_what_is_random_is_left_alone(tmp_path: Path, memoize: str, why: str) ->
     assert seen["losses"] == plain["losses"]
 
 
+def marked(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.index = 3  # type: ignore[attr-defined]
+    return tensor
+
+
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 TENSOR = torch.arange(24.0).reshape(2, 3, 4)
 
@@ -191,10 +196,26 @@ def test_results_come_back_as_they_were(result: Any) -> None:
         {1, 2},
         lambda: None,
         np.array([object()]),
+        (ARRAY, ARRAY),
+        (TENSOR, TENSOR[0]),
+        torch.zeros(2, dtype=torch.complex64).conj(),
+        marked(torch.zeros(2)),
     ],
 )
 def test_what_may_come_back_as_something_else_is_not_kept(result: Any) -> None:
     assert pack(result) is None
+
+
+def method(*args: Any) -> None:
+    """A function whose calls have keys."""
+
+
+KEYS = CallKeys(method)
+key_of = KEYS.key
+
+
+def function_digest(function: Any, text: str = "") -> Any:
+    return CallKeys(function, text).digest
 
 
 class Thing:
@@ -226,12 +247,12 @@ def test_calls_with_other_arguments_or_of_other_objects_have_other_keys(tmp_path
         ((Thing(inner=Thing(n=1)), 1), {}),
         ((Thing(inner=Thing(n=2)), 1), {}),
     ]
-    keys = [key_of(b"f", *call) for call in calls]
+    keys = [key_of(*call) for call in calls]
     assert None not in keys
     assert len(set(keys)) == len(keys)
     file.write_text("another")
-    assert key_of(b"f", *calls[7]) != keys[7]
-    assert key_of(b"f", *calls[9]) == keys[9]
+    assert key_of(*calls[7]) != keys[7]
+    assert key_of(*calls[9]) == keys[9]
 
 
 def test_objects_that_differ_in_large_or_opaque_attributes_have_other_keys() -> None:
@@ -245,7 +266,7 @@ def test_objects_that_differ_in_large_or_opaque_attributes_have_other_keys() -> 
         Thing(f=lambda x: x + 1),
         Thing(f=lambda x: x + 2),
     ]
-    keys = [key_of(b"f", (thing, 1), {}) for thing in things]
+    keys = [key_of((thing, 1), {}) for thing in things]
     assert None not in keys
     assert len(set(keys)) == len(keys)
 
@@ -253,15 +274,93 @@ def test_objects_that_differ_in_large_or_opaque_attributes_have_other_keys() -> 
 def test_an_attribute_that_is_assigned_anew_changes_the_key() -> None:
     thing = Thing(indices=[1, 2, 3], epoch=0, lock=threading.Lock())
     thing.me = thing  # type: ignore[attr-defined]
-    key = key_of(b"f", (thing, 1), {})
-    assert key is not None and key == key_of(b"f", (thing, 1), {})
+    key = key_of((thing, 1), {})
+    assert key is not None and key == key_of((thing, 1), {})
     thing.indices = [3, 2, 1]  # type: ignore[attr-defined]
-    assert key_of(b"f", (thing, 1), {}) != key
+    assert key_of((thing, 1), {}) != key
 
 
 def test_an_object_with_an_attribute_that_cannot_be_pickled_has_no_key() -> None:
-    assert key_of(b"f", (Thing(stream=(one for one in [1])), 1), {}) is None
-    assert key_of(None, (1,), {}) is None
+    assert key_of((Thing(stream=(one for one in [1])), 1), {}) is None
+    assert CallKeys(scaled_by(one for one in [1])).key((1,), {}) is None
+
+
+def scaled_by(factor: Any) -> Any:
+    def scale(value: int) -> Any:
+        return value * factor
+
+    return scale
+
+
+CHANGED = """
+import os
+
+LEVEL, OPTIONS = 1, {"depth": [1, 2]}
+
+class Config:
+    level = 1
+
+class Base:
+    epoch = 0
+
+    def helper(self):
+        return self.epoch + LEVEL
+
+class Samples(Base):
+    def __init__(self):
+        self.config, self.weights, self.transform = Config(), make([1.0, 2.0]), [Config()]
+        self.items = {"a": 1}
+
+    def load(self, index):
+        return self.helper() + outer() + Config.level + OPTIONS["depth"][0]
+
+def outer():
+    return LEVEL
+
+def make(values):
+    import numpy
+    return numpy.array(values)
+
+def closing():
+    factor = 1
+    def load(index):
+        return index * factor
+    def change(value):
+        nonlocal factor
+        factor = value
+    return load, change
+"""
+
+
+def test_what_a_function_reads_besides_its_arguments_changes_the_key(tmp_path: Path) -> None:
+    (tmp_path / "changed.py").write_text(CHANGED)
+    space: dict[str, Any] = {"__name__": "changed"}
+    exec(compile(CHANGED, str(tmp_path / "changed.py"), "exec"), space)
+    samples = space["Samples"]()
+    keys = CallKeys(space["Samples"].load)
+
+    def key() -> Any:
+        return keys.key((samples, 3), {})
+
+    def changed(change: str) -> bool:
+        before = key()
+        assert before is not None and key() == before
+        exec(change, space | {"samples": samples, "space": space})
+        return bool(key() != before)
+
+    assert changed("space['LEVEL'] = 2")
+    assert changed("Base.epoch = 5")
+    assert changed("samples.config.level = 7")
+    assert changed("samples.transform[0].strength = 7")
+    assert changed("samples.weights[0] = 9.0")
+    assert changed("samples.items['a'] = 2")
+    assert changed("OPTIONS['depth'] = [3, 4]")
+    assert changed("samples.config = Config(); samples.config.level = 7") is False  # it holds the same
+    load, change = space["closing"]()
+    keys, first = CallKeys(load), CallKeys(load).key((3,), {})
+    assert keys.key((3,), {}) == first
+    change(4)
+    assert keys.key((3,), {}) != first
 
 
 def test_functions_with_other_defaults_or_closures_have_other_digests() -> None:
@@ -281,7 +380,7 @@ def test_functions_with_other_defaults_or_closures_have_other_digests() -> None:
 
 @pytest.mark.parametrize("value", [object(), [1, 2], lambda: 1, {1: 2}, TENSOR.clone().requires_grad_()])
 def test_a_call_whose_arguments_cannot_be_told_has_no_key(value: Any) -> None:
-    assert key_of(b"f", (1, value), {}) is None
+    assert key_of((1, value), {}) is None
 
 
 def test_an_array_of_a_mapped_file_is_not_kept(tmp_path: Path) -> None:

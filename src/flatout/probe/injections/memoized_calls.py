@@ -13,10 +13,11 @@ import torch
 from .. import in_place, memory_room
 from ..recorder import report_fault
 from ..sample_memory import SampleMemory
-from .call_keys import function_digest, key_of, object_digest
+from .call_keys import CallKeys
 from .decoded import Kept, wanted_room
 from .named_functions import NamedFunction, find
 from .packed_results import pack, unpack
+from .read_files import ReadFiles
 from .side_effects import Draws
 
 _CHECKED = 32  # calls of each object's method that are computed as well
@@ -40,6 +41,7 @@ def install(injected, watch):
     @functools.wraps(backward)
     def first_backward(*args, **kwargs):  # of a training without a DataLoader
         torch.autograd.backward = backward
+        memoized.nested = not memoized.looked_up
         memoized.look_up()
         return backward(*args, **kwargs)
 
@@ -70,26 +72,33 @@ class _MemoizedCalls:
         self._injected, self.kept = injected, kept
         self._pending = [NamedFunction(text) for text in injected.get("memoize").split(",")]
         self._named = len(self._pending)
+        self._innermost = self._pending[-1]
         self._refused = {}
-        self._looked_up = 0
+        self.looked_up = 0
+        # Calls inside others are memoized too: without a data set, it is not known which of them repeat.
+        self.nested = False
+        self.files = ReadFiles()
         self.running = threading.local()  # .depth: calls that are computed to be stored, which hold what they call
 
     def look_up(self):
         """Find functions that are not found yet."""
-        if not self._pending or self._looked_up == _LOOKED_UP:
+        if not self._pending or self.looked_up == _LOOKED_UP:
             return
-        self._looked_up += 1
+        self.looked_up += 1
         try:
             for named, function in list(find(self._pending)):
                 self._memoize(named, function)
         except Exception:
             report_fault("memoize")
+        for named in list(self._pending) if self.looked_up == _LOOKED_UP or self.nested else ():
+            self._pending.remove(named)
+            self.refuse(named, named.missing)
 
     def _memoize(self, named, function):
         if in_place.is_instrumented(function):
             return
         memoized = _Memoized(self, named, function)
-        if memoized.digest is None:
+        if memoized.keys.digest is None:
             self.refuse(named, "it closes over what has no digest")
             self._pending = [one for one in self._pending if one is not named]
             return
@@ -99,6 +108,10 @@ class _MemoizedCalls:
             self.refuse(named, str(error))
         if named in self._pending:
             self._pending.remove(named)
+
+    def repeats(self, named, stored, hits):
+        """False for calls around others that are stored and never asked for again."""
+        return hits or stored < _CHECKED or not self.nested or named is self._innermost
 
     def refuse(self, named, why):
         """Note that a function is left alone; the setting is refused once all are."""
@@ -111,71 +124,75 @@ class _Memoized:
     """Answers the calls of one function.
 
     Attributes:
-        digest: of the function; None: it has none.
+        keys: of its calls.
     """
 
     def __init__(self, calls, named, function):
         self._calls, self._named, self._function = calls, named, function
-        self.digest = function_digest(function, named.text)
+        self.keys = CallKeys(function, named.text)
         self._agreed = {}  # digest of the object whose method it is -> calls that agreed
-        self._hits = 0
-        self._alone = self._note("left alone")
-
-    def _note(self, *what):
-        """The key of what all processes learn of this function from one."""
-        return key_of(self.digest, what, {})
+        self._hits = self._stored = 0
+        self._alone = self.keys.note("left alone")
 
     def __call__(self, *args, **kwargs):
         """The result in a tuple; None: the body has to run."""
         running = self._calls.running
-        if getattr(running, "depth", 0):
+        if getattr(running, "depth", 0) and not self._calls.nested:
             return None
-        key = key_of(self.digest, args, kwargs)
+        key = self.keys.key(args, kwargs)
         if key is None:
             return None
         kept = self._calls.kept
         stored = kept.find(key)
-        whose = object_digest(args[0]) if args else b""
+        whose = self.keys.whose(args[0]) if args else b""
         if stored is not None:
+            if not self._calls.files.unchanged(stored):
+                return None
             self._hits += 1
             if self._hits % _AGAIN and self._agrees(whose):
                 kept.used()
-                return (unpack(stored),)
+                return (unpack(self._calls.files.without(stored)),)
         elif kept.find(self._alone) is not None:
             self._leave_alone("another process found that it has to run")
             return None
         draws = Draws()
-        running.depth = 1
+        running.depth = getattr(running, "depth", 0) + 1
         try:
-            result = self._function(*args, **kwargs)
+            with self._calls.files.watched() as files:
+                result = self._function(*args, **kwargs)
         finally:
-            running.depth = 0
-        made = pack(result)
+            running.depth -= 1
+        packed = pack(result)
+        made = None if packed is None else files.before(packed)
         if draws.finish() or draws.count:
             self._leave_alone("it draws random numbers")
         elif made is None:
             self._leave_alone("it returns what cannot be kept, %s" % type(result).__name__)
         elif stored is None:
             kept.keep(key, made)
+            self._stored += 1
+            if not self._calls.repeats(self._named, self._stored, self._hits):
+                self._leave_alone("its calls do not repeat")
         elif bytes(stored) == made:
             self._agree(whose)
             kept.used()
         else:
-            self._leave_alone("it returned something else than before")
+            old = "; up to %d results before may have been old ones" % (_AGAIN - 1)
+            self._leave_alone("it returned something else than before" + old * (self._hits > _CHECKED))
         return (result,)
 
     def _agrees(self, whose):
         """True if enough calls were computed and compared, in this process or another one."""
         if whose not in self._agreed:
             kept = self._calls.kept
-            known = kept.find(self._note("agreed", whose)) is not None and kept.find(self._alone) is None
+            known = kept.find(self.keys.note("agreed", whose)) is not None and kept.find(self._alone) is None
             self._agreed[whose] = _CHECKED if known else 0
         return self._agreed[whose] >= _CHECKED
 
     def _agree(self, whose):
         self._agreed[whose] = self._agreed.get(whose, 0) + 1
         if self._agreed[whose] == _CHECKED:
-            self._calls.kept.keep(self._note("agreed", whose), b"1")
+            self._calls.kept.keep(self.keys.note("agreed", whose), b"1")
 
     def _leave_alone(self, why):
         self._calls.kept.keep(self._alone, b"1")

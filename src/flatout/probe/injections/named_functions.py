@@ -10,29 +10,42 @@ class NamedFunction:
 
     Attributes:
         text: FILE:FUNCTION.
+        missing: why no function was found.
     """
 
     def __init__(self, text):
         self.text = text
         self.file, self.name = text.rsplit(":", 1)
+        self.missing = "there is no such function"
 
     def names(self, function):
         """True if this is a function of that name, in that file."""
         code = function.__code__
-        if self.name not in (function.__qualname__.replace("<locals>.", ""), code.co_name):
-            return False  # before Python 3.11, records hold the last part of a name only
+        names = [function.__qualname__.replace("<locals>.", "")]
+        if not hasattr(code, "co_qualname"):
+            names.append(code.co_name)  # before Python 3.11, records hold the last part of a name only
+        if self.name not in names:
+            return False
         return ("/" + code.co_filename.replace(os.sep, "/")).endswith("/" + self.file.lstrip("/"))
 
 
 def find(named):
     """Pairs of a named function and an object of that name: closures and reloaded modules have several.
 
+    A file in the working folder goes before others of its name; where only others have the function, in several
+    files, none is taken.
+
     Args:
         named: of class NamedFunction.
     """
     functions = [one for one in gc.get_objects() if type(one) is FunctionType]
-    for function in functions:
-        for one in named:
-            if one.names(function):
+    for one in named:
+        found = [function for function in functions if one.names(function)]
+        files = {os.path.abspath(function.__code__.co_filename) for function in found}
+        here = os.path.abspath(one.file)
+        if here not in files and len(files) > 1:
+            one.missing = "several files have such a function: %s" % ", ".join(sorted(files))
+            continue
+        for function in found:
+            if here not in files or os.path.abspath(function.__code__.co_filename) == here:
                 yield one, function
-                break

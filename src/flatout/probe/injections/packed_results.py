@@ -20,9 +20,13 @@ def pack(result):
     pickler = _Pickler(file, 5)
     pickler.fast = True  # what is the same twice is written twice: whether it is one object does not show
     try:
-        _check(result)
+        spans: list[tuple[int, int]] = []
+        _check(result, spans)
+        spans.sort()
+        if any(end > start for (_, end), (start, _) in zip(spans, spans[1:])):
+            return None  # parts that share memory would not, once they are copied
         pickler.dump(result)
-    except (_Unkept, RecursionError, pickle.PicklingError, TypeError, ValueError):
+    except Exception:
         return None
     return file.getvalue()
 
@@ -32,7 +36,7 @@ def unpack(stored):
     return pickle.loads(stored)
 
 
-def _check(value, depth=0):
+def _check(value, spans, depth=0):
     kind = type(value)
     if kind in _PLAIN:
         return
@@ -40,12 +44,17 @@ def _check(value, depth=0):
         raise _Unkept
     if kind in (tuple, list):
         for one in value:
-            _check(one, depth + 1)
+            _check(one, spans, depth + 1)
     elif kind is dict:
         for name, one in value.items():
-            _check(name, depth + 1)
-            _check(one, depth + 1)
-    elif not (_is_array(value) or _is_tensor(value) or _is_picture(value)):
+            _check(name, spans, depth + 1)
+            _check(one, spans, depth + 1)
+    elif _is_tensor(value):
+        spans.append((value.data_ptr(), value.data_ptr() + value.numel() * value.element_size()))
+    elif _is_array(value):
+        if hasattr(value, "ctypes"):  # no scalar
+            spans.append((value.ctypes.data, value.ctypes.data + value.nbytes))
+    elif not _is_picture(value):
         raise _Unkept
 
 
@@ -81,6 +90,9 @@ def _is_tensor(value):
         and value.device.type == "cpu"
         and value.layout is torch.strided
         and not value.requires_grad
+        and not value.is_conj()
+        and not value.is_neg()
+        and not value.__dict__  # attributes of its own
         and value.dtype is not torch.bfloat16
         and not value.is_quantized
         and value.permute(_order(value)).is_contiguous()

@@ -4,11 +4,17 @@ import collections.abc
 import gc
 import random
 import sys
+from typing import Any
 
 import torch
 
+from .reached_code import ReachedCode
+
 FEW = 1024  # elements: statistics for a report, not weights
 _LOOKED_AT = 8  # elements of a tensor that are compared
+# Methods that change a model or an optimizer, besides those in place, whose names end in "_"; and what is assigned to.
+_LEARNS = {"step", "backward", "zero_grad", "load_state_dict"}
+_STORED = {"requires_grad", "grad", "data", "lr"}
 _MOST_DRAWS = 4  # numbers drawn at random; each new iterator of a DataLoader draws one
 
 
@@ -16,6 +22,10 @@ class SideEffects:
     """The tensors that there are before a call."""
 
     def __init__(self):
+        self._parameters, self._optimizers = _all_of(torch.nn.Parameter), _all_of(torch.optim.Optimizer)
+        self._loaders = _all_of(torch.utils.data.DataLoader)
+        self._gradients = [parameter.grad for parameter in self._parameters]  # objects from here on, as the others are
+        self._learning = self._state_of_learning()
         self._before = _tensors()
         self._seen = {id(tensor): (_version(tensor), _looked_at(tensor)) for tensor in self._before}
 
@@ -26,6 +36,8 @@ class SideEffects:
             return "its result is differentiated"
         if isinstance(result, collections.abc.Iterator):
             return "it returns an iterator"
+        if hasattr(type(result), "__enter__") and not isinstance(result, torch.Tensor):
+            return "it returns a context manager"
         known = {id(tensor) for tensor in (*returned, *self._before)}
         if sum(tensor.numel() for tensor in _tensors() if id(tensor) not in known) > FEW:
             return "it keeps tensors"
@@ -35,8 +47,24 @@ class SideEffects:
             matters = tensor.numel() > FEW or isinstance(tensor, torch.nn.Parameter) or id(tensor) in kept
             if matters and (version != _version(tensor) or looked_at != _looked_at(tensor)):
                 return "it changes tensors"
-        self._before = []
+        if self._learning != self._state_of_learning():
+            return "it changes gradients, the optimizer, or a random generator"
+        self._before = self._parameters = self._optimizers = self._loaders = self._gradients = []
         return None
+
+    def _state_of_learning(self):
+        """Gradients, which parameters have them, and what optimizers do."""
+        found: Any = []
+        for parameter in self._parameters:
+            grad = parameter.grad
+            found.append((parameter.requires_grad, None if grad is None else (grad._version, _looked_at(grad))))
+        for loader in self._loaders:
+            generator = loader.generator
+            found.append(None if generator is None else generator.get_state().tolist())
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                found.append([repr(value) for name, value in sorted(group.items()) if name != "params"])
+        return found
 
 
 def _tensors():
@@ -80,6 +108,22 @@ def _inside(value, deepest=4):
     elif deepest and isinstance(value, (list, tuple, set)):
         for one in value:
             yield from _inside(one, deepest - 1)
+
+
+def changes_learning(function, owner):
+    """What of a training the user's code of a function changes, by the names in it, as text; None: nothing is seen.
+
+    Args:
+        function: that is called, with all of the user's that it reaches.
+        owner: class of the object whose method it is; None: it is no method.
+    """
+    reached = ReachedCode(function, owner)
+    called = reached.methods | reached.loaded
+    found = sorted(name for name in called if name in _LEARNS or (name[-1:] == "_" and name[:1] != "_"))
+    if found:
+        return "it calls %s()" % found[0]
+    stored = sorted(reached.stores & _STORED)
+    return "it assigns to %s" % stored[0] if stored else None
 
 
 class Draws:

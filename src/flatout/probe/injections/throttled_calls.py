@@ -15,10 +15,11 @@ from .. import in_place
 from ..recorder import report_fault
 from ..wrap import is_compiling
 from .named_functions import NamedFunction, find
-from .side_effects import Draws, SideEffects
+from .side_effects import Draws, SideEffects, changes_learning
 
 _LOOKED_UP = (1, 2, 5, 20)  # backward passes after which functions are looked up: some are made late
 _WATCHED = 3  # calls whose effects are looked at
+_ALL_RUN = 2  # turns at the beginning: what a call does need not be the same each time
 
 
 def install(injected, watch):
@@ -108,7 +109,7 @@ class _ThrottledCalls:
                 self.refuse(named, str(error))
         for named in pending if last else ():
             if not named.throttled:
-                self.refuse(named, "there is no such function")
+                self.refuse(named, named.missing)
 
     def refuse_running(self, why):
         """Leave the functions alone that run now."""
@@ -133,9 +134,9 @@ class _ThrottledCalls:
 class _Throttled:
     """Answers calls of one function.
 
-    A step in which it is called is a turn. In every n-th turn its calls run; the calls of other turns are answered with
-    the results of that turn, in order. Of the first calls that run the effects are looked at, also while it is switched
-    off: before the blocks of a live trial.
+    A step in which it is called is a turn. In the first two and every n-th turn its calls run; the calls of other turns
+    are answered with the results of the last one that ran, in order. Of the first calls that run the effects are looked
+    at, also while it is switched off: before the blocks of a live trial.
 
     Attributes:
         function: the function.
@@ -146,6 +147,8 @@ class _Throttled:
         self.function, self.running = function, False
         self._calls, self._named = calls, named
         self._left_to_watch = _WATCHED
+        self._read = False  # its code was searched for what a training depends on
+        self._drawn = self._draws = None  # random numbers of the last turn that ran, and of the present one
         self.begin()
 
     def begin(self):
@@ -161,18 +164,28 @@ class _Throttled:
             return None
         if self._at != self._calls.step:
             self._at, self._turn, self._place = self._calls.step, self._turn + 1, 0
-            self._runs = self._turn % self._named.every == 0
+            self._runs = self._turn < _ALL_RUN or self._turn % self._named.every == 0
+            if self._draws is not None and self._drawn not in (None, self._draws):
+                self._calls.refuse(self._named, "it does not draw as many random numbers each time")
+                return None
             if self._runs:
-                self._results = []
+                self._results, self._drawn, self._draws = [], self._draws, 0
         if not self._runs and self._place < len(self._results):
             result, draws = self._results[self._place]
             self._place += 1
             draws.again()
             self._calls.done()
             return (copy.copy(result) if type(result) in (dict, list) else result,)
+        if not self._read:
+            self._read = True
+            why = changes_learning(self.function, type(args[0]) if args and hasattr(args[0], "__dict__") else None)
+            if why is not None:
+                self._calls.refuse(self._named, why)
+                return None
         result, draws = self._run(args, kwargs)
         if self._runs:
             self._results.append((result, draws))
+            self._draws = (self._draws or 0) + draws.count
         return (result,)
 
     def _run(self, args, kwargs):

@@ -1,0 +1,138 @@
+"""Objects by what they hold: a digest of it, and in each call a cheap look whether it is still the same."""
+
+import hashlib
+import itertools
+import os
+import pickle
+import sys
+import types
+from typing import Any
+
+PLAIN = (int, float, complex, str, bytes, bool, type(None))
+DIGEST_BYTES = 16
+_MOST = 1024  # parts of a list
+_SAMPLED = 1 << 16  # elements of an array
+_GLANCED = 16  # elements of an array or a list that are looked at in each call
+_DEEPEST = 3
+# Of a process, and the same in each: they hold no data.
+_WITHOUT_DATA = ("lock", "RLock", "Condition", "Event", "Semaphore", "local", "_local", "Logger")
+
+
+class Seen:
+    """Digests of values by name, made anew where a look shows that a value has changed.
+
+    A change by assignment shows, also in objects inside; of arrays and long lists, one in the elements looked at.
+    """
+
+    def __init__(self):
+        self._known: Any = {}  # name -> the look, the digest, and what was looked at, so that no other gets its id
+
+    def digest(self, name, value):
+        """The digest of a value; raises for one that has none."""
+        if type(value) in PLAIN:
+            return repr(value).encode("utf-8", "surrogatepass")
+        looked: Any = []
+        held: Any = []
+        _look(value, looked, held, 0)
+        known = self._known.get(name)
+        if known is None or known[0] != looked:
+            made = hashlib.blake2b(digest_size=DIGEST_BYTES)
+            add_part(made, value)
+            known = self._known[name] = (looked, made.digest(), held)
+        return known[1]
+
+
+def _look(value, looked, held, depth):
+    if type(value) in PLAIN:
+        looked.append(value)
+        return
+    looked.append(id(value))
+    held.append(value)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if torch is not None and type(value) is torch.Tensor:
+        looked.append(value._version)
+        strided = value.device.type == "cpu" and value.layout is torch.strided and not value.is_conj()
+        value = value.detach().numpy() if strided and value.dtype is not torch.bfloat16 else None
+    if numpy is not None and type(value) is numpy.ndarray and not value.dtype.hasobject:
+        step = max(value.size // _GLANCED, 1)
+        some = value.ravel("K")[::step] if value.flags.forc else numpy.array(value.flat[:_GLANCED])
+        looked += [value.shape, some.tobytes()]
+    elif isinstance(value, (list, tuple, dict)):
+        looked.append(len(value))
+        step = max(len(value) // _GLANCED, 1)
+        parts = itertools.islice(value.values(), _GLANCED) if isinstance(value, dict) else value[::step]
+        for part in parts if depth < _DEEPEST else ():
+            _look(part, looked, held, depth + 1)
+    elif depth < _DEEPEST and _has_plain_state(value):
+        for name, part in vars(value).items():
+            looked.append(name)
+            _look(part, looked, held, depth + 1)
+
+
+def add_part(made, one: Any, depth=0, parents=()):
+    """Add a part of an object or of a function to a digest. Of long lists and large arrays, some elements."""
+    one = array_of(one)
+    numpy = sys.modules.get("numpy")
+    if type(one) in PLAIN:
+        made.update(("%r;" % (one,)).encode("utf-8", "surrogatepass"))
+    elif any(one is parent for parent in parents):
+        made.update(b"itself;")
+    elif isinstance(one, os.PathLike):
+        made.update(os.fspath(one).encode("utf-8", "surrogatepass"))
+    elif numpy is not None and isinstance(one, numpy.ndarray) and not one.dtype.hasobject:
+        made.update(("%s %r;" % (one.dtype.str, one.shape)).encode())
+        flat = one.reshape(-1)
+        made.update(flat[:: max(flat.size // _SAMPLED, 1)].tobytes())
+    elif isinstance(one, (tuple, list)) and depth < _DEEPEST:
+        made.update(b"%d;" % len(one))
+        for part in one[:: max(len(one) // _MOST, 1)]:
+            add_part(made, part, depth + 1, (*parents, one))
+    elif isinstance(one, dict) and depth < _DEEPEST:
+        made.update(b"%d;" % len(one))
+        for item in itertools.islice(one.items(), _MOST):
+            add_part(made, item, depth + 1, (*parents, one))
+    elif isinstance(one, types.FunctionType):
+        add_function(made, one, (*parents, one))
+    elif type(one).__name__ in _WITHOUT_DATA:
+        made.update(type(one).__name__.encode())
+    elif depth < _DEEPEST and _has_plain_state(one):
+        made.update(type(one).__qualname__.encode())
+        for item in sorted(vars(one).items()):
+            add_part(made, item, depth + 1, (*parents, one))
+    else:
+        made.update(pickle.dumps(one, 5))  # what cannot be pickled has no digest
+
+
+def add_function(made, function, parents=()):
+    """Add a function: its code, defaults, and what it closes over."""
+    code = function.__code__
+    made.update(code.co_code)
+    for one in code.co_consts:
+        if type(one) in PLAIN:
+            add_part(made, one)
+    for one in (function.__defaults__, function.__kwdefaults__):
+        add_part(made, one, parents=parents)
+    for cell in function.__closure__ or ():
+        add_part(made, cell.cell_contents, parents=(*parents, function))
+
+
+def array_of(value) -> Any:
+    """A tensor on the CPU as an array; any other value as it is.
+
+    Raises:
+        ValueError: it is a tensor whose bytes are not all that there is of it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return value
+    if value.device.type != "cpu" or value.requires_grad or value.layout is not torch.strided or value.is_conj():
+        raise ValueError
+    return value.numpy()
+
+
+def _has_plain_state(one):
+    """True for an object whose attributes are all that there is of it; one that says how to pickle itself is more."""
+    if not hasattr(one, "__dict__") or isinstance(one, (type, types.ModuleType)):
+        return False
+    own = [name for kind in type(one).__mro__[:-1] for name in vars(kind)]
+    return not {"__getstate__", "__reduce__", "__reduce_ex__"} & set(own)

@@ -1,0 +1,78 @@
+"""Files that a call opens, kept with its result: once one of them is written anew, the result is not used.
+
+Only files that Python opens are seen; libraries in C open theirs themselves.
+"""
+
+import contextlib
+import os
+import pickle
+import struct
+import sys
+import threading
+
+from .call_keys import file_state
+
+_HEAD = struct.Struct("<I")
+_MOST = 8  # files of a call
+
+
+class ReadFiles:
+    """The files of calls that run, by thread."""
+
+    def __init__(self):
+        self._local = threading.local()
+        sys.addaudithook(_noting(self._local))
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Note the files that are opened inside, in this thread."""
+        call = _Call()
+        calls = self._local.__dict__.setdefault("calls", [])
+        calls.append(call)
+        try:
+            yield call
+        finally:
+            calls.remove(call)
+
+    @staticmethod
+    def unchanged(stored):
+        """True if the files of a stored result are what they were."""
+        (length,) = _HEAD.unpack_from(stored)
+        files = pickle.loads(stored[_HEAD.size : _HEAD.size + length]) if length else ()
+        return all(file_state(path) == state for path, state in files)
+
+    @staticmethod
+    def without(stored):
+        """The stored result itself."""
+        (length,) = _HEAD.unpack_from(stored)
+        return stored[_HEAD.size + length :]
+
+
+class _Call:
+    def __init__(self):
+        self.paths = set()
+
+    def before(self, packed):
+        """The result with its files before it; None: they are too many."""
+        if len(self.paths) > _MOST:
+            return None
+        files = [(path, file_state(path)) for path in sorted(self.paths)]
+        head = pickle.dumps(files, 5) if files else b""
+        return _HEAD.pack(len(head)) + head + packed
+
+
+def _noting(local, abspath=os.path.abspath, fsdecode=os.fsdecode, access=os.O_ACCMODE, reading=os.O_RDONLY):
+    """A hook for files that are opened to be read. It uses no globals, which are gone at Python's end."""
+
+    def opened(event, args):
+        if event != "open":
+            return
+        try:  # what a hook raises ends the operation
+            calls = local.__dict__.get("calls")
+            if calls and args[2] & access == reading and not isinstance(args[0], int):
+                for call in calls:
+                    call.paths.add(abspath(fsdecode(args[0])))
+        except Exception:
+            return
+
+    return opened
