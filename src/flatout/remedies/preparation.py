@@ -43,6 +43,7 @@ _SHRINKS = 0.5
 # Of torchvision's.
 _SAME_EACH_TIME = {*BEGINNINGS, "ToTensor", "PILToTensor", "ToImage", "ToPureTensor", "ConvertImageDtype", "ToDtype"}
 _SAME_EACH_TIME |= {"Normalize"}
+_IN_CHUNKS = ("h5py", "zarr", "tables")  # packages that read parts of arrays: an index finds nothing in them
 # The cost of a transform that keeps the size grows with the pixels; its fixed cost per call is unknown: the lower
 # bound grants this much of the saving.
 _LEAST_SAVED = 0.75
@@ -274,7 +275,7 @@ def tokenise_once(context: Context, cause: Cause) -> Proposal | None:
 def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
     """Read a batch at a time, with an index where a database is searched."""
     loader = context.run.loading
-    if loader is None or cut_from_volumes(loader):
+    if loader is None or cut_from_volumes(loader) or loader.functions.packages.get("read") in _IN_CHUNKS:
         return None
     return Proposal(
         title="read a whole batch at once, with an index on the column that is searched",

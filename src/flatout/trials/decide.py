@@ -41,7 +41,8 @@ def judge(remedy: Remedy, settings: Mapping[str, Any] | None, found: Pairs, hist
         losses = found.check(remedy.semantic_class, settings)
         loss = losses.text
         if ruled_out(ratio):
-            outcome, why = DROPPED, f"{history}no gain that clears {NOISE_SHARE:.0%}: {_in_pairs(ratio)}"
+            seen = f"that clears {NOISE_SHARE:.0%}" if ratio.high < 1.0 + NOISE_SHARE else "was seen"
+            outcome, why = DROPPED, f"{history}no gain {seen}: {_in_pairs(ratio)}"
         elif not losses.checked:
             outcome, why = UNCONFIRMED, f"{history}{_in_pairs(ratio)}, but not shown to train the same: {loss}"
         elif not losses.passed:
