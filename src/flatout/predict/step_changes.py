@@ -19,9 +19,16 @@ def shorter_step(saved_s: float) -> Change:
     return Change(step_removed_s=saved_s, step_cpu_removed_s=saved_s)
 
 
+def less_computing(context: Context, saved_s: float) -> Change:
+    """The same on as many cores as a step uses: its kernels have several threads."""
+    now = context.model.now
+    cores = max(now.main_cpu_s / now.step_s, 1.0) if now.step_s > 0 else 1.0
+    return Change(step_removed_s=saved_s, step_cpu_removed_s=cores * saved_s)
+
+
 def removed(context: Context, part: float) -> Change:
     """The change that takes this part of a step's own time away, waits excluded."""
-    return shorter_step(min(part, 1.0) * context.model.now.step_s)
+    return less_computing(context, min(part, 1.0) * context.model.now.step_s)
 
 
 def without_debug_code(context: Context) -> tuple[str, Change] | None:
@@ -54,7 +61,7 @@ def fewer_positions(context: Context, share: float) -> Change:
     computed_s = run.seconds("forward", "loss", "backward") / context.model.batches
     if not isinstance(run.operators, str) and run.operators.computed_s > 0:
         computed_s *= max(1.0 - run.operators.overhead_s / run.operators.computed_s, 0.0)
-    return shorter_step(share * run.padding.part * computed_s)
+    return less_computing(context, share * run.padding.part * computed_s)
 
 
 def without_gradients(context: Context, gradients: UnusedGradients) -> Change:

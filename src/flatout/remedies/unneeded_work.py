@@ -23,6 +23,9 @@ _HOW_TO_TRIM = {
     "not padding='max_length' in the Dataset",
     "sample": "make the canvas in collate_fn: torch.zeros(len(pictures), channels, max(heights), max(widths))",
 }
+_OF_ATTENTION = (
+    1.5  # power of the positions that a transformer's time may grow with: between its layers' and attention's
+)
 _PROPORTION = "the time of forward and backward pass is assumed to be in proportion to the positions"
 
 
@@ -38,7 +41,9 @@ def trim_padding(context: Context, cause: Cause) -> Proposal | None:
         title=f"{_TRIMMED[padding.what]}: {positions}",
         change=fewer_positions(context, padding.trimmed),
         least=removed(context, measured.saved_low) if measured else fewer_positions(context, 0.5 * padding.trimmed),
-        most=removed(context, measured.saved_high) if measured else fewer_positions(context, padding.trimmed),
+        most=removed(context, measured.saved_high)
+        if measured
+        else fewer_positions(context, 1.0 - (1.0 - padding.trimmed) ** _OF_ATTENTION),
         how=f"{_HOW_TO_TRIM[padding.what]}. Results stay the same where the model masks padding",
         settings=_trimming(padding),
         basis="measured in steps after the window" if measured else f"{_measured(padding)}; {_PROPORTION}",
