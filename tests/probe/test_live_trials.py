@@ -214,3 +214,43 @@ def test_functions_are_called_less_often_in_blocks_and_as_the_script_does_after_
     # One that gained stays with the candidates after it.
     assert len(calls["report"]) < 0.7 * steps and len(calls["note"]) < 0.9 * steps
     assert calls["report"][-10:] == calls["note"][-10:] == list(range(steps - 9, steps + 1))
+
+
+TIMED = """
+import json, sys, torch
+from torch import nn
+
+in_place = sys.modules["_flatout_probe.in_place"]
+calls = []
+
+class Trainer:
+    def save(self, step):
+        calls.append(step)
+        return step
+
+def saved(step):
+    calls.append(step)
+
+timed = []
+for function in (Trainer.save, saved):
+    in_place.instrument(function, lambda *args: timed.append(1) or (), lambda token, result: None)
+model, trainer = nn.Linear(4, 1), Trainer()
+for step in range(40):
+    model(torch.ones(2, 4)).mean().backward()
+    trainer.save(step)
+print(json.dumps([calls, len(timed)]))
+"""
+
+
+def test_a_method_that_the_probe_times_is_called_less_often_too(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(TIMED)
+    run = new_run_folder(tmp_path)
+    settings = json.dumps({"call_every": "script.py:Trainer.save:10,script.py:saved:10"})
+    environment = probed_env(run, {**os.environ, "FLATOUT_SETTINGS": settings})
+    words = [sys.executable, str(script)]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    calls, timed = json.loads(done.stdout)
+    assert len(calls) == timed < 12
+    refused = read_back(run).processes[0].info["refused"]["call_every"]
+    assert refused == "script.py:saved: saved is timed, and no method of a class"

@@ -8,6 +8,7 @@ whose result is differentiated, or that draws random numbers which cannot be dra
 import copy
 import functools
 import threading
+from typing import Any
 
 import torch
 
@@ -38,6 +39,31 @@ def install(injected, watch):
         return result
 
     torch.autograd.backward = backward
+
+
+def _answered(function: Any, throttled):
+    """Have the calls of a function answered; returns what undoes it.
+
+    One that the probe times is changed already: there, a method of its class takes its place.
+
+    Raises:
+        in_place.NotInstrumented: its source is missing, or it is no method.
+    """
+    if not in_place.is_instrumented(function):
+        in_place.instrument(function, throttled)
+        return functools.partial(in_place.restore, function)
+    *parents, name = function.__qualname__.split(".")
+    owner: Any = functools.reduce(getattr, parents[1:], function.__globals__.get(parents[0])) if parents else None
+    if not isinstance(owner, type) or id(vars(owner).get(name)) != id(function):
+        raise in_place.NotInstrumented("%s is timed, and no method of a class" % function.__qualname__)
+
+    @functools.wraps(function)
+    def answered(*args, **kwargs):
+        answer: Any = throttled(*args, **kwargs)
+        return function(*args, **kwargs) if answer is None else answer[0]
+
+    setattr(owner, name, answered)
+    return functools.partial(setattr, owner, name, function)
 
 
 class _Named(NamedFunction):
@@ -99,11 +125,11 @@ class _ThrottledCalls:
     def _look_up(self, last):
         pending = [named for named in self._named.values() if not named.refused]
         for named, function in list(find(pending)):
-            if in_place.is_instrumented(function):
+            if any(function is one.function for one in named.throttled):
                 continue
             throttled = _Throttled(self, named, function)
             try:
-                in_place.instrument(function, throttled)
+                throttled.undo = _answered(function, throttled)
                 named.throttled.append(throttled)
             except in_place.NotInstrumented as error:
                 self.refuse(named, str(error))
@@ -122,7 +148,7 @@ class _ThrottledCalls:
         if named.refused:
             return
         for throttled in named.throttled:
-            in_place.restore(throttled.function)
+            throttled.undo()
         named.throttled, named.every, named.refused = [], 1, True
         self._injected.refuse("call_every", "%s: %s" % (named.text, why))
 
@@ -141,10 +167,12 @@ class _Throttled:
     Attributes:
         function: the function.
         running: a call of it runs.
+        undo: has its calls run again as ever.
     """
 
     def __init__(self, calls, named, function):
         self.function, self.running = function, False
+        self.undo: Any = None
         self._calls, self._named = calls, named
         self._left_to_watch = _WATCHED
         self._read = False  # its code was searched for what a training depends on
