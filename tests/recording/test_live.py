@@ -135,7 +135,7 @@ def test_more_processes_than_descriptors_are_all_counted(tmp_path: Path) -> None
     assert {live.with_torch for live in lives} == {201}
     assert lives[-1].steps == 12 and lives[-1].training_pid == 100
     assert len(loaded.processes) == 201 and loaded.problems == ()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # the collector may close others meanwhile
 
 
 def test_a_file_that_cannot_be_opened_now_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
