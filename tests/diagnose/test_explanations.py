@@ -39,3 +39,9 @@ def test_the_command_lists_and_explains_within_80_columns() -> None:
 def test_an_unknown_cause_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean storage_latency"):
         explanation("storage_latensy")
+
+
+def test_settings_and_remedies_get_a_line() -> None:
+    shown = {name: CliRunner().invoke(app, ["explain", name]).output for name in ("call_every", "trim_padding")}
+    assert "A setting of `flatout apply`" in shown["call_every"] and "in every n-th step" in shown["call_every"]
+    assert "A remedy of class identical" in CliRunner().invoke(app, ["explain", "samples_memoized"]).output

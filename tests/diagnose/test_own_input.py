@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flatout.measure.build import build_view
 from flatout.measure.ledger import ledger_of
 from flatout.measure.own_input import is_input
 from flatout.measure.samples import line_of
@@ -151,3 +152,21 @@ def test_a_line_that_works_on_the_batch_before_the_forward_pass_is_input_too(tmp
     # Two of three samples, of three gaps.
     assert ledger.account("batch_wait").seconds == pytest.approx(1.2)
     assert ledger.account("host_other").seconds == pytest.approx(0.6)
+
+
+def test_the_functions_that_make_input_are_those_below_the_training_loop(tmp_path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(4):
+        main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
+    loop = user("train()", "train")
+    for step in range(4):
+        main.sample(step + 0.05, "net(x)", function="train")
+        batch = user("for i in rows: load(i)", "get_batch")
+        main.sample(step + 0.7, "decode(path)", function="load", outer=(batch, loop))
+        main.sample(step + 0.8, "x = stack(rows)", function="get_batch", outer=(loop,))
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    outer, inner = view.input_functions
+    assert (outer.name, outer.cpu_share, inner.name, inner.cpu_share) == ("get_batch", 1.0, "load", pytest.approx(0.5))
+    assert outer.below[0] == pytest.approx(0.5) and inner.depth == outer.depth + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from flatout.probe.injections.checkpoint_thread import _on_device, _on_host
 from flatout.runner.command import injecting_environment
 from tests.probe.test_injections import trained
 
@@ -168,3 +170,15 @@ def test_a_failed_write_is_told(tmp_path: Path, again: bool) -> None:
     )
     assert ("flatout: a checkpoint was not written: " in done.stderr) is not again, done.stderr
     assert (done.returncode != 0) is again
+
+
+def test_copies_on_the_host_keep_types_or_are_not_made() -> None:
+    """Without a GPU: the copy itself, of tensors that lie on the CPU."""
+    state = collections.OrderedDict(weight=torch.ones(2), rows=[torch.zeros(1), 3], none=None)
+    made = _on_host({"model": state, "epoch": 3})
+    assert made is not None and type(made["model"]) is collections.OrderedDict
+    assert torch.equal(made["model"]["weight"], state["weight"]) and made["model"]["rows"][1] == 3
+    assert made["model"]["weight"].data_ptr() != state["weight"].data_ptr()
+    assert _on_host({"model": torch.nn.Linear(1, 1)}) is None
+    assert _on_host([torch.nn.Parameter(torch.ones(1))]) is None
+    assert _on_device({"model": torch.empty(1, device="meta")}) and not _on_device(state)

@@ -211,7 +211,10 @@ def method(*args: Any) -> None:
 
 
 KEYS = CallKeys(method)
-key_of = KEYS.key
+
+
+def key_of(args: Any, kwargs: Any, keys: CallKeys = KEYS) -> Any:
+    return keys.key(args, kwargs)[0]
 
 
 def function_digest(function: Any, text: str = "") -> Any:
@@ -282,7 +285,7 @@ def test_an_attribute_that_is_assigned_anew_changes_the_key() -> None:
 
 def test_an_object_with_an_attribute_that_cannot_be_pickled_has_no_key() -> None:
     assert key_of((Thing(stream=(one for one in [1])), 1), {}) is None
-    assert CallKeys(scaled_by(one for one in [1])).key((1,), {}) is None
+    assert key_of((1,), {}, CallKeys(scaled_by(one for one in [1]))) is None
 
 
 def scaled_by(factor: Any) -> Any:
@@ -340,7 +343,7 @@ def test_what_a_function_reads_besides_its_arguments_changes_the_key(tmp_path: P
     keys = CallKeys(space["Samples"].load)
 
     def key() -> Any:
-        return keys.key((samples, 3), {})
+        return key_of((samples, 3), {}, keys)
 
     def changed(change: str) -> bool:
         before = key()
@@ -357,10 +360,10 @@ def test_what_a_function_reads_besides_its_arguments_changes_the_key(tmp_path: P
     assert changed("OPTIONS['depth'] = [3, 4]")
     assert changed("samples.config = Config(); samples.config.level = 7") is False  # it holds the same
     load, change = space["closing"]()
-    keys, first = CallKeys(load), CallKeys(load).key((3,), {})
-    assert keys.key((3,), {}) == first
+    keys, first = CallKeys(load), key_of((3,), {}, CallKeys(load))
+    assert key_of((3,), {}, keys) == first
     change(4)
-    assert keys.key((3,), {}) != first
+    assert key_of((3,), {}, keys) != first
 
 
 def test_functions_with_other_defaults_or_closures_have_other_digests() -> None:
@@ -389,3 +392,36 @@ def test_an_array_of_a_mapped_file_is_not_kept(tmp_path: Path) -> None:
     assert pack(mapped) is None
     assert pack(np.asarray(mapped)) is None
     assert pack(np.asarray(mapped)[1:]) is None
+
+
+CHANGED_FILE = """
+import sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Samples(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        with open("value.txt") as file:
+            return torch.tensor([float(file.read()) * index])
+
+weights = torch.ones(1, requires_grad=True)
+for epoch in range(6):
+    with open("value.txt", "w") as file:
+        file.write(str(1 + epoch // 3))
+    print(sum((batch * weights).sum().item() for batch in DataLoader(Samples(), 10)))
+"""
+
+
+@pytest.mark.parametrize("name", ["Samples.__getitem__", "Samples.missing"])
+def test_a_file_that_a_call_opens_and_that_is_written_anew_is_read(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CHANGED_FILE)
+    settings = json.dumps({"memoize": f"train.py:{name}", "sample_cache_bytes": 1 << 24})
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": settings}
+    words = [sys.executable, str(script)]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["780.0"] * 3 + ["1560.0"] * 3
+    assert ("there is no such function" in done.stderr) is (name == "Samples.missing")

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from flatout.probe import injections
+from flatout.probe.injections.trimmed_batches import _Trimming
 from flatout.probe.trimming import trimmed
 from flatout.runner.command import injecting_environment
 
@@ -151,3 +153,19 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
         return [batch]
     parts = batch if isinstance(batch, list | tuple) else dict(batch).values() if hasattr(batch, "keys") else None
     return [tensor for part in (vars(batch).values() if parts is None else parts) for tensor in _tensors(part)]
+
+
+def test_what_cannot_be_trimmed_is_said_and_comes_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    injected = injections.Injected(None)
+    monkeypatch.setattr(injections, "INJECTED", injected)
+    full = torch.ones(4, 64)
+    collate = _Trimming(lambda samples: (TOKENS, full), "mask")
+    assert all(collate([])[0] is TOKENS for _ in range(16))
+    assert injected.refused == {"trim_padding": "no batch holds padding that mask shows"}
+    broken = _Trimming(lambda samples: {"ids": TOKENS, "mask": MASK}, "ids=none")
+    assert broken([])["ids"] is TOKENS and "ValueError" in injected.refused["trim_padding"]
+
+
+def test_a_tensor_of_the_same_width_that_holds_no_padding_stays_whole() -> None:
+    made = trimmed((TOKENS, MASK, torch.arange(256.0).reshape(4, 64), torch.arange(64).repeat(4, 1)), "mask")
+    assert [tuple(part.shape) for part in made] == [(4, 24), (4, 24), (4, 64), (4, 24)]

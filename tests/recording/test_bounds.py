@@ -15,6 +15,8 @@ from flatout.runner import Bounds
     [
         (Bounds(steps=10), 9, 500.0, None),
         (Bounds(steps=10), 10, 0.1, "steps"),
+        (Bounds(seconds=5.0, over=lambda: True), 1, 0.1, "seconds"),
+        (Bounds(seconds=5.0, over=lambda: False), 1, 0.1, None),
         (Bounds(seconds=5.0), 1, 5.0, "seconds"),
         (Bounds(seconds=5.0), 1000, 4.9, None),
         (Bounds(steps=10, seconds=5.0), 10, 9.0, "steps"),

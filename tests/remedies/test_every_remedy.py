@@ -426,3 +426,20 @@ def test_it_promises_nothing_where_it_cannot_help(spec: RemedySpec) -> None:
         if proposal is not None:
             gain = proposal.gain or context.model.gain(proposal.change, proposal.least, proposal.most)
             assert gain.predicted <= 1.02
+
+
+def test_input_without_a_loader_is_memoized_up_to_the_room_that_there_is() -> None:
+    functions = (
+        InputFunction("/home/me/train.py", "get_batch", 1.0, 1.0, (0.9, 0.0), 1.0),
+        InputFunction("/home/me/train.py", "features", 0.9, 0.0, (0.0, 0.0), 2.0),
+        InputFunction("/home/me/train.py", "rare", 0.1, 0.0, (0.0, 0.0), 3.0),
+    )
+    view = replace(own_input("transform"), input_functions=functions)
+    view = replace(view, usage=replace(view.usage, available_bytes=8 << 30))
+    context = Context.of(view)
+    found = {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}["samples_memoized"]
+    assert found.settings["memoize"].split(",")[0].endswith("train.py:get_batch")
+    assert len(found.settings["memoize"].split(",")) == 2 and found.memory_bytes is None
+    assert found.gain.predicted == pytest.approx(1 / (1 - 0.9 * 0.9 * 0.4)) and found.gain.low < 1.0
+    rare = Context.of(replace(view, input_functions=functions[2:]))
+    assert "samples_memoized" not in {remedy.id for remedy in propose(rare, judge(rare)[0])[0]}

@@ -29,7 +29,7 @@ def explain(
     if markdown:
         print(text(), end="")
         return
-    known = explanations() if cause is None else {cause: _of_remedy(cause) or explanation(cause)}
+    known = explanations() if cause is None else {cause: _of_setting_or_remedy(cause) or explanation(cause)}
     if as_json:
         print(json.dumps(known, indent=2))
         return
@@ -42,7 +42,7 @@ def explain(
         print(f"  {name:<{width}}  {first}")
 
 
-def _of_remedy(name: str) -> str | None:
+def _of_setting_or_remedy(name: str) -> str | None:
     """The words on a setting or a remedy, whose names reports print too; None: it is neither."""
     from flatout.probe.settings import SETTINGS
     from flatout.remedies import REMEDIES

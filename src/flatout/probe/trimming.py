@@ -76,13 +76,11 @@ def _is_padding(part, rows):
 def _places(part, rows, length):
     """The dimensions of a tensor that count positions: one, or two of a mask by pairs of positions."""
     shape = tuple(part.shape)
-    if len(shape) < 2 or shape[:2] == (length, rows) != (rows, length):
-        return [0] * (len(shape) > 1)
     if shape[:2] == (rows, length):
         return [1, 2] if shape[1:] == (length, length) and not part.is_floating_point() else [1]
     if shape[:2] == (rows, 1):
         return [place for place in range(2, len(shape)) if shape[place] == length]
-    return []
+    return [0] if shape[:2] == (length, rows) else []
 
 
 def _rebuilt(part, cut):

@@ -48,17 +48,20 @@ class CallKeys:
             kwargs: by name.
 
         Returns:
-            16 bytes; None: the function, an argument, the object or what the code reads has no digest.
+            16 bytes; None: the function, an argument, the object or what the code reads has no digest. And the digest
+            of the object's attributes as they are now; empty: it is none whose methods are called.
         """
         if self.digest is None:
-            return None
+            return None, b""
         found = hashlib.blake2b(self.digest, digest_size=KEY_BYTES)
+        whose = b""
         try:
             for place, value in enumerate(args):
                 if place == 0 and _is_object(value):
-                    found.update(self.whose(value))
+                    whose = self._whose(value)
+                    found.update(whose)
                 elif type(value) is list:  # of a batch, as a rule: it comes in another order in the next pass
-                    return None
+                    return None, b""
                 else:
                     _add(found, value)
             for name in sorted(kwargs):
@@ -66,17 +69,14 @@ class CallKeys:
                 _add(found, kwargs[name])
             self._add_surroundings(found, args)
         except Exception:  # no digest, or attributes that run code of their own
-            return None
-        return found.digest()
+            return None, b""
+        return found.digest(), whose
 
     def note(self, *what):
         """The key of what all processes learn of this function from one; None: the function has no digest."""
         return self.digest and hashlib.blake2b(repr(what).encode(), key=self.digest, digest_size=KEY_BYTES).digest()
 
-    def whose(self, value):
-        """The digest of an object's attributes as they are now; empty: it is none whose methods are called."""
-        if not _is_object(value):
-            return b""
+    def _whose(self, value):
         known = self._objects.get(id(value))
         if known is None or known[0] is not value:
             if len(self._objects) >= _MOST_OBJECTS:
@@ -93,18 +93,25 @@ class CallKeys:
         kind = type(args[0]) if args and _is_object(args[0]) else None
         reached = self._reached.get(kind)
         if reached is None:
-            reached = self._reached[kind] = ReachedCode(self._function, kind)
-        for namespace, name in reached.values:
+            code = ReachedCode(self._function, kind)
+            reached = self._reached[kind] = (code, list(_class_attributes(kind, code.attributes)))
+        code, of_classes = reached
+        for namespace, name in code.values:
             found.update(name.encode())
             found.update(self._around.digest((id(namespace), name), namespace.get(name)))
-        for place, cell in enumerate(reached.cells):
+        for place, cell in enumerate(code.cells):
             found.update(self._around.digest(place, cell.cell_contents))
-        for base in kind.__mro__[:-1] if kind is not None else ():
-            for name in sorted(reached.attributes & vars(base).keys()):
-                value = vars(base)[name]
-                if not callable(value) and not hasattr(value, "__get__"):
-                    found.update(name.encode())
-                    found.update(self._around.digest((base, name), value))
+        for base, name in of_classes:
+            found.update(name.encode())
+            found.update(self._around.digest((base, name), vars(base).get(name)))
+
+
+def _class_attributes(kind, names):
+    """Pairs of a class and one of these names, whose value is no method or property."""
+    for base in kind.__mro__[:-1] if kind is not None else ():
+        for name in sorted(names & vars(base).keys()):
+            if not callable(vars(base)[name]) and not hasattr(vars(base)[name], "__get__"):
+                yield base, name
 
 
 def _add(found, value, depth=0):

@@ -212,7 +212,7 @@ def _absolute(path):
 def _copied(value):
     """A copy that shares nothing with the training; None: there is none, or it would take memory of a device.
 
-    It has the types of the original, and parts that share memory in it do so in the copy.
+    It has the types of the original, and what shares memory in the host does so in the copy.
     """
     try:
         return _on_host(value) if _on_device(value) else copy.deepcopy(value)

@@ -9,6 +9,7 @@ import functools
 # A prime, and some ten times the chunks that usually fit: chunks that share a slot put each other out.
 _SLOTS = 100_003
 _KEPT = "_flatout_kept"  # data sets by name, on a group
+_KEEPS = "_flatout_keeps"  # whether it keeps them: its file is only read
 _MOST_KEPT = 1024
 
 
@@ -42,8 +43,11 @@ def _keep_open(module):
     @functools.wraps(original)
     def __getitem__(self, name):
         found = original(self, name)
-        kept = self.__dict__.setdefault(_KEPT, {}) if self.file.mode == "r" else {}
-        if hasattr(found, "chunks") and len(kept) < _MOST_KEPT:
+        kept = self.__dict__.get(_KEPT)
+        if kept is None:
+            kept = self.__dict__[_KEPT] = {}
+            self.__dict__[_KEEPS] = self.file.mode == "r"
+        if self.__dict__[_KEEPS] and hasattr(found, "chunks") and len(kept) < _MOST_KEPT:
             kept.setdefault(name, found)
         return found
 

@@ -139,12 +139,11 @@ class _Memoized:
         running = self._calls.running
         if getattr(running, "depth", 0) and not self._calls.nested:
             return None
-        key = self.keys.key(args, kwargs)
+        key, whose = self.keys.key(args, kwargs)
         if key is None:
             return None
         kept = self._calls.kept
         stored = kept.find(key)
-        whose = self.keys.whose(args[0]) if args else b""
         if stored is not None:
             if not self._calls.files.unchanged(stored):
                 return None
