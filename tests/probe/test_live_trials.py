@@ -182,7 +182,7 @@ calls = {"report": [], "note": []}
 
 def report(step):
     calls["report"].append(step)
-    time.sleep(0.004)
+    time.sleep(0.02)
 
 def note(step):
     calls["note"].append(step)
