@@ -30,6 +30,7 @@ TYPICAL = {int: 2, bool: True}
 INJECTED = {name: VALUES.get(name, TYPICAL.get(one.type)) for name, one in SETTINGS.items() if one.injector}
 # Compiling takes long; a start method other than fork imports torch in each worker.
 SLOW = {"compile", "start_method"}
+GROUPS = 8
 
 
 def recorded(folder: Path, settings: dict[str, Any]) -> None:
@@ -52,9 +53,10 @@ def test_all_settings_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(INJECTED))
-def test_each_setting(tmp_path: Path, name: str) -> None:
-    recorded(tmp_path, {"num_workers": 1, name: INJECTED[name]})
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_a_few_settings_at_once(tmp_path: Path, group: int) -> None:
+    """What one setting hides in a run with all of them shows without it."""
+    recorded(tmp_path, {"num_workers": 1} | {name: INJECTED[name] for name in sorted(INJECTED)[group::GROUPS]})
 
 
 def test_what_could_not_be_timed_is_a_problem_of_the_record(tmp_path: Path) -> None:
