@@ -115,7 +115,8 @@ def test_no_other_table_names_the_settings() -> None:
 
 def test_the_mechanics_that_remedies_name_exist(tmp_path: Path) -> None:
     from flatout.runner import Bounds
-    from flatout.trials.fixing import Fixing, Options
+    from flatout.trials.fix_options import Options
+    from flatout.trials.fixing import Fixing
     from flatout.trials.isolation import NAMESPACE, Isolation
     from flatout.trials.journal import begin
     from flatout.trials.progress import ProgressLog

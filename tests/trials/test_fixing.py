@@ -18,7 +18,8 @@ from flatout.results import Diagnosis, Gain, Remedy
 from flatout.results import RemedyBundle as Bundle
 from flatout.runner import Bounds
 from flatout.trials.export import Export
-from flatout.trials.fixing import Fixing, Options
+from flatout.trials.fix_options import Options
+from flatout.trials.fixing import Fixing
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin, resume
 from flatout.trials.outcome import FAILED, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
@@ -241,7 +242,7 @@ def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
     machine = Machine([], {})
     machine.run = lambda setup, settings, deadline_s=0.0: TrialRun(FAILED, "exit code 3", 1.0)  # type: ignore[method-assign]
     fix = fixing(tmp_path, machine)
-    (fix.setup.folder / "output.log").write_text("starting\nValueError: no data\n")
+    (fix.runs.setup.folder / "output.log").write_text("starting\nValueError: no data\n")
     with pytest.raises(CommandError, match="exit code 3; it printed: ValueError: no data"):
         fix.run()
 

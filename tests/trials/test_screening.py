@@ -12,9 +12,9 @@ import pytest
 from flatout.compare.ratio import Ratio
 from flatout.report.fix import lines, to_dict
 from flatout.runner import Bounds
-from flatout.trials import fixing as fixing_module
-from flatout.trials import screening
-from flatout.trials.fixing import Fixing, Options
+from flatout.trials import fix_live, screening
+from flatout.trials.fix_options import Options
+from flatout.trials.fixing import Fixing
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.journal import begin
 from flatout.trials.live import Finding
@@ -130,6 +130,6 @@ def test_unless_told_otherwise_only_slow_starts_are_spared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_s: float, live: bool
 ) -> None:
     machine = Machine([WORKERS], {"num_workers": 1.8})
-    monkeypatch.setattr(fixing_module, "Costs", lambda _, *rest: Costs(start_s, *rest))
+    monkeypatch.setattr(fix_live, "Costs", lambda _, *rest: Costs(start_s, *rest))
     _, plans = fixed(tmp_path, monkeypatch, machine, Finding(None, ""), live=None)
     assert bool(plans) is live

@@ -95,7 +95,8 @@ def fix(
     from flatout.runner.command import check_command
     from flatout.trials import journal as journals
     from flatout.trials.export import write_kept, write_plans
-    from flatout.trials.fixing import Fixing, Options, clean
+    from flatout.trials.fix_options import Options
+    from flatout.trials.fixing import Fixing, clean
     from flatout.trials.locations import find_locations
     from flatout.trials.progress import ProgressLog
     from flatout.trials.sweeper import Sweeper

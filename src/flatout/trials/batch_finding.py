@@ -19,7 +19,7 @@ from flatout.trials import batch_search as search
 from flatout.trials import first_look
 from flatout.trials.batch_sizes import BatchSizes, MemoryLine, SizeRuns, memory_line
 from flatout.trials.budget import NEEDED_STEPS, Budget, OutOfTime, as_option
-from flatout.trials.fixing import Runner
+from flatout.trials.fix_runs import Runner
 from flatout.trials.guards import LEAST_MEMORY, host_memory
 from flatout.trials.outcome import GUARDED, OK, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
 from flatout.trials.progress import ProgressLog

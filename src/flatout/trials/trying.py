@@ -16,7 +16,7 @@ from flatout.runner import Bounds
 from flatout.trials import first_look
 from flatout.trials.budget import Budget, OutOfTime, as_option
 from flatout.trials.candidates import Candidate
-from flatout.trials.fixing import Runner
+from flatout.trials.fix_runs import Runner
 from flatout.trials.outcome import FAILED, GUARDED, OK, REFUSED, TrialRun
 from flatout.trials.pairs import Pairs
 from flatout.trials.printed import last_lines

@@ -1,0 +1,155 @@
+"""The runs of a fix: each within the bounds of the trials and what is left of the budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from flatout.compare.ratio import Ratio
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.probe.settings import combined
+from flatout.runner import Bounds
+from flatout.trials.budget import LEAST_S, LEAST_STEPS, STEPS, Budget, OutOfTime
+from flatout.trials.fix_options import Options
+from flatout.trials.outcome import GUARDED, OK, TrialRun
+from flatout.trials.printed import last_lines
+from flatout.trials.progress import ProgressLog
+from flatout.trials.sequential import pairs_needed
+from flatout.trials.shared_samples import Pace
+from flatout.trials.trial_run import LOG, TrialSetup
+from flatout.units import duration
+
+
+class Runner(Protocol):
+    """Makes one run of a trial; see ``run_once``."""
+
+    def __call__(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = ...) -> TrialRun: ...
+
+
+class FixRuns:
+    """Makes runs, and says how many more have room.
+
+    Attributes:
+        setup: of the runs; its bounds change with what steps and the budget need.
+        budget: of the whole fix.
+    """
+
+    def __init__(
+        self,
+        setup: TrialSetup,
+        options: Options,
+        log: ProgressLog,
+        run_once: Runner,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Run nothing yet.
+
+        Args:
+            setup: of the runs.
+            options: the user's limits.
+            log: of the fix's progress.
+            run_once: makes a run.
+            clock: seconds; the one that ``run_once`` uses for its deadline.
+        """
+        self.setup, self._options, self._log, self._run_once = setup, options, log, run_once
+        self.budget = Budget(options.budget_s, clock)
+
+    def look(self, settings: Mapping[str, Any], bounds: Bounds, experiments: bool) -> TrialRun:
+        """A run within these bounds, which is diagnosed."""
+        return self._run_once(replace(self.setup, bounds=bounds, experiments=experiments), settings)
+
+    def run(self, settings: Mapping[str, Any]) -> TrialRun:
+        """One run of a trial.
+
+        Raises:
+            OutOfTime: the budget ended before it did.
+            Interrupted: it was interrupted by the user.
+        """
+        left_s = self.budget.left_s
+        if left_s <= 1.0:
+            raise OutOfTime
+        bounds = replace(self.setup.bounds, first_step_within_s=min(self.setup.bounds.first_step_within_s, left_s + 1))
+        run = self._run_once(replace(self.setup, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
+        if run.outcome == GUARDED and self.budget.left_s <= 0:
+            raise OutOfTime
+        if run.outcome == OK:
+            self.budget.learn(run.wall_s)
+        return run
+
+    def unmeasured(
+        self, kept: Mapping[str, Any], settings: Mapping[str, Any], seconds: float, over: Callable[[], bool]
+    ) -> TrialRun:
+        """A run on top of what was kept, until ``over`` says so."""
+        bounds = replace(self.setup.bounds, seconds=seconds, steps=None, over=over)
+        with_kept = combined(kept, settings)
+        return self._run_once(replace(self.setup, bounds=bounds), with_kept, deadline_s=self.budget.deadline_s)
+
+    def bound(self, bounds: Bounds, window_s: float, step_s: float) -> None:
+        """Measure this long from now on, or the steps in it."""
+        steps = max(int(window_s / step_s), 10) if step_s > 0 else STEPS
+        self.setup = replace(self.setup, bounds=replace(bounds, seconds=window_s), steps=steps)
+
+    def lengthen(self) -> bool:
+        """Double the measured time of the runs if the budget has room for a pair of such runs."""
+        bounds = self.setup.bounds
+        if bounds.seconds is None or self.budget.left_s < 2 * (self.budget.run_s + bounds.seconds):
+            return False
+        self.budget.run_s += bounds.seconds
+        self.setup = replace(self.setup, bounds=replace(bounds, seconds=2 * bounds.seconds), steps=2 * self.setup.steps)
+        self._log.say(f"too few steps to compare: each run measures {duration(2 * bounds.seconds)} from now on")
+        return True
+
+    def room(self, runs: int, kept: bool) -> bool:
+        """True if this many runs of a trial fit, and a proof after them.
+
+        Args:
+            runs: of the trial.
+            kept: a remedy was kept before.
+        """
+        return self.budget.room_for_trial(runs, kept)
+
+    def room_for_pair(self, runs: int, kept: bool) -> bool:
+        """True if a pair fits, if need be of shorter runs: it decides more than the time that would be left over."""
+        if self.room(runs, kept):
+            return True
+        window_s = self.setup.bounds.seconds
+        if kept or window_s is None or self._options.seconds is not None:
+            return False
+        steps_s = window_s / self.setup.steps * LEAST_STEPS
+        shorter_s = self.budget.shorter_runs_s(window_s, runs, max(LEAST_S, steps_s))
+        if shorter_s is None:
+            return False
+        self.budget.run_s -= window_s - shorter_s
+        steps = max(int(self.setup.steps * shorter_s / window_s), LEAST_STEPS)
+        self.setup = replace(self.setup, bounds=replace(self.setup.bounds, seconds=shorter_s), steps=steps)
+        self._log.say(f"for a second pair, each run measures {duration(shorter_s)} from now on")
+        return True
+
+    def pace(self, rate: float) -> Pace:
+        """The training's rate, and the time that a run takes beside what it measures."""
+        return Pace(rate, self.start_s)
+
+    @property
+    def start_s(self) -> float:
+        """Seconds of a run beside what it measures."""
+        return max(self.budget.run_s - (self.setup.bounds.seconds or 0.0), 0.0)
+
+    def needs(self, ratio: Ratio, before_s: float, threshold: float = NOISE_SHARE) -> str:
+        """The time that the proof of an undecided gain needs, as runs took until now.
+
+        Args:
+            ratio: as measured.
+            before_s: of the budget, that was spent before the pairs.
+            threshold: that the gain has to clear.
+        """
+        pairs = pairs_needed(ratio, threshold)
+        if pairs is None:
+            return "needs more pairs of runs than can be told: they differ too much"
+        more_s = 2 * (pairs - ratio.pairs) * self.budget.run_s
+        return f"needs about {duration(more_s)} more, --budget {self.budget.for_pairs(before_s, pairs)} in all"
+
+    def printed(self) -> str:
+        """The last line of the command's own output."""
+        return next(iter(last_lines(self.setup.folder / LOG)[-1:]), "nothing that can be shown")
