@@ -9,6 +9,7 @@ import numpy as np
 
 from flatout.measure.account_ids import ACCOUNTS
 from flatout.measure.accounts import Charged
+from flatout.measure.call_loops import CallLoop, call_loop
 from flatout.measure.calling_lines import calling_lines
 from flatout.measure.compiled_calls import generated_ns, is_compiled_call, is_graph_call
 from flatout.measure.costly_operators import (
@@ -21,6 +22,7 @@ from flatout.measure.costly_operators import (
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
 from flatout.measure.kernel_work import PRODUCT, KernelWork, kernel_work
 from flatout.measure.recurrent import recurrent_share
+from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
 from flatout.measure.samples import Samples
 from flatout.measure.slice_gradients import SliceGradients, slice_gradients
@@ -62,6 +64,7 @@ class Operators:
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
+    loop: CallLoop | None = None  # around the layer that is called again and again
     work: tuple[KernelWork, ...] = ()  # of all kernels
     launching_s: float = 0.0  # the least time in which the host calls the operators of a step
 
@@ -192,6 +195,8 @@ def _measured(
     )
     owner = attribution.owner[rows]
     has_kernels = len(trace.kernels) > 0
+    weight = None if has_kernels else read_repeated_weight(training.process)
+    loop = call_loop(operators, inside, parent, work, weight, steps, costs.tracing)
     launching_s = float((work.sum() + costs.untraced * np.count_nonzero(leaf)) / (1e9 * steps))
     if has_kernels:
         spans = trace.kernels.take((trace.kernels.start >= begin) & (trace.kernels.end <= finish))
@@ -240,6 +245,7 @@ def _measured(
         roofline=measure_roofline(all_operators, ceilings, overhead_s, window.queued),
         work=kernel_work(found),
         launching_s=launching_s,
+        loop=loop,
         slices=slice_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )
 

@@ -77,7 +77,8 @@ def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Chan
 
     Of forward and backward pass, in the layers called as often (``part``): overhead x (1 - 1 / calls) + kernels x
     (1 - time of one product of all inputs / time of one after the other). Other operators than products are assumed to
-    gain as these do. The least is half of that; at the most, kernels take a third of that time.
+    gain as these do. Where the trace shows the loop that calls the layer, all that passes in it takes the place of the
+    forward pass. The least is half of that; at the most, kernels take a third of that time.
     """
     run, operators = context.run, context.run.operators
     if isinstance(operators, str) or operators.computed_s <= 0:
@@ -85,10 +86,17 @@ def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Chan
     optimizer_s = run.seconds("optimizer") / context.model.batches
     overhead_s = operators.removable_overhead_s * max(1.0 - optimizer_s / operators.computed_s, 0.0)
     kernels_s = max(operators.computed_s - operators.overhead_s - optimizer_s, 0.0)
+    forward_s, backward_s = (run.seconds(account) / context.model.batches for account in ("forward", "backward"))
+    forward = forward_s / max(forward_s + backward_s, 1e-9)
+    loop = operators.loop
     joined = 1.0 if weight.joined is None else weight.joined
 
     def saved(joined: float) -> float:
-        return weight.part * (overhead_s * (1.0 - 1.0 / weight.calls) + kernels_s * (1.0 - joined))
+        computing_s = weight.part * (overhead_s * (1.0 - 1.0 / weight.calls) + kernels_s * (1.0 - joined))
+        if loop is None:
+            return computing_s
+        in_loop_s = (loop.seconds - loop.kernels_s) * (1.0 - 1.0 / loop.calls) + loop.kernels_s * (1.0 - joined)
+        return max(forward * computing_s, in_loop_s) + (1.0 - forward) * computing_s
 
     most_s = saved(joined / 3) if joined < 1.0 else saved(1.0)
     return shorter_step(saved(joined)), shorter_step(0.5 * saved(joined)), shorter_step(most_s)
