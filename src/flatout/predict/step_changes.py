@@ -72,6 +72,12 @@ def without_gradients(context: Context, gradients: UnusedGradients) -> Change:
     return shorter_step(_OF_WEIGHTS * gradients.part * backward_s)
 
 
+def calls_to_join(context: Context, weight: RepeatedWeight) -> float:
+    """Calls of the layers that one call could replace: those of a loop where the trace shows it."""
+    operators = context.run.operators
+    return weight.calls if isinstance(operators, str) or operators.loop is None else operators.loop.calls
+
+
 def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Change, Change]:
     """The change that computes many products with one weight as one; then the least and the most it may give.
 
@@ -88,14 +94,17 @@ def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Chan
     kernels_s = max(operators.computed_s - operators.overhead_s - optimizer_s, 0.0)
     forward_s, backward_s = (run.seconds(account) / context.model.batches for account in ("forward", "backward"))
     forward = forward_s / max(forward_s + backward_s, 1e-9)
-    loop = operators.loop
+    calls, loop = calls_to_join(context, weight), operators.loop
+    # The traced step may have been a longer one than the mean.
+    around_s = max(context.model.now.step_s - backward_s - optimizer_s, 0.0)
     joined = 1.0 if weight.joined is None else weight.joined
 
     def saved(joined: float) -> float:
-        computing_s = weight.part * (overhead_s * (1.0 - 1.0 / weight.calls) + kernels_s * (1.0 - joined))
+        computing_s = weight.part * (overhead_s * (1.0 - 1.0 / calls) + kernels_s * (1.0 - joined))
         if loop is None:
             return computing_s
-        in_loop_s = (loop.seconds - loop.kernels_s) * (1.0 - 1.0 / loop.calls) + loop.kernels_s * (1.0 - joined)
+        traced_s = (loop.seconds - loop.kernels_s) * (1.0 - 1.0 / calls) + loop.kernels_s * (1.0 - joined)
+        in_loop_s = traced_s * min(around_s / loop.seconds, 1.0)
         return max(forward * computing_s, in_loop_s) + (1.0 - forward) * computing_s
 
     most_s = saved(joined / 3) if joined < 1.0 else saved(1.0)

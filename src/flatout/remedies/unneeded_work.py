@@ -8,7 +8,14 @@ from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.predict.step_changes import fewer_positions, joined_calls, removed, shorter_step, without_gradients
+from flatout.predict.step_changes import (
+    calls_to_join,
+    fewer_positions,
+    joined_calls,
+    removed,
+    shorter_step,
+    without_gradients,
+)
 from flatout.probe.settings import SETTINGS
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
@@ -130,9 +137,10 @@ def one_batch(context: Context, cause: Cause) -> Proposal | None:
     if weight is None:
         return None
     change, least, most = joined_calls(context, weight)
+    calls = calls_to_join(context, weight)
     measured = "" if weight.joined is None else ", and the measured time of one product and of many"
     return Proposal(
-        title=f"call the layers once on {weight.calls:,.0f} inputs, not {weight.calls:,.0f} times",
+        title=f"call the layers once on {calls:,.0f} inputs, not {calls:,.0f} times",
         change=change,
         least=least,
         most=most,

@@ -8,7 +8,7 @@ from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import fewer_positions, joined_calls, shorter_step, without_gradients
+from flatout.predict.step_changes import calls_to_join, fewer_positions, joined_calls, shorter_step, without_gradients
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
@@ -166,6 +166,8 @@ def unbatched_calls(context: Context) -> Found | Lacks | None:
         return None
     if isinstance(operators, str):
         return Lacks(operators)
+    if operators.loop is not None and operators.loop.interrupted:
+        return None
     share = context.model.recovered(joined_calls(context, weight)[0])
     if share < NOISE_SHARE:
         return None
@@ -175,6 +177,7 @@ def unbatched_calls(context: Context) -> Found | Lacks | None:
         else f"of which at most {weight.chain:,} depend on each other"
     )
     name = weight.name or "a weight"
+    calls = calls_to_join(context, weight)
     evidence = [
         Evidence(
             f"{name} ({'x'.join(map(str, weight.shape))}) takes part in {weight.uses:,} products of a backward pass's "
@@ -185,9 +188,13 @@ def unbatched_calls(context: Context) -> Found | Lacks | None:
     if weight.joined is not None:
         text = f"one product of all inputs takes {percent(weight.joined)} of the time of one after the other here"
         evidence.append(Evidence(text, {"joined": weight.joined}))
+    if operators.loop is not None:
+        loop_s = operators.loop.seconds
+        text = f"loops of {calls:,.0f} such calls take {duration(loop_s)} of a step, with what else is done in them"
+        evidence.append(Evidence(text, {"calls": calls, "seconds": loop_s}))
     evidence += hottest(run.lines("forward"), 2)
     return Found(
-        title=f"layers are called {weight.calls:,.0f} times in turn, on inputs that could be one batch",
+        title=f"layers are called {calls:,.0f} times in turn, on inputs that could be one batch",
         share=share,
         confidence=0.8 if weight.joined is not None else 0.6,
         evidence=tuple(evidence),
