@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flatout.measure.repeated_weights import RepeatedWeight, read_repeated_weight
+from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight, read_repeated_weight
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
 
@@ -40,3 +40,25 @@ def test_products_that_were_not_timed(tmp_path: Path) -> None:
     found = read(tmp_path / "a", repeated_weight=SEEN)
     assert found is not None and found.joined is None
     assert read(tmp_path / "b") is None
+
+
+def test_what_one_call_of_the_module_takes_for_these_inputs_and_for_more(tmp_path: Path) -> None:
+    times = {"calls": 8, "apart_ns": [800, 1000, 1000], "joined_ns": [200, 300, 1200]}
+    found = read(tmp_path, repeated_weight={**SEEN, "module": times})
+    assert found is not None and isinstance(found.module, JoinedCalls)
+    module = found.module
+    assert (module.calls, module.low, module.part, module.high) == (8, 0.25, 0.3, 1.0)
+    assert module.call_s == pytest.approx(1000e-9 / 8)
+    assert module.of(8, module.part) == pytest.approx(0.3)
+    # A call costs 0.8 beside its sample: 0.2 + 0.8 / 64.
+    assert module.of(64, module.part) == pytest.approx(0.2 + 0.8 / 64)
+    assert module.of(64, module.high) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seen", "because"),
+    [({"skipped": "its input is large"}, "its input is large"), ({"calls": 8, "apart_ns": []}, "it was not timed")],
+)
+def test_a_module_that_was_not_timed_says_why(tmp_path: Path, seen: dict[str, Any], because: str) -> None:
+    found = read(tmp_path, repeated_weight={**SEEN, "module": seen})
+    assert found is not None and found.module == because

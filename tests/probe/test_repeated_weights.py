@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn  # noqa: E402
 
 from flatout.probe import backward_graph  # noqa: E402
 from flatout.probe.gradients import names_of  # noqa: E402
+from flatout.probe.repeated_modules import ModuleCalls  # noqa: E402
 from flatout.probe.repeated_weights import RepeatedWeights  # noqa: E402
 
 
@@ -133,3 +135,80 @@ def test_a_weight_whose_products_cannot_be_timed_is_named_without_times(monkeypa
     monkeypatch.setattr(torch, "mm", refused)
     seen = found(one_sample_at_a_time())
     assert seen is not None and seen["uses"] == 12 and "joined_s" not in seen
+
+
+def module_of(make: Callable[[], Tensor]) -> Any:
+    """What the record has of the module in the loop."""
+    calls = ModuleCalls()
+    weights = RepeatedWeights(calls)
+    end = calls.watch()
+    weights.look(backward_graph.nodes(make()))
+    end()
+    seen = weights.described(names_of)
+    return None if seen is None else seen.get("module")
+
+
+@pytest.mark.parametrize("make", [one_sample_at_a_time, one_vector_at_a_time, patches_in_turn])
+def test_the_module_in_the_loop_is_timed_with_its_calls_in_turn_and_in_one(make: Callable[[], Tensor]) -> None:
+    module = module_of(make)
+    assert module["calls"] == 8 and len(module["apart_ns"]) == len(module["joined_ns"]) > 0
+    assert min(*module["apart_ns"], *module["joined_ns"]) > 0
+
+
+class Counting(nn.Module):
+    """A module with dropout and running statistics, that keeps what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.BatchNorm1d(8, affine=False), nn.Linear(8, 8))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.layers(inputs)
+        return out
+
+
+def test_what_the_module_has_is_as_before() -> None:
+    net = Counting()
+    pairs = torch.randn(10, 2, 6)
+    loss = lambda: torch.stack([net(pair).square().mean() for pair in pairs]).sum()  # noqa: E731
+    calls = ModuleCalls()
+    weights = RepeatedWeights(calls)
+    calls.watch()
+    weights.look(backward_graph.nodes(loss()))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    drawn = torch.random.get_rng_state()
+    seen = weights.described(names_of)
+    assert seen is not None and len(seen["module"]["joined_ns"]) > 0
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert torch.equal(torch.random.get_rng_state(), drawn)
+    assert all(parameter.grad is None for parameter in net.parameters())
+    calls.unwatch()
+
+
+def test_a_module_with_the_users_hooks_or_with_no_input_to_join_is_not_timed() -> None:
+    handle = NET.body.register_forward_hook(lambda *_: None)
+    try:
+        assert module_of(one_sample_at_a_time) == {"skipped": "hooks on the model would see its passes"}
+    finally:
+        handle.remove()
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 32)
+
+        def forward(self, *, inputs: Tensor) -> Tensor:
+            return torch.nn.functional.linear(inputs, self.layer.weight)
+
+    named = Named()
+    made = module_of(lambda: torch.stack([named(inputs=sample).mean() for sample in SAMPLES]).sum())
+    assert made == {"skipped": "the model's first argument is no tensor with samples"}
+
+
+def test_calls_are_counted_for_a_few_graphs_only() -> None:
+    calls = ModuleCalls()
+    calls.watch()
+    for _ in range(6):
+        one_sample_at_a_time()
+        taken = calls.take()
+    assert taken == []

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from flatout.record import ProcessRecord
+
+
+@dataclass(frozen=True)
+class JoinedCalls:
+    """Both passes of the module that the loop calls, with the inputs of several calls.
+
+    Attributes:
+        calls: of them.
+        call_s: seconds of one of several in turn.
+        part: time with all inputs in one call over that of one after the other, in the median of pairs.
+        low: the least of the pairs.
+        high: the most of them.
+    """
+
+    calls: int
+    call_s: float
+    part: float
+    low: float
+    high: float
+
+    def of(self, calls: float, part: float) -> float:
+        """The part for another number of calls: what a call costs beside its samples is paid once for all of them.
+
+        Args:
+            calls: that one replaces.
+            part: ``part``, ``low`` or ``high``.
+        """
+        paid_once = min((1.0 - part) / (1.0 - 1.0 / self.calls), 1.0)
+        return 1.0 - paid_once * (1.0 - 1.0 / calls)
 
 
 @dataclass(frozen=True)
@@ -18,6 +50,7 @@ class RepeatedWeight:
         chain: the most of them that depend on each other.
         part: of all products of the step, those of layers that are called as often.
         joined: time of one product of all inputs over that of one after the other; None: not measured.
+        module: the same of the whole module around it; text: why that was not measured.
     """
 
     name: str
@@ -26,6 +59,7 @@ class RepeatedWeight:
     chain: int
     part: float
     joined: float | None
+    module: JoinedCalls | str = "no module was called as often"
 
     @property
     def calls(self) -> float:
@@ -46,4 +80,14 @@ def read_repeated_weight(process: ProcessRecord) -> RepeatedWeight | None:
         chain=seen["chain"],
         part=seen["part"],
         joined=min(joined_s / apart_s, 1.0) if apart_s and joined_s is not None else None,
+        **({"module": _joined_calls(seen["module"])} if seen.get("module") else {}),
     )
+
+
+def _joined_calls(seen: Mapping[str, Any]) -> JoinedCalls | str:
+    apart, joined = seen.get("apart_ns") or [], seen.get("joined_ns") or []
+    parts = [min(one / many, 1.0) for one, many in zip(joined, apart, strict=False)]
+    if not parts or not seen.get("calls"):
+        return str(seen.get("skipped") or "it was not timed")
+    call_s = statistics.median(apart) / seen["calls"] / 1e9
+    return JoinedCalls(seen["calls"], call_s, statistics.median(parts), min(parts), max(parts))

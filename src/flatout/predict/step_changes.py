@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.measure.gradients import UnusedGradients
-from flatout.measure.repeated_weights import RepeatedWeight
+from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 
 # Of a layer's backward pass, that takes two products of one size: one for its input, one for its weights.
 _OF_WEIGHTS = 0.5
 _MOST_SAVED = 0.98  # of a step
+_LEAST_OF_MEASURED = 0.85  # what a module saves alone, it may not save beside the rest of a step
 
 
 def shorter_step(saved_s: float) -> Change:
@@ -81,31 +82,37 @@ def calls_to_join(context: Context, weight: RepeatedWeight) -> float:
 def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Change, Change]:
     """The change that computes many products with one weight as one; then the least and the most it may give.
 
-    Of forward and backward pass, in the layers called as often (``part``): overhead x (1 - 1 / calls) + kernels x
-    (1 - time of one product of all inputs / time of one after the other). Other operators than products are assumed to
-    gain as these do. Where the trace shows the loop that calls the layer, all that passes in it takes the place of the
-    forward pass. The least is half of that; at the most, kernels take a third of that time.
+    Of forward and backward pass, in the layers called as often (``part``), what the module around them saved where it
+    was timed with all inputs in one call. Else overhead x (1 - 1 / calls) + kernels x (1 - time of one product of all
+    inputs / time of one after the other): other operators than products are assumed to gain as these do; the least is
+    half of that, and at the most, kernels take a third of that time. What else stands in the loop is done once.
     """
     run, operators = context.run, context.run.operators
     if isinstance(operators, str) or operators.computed_s <= 0:
         return Change(), Change(), Change()
-    optimizer_s = run.seconds("optimizer") / context.model.batches
+    forward_s, backward_s, optimizer_s = (
+        run.seconds(account) / context.model.batches for account in ("forward", "backward", "optimizer")
+    )
+    calls, loop = calls_to_join(context, weight), operators.loop
+    beside_s = 0.0
+    if loop is not None:
+        # The traced step may have been a longer one than the mean.
+        around_s = min(loop.seconds, max(context.model.now.step_s - backward_s - optimizer_s, 0.0))
+        beside_s = max(around_s - forward_s, 0.0) * (1.0 - 1.0 / calls)
+    if isinstance(weight.module, JoinedCalls):
+        module, computed_s = weight.module, weight.part * max(operators.computed_s - optimizer_s, 0.0)
+        in_module_s = min(weight.uses * module.call_s, computed_s)  # the least: the rest may stand outside the loop
+        usual_s, least_s, most_s = (
+            beside_s + seconds * (1.0 - module.of(calls, part))
+            for seconds, part in ((computed_s, module.part), (in_module_s, module.high), (computed_s, module.low))
+        )
+        return shorter_step(usual_s), shorter_step(_LEAST_OF_MEASURED * least_s), shorter_step(most_s)
     overhead_s = operators.removable_overhead_s * max(1.0 - optimizer_s / operators.computed_s, 0.0)
     kernels_s = max(operators.computed_s - operators.overhead_s - optimizer_s, 0.0)
-    forward_s, backward_s = (run.seconds(account) / context.model.batches for account in ("forward", "backward"))
-    forward = forward_s / max(forward_s + backward_s, 1e-9)
-    calls, loop = calls_to_join(context, weight), operators.loop
-    # The traced step may have been a longer one than the mean.
-    around_s = max(context.model.now.step_s - backward_s - optimizer_s, 0.0)
     joined = 1.0 if weight.joined is None else weight.joined
 
     def saved(joined: float) -> float:
-        computing_s = weight.part * (overhead_s * (1.0 - 1.0 / calls) + kernels_s * (1.0 - joined))
-        if loop is None:
-            return computing_s
-        traced_s = (loop.seconds - loop.kernels_s) * (1.0 - 1.0 / calls) + loop.kernels_s * (1.0 - joined)
-        in_loop_s = traced_s * min(around_s / loop.seconds, 1.0)
-        return max(forward * computing_s, in_loop_s) + (1.0 - forward) * computing_s
+        return beside_s + weight.part * (overhead_s * (1.0 - 1.0 / calls) + kernels_s * (1.0 - joined))
 
     most_s = saved(joined / 3) if joined < 1.0 else saved(1.0)
     return shorter_step(saved(joined)), shorter_step(0.5 * saved(joined)), shorter_step(most_s)

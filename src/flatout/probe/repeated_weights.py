@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import repeated_modules
 from .device_rates import best_s, timer, values
 
 LEAST_CALLS = 8  # that do not depend on each other
@@ -21,14 +22,21 @@ _VIEWS = ("T", "Transpose", "Permute", "View", "UnsafeView", "Expand", "Unsqueez
 
 
 class RepeatedWeights:
-    """The weight that takes most of such products, in the graphs that are looked at."""
+    """The weight that takes most of such products, in the graphs that are looked at.
 
-    def __init__(self):
+    Args:
+        calls: counts the calls of modules; None: nothing does.
+    """
+
+    def __init__(self, calls=None):
+        self._calls = calls
         self._found: Any = None
         self._weight: Any = None
+        self._module: Any = None  # that is called in the loop, its calls and arguments
 
     def look(self, nodes):
         """Look at the graph of a backward pass: its nodes, each after those that it leads to."""
+        calls = self._calls.take() if self._calls is not None else []
         uses, products = _uses(nodes)
         best: Any = None
         repeated = 0
@@ -41,6 +49,7 @@ class RepeatedWeights:
         if best is None or (self._found is not None and len(best[1]) <= self._found["uses"]):
             return
         self._weight, users, longest = best
+        self._module = repeated_modules.around(self._weight, LEAST_CALLS * longest, calls)
         shapes = sorted(tuple(node._input_metadata[0].shape) for node in users if hasattr(node, "_input_metadata"))
         self._found = {
             "uses": len(users),
@@ -65,6 +74,9 @@ class RepeatedWeights:
             times = None
         if times is not None:
             found["apart_s"], found["joined_s"] = times
+        if self._module is not None:
+            found["module"] = repeated_modules.timed(*self._module)
+            self._module = None
         return found
 
 

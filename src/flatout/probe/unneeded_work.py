@@ -10,6 +10,7 @@ import torch
 from .gradients import UnusedGradients, names_of
 from .padding import PaddingSeen
 from .recorder import REC
+from .repeated_modules import ModuleCalls
 from .repeated_weights import RepeatedWeights
 
 
@@ -22,7 +23,8 @@ class UnneededWork:
 
     def __init__(self, compiled):
         self._padding = PaddingSeen()
-        self._weights = RepeatedWeights()
+        self._calls = ModuleCalls()
+        self._weights = RepeatedWeights(self._calls)
         self._repeated: Any = None  # as the record has it
         # In a group of processes, others wait for gradients that are left out.
         self._gradients: Any = None if compiled or _grouped() else UnusedGradients(self._weights)
@@ -30,7 +32,15 @@ class UnneededWork:
 
     def watch(self):
         """Look at the first backward passes; returns what ends that."""
-        return self._gradients.watch() if self._gradients is not None else _nothing
+        if self._gradients is None:
+            return _nothing
+        end_gradients, end_calls = self._gradients.watch(), self._calls.watch()
+
+        def end():
+            end_calls()
+            end_gradients()
+
+        return end
 
     def batch_arrived(self, batch):
         """Look at a batch for padding. One on a device is read in the first steps only, since that waits for it."""
@@ -47,6 +57,7 @@ class UnneededWork:
             hooked: the user has hooks on modules or tensors, which may need any gradient.
         """
         self._first = False
+        self._calls.unwatch()
         self._repeated = self._weights.described(names_of)
         if self._gradients is not None:
             self._gradients.stop_watching()

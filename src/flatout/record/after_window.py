@@ -33,6 +33,9 @@ REPEATED_WEIGHT = record(
         "part": number(0.0, 1.0),
         "apart_s": number(0.0),
         "joined_s": number(0.0),
+        "module": record(
+            {"calls": whole(2), "apart_ns": items(whole(1), 64), "joined_ns": items(whole(1), 64), "skipped": text}
+        ),
     },
     required=("uses", "chain", "part"),
 )

@@ -6,6 +6,7 @@ import re
 
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
+from flatout.measure.repeated_weights import JoinedCalls
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import (
@@ -139,6 +140,9 @@ def one_batch(context: Context, cause: Cause) -> Proposal | None:
     change, least, most = joined_calls(context, weight)
     calls = calls_to_join(context, weight)
     measured = "" if weight.joined is None else ", and the measured time of one product and of many"
+    basis = f"overhead of operators in the traced steps{measured}; others are assumed to gain as products do"
+    if isinstance(weight.module, JoinedCalls):
+        basis = f"both passes of the module, measured with {weight.module.calls} inputs one by one and in one call"
     return Proposal(
         title=f"call the layers once on {calls:,.0f} inputs, not {calls:,.0f} times",
         change=change,
@@ -146,7 +150,7 @@ def one_batch(context: Context, cause: Cause) -> Proposal | None:
         most=most,
         how="torch.stack or torch.cat the inputs, call, and split the result; torch.func.vmap(torch.func.grad(f)) "
         "for a gradient of each sample. Batch norm then sees all of them at once",
-        basis=f"overhead of operators in the traced steps{measured}; others are assumed to gain as products do",
+        basis=basis,
         memory_bytes=None,
     )
 

@@ -6,6 +6,7 @@ from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
+from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import calls_to_join, fewer_positions, joined_calls, shorter_step, without_gradients
@@ -185,7 +186,15 @@ def unbatched_calls(context: Context) -> Found | Lacks | None:
             {"uses": weight.uses, "chain": weight.chain, "part": weight.part},
         )
     ]
-    if weight.joined is not None:
+    module = weight.module
+    if isinstance(module, JoinedCalls):
+        text = (
+            f"measured after the window, one call of the module with {module.calls} inputs takes "
+            f"{percent(module.part)} of the time of {module.calls} calls ({percent(module.low)} to "
+            f"{percent(module.high)}), both passes"
+        )
+        evidence.append(Evidence(text, {"calls": module.calls, "part": module.part}))
+    elif weight.joined is not None:
         text = f"one product of all inputs takes {percent(weight.joined)} of the time of one after the other here"
         evidence.append(Evidence(text, {"joined": weight.joined}))
     if operators.loop is not None:
@@ -196,9 +205,15 @@ def unbatched_calls(context: Context) -> Found | Lacks | None:
     return Found(
         title=f"layers are called {calls:,.0f} times in turn, on inputs that could be one batch",
         share=share,
-        confidence=0.8 if weight.joined is not None else 0.6,
+        confidence=_confidence(weight),
         evidence=tuple(evidence),
     )
+
+
+def _confidence(weight: RepeatedWeight) -> float:
+    if isinstance(weight.module, JoinedCalls):
+        return 0.9
+    return 0.6 if weight.joined is None else 0.8
 
 
 def _fills_zeros(context: Context, found: Cause) -> str:
