@@ -425,6 +425,20 @@ def test_switches_for_debugging_stay_off_and_the_script_does_not_notice(tmp_path
     assert "debugging_off" in said and "'nonsense' is none of anomaly_mode" in said
 
 
+SWITCHING = """
+import json, sys
+print(json.dumps([sys.getswitchinterval(), sys.setswitchinterval(0.002), sys.getswitchinterval()]))
+"""
+
+
+def test_threads_give_up_the_interpreter_lock_sooner_unless_the_script_sets_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n" + SWITCHING)
+    (before, _, set_by_it), said = trained(script, switch_interval_us=500)
+    assert (before, set_by_it) == (pytest.approx(0.0005), pytest.approx(0.002))
+    assert "could not be set" not in said
+
+
 FAULTING = """
 import json, multiprocessing, resource
 import torch

@@ -332,6 +332,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "train_on_gpu": (lambda: replace(healthy(), machine={"gpus": [{"name": "A100"}]}), starved),
     "more_quota": (lambda: healthy(usage={"throttled_share": 0.2}), starved),
+    "sooner_switch": (
+        lambda: replace(healthy(), lock=LOCK),
+        lambda: replace(healthy(process={"switch_interval_us": 500}), lock=LOCK),
+    ),
     "thread_to_process": (lambda: replace(healthy(), lock=LOCK), lambda: replace(starved(), lock=LOCK)),
     "fewer_operators": (
         lambda: replace(healthy(cpu=0.008), operators=SMALL_OPERATORS),

@@ -21,6 +21,7 @@ from flatout.commands.options import (
     Quiet,
     seconds_option,
 )
+from flatout.units import parse_duration, parse_seconds
 
 if TYPE_CHECKING:
     from flatout.trials.export import Export
@@ -100,7 +101,6 @@ def fix(
     from flatout.trials.locations import find_locations
     from flatout.trials.progress import ProgressLog
     from flatout.trials.sweeper import Sweeper
-    from flatout.units import parse_duration, parse_seconds
 
     words = check_command(command, "flatout fix")
     page = page_file(output, "fix.html", as_json=as_json, as_html=as_html, force=force)
@@ -169,7 +169,6 @@ def read_budget(text: str) -> float:
     import math
 
     from flatout.errors import UsageError
-    from flatout.units import parse_seconds
 
     seconds = parse_seconds(text, option="--budget")
     if not (math.isfinite(seconds) and seconds > 0):

@@ -137,6 +137,7 @@ def _process(lead: ProcessRecord, workers: tuple[ProcessRecord, ...]) -> Process
         "convolutions",
         "channels_last",
         "cudnn_benchmark",
+        "switch_interval_us",
         "compiled",
         "outputs",
         "param_bytes",

@@ -67,6 +67,7 @@ class Process:
     convolutions: int | None = None  # dimensions of the model's convolutions
     channels_last: bool | None = None
     cudnn_benchmark: bool | None = None
+    switch_interval_us: int | None = None  # sys.getswitchinterval()
     compiled: bool | None = None
     outputs: int | None = None  # of the model's last linear layer: classes, if it classifies
     param_bytes: int | None = None  # of the model's weights

@@ -247,6 +247,9 @@ SETTINGS: "dict[str, Setting]" = {
         bool, "tensors of 2 MiB or more lie in huge pages", "allocator", at_start=True, instead_of="memory_kept"
     ),
     "collect_seldom": Setting(bool, "collect Python's garbage seldom", "debugging", live=True),
+    "switch_interval_us": Setting(
+        int, "µs after which a Python thread gives the interpreter lock to one that waits", "backends", live=True
+    ),
     "validation_factor": Setting(
         float,
         "factor on the steps or epochs between validations",

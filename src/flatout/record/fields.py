@@ -65,6 +65,7 @@ PROCESS = record(
         "world_size": _SMALL,
         "worker": whole(0, _MOST_WORKERS - 1),
         "threads": _SMALL,
+        "switch_interval_us": whole(0, 1 << 40),
         "cudnn_benchmark": flag,
         "tf32": flag,
         "autocast": text,

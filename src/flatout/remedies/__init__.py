@@ -57,7 +57,7 @@ from flatout.remedies.queue import (
     smaller_samples,
 )
 from flatout.remedies.reporting import fewer_checkpoints, report_less
-from flatout.remedies.step import fewer_operators, float32, thread_to_process
+from flatout.remedies.step import fewer_operators, float32, sooner_switch, thread_to_process
 from flatout.remedies.step_experiments import (
     debugging_off,
     fewer_collections,
@@ -127,6 +127,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     huge_pages,
     fewer_blocking_reads,
     thread_to_process,
+    sooner_switch,
     dynamic_shapes,
     fixed_shapes,
     steady_values,

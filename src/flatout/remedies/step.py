@@ -8,6 +8,8 @@ from flatout.predict.step_changes import shorter_step
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause, Gain
 
+_SWITCH_US, _USUAL_SWITCH_US = 500, 5000  # Python's own
+
 
 @remedy(("interpreter_lock",), IDENTICAL, risk="medium")
 def thread_to_process(context: Context, cause: Cause) -> Proposal | None:
@@ -26,9 +28,31 @@ def thread_to_process(context: Context, cause: Cause) -> Proposal | None:
         # Part of the waits lies in taking over batches, which the model of means counts as the workers' slowness.
         gain=Gain(_factor(likely * share), _factor(least * share), _factor(share)),
         how="multiprocessing.Process or a DataLoader worker instead of threading.Thread; or array operations in place "
-        "of its loops; sys.setswitchinterval(0.0005) shortens each wait meanwhile",
+        "of its loops",
         basis="measured waits of the training thread for the interpreter lock",
         memory_bytes=None,
+    )
+
+
+@remedy(("interpreter_lock",), IDENTICAL, risk="low")
+def sooner_switch(context: Context, cause: Cause) -> Proposal | None:
+    """Have a thread that computes in Python give up the interpreter lock sooner."""
+    now_us = context.run.process.switch_interval_us or _USUAL_SWITCH_US
+    if context.run.lock is None or isinstance(context.run.lock, str) or now_us < 2 * _SWITCH_US:
+        return None
+    # At the most the waits become shorter as the interval does; a training that needs what the thread makes waits on.
+    share = min(cause.share, context.model.now.spare_share)
+    shorter = 1.0 - _SWITCH_US / now_us
+    return Proposal(
+        title=f"give up the interpreter lock after {_SWITCH_US} µs, not {now_us:,} µs",
+        change=Change(step_removed_s=0.5 * shorter * share * context.model.now.total_s),
+        gain=Gain(_factor(0.5 * shorter * share), 1.0, _factor(shorter * share)),
+        how=f"sys.setswitchinterval({_SWITCH_US / 1e6:.4f}) before the training",
+        settings={"switch_interval_us": _SWITCH_US},
+        basis="measured waits of the training thread for the interpreter lock; half of them are assumed to become as "
+        "much shorter as the interval. It gave 2 to 3 times the speed where the training needs nothing of the thread, "
+        "and nothing where it waits for what the thread makes",
+        memory_bytes=0,
     )
 
 

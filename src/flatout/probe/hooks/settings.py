@@ -59,6 +59,7 @@ def save():
         device_uuid=_asked(_uuid) if used else None,
         threads=torch.get_num_threads(),
         cudnn_benchmark=torch.backends.cudnn.benchmark,
+        switch_interval_us=round(1e6 * sys.getswitchinterval()),
         tf32=_asked(_tf32),
         autocast=_noted.get("autocast"),
         param_dtype=_noted.get("param_dtype"),

@@ -1,7 +1,8 @@
-"""Settings of torch's own libraries: threads, TF32 and the choice of convolution algorithms."""
+"""Settings of torch's own libraries, and how soon Python's threads give up the interpreter lock."""
 
 import functools
 import multiprocessing
+import sys
 
 import torch
 
@@ -10,7 +11,7 @@ from ..unbound import Unbound
 
 
 def install(injected, watch):
-    """Apply the settings immediately; a script that sets TF32 or the choice of algorithms itself overrides them."""
+    """Apply the settings immediately; a script that sets one other than the number of threads overrides it."""
     for name in injected_by("backends"):
         if injected.get(name) is not None:
             switch(name, injected.get(name))
@@ -65,4 +66,15 @@ def _cudnn_benchmark(wanted):
     return undo
 
 
-_SWITCHES = {"threads": _threads, "tf32": _tf32, "cudnn_benchmark": _cudnn_benchmark}
+def _switch_interval_us(wanted):
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6 * wanted)
+    return lambda: sys.setswitchinterval(before)
+
+
+_SWITCHES = {
+    "threads": _threads,
+    "tf32": _tf32,
+    "cudnn_benchmark": _cudnn_benchmark,
+    "switch_interval_us": _switch_interval_us,
+}
