@@ -89,6 +89,14 @@ def test_work_in_vain_is_no_effect_of_other_causes_in_the_step(wasted: str) -> N
     assert next(cause for cause in order if cause.id == wasted).hidden_by is None
 
 
+@pytest.mark.parametrize("id", ["checkpoint", "logging", "validation", "main_process_work"])
+@pytest.mark.parametrize(("share", "first"), [(0.24, True), (0.1, False)])
+def test_a_larger_batch_changes_what_is_learned_and_goes_behind_what_costs_nearly_as_much(
+    id: str, share: float, first: bool
+) -> None:
+    assert (rank([cause("small_batch", 0.26), cause(id, share)])[0].id == id) == first
+
+
 def test_a_cause_that_gives_little_hides_nothing() -> None:
     order = rank([cause("cpu_decode", 0.5), cause("too_few_workers", 0.04)])
     assert [(cause.id, cause.hidden_by) for cause in order] == [("cpu_decode", None), ("too_few_workers", None)]

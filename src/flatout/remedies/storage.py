@@ -148,6 +148,11 @@ def _needless(context: Context, loader: LoaderStats) -> float | None:
     return max(0.0, 1.0 - used / read) if used and read else None
 
 
+def _left_out(needless: float) -> float:
+    """Part of the needless bytes that are read no more: a chunk holds about twice what the sample takes."""
+    return max(1.0 - 2.0 * (1.0 - needless), 0.0) / needless if needless > 0 else 0.0
+
+
 @remedy(("read_amplification",), IDENTICAL, risk="low")
 def mapped_arrays(context: Context, cause: Cause) -> Proposal | None:
     """Map arrays that are read whole, so that only the pages that a sample uses are read."""
@@ -160,7 +165,7 @@ def mapped_arrays(context: Context, cause: Cause) -> Proposal | None:
         return None  # the files hold them packed
     return Proposal(
         title="map the arrays that samples read whole",
-        change=reading_less(loader, 0.8 * needless),
+        change=reading_less(loader, _left_out(needless) * needless),
         least=Change(),
         most=reading_less(loader, needless),
         how="numpy.load(path, mmap_mode='c'), tifffile.memmap(path, mode='c'), torch.load(path, mmap=True)",
@@ -210,11 +215,10 @@ def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
 
     return Proposal(
         title="store the data so that a sample can be read alone",
-        # A chunk holds a little more than the sample: twice its bytes are read.
-        change=without(0.8),
-        least=without(0.4),
+        change=without(_left_out(needless)),
+        least=without(0.5 * _left_out(needless)),
         most=without(1.0),
         how="numpy.memmap / np.load(path, mmap_mode='r')[slices], or zarr with chunks of about a sample's shape",
-        basis="measured bytes read against bytes used",
+        basis="measured bytes read against bytes used; a chunk is taken to hold twice what its sample takes",
         memory_bytes=0,
     )

@@ -16,13 +16,16 @@ from flatout.predict.step_changes import shorter_step
 from flatout.results import Account, Cause, Evidence
 from flatout.units import duration, percent, size
 
+# A larger batch makes these rarer too, and changes what is learned: of nearly as much time, they go first.
+_BATCH, _NEARLY = ("small_batch",), 0.7
+
 
 def _works_between_phases(context: Context, found: Cause) -> str:
     line = where(context.run, "host_other")
     return f"Code of the training loop outside the model takes {percent(found.share)} of the time{line}."
 
 
-@cause("training", sentence=_works_between_phases)
+@cause("training", hides=_BATCH, hides_from=_NEARLY, sentence=_works_between_phases)
 def main_process_work(context: Context) -> Found | Lacks | None:
     """The user's own code between the phases of a step."""
     return _in_step(context, "host_other", "other code in the training process", 0.8)
@@ -123,6 +126,8 @@ def _writes_logs(context: Context, found: Cause) -> str:
 @cause(
     "training",
     id="logging",
+    hides=_BATCH,
+    hides_from=_NEARLY,
     sentence=_writes_logs,
 )
 def writing_logs(context: Context) -> Found | Lacks | None:
@@ -134,7 +139,7 @@ def _writes_checkpoints(context: Context, found: Cause) -> str:
     return f"The training stands still {percent(found.share)} of the time while checkpoints are written."
 
 
-@cause("training", sentence=_writes_checkpoints)
+@cause("training", hides=_BATCH, hides_from=_NEARLY, sentence=_writes_checkpoints)
 def checkpoint(context: Context) -> Found | Lacks | None:
     """Writing checkpoints while the training waits."""
     run = context.run
@@ -148,6 +153,8 @@ def _validates(context: Context, found: Cause) -> str:
 @cause(
     "training",
     id="validation",
+    hides=_BATCH,
+    hides_from=_NEARLY,
     sentence=_validates,
 )
 def validating(context: Context) -> Found | Lacks | None:
