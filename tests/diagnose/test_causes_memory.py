@@ -37,6 +37,10 @@ def test_a_training_that_takes_its_memory_anew_is_not_bound_by_computation() -> 
     assert first.gain.low < 1 / (1 - 0.5 / 1.5) < first.gain.high
 
 
+def test_what_a_compiler_allocates_is_not_of_every_step() -> None:
+    assert page_faults(faulting(healthy(cpu=0.001, busy={"compile": 0.98 * 0.010}), main_faults=MANY)) is None
+
+
 def test_few_faults_are_no_cause() -> None:
     few = PageFaults(per_s=10_000, system_cores=0.02, cores=1.5)
     assert page_faults(faulting(healthy(cpu=0.001), main_faults=few)) is None

@@ -61,4 +61,6 @@ def fault_parts(context: Context) -> FaultParts | None:
         fetch = in_main if loader is not None else 0.0
     else:
         fetch = workers.part(handed) if workers is not None else 0.0
-    return FaultParts(in_main if run.uses_gpu is False else 0.0, fetch)
+    # What a compiler allocates is not what every step does.
+    of_steps = 1.0 - run.ledger.share("compile")
+    return FaultParts(of_steps * in_main if run.uses_gpu is False else 0.0, fetch)
