@@ -41,6 +41,7 @@ class Setting(NamedTuple):
         warm_up_steps: that are slow for it.
         instead_of: the setting that does the same in another way: one of the two is enough.
         live: it can be switched in a running training, at a step or between passes.
+        beside_steps: it may gain where blocks of steps do not look, as in validations.
         device_memory_known: False: it changes what lies in GPU memory by an amount that one run does not show.
     """
 
@@ -67,6 +68,7 @@ class Setting(NamedTuple):
     device_memory_known: bool = True
     instead_of: Optional[str] = None
     live: bool = False
+    beside_steps: bool = False
 
 
 # In the order in which they are set: the number of workers comes before what only workers have.
@@ -227,6 +229,7 @@ SETTINGS: "dict[str, Setting]" = {
         exact=True,
         form=_CALLS,
         live=True,
+        beside_steps=True,
     ),
     "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars", live=True),
     "used_gradients": Setting(

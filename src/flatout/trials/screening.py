@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from flatout.compare.ratio import Ratio
 from flatout.measure.thresholds import NOISE_SHARE
+from flatout.probe.settings import SETTINGS
 from flatout.results import Remedy
 from flatout.trials.decide import measured
 from flatout.trials.live import PAIRS, Finding, Plan, found, plan
@@ -115,7 +116,7 @@ def judged(remedy: Remedy, finding: Finding, wall_s: float) -> Trial | None:
     if not (gained or nothing or small or ratio.high < 1.0 + NOISE_SHARE):
         return None
     # A block leaves out what reads other loaders, as a validation does that is called less often.
-    if "call_every" in remedy.settings and not gained:
+    if not gained and any(SETTINGS[name].beside_steps for name in remedy.settings):
         return None
     how = f"{measured(ratio)} {finding.because}"
     if gained:
