@@ -10,9 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.profiler import profile
 
+from flatout.measure.costly_operators import attribute
+from flatout.measure.recurrent import called_by_user
 from flatout.measure.slice_gradients import SliceGradients, slice_gradients
+from flatout.measure.traced_steps import own_time
 from flatout.record.kernel_trace import KernelTrace, read_trace
 
 
@@ -32,6 +36,14 @@ def halves(x: torch.Tensor) -> list[torch.Tensor]:
     return [x[:, :6], x[:, 6:]] * 6
 
 
+def steps_of_a_recurrent_layer(x: torch.Tensor) -> list[torch.Tensor]:
+    packed = pack_padded_sequence(x, torch.tensor([12, 11, 9, 5]), batch_first=True)
+    return [LAYER(packed)[1]]
+
+
+LAYER = torch.nn.GRU(3, 8, batch_first=True)
+
+
 def measured(folder: Path, take: Callable[[torch.Tensor], list[torch.Tensor]]) -> SliceGradients | None:
     """One backward pass through the parts of a tensor."""
     x = torch.ones(4, 12, 3, requires_grad=True)
@@ -43,7 +55,9 @@ def measured(folder: Path, take: Callable[[torch.Tensor], list[torch.Tensor]]) -
     assert isinstance(trace, KernelTrace), trace
     count = len(trace.operators)
     work = (trace.operators.end - trace.operators.start).astype(float)
-    return slice_gradients(trace.operators, np.ones(count, bool), np.arange(count), work, 1)
+    _, children, parent = own_time(trace.operators)
+    by_user = called_by_user(attribute(trace.operators, parent, children, "float32", None).caller)
+    return slice_gradients(trace.operators, by_user, np.arange(count), work, 1)
 
 
 @pytest.mark.parametrize("take", [by_index, by_range])
@@ -65,8 +79,8 @@ def test_parts_by_lists_of_indices_are_counted_with_their_time(tmp_path: Path) -
     assert slices.seconds > 0
 
 
-@pytest.mark.parametrize("take", [at_once, halves])
-def test_one_call_for_all_or_a_few_slices_are_nothing(tmp_path: Path, take: Callable) -> None:
+@pytest.mark.parametrize("take", [at_once, halves, steps_of_a_recurrent_layer])
+def test_one_call_for_all_a_few_slices_and_a_recurrent_layer_are_nothing(tmp_path: Path, take: Callable) -> None:
     assert measured(tmp_path, take) is None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -163,7 +165,7 @@ class Counting(nn.Module):
         self.layers = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.BatchNorm1d(8, affine=False), nn.Linear(8, 8))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        out: Tensor = self.layers(inputs)
+        out: Tensor = self.layers(inputs + 1e-3 * random.random() + 1e-3 * np.random.random())
         return out
 
 
@@ -176,11 +178,12 @@ def test_what_the_module_has_is_as_before() -> None:
     calls.watch()
     weights.look(backward_graph.nodes(loss()))
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    drawn = torch.random.get_rng_state()
+    drawn, of_python, of_numpy = torch.random.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     seen = weights.described(names_of)
     assert seen is not None and len(seen["module"]["joined_ns"]) > 0
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert torch.equal(torch.random.get_rng_state(), drawn)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == (of_python, of_numpy)
     assert all(parameter.grad is None for parameter in net.parameters())
     calls.unwatch()
 

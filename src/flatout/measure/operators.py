@@ -21,7 +21,7 @@ from flatout.measure.costly_operators import (
 )
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
 from flatout.measure.kernel_work import PRODUCT, KernelWork, kernel_work
-from flatout.measure.recurrent import recurrent_share
+from flatout.measure.recurrent import called_by_user, recurrent_share
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
 from flatout.measure.samples import Samples
@@ -221,6 +221,7 @@ def _measured(
     ceilings = read_ceilings(training.process.info, window.cores)
     found = by_cost(operators, attribution, owner, spans.name, work, steps)
     all_operators = possible(with_lines(found, calling_lines(window.samples)), ceilings)
+    by_user = inside & called_by_user(attribution.caller)
     updates = named(trace.regions, STEP)
     of_model = union(updates.start, updates.end).at(operators.start[rows]) < 0
     return Operators(
@@ -246,7 +247,7 @@ def _measured(
         work=kernel_work(found),
         launching_s=launching_s,
         loop=loop,
-        slices=slice_gradients(operators, inside, owner if has_kernels else rows, work, steps),
+        slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps),
     )
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from flatout.measure.timeline import Flags, Ints
 from flatout.record.kernel_trace import Spans
 
-_LAYER = re.compile(r"^aten::(gru|lstm|rnn_tanh|rnn_relu|quantized_gru|quantized_lstm)$")
+_LAYERS = ("gru", "lstm", "rnn_tanh", "rnn_relu", "quantized_gru", "quantized_lstm")
+_LAYER = re.compile(rf"^aten::({'|'.join(_LAYERS)})$")
 # The engine runs what the forward pass has noted, in the same proportions.
 _BACKWARD = re.compile(r"^autograd::engine::")
+
+
+def called_by_user(callers: Sequence[str]) -> Flags:
+    """False for operators of a recurrent layer, in its forward and its backward pass.
+
+    Args:
+        callers: the outermost operator around each one, without "aten::"; in the backward pass that of its forward one.
+    """
+    return np.array([caller not in _LAYERS for caller in callers], bool)
 
 
 def recurrent_share(operators: Spans, parent: Ints, leaf: Flags) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules import module as torch_modules
 
 from .kept_batches import NotDoubled
-from .module_passes import ModulePasses, kept_arguments
+from .module_passes import ModulePasses, kept_arguments, same_random_numbers
 from .recorder import now, quietly
 
 MOST_MODELS = 4
@@ -61,7 +61,7 @@ class DoubledInput:
             inputs = [([args], [one.joined(2)]) for one, (_, args) in zip(passes, calls)]
             single_ns, doubled_ns = [], []
             begun_ns = now()
-            with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
+            with same_random_numbers():
                 for number in range(ROUNDS + 1):
                     pair = [sum(one.take_ns(given[twice]) for one, given in zip(passes, inputs)) for twice in (0, 1)]
                     if number:  # memory is reserved in the first

@@ -1,9 +1,11 @@
 """Forward and backward passes of one of the training's modules, between two steps.
 
-Gradients and buffers are as before afterwards; so are random numbers where the caller forks their generators.
+Gradients and buffers are as before afterwards; so are random numbers within ``same_random_numbers``.
 """
 
 import contextlib
+import random
+import sys
 from typing import Any
 
 import torch
@@ -60,6 +62,20 @@ class ModulePasses:
             with torch.no_grad():
                 for buffer, before in buffers:
                     buffer.copy_(before)
+
+
+@contextlib.contextmanager
+def same_random_numbers():
+    """Restore the generators of torch, Python and NumPy at the end."""
+    numpy: Any = sys.modules.get("numpy")
+    of_python, of_numpy = random.getstate(), numpy.random.get_state() if numpy is not None else None
+    try:
+        with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
+            yield
+    finally:
+        random.setstate(of_python)
+        if of_numpy is not None:
+            numpy.random.set_state(of_numpy)
 
 
 def kept_arguments(args):

@@ -6,7 +6,7 @@ import torch
 from torch.nn.modules import module as torch_modules
 
 from .kept_batches import NotDoubled
-from .module_passes import ModulePasses, kept_arguments
+from .module_passes import ModulePasses, kept_arguments, same_random_numbers
 from .recorder import now, quietly
 
 MOST_MODULES = 4096
@@ -86,7 +86,7 @@ def timed(module, count, args):
         apart, joined = [args] * times, [passes.joined(times)]
         found: Any = ([], [])
         begun_ns = now()
-        with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
+        with same_random_numbers():
             for number in range(ROUNDS + 1):
                 pair = passes.take_ns(apart), passes.take_ns(joined)
                 if number:  # memory is reserved in the first
