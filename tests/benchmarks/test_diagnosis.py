@@ -123,6 +123,16 @@ def test_figures_count_right_wrong_and_nothing_else(parts: Any) -> None:
     assert rival["false alarms on healthy scripts"] == "0 of 1 (0%)"
 
 
+@pytest.mark.parametrize(("share", "first"), [(0.04, "compute_bound"), (0.4, "logging")])
+def test_threads_that_the_benchmark_takes_away_put_nothing_small_before_the_healthy_answer(
+    parts: Any, share: float, first: str
+) -> None:
+    shares = {"too_few_threads": 0.2, "logging": share, "compute_bound": 0.7}
+    causes = [{"id": id, "share": part} for id, part in shares.items()]
+    left = parts.tools._without("too_few_threads", causes)
+    assert left[0]["id"] == first and len(left) == 2
+
+
 def test_reliability_bins_first_answers_by_their_confidence(parts: Any) -> None:
     assert parts.scoring.reliability(*results(parts)) == [
         ("50% to 70%", "60%", "0 of 1 (0%)"),
