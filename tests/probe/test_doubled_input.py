@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def test_each_round_has_the_input_and_twice_the_input() -> None:
     found, _ = measured(net, torch.randn(5, 6), 2.0)
     assert found["samples"] == 5
     assert len(found["single_ns"]) == len(found["doubled_ns"]) == ROUNDS
-    assert net.seen == [5, *[5, 10] * (ROUNDS + 1)]
+    assert net.seen == [5]  # a copy is called
 
 
 def test_gradients_buffers_and_random_numbers_are_as_before() -> None:
@@ -75,6 +76,46 @@ def test_hooks_of_the_user_see_no_pass_of_the_probe() -> None:
     net.layers[0].register_forward_hook(lambda *_: calls.append(1))
     found, _ = measured(net, torch.randn(5, 6))
     assert found == {"skipped": "hooks on the model would see its passes"} and calls == [1]
+
+
+CALLS: dict[str, int] = {}
+FEW = 2
+
+
+class CountsOutside(Counting):
+    def forward(self, inputs: Tensor, scale: float = 1.0) -> Tensor:
+        CALLS["forward"] = CALLS.get("forward", 0) + FEW
+        return super().forward(inputs, scale)
+
+
+class Writes(Counting):
+    def forward(self, inputs: Tensor, scale: float = 1.0) -> Tensor:
+        os.write(1, b"")
+        return super().forward(inputs, scale)
+
+
+class KeepsLosses(Counting):
+    """Losses that the training adds to its own, as a mixture of experts does."""
+
+    def forward(self, inputs: Tensor, scale: float = 1.0) -> Tensor:
+        outputs = super().forward(inputs, scale)
+        self.losses = [*getattr(self, "losses", []), outputs.square().mean()]
+        return outputs
+
+
+@pytest.mark.parametrize(
+    ("kind", "because"),
+    [
+        (CountsOutside, "CountsOutside.forward uses the global CALLS"),
+        (Writes, "Writes.forward calls write()"),
+        (KeepsLosses, "it raised RuntimeError: Only Tensors created explicitly by the user"),
+    ],
+)
+def test_what_a_pass_would_change_outside_of_a_copy_is_left_alone(kind: type[Counting], because: str) -> None:
+    CALLS.clear()
+    found, _ = measured(kind(), torch.randn(5, 6))
+    assert found["skipped"].startswith(because)
+    assert CALLS in ({}, {"forward": FEW})
 
 
 class Fixed(nn.Module):

@@ -1,15 +1,21 @@
-"""Forward and backward passes of one of the training's modules, between two steps.
+"""Forward and backward passes of a copy of one of the training's modules, between two steps.
 
-Gradients and buffers are as before afterwards; so are random numbers within ``same_random_numbers``.
+What the module has, gradients and buffers too, so stays as it is; random numbers do within ``same_random_numbers``.
+What a forward pass changes outside of its module no copy keeps: modules whose code shows that are left alone.
 """
 
 import contextlib
+import copy
+import dis
+import inspect
 import random
 import sys
+import types
 from typing import Any
 
 import torch
 
+from . import memory_room
 from .device_rates import finish_kernels
 from .kept_batches import NotDoubled, doubled
 from .recorder import REC, now
@@ -19,20 +25,27 @@ class ModulePasses:
     """The passes of one module.
 
     Args:
-        module: is called.
+        module: is copied, and the copy called.
         args: of a call.
 
     Raises:
-        NotDoubled: there are no samples in them, or the user's hooks would see the passes.
+        NotDoubled: there are no samples in them, the user's hooks would see the passes, or something outside would.
+        Exception: it cannot be copied.
     """
 
     def __init__(self, module, args):
         if any(_hooked(part) for part in module.modules()):
             raise NotDoubled("hooks on the model would see its passes")
-        self._module, self._args = module, args
+        outside = next(filter(None, map(_reaches_outside, {type(part) for part in module.modules()})), None)
+        if outside is not None:
+            raise NotDoubled(outside)
+        if sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())) > memory_room.for_copies():
+            raise NotDoubled("the model is too large to be copied")
+        self._args = args
         self.size = len(args[0]) if args and isinstance(args[0], torch.Tensor) and args[0].dim() else 0
         if not self.size:
             raise NotDoubled("the model's first argument is no tensor with samples")
+        self._module: Any = copy.deepcopy(module)
 
     def joined(self, times):
         """The arguments for this many times the samples, a power of two.
@@ -49,19 +62,13 @@ class ModulePasses:
         """Time of the forward passes with each of these arguments in turn, and of a backward pass through all."""
         inputs = [one for args in calls[:1] for one in args]
         sources = [one for one in (*self._module.parameters(), *inputs) if getattr(one, "requires_grad", False)]
-        buffers = [(buffer, buffer.detach().clone()) for buffer in self._module.buffers()]
-        try:
-            finish_kernels()
-            start = now()
-            with _precision(inputs[0].device):
-                outputs = [one for args in calls for one in _with_gradients(self._module(*args))]
-            torch.autograd.grad(outputs, sources, [torch.ones_like(one) for one in outputs], allow_unused=True)
-            finish_kernels()
-            return now() - start
-        finally:
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+        finish_kernels()
+        start = now()
+        with _precision(inputs[0].device):
+            outputs = [one for args in calls for one in _with_gradients(self._module(*args))]
+        torch.autograd.grad(outputs, sources, [torch.ones_like(one) for one in outputs], allow_unused=True)
+        finish_kernels()
+        return now() - start
 
 
 @contextlib.contextmanager
@@ -97,6 +104,42 @@ def _twice(argument, size):
         made: Any = doubled(argument, size)
         return made.requires_grad_(argument.requires_grad) if isinstance(argument, torch.Tensor) else made
     return argument
+
+
+# Names of functions and methods that write somewhere.
+_WRITE = {"write", "writelines", "writerow", "open", "print", "put", "send", "save", "dump", "system", "add_scalar"}
+_CONSTANT = (types.ModuleType, type, int, float, complex, str, bytes, tuple, frozenset, type(None), torch.dtype)
+
+
+def _reaches_outside(kind):
+    """Why calls of a copy of a module of this class may be seen outside of it, as text; None: nothing shows that."""
+    if kind.__module__.partition(".")[0] == "torch":
+        return None
+    forward: Any = inspect.unwrap(kind.forward)
+    name = "%s.forward" % kind.__qualname__
+    if not isinstance(forward, types.FunctionType):
+        return "the code of %s is not known" % name
+    for code in _nested(forward.__code__):
+        written = sorted(_WRITE.intersection(code.co_names))
+        if written:
+            return "%s calls %s()" % (name, written[0])
+        if code is forward.__code__ and code.co_freevars != () and set(code.co_freevars) - {"__class__"}:
+            return "%s uses variables of the function around it" % name
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                return "%s assigns to the global %s" % (name, instruction.argval)
+            if instruction.opname == "LOAD_GLOBAL":
+                value = forward.__globals__.get(instruction.argval)
+                if isinstance(value, torch.nn.Module) or not (isinstance(value, _CONSTANT) or callable(value)):
+                    return "%s uses the global %s" % (name, instruction.argval)
+    return None
+
+
+def _nested(code):
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
 
 
 def _hooked(module):
