@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flatout.measure.repeated_weights import RepeatedWeight
-from flatout.measure.timeline import Floats, Ints, intervals, union
+from flatout.measure.timeline import Ints, intervals, union
 from flatout.record.kernel_trace import Spans
 
 _LEAST_CALLS = 4  # in a loop
-_NEXT = 2.0  # times the median iteration: a longer one contains something that is not of the loop
+_NEXT = 4.0  # times the median iteration: a longer one contains something that is not of the loop
 _MOST_BETWEEN = 0.1  # 0.02 to 0.05 in six loops over samples, 0.15 in one over steps of an environment
 _ENGINE = "autograd::engine::"
 
@@ -28,30 +28,30 @@ class CallLoop:
 
     Attributes:
         calls: of the layer, in the longest of them.
-        seconds: a step, without what tracing adds.
-        kernels_s: of those, in kernels.
+        share: of the traced step, without what tracing adds: other steps may have other numbers of calls.
         between: share of an iteration in its longest piece without an operator, in the median.
+        read: most iterations take a value out of a tensor with ``.item()``.
     """
 
     calls: int
-    seconds: float
-    kernels_s: float
+    share: float
     between: float = 0.0
+    read: bool = False
 
     @property
     def interrupted(self) -> bool:
         """True if other code works between the calls, perhaps on their results, as an environment does."""
-        return self.between > _MOST_BETWEEN
+        return self.read or self.between > _MOST_BETWEEN
 
 
 def call_loop(
     operators: Spans,
     inside: NDArray[np.bool_],
     parent: Ints,
-    work: Floats,
     weight: RepeatedWeight | None,
     steps: float,
     tracing_ns: float,
+    wall_ns: float,
 ) -> CallLoop | None:
     """The loops around the calls of the repeated layer; None: there is none.
 
@@ -59,10 +59,10 @@ def call_loop(
         operators: of the trace.
         inside: those of the measured steps.
         parent: row of the operator that calls each one; -1: none does.
-        work: ns in kernels, of each operator inside.
         weight: of the layer.
         steps: measured.
         tracing_ns: what tracing adds to each operator.
+        wall_ns: of these steps, waits for batches and what tracing adds left out.
     """
     if weight is None:
         return None
@@ -74,8 +74,7 @@ def call_loop(
     starts = starts[::each]
     if len(starts) < _LEAST_CALLS:
         return None
-    traced = operators.start[rows]
-    lengths = np.diff(starts) - tracing_ns * np.diff(np.searchsorted(traced, starts))
+    lengths = np.diff(starts) - tracing_ns * np.diff(np.searchsorted(operators.start[rows], starts))
     typical = float(np.median(lengths))
     follows = lengths <= _NEXT * typical
     # What holds up one iteration cuts a loop in two: the longest is whole.
@@ -85,12 +84,12 @@ def call_loop(
         return None
     iterations = intervals(starts[:-1][follows], starts[1:][follows])
     share = len(starts) / max(len(iterations), 1)  # the last iteration of a loop ends at no call
-    kernels = float(work[iterations.at(traced) >= 0].sum())
+    reads = operators.start[[row for row in outer.tolist() if operators.name[row] == "aten::item"]]
     return CallLoop(
         calls=calls,
-        seconds=float(lengths[follows].sum() * share / (1e9 * steps)),
-        kernels_s=float(kernels * share / (1e9 * steps)),
+        share=min(float(lengths[follows].sum() * share / max(wall_ns, 1.0)), 1.0),
         between=_between(operators, outer, starts, follows),
+        read=len(np.unique(iterations.at(reads))) > len(iterations) / 2,
     )
 
 

@@ -195,8 +195,6 @@ def _measured(
     )
     owner = attribution.owner[rows]
     has_kernels = len(trace.kernels) > 0
-    weight = None if has_kernels else read_repeated_weight(training.process)
-    loop = call_loop(operators, inside, parent, work, weight, steps, costs.tracing)
     launching_s = float((work.sum() + costs.untraced * np.count_nonzero(leaf)) / (1e9 * steps))
     if has_kernels:
         spans = trace.kernels.take((trace.kernels.start >= begin) & (trace.kernels.end <= finish))
@@ -210,6 +208,8 @@ def _measured(
     in_graph_calls_s = float(calling[is_graph_call(trace) & inside].sum() / per_s)
     wall = finish - begin - float(Accrual(waits).between([begin], [finish])[0])
     traced_s = (wall - costs.tracing * np.count_nonzero(inside)) / per_s
+    weight = None if has_kernels else read_repeated_weight(training.process)
+    loop = call_loop(operators, inside, parent, weight, steps, costs.tracing, 1e9 * steps * traced_s)
     computed_s = window.step_s(*_COMPUTE)
     # The traced steps may have been disturbed less, or more, than those of the window: the smaller difference counts.
     other_s = window.step_s(*(id for id in ACCOUNTS if id not in (*_COMPUTE, "batch_wait")))

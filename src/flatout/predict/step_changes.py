@@ -90,15 +90,11 @@ def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Chan
     run, operators = context.run, context.run.operators
     if isinstance(operators, str) or operators.computed_s <= 0:
         return Change(), Change(), Change()
-    forward_s, backward_s, optimizer_s = (
-        run.seconds(account) / context.model.batches for account in ("forward", "backward", "optimizer")
-    )
+    forward_s, optimizer_s = (run.seconds(account) / context.model.batches for account in ("forward", "optimizer"))
     calls, loop = calls_to_join(context, weight), operators.loop
     beside_s = 0.0
     if loop is not None:
-        # The traced step may have been a longer one than the mean.
-        around_s = min(loop.seconds, max(context.model.now.step_s - backward_s - optimizer_s, 0.0))
-        beside_s = max(around_s - forward_s, 0.0) * (1.0 - 1.0 / calls)
+        beside_s = max(loop.share * context.model.now.step_s - forward_s, 0.0) * (1.0 - 1.0 / calls)
     if isinstance(weight.module, JoinedCalls):
         module, computed_s = weight.module, weight.part * max(operators.computed_s - optimizer_s, 0.0)
         in_module_s = min(weight.uses * module.call_s, computed_s)  # the least: the rest may stand outside the loop
@@ -106,7 +102,7 @@ def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Chan
             beside_s + seconds * (1.0 - module.of(calls, part))
             for seconds, part in ((computed_s, module.part), (in_module_s, module.high), (computed_s, module.low))
         )
-        return shorter_step(usual_s), shorter_step(_LEAST_OF_MEASURED * least_s), shorter_step(most_s)
+        return _shorter(context, usual_s, _LEAST_OF_MEASURED * least_s, most_s)
     overhead_s = operators.removable_overhead_s * max(1.0 - optimizer_s / operators.computed_s, 0.0)
     kernels_s = max(operators.computed_s - operators.overhead_s - optimizer_s, 0.0)
     joined = 1.0 if weight.joined is None else weight.joined
@@ -115,4 +111,11 @@ def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Chan
         return beside_s + weight.part * (overhead_s * (1.0 - 1.0 / calls) + kernels_s * (1.0 - joined))
 
     most_s = saved(joined / 3) if joined < 1.0 else saved(1.0)
-    return shorter_step(saved(joined)), shorter_step(0.5 * saved(joined)), shorter_step(most_s)
+    return _shorter(context, saved(joined), 0.5 * saved(joined), most_s)
+
+
+def _shorter(context: Context, *saved_s: float) -> tuple[Change, Change, Change]:
+    """Steps without these times, of which some remains in any case."""
+    most_s = _MOST_SAVED * context.model.now.step_s
+    usual, least, most = (shorter_step(min(seconds, most_s)) for seconds in saved_s)
+    return usual, least, most

@@ -198,9 +198,9 @@ def unbatched_calls(context: Context) -> Found | Lacks | None:
         text = f"one product of all inputs takes {percent(weight.joined)} of the time of one after the other here"
         evidence.append(Evidence(text, {"joined": weight.joined}))
     if operators.loop is not None:
-        loop_s = operators.loop.seconds
-        text = f"loops of {calls:,.0f} such calls take {duration(loop_s)} of a step, with what else is done in them"
-        evidence.append(Evidence(text, {"calls": calls, "seconds": loop_s}))
+        part = operators.loop.share
+        text = f"loops of {calls:,.0f} such calls take {percent(part)} of a traced step, with what else is done in them"
+        evidence.append(Evidence(text, {"calls": calls, "share": part}))
     evidence += hottest(run.lines("forward"), 2)
     return Found(
         title=f"layers are called {calls:,.0f} times in turn, on inputs that could be one batch",
