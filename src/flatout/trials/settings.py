@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flatout.errors import UsageError
-from flatout.probe.settings import SETTINGS
+from flatout.probe.settings import SETTINGS, Setting
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _MOST = 2**63 - 1
@@ -57,7 +57,7 @@ def _value(name: str, text: str) -> Any:
     setting = _INJECTED[name]
     if setting.type is bool:
         if text.lower() not in _WORDS:
-            raise UsageError(f"--set {name}={text}: {setting.help} is true or false")
+            raise UsageError(f"--set {name}={text}: {name} is true or false ({setting.help})")
         return _WORDS[text.lower()]
     parts = text.split(",") if setting.several else [text]
     if unknown := [part for part in parts if setting.choices and part not in setting.choices]:
@@ -69,11 +69,16 @@ def _value(name: str, text: str) -> Any:
         value = _whole(text) if setting.type is int else setting.type(text)
     except ValueError:
         kind = "whole number" if setting.type is int else "number"
-        raise UsageError(f"--set {name}={text}: {setting.help} is a {kind}, such as 4") from None
+        raise UsageError(f"--set {name}={text}: {name} is a {kind}, {_range(setting)} ({setting.help})") from None
     least = setting.least if setting.type is int else math.ulp(0.0)
     if setting.type in (int, float) and not least <= value <= _MOST:
-        raise UsageError(f"--set {name}={text}: {setting.help} cannot be {text}")
+        raise UsageError(f"--set {name}={text}: {name} cannot be {text}, but {_range(setting)} ({setting.help})")
     return value
+
+
+def _range(setting: Setting) -> str:
+    """The values of a number that are allowed, in words."""
+    return f"{setting.least} or more, below 2^63" if setting.type is int else "above 0, below 2^63"
 
 
 def _whole(text: str) -> int:
