@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
+from flatout.probe import memory_room  # noqa: E402
 from flatout.probe.doubled_input import ROUNDS, DoubledInput  # noqa: E402
 
 
@@ -103,9 +104,29 @@ class KeepsLosses(Counting):
         return outputs
 
 
+class AssignsOutside(Counting):
+    def forward(self, inputs: Tensor, scale: float = 1.0) -> Tensor:
+        global FEW
+        FEW = 2
+        return super().forward(inputs, scale)
+
+
+def of_a_function_around_it() -> type[Counting]:
+    passes = [0]
+
+    class CountsAround(Counting):
+        def forward(self, inputs: Tensor, scale: float = 1.0) -> Tensor:
+            passes[0] += 1
+            return super().forward(inputs, scale)
+
+    return CountsAround
+
+
 @pytest.mark.parametrize(
     ("kind", "because"),
     [
+        (AssignsOutside, "AssignsOutside.forward assigns to the global FEW"),
+        (of_a_function_around_it(), "of_a_function_around_it.<locals>.CountsAround.forward uses variables of the"),
         (CountsOutside, "CountsOutside.forward uses the global CALLS"),
         (Writes, "Writes.forward calls write()"),
         (KeepsLosses, "it raised RuntimeError: Only Tensors created explicitly by the user"),
@@ -116,6 +137,13 @@ def test_what_a_pass_would_change_outside_of_a_copy_is_left_alone(kind: type[Cou
     found, _ = measured(kind(), torch.randn(5, 6))
     assert found["skipped"].startswith(because)
     assert CALLS in ({}, {"forward": FEW})
+
+
+def test_a_model_that_memory_has_no_room_for_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_room, "for_copies", lambda: 100)
+    assert measured(Counting(), torch.randn(5, 6))[0] == {"skipped": "the model is too large to be copied"}
+    monkeypatch.setattr(memory_room, "lacking", lambda: "0.10 GB of memory are left")
+    assert measured(Counting(), torch.randn(5, 6))[0] == {"skipped": "0.10 GB of memory are left"}
 
 
 class Fixed(nn.Module):

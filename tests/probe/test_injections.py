@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flatout.machine.snapshot import take_snapshot
+from flatout.probe.injections import backends
 from flatout.runner.command import injecting_environment
 
 TRAINING = """
@@ -437,6 +438,14 @@ def test_threads_give_up_the_interpreter_lock_sooner_unless_the_script_sets_it(t
     (before, _, set_by_it), said = trained(script, switch_interval_us=500)
     assert (before, set_by_it) == (pytest.approx(0.0005), pytest.approx(0.002))
     assert "could not be set" not in said
+
+
+def test_a_sooner_switch_is_undone() -> None:
+    before = sys.getswitchinterval()
+    undo = backends.switch("switch_interval_us", 500)
+    switched = sys.getswitchinterval()
+    undo()
+    assert (switched, sys.getswitchinterval()) == (pytest.approx(0.0005), before)
 
 
 FAULTING = """

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
-from flatout.probe import backward_graph  # noqa: E402
+from flatout.probe import backward_graph, repeated_modules  # noqa: E402
 from flatout.probe.gradients import names_of  # noqa: E402
 from flatout.probe.repeated_modules import ModuleCalls  # noqa: E402
 from flatout.probe.repeated_weights import RepeatedWeights  # noqa: E402
@@ -215,3 +215,14 @@ def test_calls_are_counted_for_a_few_graphs_only() -> None:
         one_sample_at_a_time()
         taken = calls.take()
     assert taken == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "because"),
+    [("MOST_ELEMENTS", 7, "its input is large"), ("MOST_FIRST_NS", 0, "its calls take long")],
+)
+def test_a_module_whose_calls_would_take_long_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int, because: str
+) -> None:
+    monkeypatch.setattr(repeated_modules, limit, value)
+    assert module_of(one_sample_at_a_time) == {"skipped": because}

@@ -84,12 +84,12 @@ def call_loop(
         return None
     iterations = intervals(starts[:-1][follows], starts[1:][follows])
     share = len(starts) / max(len(iterations), 1)  # the last iteration of a loop ends at no call
-    reads = operators.start[[row for row in outer.tolist() if operators.name[row] == "aten::item"]]
+    reads = iterations.at(operators.start[[row for row in outer.tolist() if operators.name[row] == "aten::item"]])
     return CallLoop(
         calls=calls,
         share=min(float(lengths[follows].sum() * share / max(wall_ns, 1.0)), 1.0),
         between=_between(operators, outer, starts, follows),
-        read=len(np.unique(iterations.at(reads))) > len(iterations) / 2,
+        read=len(np.unique(reads[reads >= 0])) > len(iterations) / 2,
     )
 
 

@@ -208,6 +208,7 @@ def _measured(
     in_graph_calls_s = float(calling[is_graph_call(trace) & inside].sum() / per_s)
     wall = finish - begin - float(Accrual(waits).between([begin], [finish])[0])
     traced_s = (wall - costs.tracing * np.count_nonzero(inside)) / per_s
+    # Beside a GPU, the host's loop is not what the step takes.
     weight = None if has_kernels else read_repeated_weight(training.process)
     loop = call_loop(operators, inside, parent, weight, steps, costs.tracing, 1e9 * steps * traced_s)
     computed_s = window.step_s(*_COMPUTE)

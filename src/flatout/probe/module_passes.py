@@ -39,6 +39,9 @@ class ModulePasses:
         outside = next(filter(None, map(_reaches_outside, {type(part) for part in module.modules()})), None)
         if outside is not None:
             raise NotDoubled(outside)
+        lacking = memory_room.lacking()  # of the GPU, too
+        if lacking is not None:
+            raise NotDoubled(lacking)
         if sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())) > memory_room.for_copies():
             raise NotDoubled("the model is too large to be copied")
         self._args = args

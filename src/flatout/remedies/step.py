@@ -55,8 +55,7 @@ def sooner_switch(context: Context, cause: Cause) -> Proposal | None:
         how=f"sys.setswitchinterval({_SWITCH_US / 1e6:.4f}) before the training",
         settings={"switch_interval_us": _SWITCH_US},
         basis="measured waits of the training thread for the interpreter lock; half of them are assumed to become as "
-        "much shorter as the interval. It gave 2 to 3 times the speed where the training needs nothing of the thread, "
-        "and nothing where it waits for what the thread makes",
+        "much shorter as the interval; nothing is gained where the training waits for what the thread makes",
         memory_bytes=0,
     )
 

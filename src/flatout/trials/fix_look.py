@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flatout.errors import CommandError, UsageError
+from flatout.errors import UsageError
 from flatout.record import RUNS_FOLDER, Run
 from flatout.results import Diagnosis
 from flatout.runner import Bounds
 from flatout.runner.folder import keep_run
 from flatout.trials.budget import LEAST_RUNS, NEEDED_STEPS, Budget, as_option
+from flatout.trials.first_look import speed_seen
 from flatout.trials.fix_options import Options
 from flatout.trials.fix_runs import FixRuns
 from flatout.trials.journal import Journal
-from flatout.trials.outcome import OK, TOO_SHORT, TrialRun
+from flatout.trials.outcome import TOO_SHORT, TrialRun
 from flatout.trials.progress import ProgressLog
 from flatout.trials.sequential import LEAST_PAIRS
 from flatout.units import duration
@@ -67,9 +68,9 @@ def look(
     looked = next((line for line in journal.read() if line["kind"] == "look"), None)
     log.say("the training as it is" if looked is None else "going on after the trials that were made")
     found, bounds = _made(runs, settings, options, log, diagnose)
-    if found.outcome != OK or found.speed is None or found.run is None:
-        raise CommandError(f"the training as it is cannot be measured: {found.detail}; it printed: {runs.printed()}")
-    diagnosis, speed = diagnose(found.run), found.speed
+    speed = speed_seen(runs.setup, found, "the training as it is")
+    assert found.run is not None, "a run whose speed is known is recorded"
+    diagnosis = diagnose(found.run)
     ledger = diagnosis.ledger
     assert ledger is not None, "a run whose speed is known has a ledger"
     log.say(f"{speed.rate:,.1f} {speed.unit}. {diagnosis.verdict}")

@@ -14,11 +14,10 @@ from flatout.runner import Bounds
 from flatout.trials.budget import LEAST_S, LEAST_STEPS, STEPS, Budget, OutOfTime
 from flatout.trials.fix_options import Options
 from flatout.trials.outcome import GUARDED, OK, TrialRun
-from flatout.trials.printed import last_lines
 from flatout.trials.progress import ProgressLog
 from flatout.trials.sequential import pairs_needed
 from flatout.trials.shared_samples import Pace
-from flatout.trials.trial_run import LOG, TrialSetup
+from flatout.trials.trial_run import TrialSetup
 from flatout.units import duration
 
 
@@ -101,18 +100,14 @@ class FixRuns:
         self._log.say(f"too few steps to compare: each run measures {duration(2 * bounds.seconds)} from now on")
         return True
 
-    def room(self, runs: int, kept: bool) -> bool:
-        """True if this many runs of a trial fit, and a proof after them.
+    def room_for_pair(self, runs: int, kept: bool) -> bool:
+        """True if a pair fits, if need be of shorter runs: it decides more than the time that would be left over.
 
         Args:
-            runs: of the trial.
-            kept: a remedy was kept before.
+            runs: of the pair.
+            kept: a remedy was kept before, so that a proof has to fit too.
         """
-        return self.budget.room_for_trial(runs, kept)
-
-    def room_for_pair(self, runs: int, kept: bool) -> bool:
-        """True if a pair fits, if need be of shorter runs: it decides more than the time that would be left over."""
-        if self.room(runs, kept):
+        if self.budget.room_for_trial(runs, kept):
             return True
         window_s = self.setup.bounds.seconds
         if kept or window_s is None or self._options.seconds is not None:
@@ -149,7 +144,3 @@ class FixRuns:
             return "needs more pairs of runs than can be told: they differ too much"
         more_s = 2 * (pairs - ratio.pairs) * self.budget.run_s
         return f"needs about {duration(more_s)} more, --budget {self.budget.for_pairs(before_s, pairs)} in all"
-
-    def printed(self) -> str:
-        """The last line of the command's own output."""
-        return next(iter(last_lines(self.setup.folder / LOG)[-1:]), "nothing that can be shown")

@@ -156,7 +156,7 @@ class Fixing:
             if remedy is None:
                 self.ended = self._nothing_left()
                 return
-            if not self.runs.room(TRIAL_RUNS if self.progress.tried else 2, bool(self._kept())):
+            if not self.runs.budget.room_for_trial(TRIAL_RUNS if self.progress.tried else 2, bool(self._kept())):
                 self.choice.no_time(remedy)
                 self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another trial."
                 return
@@ -227,7 +227,7 @@ class Fixing:
                 return found, settings, history
             history += f"{titled(remedy, settings)}: {found.failed.detail}. "
             settings = smaller(settings, kept, first)
-            if settings is None or not self.runs.room(TRIAL_RUNS, any_kept):
+            if settings is None or not self.runs.budget.room_for_trial(TRIAL_RUNS, any_kept):
                 return found, None, history
 
     def _prove(self, unit: str) -> None:
