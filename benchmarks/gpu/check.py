@@ -48,7 +48,7 @@ def main() -> int:
     over_s = time.monotonic() + 60 * options.minutes
     chosen = [section for section in SECTIONS if section.name in (options.sections or [s.name for s in SECTIONS])]
     with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as name:
-        bench = Bench(options.dry_run, Path(name))
+        bench = Bench(options.dry_run, Path(name), options.runs_dir or Path(name) / "runs")
         try:
             for section in chosen:
                 bench.until_s = min(over_s, time.monotonic() + 60 * section.minutes)
@@ -77,6 +77,7 @@ def measure(section: Section, bench: Bench, journal: Journal) -> None:
         try:
             row = take()
         except Failed as failure:
+            print(f"gpu-check: {section.name}: {item}: {failure}", file=sys.stderr, flush=True)
             journal.note(section.name, item, [], None, str(failure))
         except Exception as error:  # the other items are measured all the same
             journal.note(section.name, item, [], None, f"{type(error).__name__}: {error}")
@@ -119,6 +120,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=MINUTES, metavar="N", help=f"in all (default: {MINUTES})")
     parser.add_argument("--dry-run", action="store_true", help="on the fake GPU of the tests, tiny")
     parser.add_argument("--journal", type=Path, metavar="FILE", help="(default: .flatout/gpu-check.json)")
+    parser.add_argument("--runs-dir", type=Path, metavar="FOLDER", help="keep the records there")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "measurements" / "gpu.md", metavar="FILE.md")
     options = parser.parse_args()
     if options.minutes <= 0:

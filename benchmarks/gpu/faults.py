@@ -12,10 +12,10 @@ from section import Row, Section
 EXPECTED: dict[str, tuple[str, ...]] = {
     "none": ("cause compute_bound",),
     "sync_in_the_loop": ("cause device_sync",),
-    "tiny_kernels": ("cause small_batch",),
+    "tiny_kernels": ("cause overhead_bound", "cause small_batch"),
     "pageable_copies": ("cause h2d",),
     "fp32_where_tf32_serves": ("remedy tf32", "finding tf32"),
-    "small_batch": ("cause small_batch",),
+    "small_batch": ("cause small_batch", "cause overhead_bound"),
     "cudnn_benchmark_off": ("remedy cudnn_benchmark",),
     "idle_gpu": ("cause main_process_work",),
 }
@@ -26,8 +26,9 @@ def _items(bench: Bench) -> dict[str, Callable[[], Row]]:
 
 
 def _planted(bench: Bench, fault: str) -> Row:
-    small = ("--steps", 12, "--batch-size", 4, "--width", 4, "--size", 16)
-    report, _ = bench.profile(bench.script("planted.py", fault, *(small if bench.dry else ())))
+    small = ("--batch-size", 4, "--width", 4, "--size", 16, "--workers", 0)
+    window = ("--steps", 12) if bench.dry else ("--seconds", 4)
+    report, _ = bench.profile(bench.script("planted.py", fault, *(small if bench.dry else ())), window)
     causes = [cause["id"] for cause in report["causes"]]
     named = [f"cause {cause}" for cause in causes[:2]]
     named += [f"remedy {remedy['id']}" for remedy in report["remedies"]]

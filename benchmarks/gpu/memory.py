@@ -34,7 +34,7 @@ def _items(bench: Bench) -> dict[str, Callable[[], Row]]:
 def _network(bench: Bench, name: str, batch_size: int, size: int) -> Row:
     """Tracked at a batch size and twice that by ``flatout memory``, measured at three times."""
     command = bench.script("network.py", name, batch_size, size)
-    out, _ = bench.run(bench.flatout("memory", "--json", "--runs-dir", bench.scratch / "runs", "--", *command))
+    out, _ = bench.run(bench.flatout("memory", "--json", "--runs-dir", bench.runs.absolute(), "--", *command))
     line = json.loads(out[out.index("{") :])
     larger = FACTOR * batch_size
     predicted = max(line["base_bytes"] + line["slope_bytes"] * larger, line["least_bytes"])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,14 @@ class Bench:
 
     Attributes:
         dry: on the fake GPU, at tiny sizes: for the code of the check, not for figures.
-        scratch: a folder for runs and data.
+        scratch: a folder for data.
+        runs: a folder for records.
         until_s: when the section's time is over, monotonic seconds.
     """
 
     dry: bool
     scratch: Path
+    runs: Path
     until_s: float = 0.0
 
     def script(self, path: Path | str, *arguments: object) -> list[str]:
@@ -90,10 +93,18 @@ class Bench:
         out, said = self.run(command, **environment)
         return found_result(out + said)
 
-    def profile(self, command: list[str], **environment: str) -> tuple[dict[str, Any], str]:
-        """A command's report, and what the command itself wrote."""
+    def profile(
+        self, command: list[str], window: Sequence[object] = ("--full",), **environment: str
+    ) -> tuple[dict[str, Any], str]:
+        """A command's report, and what the command itself wrote.
+
+        Args:
+            command: it ends by itself, or the window does it.
+            window: options of ``flatout profile`` that say how long it is.
+            environment: of the command, besides this process's.
+        """
         out, said = self.run(
-            self.flatout("profile", "--full", "--json", "--runs-dir", self.scratch / "runs", "--", *command),
+            self.flatout("profile", *window, "--json", "--runs-dir", self.runs.absolute(), "--", *command),
             **environment,
         )
         made: dict[str, Any] = json.loads(out[out.index("{") :])

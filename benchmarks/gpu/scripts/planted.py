@@ -1,6 +1,6 @@
 """One ordinary training on the GPU, and one fault at a time that can be planted into it.
 
-Usage: planted.py FAULT [--steps N] [--batch-size N] [--width N] [--size PX]
+Usage: planted.py FAULT [--steps N] [--batch-size N] [--width N] [--size PX] [--workers N]
 """
 
 import argparse
@@ -55,10 +55,11 @@ class Chain(nn.Module):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("fault")
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=4)
     options = parser.parse_args()
     fault, device = options.fault, torch.device("cuda")
     torch.manual_seed(0)
@@ -78,7 +79,12 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
     pinned = fault != "pageable_copies"
     size = 4 * options.size if fault == "pageable_copies" else options.size
-    loader = DataLoader(Pictures(options.steps * batch_size, size), batch_size=batch_size, pin_memory=pinned)
+    loader = DataLoader(
+        Pictures(options.steps * batch_size, size),
+        batch_size=batch_size,
+        num_workers=options.workers,
+        pin_memory=pinned,
+    )
     shown = 0.0
     for images, labels in loader:
         if fault == "idle_gpu":
