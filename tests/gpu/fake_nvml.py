@@ -33,6 +33,8 @@ STRUCTURES = {
     "nvmlDeviceGetMemoryInfo": {"total": 24_000 * MIB, "free": 18_000 * MIB, "used": 6_000 * MIB},
     "nvmlDeviceGetUtilizationRates": {"gpu": 37, "memory": 12},
 }
+PROCESSES = ((4711, 5_000 * MIB), (4712, None))
+LISTED = "nvmlDeviceGetComputeRunningProcesses_v3"
 SILENT = ("nvmlInitWithFlags", "nvmlShutdown", "nvmlDeviceGetHandleByIndex_v2")
 
 
@@ -49,7 +51,7 @@ class FakeLibrary:
         self._unsupported, self._missing = unsupported, missing
 
     def __getattr__(self, name: str) -> Any:
-        known = name in NUMBERS or name in TEXTS or name in STRUCTURES or name in SILENT
+        known = name == LISTED or name in NUMBERS or name in TEXTS or name in STRUCTURES or name in SILENT
         if name.startswith("_") or name in self._missing or not (known or name in self._unsupported):
             raise AttributeError(name)
 
@@ -57,6 +59,8 @@ class FakeLibrary:
             self.calls.append(name)
             if name in self._unsupported:
                 return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            if name == LISTED:
+                return _list_processes(*arguments)
             if name in TEXTS:
                 next(arg for arg in arguments if isinstance(arg, ctypes.Array)).value = TEXTS[name]
             pointers = [arg._obj for arg in arguments if hasattr(arg, "_obj")]
@@ -67,6 +71,16 @@ class FakeLibrary:
             return int(pynvml.NVML_SUCCESS)
 
         return call
+
+
+def _list_processes(handle: Any, count: Any, entries: Any) -> int:
+    """As NVML does: a place that is too small is told how many there are."""
+    room, count._obj.value = count._obj.value, len(PROCESSES)
+    if room < len(PROCESSES):
+        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    for entry, (pid, held) in zip(entries, PROCESSES, strict=False):
+        entry.pid, entry.usedGpuMemory = pid, pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value if held is None else held
+    return int(pynvml.NVML_SUCCESS)
 
 
 def install(patch: pytest.MonkeyPatch, library: FakeLibrary) -> None:

@@ -118,6 +118,7 @@ def test_samples_hold_none_for_what_a_gpu_does_not_tell() -> None:
         "sm_mhz": 1500,
         "temperature": 61,
         "throttle": ["software power cap", "hardware thermal slowdown"],
+        "processes": None,
     }
     assert (second["util"], second["memory_used"], second["memory_total"]) == (None, None, None)
     nvml.close()

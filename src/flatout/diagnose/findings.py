@@ -10,7 +10,7 @@ from flatout.diagnose.chance import at_chance
 from flatout.diagnose.opportunities import double_precision, memory_format, mixed_precision, not_compiled, tf32
 from flatout.measure.measured_run import MeasuredRun
 from flatout.results import OPPORTUNITY, RISK, Evidence, Finding
-from flatout.units import duration, percent, size
+from flatout.units import counted, duration, percent, size
 
 # Allocators and caches fluctuate by tens of MiB; a leak shows only beyond that, in a window long enough for a slope.
 _LEAST_GROWTH_BYTES = 64 << 20
@@ -20,6 +20,7 @@ _LEAST_STEPS = 20  # memory goes up and down within a step
 _SOON_S = 24 * 3600.0
 # The allocator keeps what it had once; the last twentieth is what a larger sample or a fragment takes.
 _FULL, _IDLE = 0.95, 0.5
+_OFTEN = 0.2  # of the samples
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,30 @@ def device_memory_idle(run: MeasuredRun) -> Finding | None:
         title="more than half of the GPU's memory is not used",
         how="a larger batch, with the learning rate adapted, where the run is not starved; or a smaller GPU",
         evidence=(_device_evidence(run, share),),
+    )
+
+
+def gpu_shared(run: MeasuredRun) -> Finding | None:
+    """Other processes compute on the training's GPU: it takes turns with them."""
+    shared = run.usage.gpu_shared
+    if shared is None or shared.share < _OFTEN:
+        return None
+    held = f", which hold {size(shared.memory_bytes)} of its memory" if shared.memory_bytes else ""
+    text = (
+        f"in {percent(shared.share)} of the samples, up to {counted(shared.processes, 'process', 'processes')} "
+        f"outside the command{held}"
+    )
+    values: dict[str, float | int | str] = {
+        "processes": shared.processes,
+        "memory_bytes": shared.memory_bytes,
+        "share": shared.share,
+    }
+    return Finding(
+        id="gpu_shared",
+        kind=RISK,
+        title="other processes compute on the same GPU: kernels take turns, and all times here contain theirs",
+        how="end them, or give the training a GPU of its own: nvidia-smi lists them; CUDA_VISIBLE_DEVICES chooses one",
+        evidence=(Evidence(text, values),),
     )
 
 
@@ -187,6 +212,7 @@ def _device_evidence(run: MeasuredRun, share: float) -> Evidence:
 FINDINGS: dict[str, Callable[[MeasuredRun], Finding | None]] = {
     "memory_growth": memory_growth,
     "device_memory_full": device_memory_full,
+    "gpu_shared": gpu_shared,
     "bad_version": bad_version,
     "metric_at_chance": metric_at_chance,
     "mixed_precision": mixed_precision,

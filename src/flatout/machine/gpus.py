@@ -26,6 +26,7 @@ _REASONS = {
 }
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _TEMPERATURE_GPU = 0
+_MOST_PROCESSES = 64
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,16 @@ class Nvml:
             "power_w": _scaled(self._ask("nvmlDeviceGetPowerUsage", handle), 1e-3),
             "sm_mhz": self._ask("nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
             "temperature": self._ask("nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU),
+            "processes": self._processes(handle),
             "throttle": None if bits is None else throttle_reasons(bits),
         }
+
+    def _processes(self, handle: Any) -> list[list[int]] | None:
+        """Pairs of a process that computes on the GPU and the bytes that it holds there, as the driver numbers them."""
+        found = self._ask("nvmlDeviceGetComputeRunningProcesses", handle)
+        if found is None:
+            return None
+        return [[int(one.pid), int(one.usedGpuMemory or 0)] for one in found[:_MOST_PROCESSES]]
 
 
 def throttle_reasons(bits: int) -> list[str]:

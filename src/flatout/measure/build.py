@@ -86,6 +86,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         process=process,
         usage=usage,
         uses_gpu=_uses_gpu(process, ledger, spans),
+        device_timed=spans,
         machine=run.machine,
         validations=_begun(training, regions.start),
         checkpoints=_begun(training, outermost(training.kind(kinds.CHECKPOINT))["start"]),

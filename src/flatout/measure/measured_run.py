@@ -27,6 +27,21 @@ from flatout.results import Account, Ledger, Line
 
 
 @dataclass(frozen=True)
+class GpuShared:
+    """Processes outside the training that compute on its GPU.
+
+    Attributes:
+        processes: the most at a time.
+        memory_bytes: the most that they hold there; 0: the driver does not say.
+        share: of the samples in which there was one.
+    """
+
+    processes: int
+    memory_bytes: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Usage:
     """Resource usage in the window, from system samples. None: not measured."""
 
@@ -45,7 +60,8 @@ class Usage:
     gpu_throttle_reasons: tuple[str, ...] | None = None
     received_bps: float | None = None  # bytes a second that came in over all networks, this machine's own included
     memory_growth_bps: float | None = None  # bytes a second by which the training's processes grow
-    gpu_memory_used_bytes: int | None = None  # the most
+    gpu_memory_used_bytes: int | None = None  # the most, without that of other processes where the driver names them
+    gpu_shared: GpuShared | None = None  # with processes outside the training; None: with none that the driver names
     gpu_memory_total_bytes: int | None = None
     main_faults: PageFaults | None = None  # of the training process
     worker_faults: PageFaults | None = None  # of the workers, together
@@ -90,6 +106,7 @@ class MeasuredRun:
     process: Process = field(default_factory=Process)
     usage: Usage = field(default_factory=Usage)
     uses_gpu: bool | None = False  # None: a GPU is present, but whether it was used is unknown
+    device_timed: bool = False  # the ledger charges the time of the GPU's work
     machine: Mapping[str, object] = field(default_factory=dict)
     validations: int | None = None  # passes that began inside the window
     checkpoints: int | None = None  # writes that began inside the window

@@ -8,6 +8,7 @@ from typing import Any
 
 from flatout.measure.cpu_time import Sample, workers_s
 from flatout.measure.crowding import measure_crowding
+from flatout.measure.gpu_sharing import gpu_memory
 from flatout.measure.measured_run import Usage
 from flatout.measure.page_faults import count_faults
 
@@ -59,7 +60,7 @@ def summarize(
         memory_growth_bps=_growth_bps(times_s, processes, {main_pid, *worker_pids}),
         main_faults=count_faults(chosen, [main_pid]),
         worker_faults=count_faults(chosen, worker_pids),
-        gpu_memory_used_bytes=max(_of_gpu(chosen, gpu, "memory_used"), default=None),
+        **gpu_memory(chosen, gpu, main_pid),
     )
 
 

@@ -69,14 +69,14 @@ def mean_pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, 
 def replayed_step_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float | None]:
     """A step whose batch is already there, median and fastest block; (0, None): not measured.
 
-    Never longer than the window's: that the machine was busier afterwards shows nothing. The host's own time bounds it
-    too, unless a GPU computes while the host waits.
+    Never longer than the window's: that the machine was busier afterwards shows nothing. The time beside the wait
+    bounds it too, unless a GPU computes during that wait and nobody timed it.
     """
     ceiling = run.last_steps.ceiling
     if ceiling is None or run.loading is None:
         return 0.0, None
     whole_s = max(means.total_s - means.between_steps_s, 0.0)
-    now_s = min(means.step_s + means.handover_s, whole_s) if run.uses_gpu is False else whole_s
+    now_s = min(means.step_s + means.handover_s, whole_s) if run.uses_gpu is False or run.device_timed else whole_s
     return min(ceiling.step_s, now_s), min(ceiling.low_s, now_s)
 
 

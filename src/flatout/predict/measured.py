@@ -17,13 +17,18 @@ def with_the_input_there(context: Context) -> str | None:
     now_s = max(model.now.total_s - model.now.between_steps_s, 0.0)
     busy = "" if replayed.idle else ", though workers were still fetching"
     took = f"{duration(replayed.step_s)} ({duration(replayed.low_s)} to {duration(replayed.high_s)}{busy})"
-    return f"{_AFTER}: with the input already there a step takes {took}, now {duration(now_s)}"
+    disturbed = ""
+    if replayed.low_s > now_s:
+        disturbed = ": longer than before, so something else slowed it, and it bounds nothing"
+    return f"{_AFTER}: with the input already there a step takes {took}, now {duration(now_s)}{disturbed}"
 
 
 def bounding(context: Context, change: Change) -> str | None:
     """What bounds the prediction of a change to the input; None: the change is of the step, or nothing was measured."""
     ceiling = context.run.last_steps.ceiling
     if ceiling is None or context.fitted is None or change.step_removed_s or change.between_steps_removed_s:
+        return None
+    if ceiling.low_s > context.fitted.now.total_s - context.fitted.now.between_steps_s:
         return None
     return with_the_input_there(context)
 

@@ -159,6 +159,7 @@ _SAMPLED_GPU = record(
         "sm_mhz": _COUNT,
         "temperature": number(),
         "throttle": items(text, 256),
+        "processes": items(row(_PID, _BYTES), 64),
     },
     required=("index",),
 )
