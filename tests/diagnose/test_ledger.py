@@ -327,6 +327,25 @@ def test_a_loader_that_draws_one_batch_ahead_has_as_many_steps_as_were_trained(t
     assert ledger.steps.samples == 4 * (trained - 1)
 
 
+def test_the_long_first_step_is_not_in_the_window_of_a_loader_that_draws_ahead(tmp_path):
+    """The second batch is drawn before the first step, in which algorithms are tried for seconds."""
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(num_workers=0)
+    main.iterate(loader)
+    main.wait(loader, 0.1)
+    for number in range(8):
+        main.wait(loader, 0.1)
+        main.step(forward_s=13.0 if number == 0 else 0.1, backward_s=0.2, optimizer_s=0.1)
+    main.end_pass(loader)
+    main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1)
+    ledger = written(run)
+    check_sums(ledger)
+    assert ledger.steps.count == 8
+    # The last two steps of a pass follow its last batch, so they are one of 0.9 s and one of nothing.
+    assert ledger.steps.median_s == pytest.approx(0.5) and ledger.steps.max_s == pytest.approx(0.9)
+
+
 def test_manual_updates_after_a_clipped_gradient_are_counted_once_each(tmp_path):
     run = RunBuilder(tmp_path)
     main = run.process()

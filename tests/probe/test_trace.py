@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flatout.measure.traced_steps import STEP
+from flatout.probe.contract import BACKWARD_ENDED
 from flatout.record.kernel_trace import KernelTrace, read_trace
 from tests.probe.recorded import run_probed
 
@@ -57,7 +58,11 @@ def test_a_trace_is_written_whatever_updates_the_weights(tmp_path: Path, kind: s
     ran = run_probed(tmp_path, SCRIPT, kind)
     assert ran.code == 0, ran.err
     assert ran.faults() == []
-    assert len(list(tmp_path.rglob("trace-*.json.gz"))) == 1
+    (path,) = tmp_path.rglob("trace-*.json.gz")
+    trace = read_trace(path)
+    assert isinstance(trace, KernelTrace)
+    # What divides the trace into steps.
+    assert trace.regions.name.count(BACKWARD_ENDED) == (4 if kind == "manual" else 0)
 
 
 @pytest.mark.slow

@@ -238,15 +238,21 @@ def _steps_of_loader(
     following = np.append(waits["start"][1:], work_end[-1:])
     same_pass = np.append(epoch[1:] == epoch[:-1], False)
     step_end = np.where(same_pass, following, work_end)
+    own_end = work_end
     followed, work_end = _without_lead(_marks_after(waits, marks), work_end, epoch)
     rows = np.flatnonzero(followed)
+    start, duration = waits["start"].astype(np.int64), np.maximum(step_end - waits["start"], waits["duration"])
+    # A batch that is drawn one step ahead: its step begins when that of the batch before it has ended.
+    ahead = rows[1:][(work_end != own_end)[rows[:-1]] & (np.diff(epoch[rows]) == 0)]
+    start[ahead] = work_end[ahead - 1]
+    duration[ahead] = np.maximum(work_end[ahead] - start[ahead], waits["duration"][ahead])
     wait = waits["duration"].astype(float)
     for paired in loaders[1:]:
         wait = wait + _waited(events, paired, waits["start"], step_end)
     return passes, StepTable(
-        start_ns=waits["start"][rows].astype(np.int64),
+        start_ns=start[rows],
         work_end_ns=work_end[rows],
-        duration_s=np.maximum(step_end - waits["start"], waits["duration"])[rows] / 1e9,
+        duration_s=duration[rows] / 1e9,
         wait_s=wait[rows] / 1e9,
         samples=batch_samples(waits)[rows],
         epoch=epoch[rows].astype(np.int64),

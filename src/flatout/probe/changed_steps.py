@@ -52,7 +52,7 @@ class ChangedSteps:
         self.limit_ns = LIMIT_WITH_BATCHES_NS if self.by_batches else LIMIT_NS
         self.planned_ns = PLANNED_WITH_BATCHES_NS if self.by_batches else PLANNED_NS
         units = REC.iterations if self.by_batches else REC.optimizer_steps or REC.backwards
-        self.step_ns = max(REC.last_step_ns - REC.first_step_ns, 1) / max(units - 1, 1)
+        self.step_ns = REC.step_ns(units)
         updates = max(REC.optimizer_steps, 1)
         self.unit = max(round(REC.iterations / updates), 1) if self.by_batches and REC.optimizer_steps else 1
         self.compiled = bool(REC.process.get("compiled"))

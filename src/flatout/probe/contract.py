@@ -18,6 +18,12 @@ MEMORY_VARIABLE = "FLATOUT_MEMORY"  # "1": track the memory of the second step, 
 DEVICE_HOOKS_VARIABLE = "FLATOUT_DEVICE_HOOKS"  # "1": time copies and reads even without a device
 DEBUG_VARIABLE = "FLATOUT_DEBUG"  # anything: print the probe's own faults on standard error
 
+# --- regions of the kernel trace ---
+BACKWARD_ENDED = "flatout.backward_ended"  # in a training that calls no optimizer
+
+# --- rates of the device ---
+TF32 = "tf32"  # products of float32 in TF32, beside torch's names of types
+
 LIVE_PLAN = "live.json"  # in the run folder: the blocks of a live trial, see ``live_trial``
 
 CEILING_DEVICE = "device"  # replay batches: how fast the model and the loop are

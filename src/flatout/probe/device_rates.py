@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .contract import TF32
 from .memory_room import available_bytes
 from .recorder import REC
 
@@ -44,6 +45,7 @@ def measure(profiler):
     if ranks > 1 and not on_gpu:
         return {"failed": "%d ranks share the cores" % ranks}
     timed = timer(device)
+    others = _other_formats(products) if on_gpu else ()
     with torch.autocast(device, enabled=False):
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
         product_flops = {name: _product_flops(getattr(torch, name), device, timed) for name in products}
@@ -53,13 +55,32 @@ def measure(profiler):
             "threads": torch.get_num_threads(),
             "product_flops": product_flops,
             "convolution_flops": {
-                name: _convolution_flops(getattr(torch, name), device, timed) for name in convolutions
+                name: _convolution_flops(getattr(torch, name), device, timed)
+                for name in (*convolutions, *(others if convolutions else ()))
             },
             "memory_bps": memory_bps(_ON_GPU if on_gpu else _ON_CPU, device, timed),
         }
+        if others:
+            product_flops.update({name: _product_flops(getattr(torch, name), device, timed) for name in others})
+            product_flops[TF32] = _tf32_flops(device, timed)
     if products and not on_gpu:
         found["cores"] = cpu_ns / wall_ns
     return found
+
+
+def _other_formats(products):
+    """Formats of 16 bits that a step in float32 might use instead."""
+    capability = torch.cuda.get_device_capability()  # untested: needs a GPU
+    return ("bfloat16",) if "float32" in products and "bfloat16" not in products and capability >= (8, 0) else ()
+
+
+def _tf32_flops(device, timed):  # untested: needs a GPU
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        return _product_flops(torch.float32, device, timed)
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def types_used(events):

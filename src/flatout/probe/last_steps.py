@@ -68,6 +68,7 @@ class LastSteps:
         self.kept: Any = []
         self.own_ns: Any = []  # of the steps with kept batches, as they were kept
         self.first_ns = 0  # when the first one was kept
+        self.since_first = 0  # steps that have ended since then
         self.batches: Any = {}  # what a block hands out -> its batches
         self.ready: Any = []  # copies to hand out
         self.taken = 0  # batches handed out
@@ -128,7 +129,10 @@ class LastSteps:
             self.own_ns.append(now() - self.started_ns)
             self.kept.append(self.arrived)
             del self.own_ns[:-KEPT], self.kept[:-KEPT]
-            self.first_ns = self.first_ns or now()
+            self.since_first += 1
+            if not self.first_ns:
+                finish_kernels()
+                self.first_ns, self.since_first = now(), 0
         self.arrived = None
         if not is_grad_enabled():
             return None
@@ -164,13 +168,14 @@ class LastSteps:
 
     def _forget(self, iterator):
         self.iterator = iterator
-        self.kept, self.own_ns, self.first_ns, self.arrived = [], [], 0, None
+        self.kept, self.own_ns, self.first_ns, self.since_first, self.arrived = [], [], 0, 0, None
 
     def _begin(self, copies):
         """Begin with the first block, if the pass has enough batches left; at most ``copies`` are made ahead."""
         step_ns = sorted(self.own_ns)[len(self.own_ns) // 2]
-        if torch.cuda.is_initialized():  # the host does not wait for its kernels
-            step_ns = max(step_ns, (REC.last_step_ns - REC.first_step_ns) // max(REC.iterations - 1, 1))
+        if torch.cuda.is_initialized():  # the host may not wait for its kernels
+            finish_kernels()
+            step_ns = max(step_ns, (now() - self.first_ns) // max(self.since_first, 1))
         budget_ns = self.deadline_ns - now() - loader_alone.PLANNED_NS - SPARE_NS
         if not _queue_filled(self.iterator, 0):
             budget_ns -= FILLING_NS

@@ -1,5 +1,6 @@
 """The one recorder of a process: where every hook sends its events."""
 
+import collections
 import functools
 import os
 import platform
@@ -13,6 +14,8 @@ from .writer import EventFile, NamesFile, write_json
 
 now = time.monotonic_ns
 
+RECENT = 64
+OUTLYING = 2  # times the usual step: from there on its mean is that of single long ones
 WORKER_CHUNK_BYTES = 256 << 10
 COMMAND_RECORD, COMMAND_STOP, COMMAND_TRACE, COMMAND_EXPERIMENT, COMMAND_REPLAY = 0, 1, 2, 3, 4
 
@@ -39,6 +42,7 @@ class Recorder:
         self.pending_imports: Any = []
         self.iterations = self.backwards = self.optimizer_steps = self.wait_ns = 0
         self.first_step_ns = self.last_step_ns = self.flags = 0
+        self.recent: Any = collections.deque(maxlen=RECENT)  # when the latest backward passes ended
         self.fetchers: Any = {}  # idents of threads that make batches in this process -> None
         self.training_thread: Any = None  # thread ident, known at the first backward or loader iteration
         self.live: Any = None  # the live trial of this process, if the run has a plan for one
@@ -121,6 +125,20 @@ class Recorder:
             self.flush()
         except Exception:
             report_fault("exit")
+
+    def step_ns(self, units):
+        """Time of a step, as planning needs it: not that of the first one, which may try out algorithms for seconds.
+
+        Args:
+            units: steps so far.
+        """
+        mean = max(self.last_step_ns - self.first_step_ns, 1) / max(units - 1, 1)
+        ends = list(self.recent)
+        gaps = sorted(after - before for before, after in zip(ends, ends[1:]))
+        if not gaps:
+            return mean
+        usual = gaps[len(gaps) // 2] * self.backwards / max(units, 1)
+        return min(mean, OUTLYING * max(usual, 1))
 
     def publish(self):
         """Publish progress in the file's header, flush the events, and obey the control page."""

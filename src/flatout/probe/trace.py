@@ -1,11 +1,13 @@
 """A few steps under torch.profiler, after the measured window, when flatout asks for them."""
 
+import inspect
 import os
 from typing import Any
 
 import torch
 
 from . import device_rates, events
+from .contract import BACKWARD_ENDED
 from .kineto_lines import held_back
 from .recorder import REC, now, quietly
 from .reference import measure, traced
@@ -32,7 +34,9 @@ def start():
     global _running, _left, _backwards, _updates, _started_ns
     if _running is not None or REC.flags & events.TRACED:
         return
-    _running = torch.profiler.profile(record_shapes=True, with_stack=False)
+    # Where torch knows the option, it warns the user of what comes without it.
+    kept = {"acc_events": True} if "acc_events" in inspect.signature(torch.profiler.profile).parameters else {}
+    _running = torch.profiler.profile(record_shapes=True, with_stack=False, **kept)
     with held_back():
         _running.__enter__()
     _left, _backwards, _updates, _started_ns = STEPS, 0, 0, now()
@@ -80,9 +84,12 @@ def backward_ended():
     if _running is None:
         return
     _backwards += 1
+    if not REC.optimizer_steps:
+        with torch.autograd.profiler.record_function(BACKWARD_ENDED):
+            pass
     # A step may have a backward pass for each sample: whole steps are wanted then, too.
     each = REC.backwards // REC.optimizer_steps if REC.optimizer_steps else 1
-    enough = max(MOST_BACKWARDS, (STEPS + 1) * each) if REC.optimizer_steps else STEPS
+    enough = max(MOST_BACKWARDS, (STEPS + 1) * each) if REC.optimizer_steps else STEPS + 1
     longest_ns = WHOLE_STEP_WITHIN_NS if REC.optimizer_steps and not _whole() else LONGEST_NS
     if _backwards >= min(enough, MOST_OF_ALL) or now() - _started_ns > longest_ns:
         _finish()

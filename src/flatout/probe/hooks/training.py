@@ -88,10 +88,11 @@ def _backward_left(call, result):
 def _backward_ended(start, end):
     REC.backwards += 1
     if not REC.first_step_ns:
-        REC.first_step_ns = start
+        REC.first_step_ns = end  # it may take long: algorithms are tried, code is compiled
         REC.training_thread = threading.get_ident()
         settings.save()
     REC.last_step_ns = end
+    REC.recent.append(end)
     if device.present:
         device.resolve()
     # The counters only show progress, and the command may be obeyed with this delay.
