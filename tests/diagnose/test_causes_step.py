@@ -52,6 +52,13 @@ def test_a_wait_that_a_busy_gpu_does_not_notice_costs_nothing() -> None:
     assert interpreter_lock(Context.of(replace(view, lock=locked_by_thread(0.4)))) is None
 
 
+def test_the_thread_that_pins_batches_is_none_to_move_elsewhere() -> None:
+    pin = Line("/x/site-packages/torch/utils/data/_utils/pin_memory.py", 28, "do_one_step", "r = in_queue.get()", 2.0)
+    waits = replace(locked_by_thread(0.4), lines=(pin, HELD))
+    assert interpreter_lock(Context.of(replace(healthy(), lock=waits))) is None
+    assert interpreter_lock(Context.of(replace(healthy(), lock=replace(waits, lines=(HELD, pin))))) is not None
+
+
 def test_what_the_kernel_does_not_show_is_not_measured() -> None:
     answer = interpreter_lock(Context.of(replace(healthy(), lock="not shown here")))
     assert isinstance(answer, NotMeasured)

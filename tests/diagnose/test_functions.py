@@ -75,7 +75,17 @@ def test_a_stack_without_frames_is_other():
 
 
 def test_no_rule_matches_everything():
-    assert all(rule.path or rule.function or rule.source for rule in RULES)
+    assert all(rule.path or rule.function or rule.source or rule.inside for rule in RULES)
+
+
+def test_source_files_that_a_stack_trace_reads_are_no_data():
+    seed = ["/home/me/data.py", 9, "Fake.__getitem__", "torch.manual_seed(index)", True]
+    trace = library("torch/cuda/__init__.py", "_lazy_call", "traceback.format_stack()")
+    lines = ["/usr/lib/python3.12/linecache.py", 140, "updatecache", "lines = fp.readlines()", False]
+    decoder = ["<frozen codecs>", 322, "BufferedIncrementalDecoder.decode", "", False]
+    for inner in ([lines], [decoder, lines]):
+        assert function_group([*inner, trace, seed]) == "other"
+    assert function_group([["/usr/lib/python3.12/pathlib.py", 3, "Path.read_text", "f.read()", False], seed]) == "read"
 
 
 def test_samples_between_the_calls_of_a_line_are_the_work_of_its_calls(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from flatout.measure.build import build_view
 from flatout.measure.operators import REFERENCE, Operators
 from flatout.measure.roofline import NOT_MEASURED, Roofline
+from flatout.probe.contract import BACKWARD_ENDED
 from flatout.record import load_run
 from flatout.record.kernel_trace import KernelTrace, read_trace
 from tests.measure.kernel_traces import SPACING_US, TRACED_US, UNTRACED_NS, Trace
@@ -58,6 +59,37 @@ def test_large_operators_leave_little_overhead(tmp_path: Path) -> None:
     assert isinstance(found, Operators)
     assert found.kernels_s == pytest.approx(0.050, rel=0.01)
     assert found.overhead_s / found.computed_s < 0.01
+
+
+def test_without_an_optimizer_steps_are_divided_where_backward_passes_end(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process(reference={"operator_ns": UNTRACED_NS, "float64_factor": 2.5})
+    for _ in range(40):
+        main.step(forward_s=0.02, backward_s=0.03, optimizer_s=None)
+    path = run.write()
+    trace = Trace()
+    for _ in range(4):
+        trace.operators(50, 1000.0)
+        trace.add("user_annotation", BACKWARD_ENDED, trace.now, 0.0)
+    trace.reference()
+    trace.write(path / f"trace-{main.pid}-{main.start_ns}.json.gz")
+    view = build_view(load_run(path))
+    assert view is not None and isinstance(view.operators, Operators)
+    assert view.operators.count == pytest.approx(50)
+    assert view.operators.kernels_s == pytest.approx(0.050, rel=0.01)
+
+
+def test_an_operator_that_reads_a_value_back_is_not_called_longer(tmp_path: Path) -> None:
+    """It waits for the device: what the host needs to launch a step does not contain that."""
+    trace = Trace()
+    for _ in range(3):
+        trace.operators(50, 100.0)
+        trace.operators(1, 100_000.0, name="aten::_local_scalar_dense")
+        trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=0.105)
+    assert isinstance(found, Operators)
+    assert found.launching_s == pytest.approx(50 * 101e-6, rel=0.02)
 
 
 def test_the_overhead_is_the_smaller_difference_of_window_and_trace(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flatout.measure.loader_stats import LoaderStats, mean_s
+from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.predict.measured import with_the_input_there
 from flatout.probe.contract import REPLAYED
 from flatout.results import Evidence, Line
 from flatout.units import duration, percent, three_figures
+
+_MOST_LINES = 20
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,12 @@ def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:
 def place(line: Line) -> str:
     """``file:line``; for an installed package, relative to site-packages."""
     return f"{re.split(r'/(?:site|dist)-packages/', line.file)[-1]}:{line.line}"
+
+
+def beside_reads(run: MeasuredRun) -> tuple[Line, ...]:
+    """The training's own code on lines that read values back: after each read the GPU has nothing to do meanwhile."""
+    reads = {(line.file, line.line) for line in run.lines("device_sync", _MOST_LINES)}
+    return tuple(line for line in run.lines("host_other", _MOST_LINES) if (line.file, line.line) in reads)
 
 
 def after_the_window(context: Context) -> tuple[Evidence, ...]:

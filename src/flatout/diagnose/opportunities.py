@@ -16,7 +16,7 @@ _HALF = ("float16", "bfloat16")
 def mixed_precision(run: MeasuredRun) -> Finding | None:
     """Float32 throughout, on a GPU with tensor cores for 16 bits."""
     process = run.process
-    if not _computes(run) or process.param_dtype != "float32" or process.autocast in _HALF:
+    if not _fills_kernels(run) or process.param_dtype != "float32" or process.autocast in _HALF:
         return None
     if process.capability is None or process.capability < _TENSOR_CORES:
         return None
@@ -48,7 +48,7 @@ def double_precision(run: MeasuredRun) -> Finding | None:
 def tf32(run: MeasuredRun) -> Finding | None:
     """Float32 matrix products without TF32, on a GPU that has it."""
     process = run.process
-    if not _computes(run) or process.tf32 is not False or process.param_dtype != "float32":
+    if not _fills_kernels(run) or process.tf32 is not False or process.param_dtype != "float32":
         return None
     if process.autocast in _HALF or process.capability is None or process.capability < _TF32_CORES:
         return None
@@ -65,7 +65,7 @@ def memory_format(run: MeasuredRun) -> Finding | None:
     """Convolutions on tensor cores whose weights are laid out channels first."""
     process = run.process
     cores = process.autocast in _HALF or process.param_dtype in _HALF or process.tf32
-    if not _computes(run) or process.convolutions is None or process.channels_last is not False or not cores:
+    if not _fills_kernels(run) or process.convolutions is None or process.channels_last is not False or not cores:
         return None
     if process.capability is None or process.capability < _TENSOR_CORES:
         return None
@@ -93,11 +93,25 @@ def not_compiled(run: MeasuredRun) -> Finding | None:
 
 
 def _computes(run: MeasuredRun) -> bool:
-    """True if computation on a GPU is a material part of the time: these settings speed up nothing else."""
+    """True if computation on a GPU is a material part of the time."""
     return bool(run.uses_gpu) and run.ledger.share("forward") + run.ledger.share("backward") >= MATERIAL_SHARE
 
 
+def _fills_kernels(run: MeasuredRun) -> bool:
+    """True if its kernels are, too, as far as they were traced: faster ones speed up nothing else."""
+    return _computes(run) and (_kernels_share(run) or 1.0) >= MATERIAL_SHARE
+
+
+def _kernels_share(run: MeasuredRun) -> float | None:
+    operators = run.operators
+    if isinstance(operators, str) or not operators.on_device or not run.ledger.window_s:
+        return None
+    return min(operators.kernels_s * run.ledger.steps.count / run.ledger.window_s, 1.0)
+
+
 def _opportunity(run: MeasuredRun, id: str, title: str, how: str, seen: str) -> Finding:
-    share = run.ledger.share("forward") + run.ledger.share("backward")
+    share, kernels = run.ledger.share("forward") + run.ledger.share("backward"), _kernels_share(run)
     text = f"{seen}; forward and backward take {percent(share)} of the time"
+    if kernels is not None:
+        text += f", kernels {percent(kernels)}"
     return Finding(id=id, kind=OPPORTUNITY, title=title, how=how, evidence=(Evidence(text, {"compute": share}),))

@@ -23,6 +23,9 @@ OTHER = "other"
 # Within one frame the order settles: a line that says both what it waits for and what it computes
 # is named by the outer operation, so that `decode(file.read())` is decoding only once read() has returned.
 RULES: tuple[Part, ...] = (
+    # Stack traces as text read source files: torch makes one of each call that waits for CUDA to start (manual_seed).
+    Part(OTHER, r"/(traceback|linecache)\.py$"),
+    Part(OTHER, inside=r"/python3[^/]*/(traceback|linecache)\.py$"),
     # A synchronous call of an asynchronous client waits for the thread of its event loop.
     Part("network", r"/(threading|concurrent/futures/\w+)\.py$", inside=r"/fsspec/asyn\.py$"),
     Part("read", r"/(threading|concurrent/futures/\w+)\.py$", inside=r"/zarr/core/sync\.py$"),

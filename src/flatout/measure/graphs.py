@@ -43,7 +43,7 @@ def measure_graph_calls(run: Run, training: Training) -> GraphCalls | str:
         return trace
     step = fastest_step(trace, training)
     if step is None:
-        return "no whole step with an optimizer is in the kernel trace"
+        return "no whole step is in the kernel trace"
     calls = _calls(trace)
     begin, finish, steps = step
     calls = calls.take((calls.start >= begin) & (calls.end <= finish))

@@ -17,6 +17,7 @@ from flatout.record.packed_fields import lock_state, other_threads_ns
 from flatout.results import Line
 
 LEAST_LOOKS = 20  # one second
+_PINNING = ("/torch/utils/data/_utils/pin_memory.py", "/torch/multiprocessing/reductions.py")
 _AT_LOCK, _BLOCKED, _UNKNOWN = 1, 2, 3
 # A backward pass leaves the lock alone; on a GPU the thread that calls it sleeps until another one has finished it.
 _COMPUTING = (kinds.FORWARD, kinds.BACKWARD, kinds.OPTIMIZER, kinds.ZERO_GRAD)
@@ -31,6 +32,11 @@ class LockWaits:
     thread: str  # name of the other thread that computed most meanwhile; empty: unknown
     other_cores: float  # mean cores that the process's other Python threads used
     lines: tuple[Line, ...]  # of those threads, hottest first
+
+    @property
+    def of_loader(self) -> bool:
+        """It is the thread in which torch's DataLoader pins batches: that work has no better place."""
+        return bool(self.lines) and self.lines[0].file.endswith(_PINNING)
 
     @property
     def holder(self) -> str:

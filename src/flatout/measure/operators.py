@@ -23,7 +23,15 @@ from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
 from flatout.measure.kernel_work import PRODUCT, KernelWork, kernel_work
 from flatout.measure.recurrent import called_by_user, recurrent_share
 from flatout.measure.repeated_weights import read_repeated_weight
-from flatout.measure.roofline import NOT_MEASURED, Roofline, costliest, measure_roofline, possible, read_ceilings
+from flatout.measure.roofline import (
+    NOT_MEASURED,
+    Ceilings,
+    Roofline,
+    costliest,
+    measure_roofline,
+    possible,
+    read_ceilings,
+)
 from flatout.measure.samples import Samples
 from flatout.measure.slice_gradients import SliceGradients, slice_gradients
 from flatout.measure.timeline import Accrual, Flags, Floats, union
@@ -34,6 +42,7 @@ from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
+_READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero")
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
 
 
@@ -66,6 +75,7 @@ class Operators:
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
     loop: CallLoop | None = None  # around the layer that is called again and again
     work: tuple[KernelWork, ...] = ()  # of all kernels
+    ceilings: Ceilings | str = NOT_MEASURED  # rates of the device; text: why they are not known
     launching_s: float = 0.0  # the least time in which the host calls the operators of a step
 
     @property
@@ -174,7 +184,7 @@ def _measured(
 ) -> Operators | str:
     step = fastest_step(trace, training)
     if step is None:
-        return "no whole step with an optimizer is in the kernel trace"
+        return "no whole step is in the kernel trace"
     begin, finish, steps = step
     loading = named(trace.regions, LOADING)
     waits = union(loading.start, loading.end)
@@ -195,7 +205,9 @@ def _measured(
     )
     owner = attribution.owner[rows]
     has_kernels = len(trace.kernels) > 0
-    launching_s = float((work.sum() + costs.untraced * np.count_nonzero(leaf)) / (1e9 * steps))
+    # One that reads a value back waits for the device meanwhile.
+    called = work[np.array([not name.startswith(_READS) for name in spans.name], bool)]
+    launching_s = float((called.sum() + costs.untraced * np.count_nonzero(leaf)) / (1e9 * steps))
     if has_kernels:
         spans = trace.kernels.take((trace.kernels.start >= begin) & (trace.kernels.end <= finish))
         busy = union(spans.start, spans.end).length.sum()
@@ -246,6 +258,7 @@ def _measured(
         costliest=costliest(all_operators),
         roofline=measure_roofline(all_operators, ceilings, overhead_s, window.queued),
         work=kernel_work(found),
+        ceilings=ceilings,
         launching_s=launching_s,
         loop=loop,
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps),

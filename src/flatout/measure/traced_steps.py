@@ -6,6 +6,8 @@ import numpy as np
 
 from flatout.measure.timeline import Floats, Ints
 from flatout.measure.training import Training, real_updates
+from flatout.probe import events as kinds
+from flatout.probe.contract import BACKWARD_ENDED
 from flatout.record import ends
 from flatout.record.kernel_trace import KernelTrace, Spans
 
@@ -20,15 +22,18 @@ _ANOTHER_KIND = 0.5
 def fastest_step(trace: KernelTrace, training: Training) -> tuple[int, int, float] | None:
     """Begin and end of the shortest stretch from one optimizer step to the next, and the training steps in it.
 
-    Where steps are of several kinds, as those of a generator and its critic, all traced ones are the stretch.
+    Where steps are of several kinds, as those of a generator and its critic, all traced ones are the stretch. A
+    training that changes its weights without an optimizer is divided where its backward passes end.
     """
-    updates = ends(real_updates(training.process, training.events))
+    updates, region = ends(real_updates(training.process, training.events)), STEP
+    if not len(updates):
+        updates, region = ends(training.kind(kinds.BACKWARD)), BACKWARD_ENDED
     inside = np.count_nonzero((updates > training.window_begin_ns) & (updates <= training.window_end_ns))
     count = training.in_window.stop - training.in_window.start
     if not inside or not count:
         return None
     each = max(round(inside / count), 1)  # several optimizers may step in a training step
-    end = np.sort(named(trace.regions, STEP).end)
+    end = np.sort(named(trace.regions, region).end)
     if len(end) <= each:
         return None
     length = end[each:] - end[:-each]

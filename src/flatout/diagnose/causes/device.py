@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.causes.step_experiments import tried_in_vain
-from flatout.diagnose.evidence import hottest
+from flatout.diagnose.evidence import beside_reads, hottest
 from flatout.diagnose.sentences import where
 from flatout.diagnose.step_ceiling import ceiling_evidence, how_near
 from flatout.measure.account_ids import COMPUTE_ACCOUNTS
@@ -153,8 +153,10 @@ def device_sync(context: Context) -> Found | Lacks | None:
     # A read waits for kernels that had to run anyway. Only the GPU's idle time is lost, less the idle time that
     # the wait for batches and other host work explain.
     idle = 1.0 - run.usage.device_busy_share - run.ledger.share("batch_wait") - _host_share(run)
-    share = min(reads, idle)
-    if share < NOISE_SHARE:
+    # What such a line computes beside the read, it computes while the GPU has nothing to do.
+    beside = sum(line.seconds for line in beside_reads(run)) / run.ledger.window_s
+    share = min(reads, idle) + beside
+    if min(reads, idle) < NOISE_SHARE:
         return None
     return Found(
         title="reading values back from the GPU in every step",

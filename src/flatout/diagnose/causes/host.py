@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
-from flatout.diagnose.evidence import hottest
+from flatout.diagnose.evidence import beside_reads, hottest
 from flatout.diagnose.sentences import BLOCKED, COMPUTING, called_from, where
 from flatout.measure.input_accounts import PRODUCER
 from flatout.measure.measured_run import MeasuredRun
@@ -13,7 +13,7 @@ from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHA
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import freeing_s
 from flatout.predict.step_changes import shorter_step
-from flatout.results import Account, Cause, Evidence
+from flatout.results import Account, Cause, Evidence, Line
 from flatout.units import duration, percent, size
 
 # A larger batch makes these rarer too, and changes what is learned: of nearly as much time, they go first.
@@ -203,6 +203,10 @@ def _in_step(context: Context, account: str, what: str, confidence: float) -> Fo
         return Lacks(NO_STEP)
     # Freeing large batches is not the loop's own code, though the time passes there.
     seconds = run.seconds(account) - (freeing_s(run) if account == "host_other" else 0.0)
+    reading: tuple[Line, ...] = ()
+    if account == "host_other" and run.ledger.share("device_sync") >= NOISE_SHARE:
+        reading = beside_reads(run)  # they go with the cause of the reads
+        seconds -= sum(line.seconds for line in reading)
     each_s = seconds / model.batches
     share = model.recovered(shorter_step(each_s))
     if share < NOISE_SHARE:
@@ -218,7 +222,7 @@ def _in_step(context: Context, account: str, what: str, confidence: float) -> Fo
         evidence=(
             Evidence(text, {"seconds_per_step": each_s, "account": run.ledger.share(account)}),
             *_never_sampled(run, account),
-            *hottest(run.lines(account), 3),
+            *hottest((line for line in run.lines(account, 3 + len(reading)) if line not in reading), 3),
         ),
     )
 

@@ -40,6 +40,8 @@ def interpreter_lock(context: Context) -> Found | Lacks | None:
         return None
     if isinstance(lock, str):
         return Lacks(lock)
+    if lock.of_loader:
+        return None
     if context.fitted is None:
         return Lacks(NO_STEP)
     share = lock.share
