@@ -103,6 +103,7 @@ CROWDING = Crowding(6.0, 1.0, 0.3, ())
 LOCK = LockWaits(0.3, "metrics", 0.9, ())
 SMALL_OPERATORS = small_operators(0.006)
 FUSIBLE_OPERATORS = small_operators(0.001, fusible=Fusible(0.002, 0.004, 1e8, 40.0))
+LAUNCHED_OPERATORS = small_operators(0.006, on_device=True)
 WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, saved_by_float32_s=0.0045)
 CONVERTING_OPERATORS = small_operators(0.001, conversions=24, conversions_s=0.0045)
 VALUE = ("self._modules['step'] == 3",)
@@ -324,6 +325,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "compile_model": (
         lambda: replace(healthy(uses_gpu=True, process=GPU), operators=FUSIBLE_OPERATORS),
         lambda: replace(starved_gpu(), operators=FUSIBLE_OPERATORS),
+    ),
+    "cuda_graphs": (
+        lambda: replace(healthy(uses_gpu=True, process=GPU), operators=LAUNCHED_OPERATORS),
+        lambda: replace(starved_gpu(), operators=LAUNCHED_OPERATORS),
     ),
     "cudnn_benchmark": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "pin_memory": (

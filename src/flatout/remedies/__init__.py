@@ -12,12 +12,9 @@ from flatout.remedies.batch import bigger_batch, gradient_accumulation
 from flatout.remedies.compiling import dynamic_shapes, fixed_shapes, steady_values, whole_graphs
 from flatout.remedies.device import (
     channels_last,
-    compile_model,
     cudnn_benchmark,
     fewer_blocking_reads,
     fused_optimizer,
-    mixed_precision,
-    tf32,
 )
 from flatout.remedies.host import (
     batches_ahead,
@@ -36,6 +33,7 @@ from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, p
 from flatout.remedies.memoizing import samples_memoized
 from flatout.remedies.memory import huge_pages, keep_memory
 from flatout.remedies.plans import bundle
+from flatout.remedies.precision import mixed_precision, tf32
 from flatout.remedies.preparation import (
     cheaper_reads,
     cheaper_transform,
@@ -76,6 +74,7 @@ from flatout.remedies.unneeded_work import (
     unbind,
 )
 from flatout.remedies.volumes import device_augmentation, staged_volumes
+from flatout.remedies.whole_model import compile_model, cuda_graphs
 from flatout.remedies.workers import (
     fewer_workers,
     num_workers,
@@ -147,6 +146,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     tf32,
     channels_last,
     compile_model,
+    cuda_graphs,
     fused_optimizer,
     cudnn_benchmark,
     in_order,

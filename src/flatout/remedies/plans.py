@@ -62,8 +62,10 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
 
 
 def _stands_in(remedy: Remedy, chosen: Sequence[tuple[Remedy, Proposal]]) -> bool:
-    """True if a remedy does in another way what one of those chosen does."""
+    """True if a remedy does in another way what one of those chosen does, or gives the same choice another value."""
     theirs = {name for one, _ in chosen for name in one.settings}
+    if any(SETTINGS[name].choices for name in theirs & remedy.settings.keys()):
+        return True
     return any({one, other} & theirs and {one, other} & remedy.settings.keys() for one, other in _TWO_WAYS)
 
 
