@@ -99,6 +99,21 @@ def test_reads_beside_an_idle_gpu_are_named_with_file_and_line() -> None:
     assert "train.py:12" in cause.evidence[1].text
 
 
+@pytest.mark.parametrize(("times", "of_reads"), [(2.0, True), (9.0, False)])
+def test_what_a_line_computes_beside_its_reads_goes_with_them(times: float, of_reads: bool) -> None:
+    """After each read the GPU has nothing to do; a line that writes a picture is the training process's work."""
+    reads, own = replace(LINE, seconds=0.1), replace(LINE, seconds=0.1 * times)
+    busy = COMPUTE | {"device_sync": 0.004, "host_other": 0.006}
+    lines = {"device_sync": reads, "host_other": own}
+    view = healthy(busy=busy, uses_gpu=True, usage={"device_busy_share": 0.45}, lines=lines)
+    idle = 1 - 0.45 - view.ledger.share("batch_wait") - view.ledger.share("host_other")
+    beside = own.seconds / view.ledger.window_s if of_reads else 0.0
+    cause = found(device_sync(Context.of(view)))
+    assert cause.share == pytest.approx(min(view.ledger.share("device_sync"), idle) + beside)
+    host = found(main_process_work(Context.of(view)))
+    assert any("train.py:12" in one.text for one in host.evidence) is not of_reads
+
+
 def test_reads_that_only_wait_for_a_busy_gpu_lose_nothing() -> None:
     busy = COMPUTE | {"device_sync": 0.040}
     assert device_sync(Context.of(healthy(busy=busy, uses_gpu=True, usage={"device_busy_share": 0.98}))) is None

@@ -18,6 +18,7 @@ from flatout.results import Evidence, Line
 from flatout.units import duration, percent, three_figures
 
 _MOST_LINES = 20
+_MOSTLY = 3.0  # times what a line waits in its reads: from there on it is no line that reads
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,13 @@ def place(line: Line) -> str:
 
 
 def beside_reads(run: MeasuredRun) -> tuple[Line, ...]:
-    """The training's own code on lines that read values back: after each read the GPU has nothing to do meanwhile."""
-    reads = {(line.file, line.line) for line in run.lines("device_sync", _MOST_LINES)}
-    return tuple(line for line in run.lines("host_other", _MOST_LINES) if (line.file, line.line) in reads)
+    """The training's own code on lines that read values back: after each read the GPU has nothing to do meanwhile.
+
+    Not that of lines which mostly do something else, such as writing a picture.
+    """
+    reads = {(line.file, line.line): line.seconds for line in run.lines("device_sync", _MOST_LINES)}
+    own = run.lines("host_other", _MOST_LINES)
+    return tuple(line for line in own if line.seconds <= _MOSTLY * reads.get((line.file, line.line), 0.0))
 
 
 def after_the_window(context: Context) -> tuple[Evidence, ...]:
