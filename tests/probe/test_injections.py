@@ -1,6 +1,7 @@
 """Settings that are put into an unchanged training take effect, or are refused with a reason."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -113,6 +114,26 @@ def test_model_and_optimizer_take_their_forms(script: Path, plain: dict[str, Any
     assert (seen["last"], seen["fused"], seen["tf32"]) == (True, True, "high")
     assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-4)
     assert "could not be set" not in said
+
+
+@pytest.mark.slow
+def test_at_the_end_it_is_said_what_was_set_and_what_nothing_took(script: Path) -> None:
+    _, said = trained(script, cudnn_benchmark=True, lr_factor=2.0, chunk_cache_bytes=10**6)
+    lines = [line for line in said.splitlines() if line.startswith("flatout: ")]
+    assert lines[0].startswith("flatout: set ")
+    assert sorted(lines[0].removeprefix("flatout: set ").split(", ")) == ["cudnn_benchmark=true", "lr_factor=2.0"]
+    assert lines[1:] == ["flatout: chunk_cache_bytes had no effect: nothing in this training took it"]
+
+
+@pytest.mark.slow
+def test_a_program_that_trains_nothing_and_other_ranks_say_nothing(tmp_path: Path) -> None:
+    step = "w = torch.ones(1, requires_grad=True); o = torch.optim.SGD([w], 0.1); w.sum().backward(); o.step()"
+    for source, rank, expected in (("pass", "0", 0), ("import torch", "0", 0), (f"import torch; {step}", "1", 0)):
+        path = tmp_path / "program.py"
+        path.write_text(source)
+        words = [sys.executable, "-m", "flatout", "apply", "--set", "threads=1", "--", sys.executable, str(path)]
+        ran = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "RANK": rank}, check=True)
+        assert ran.stderr.count("flatout:") == expected, ran.stderr
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,32 @@ def test_a_patch_of_the_script_is_offered(tmp_path: Path) -> None:
     assert kept is not None and kept.command == f"flatout apply --set num_workers=4 -- python {script}"
     assert "-loader = DataLoader(data, 8)\n+loader = DataLoader(data, 8, num_workers=4)" in kept.diff
     assert "num_workers" not in script.read_text()
+
+
+@pytest.mark.parametrize("where", [".", "elsewhere"])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_the_patch_lies_in_a_file_that_patch_and_git_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, end: str
+) -> None:
+    (tmp_path / "my project" / where).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "my project" / where)
+    script = tmp_path / "my project" / "train it.py"
+    source = f"import torch\nfor x in DataLoader(data, 8):{end or ' pass'}"
+    script.write_text(source + ("    pass" if end else ""))
+    before = script.read_text()
+    command = ("python", str(script))
+    kept = write_kept(
+        fixed(command, {"num_workers": 4}, f"{script}:2"), find_locations(command, None, []), tmp_path / "fix"
+    )
+    assert kept is not None and "a/train it.py" in kept.diff if where == "." else str(script) in kept.diff
+    subprocess.run(kept.apply, shell=True, check=True)
+    after = script.read_text()
+    assert after == before.replace("data, 8", "data, 8, num_workers=4")
+    if where == ".":
+        script.write_text(before)
+        (patch,) = tmp_path.glob("fix/proved/*.patch")
+        subprocess.run(["git", "apply", str(patch)], check=True)
+        assert script.read_text() == after
 
 
 def test_a_changed_config_is_written_beside_and_shown(tmp_path: Path) -> None:

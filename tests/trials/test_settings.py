@@ -28,8 +28,8 @@ def test_the_command_reads_back_as_the_same_settings() -> None:
     [
         ("workers=4", "write NAME=VALUE, with NAME one of num_workers"),
         ("num_workers", "write NAME=VALUE"),
-        ("num_workers=many", "is a whole number, 0 or more"),
-        ("num_workers=2.5", "is a whole number, 0 or more"),
+        ("num_workers=many", "is a whole number, 0 to 4,096"),
+        ("num_workers=2.5", "is a whole number, 0 to 4,096"),
         ("lr_factor=fast", "is a number, above 0"),
         ("lr_factor=inf", "cannot be inf"),
         ("sample_cache_bytes=99999999999999999999999", "cannot be 99999999999999999999999"),

@@ -21,7 +21,8 @@ def apply(
 ) -> None:
     """Run a training with settings applied, without recording it.
 
-    Your files stay as they are. A setting that cannot be applied is reported at the end and never stops the training.
+    Your files stay as they are. At the end it says what was set, what could not be, and what nothing took; none of it
+    stops the training.
 
     Example: flatout apply --set num_workers=4 -- python train.py
     """

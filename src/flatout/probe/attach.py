@@ -11,6 +11,7 @@ from . import events, in_place, injections, live_plan, open_files, redirect, sch
 from .after_import import AfterImport
 from .contract import REDIRECT_VARIABLE
 from .control import Control
+from .injections import summary
 from .recorder import REC, now, quietly, report_fault
 from .unbound import Unbound, unseen
 
@@ -111,19 +112,13 @@ def _injected_changed():
 
 
 def inject():
-    """Apply the requested settings to this process without recording it; refused settings are reported at exit."""
+    """Apply the requested settings to this process without recording it; what became of them is said at exit."""
+    said = summary.Summary(injections.INJECTED)
     watcher = AfterImport(lambda *_: None, injections.INJECTED.refuse)
     watcher.watch("torch", lambda torch: injections.install(watcher.watch))
+    watcher.watch("torch.optim.optimizer", said.watch)
     injections.install_at_start(watcher.watch)
     watcher.install()
-    pid = os.getpid()
-
-    def tell():
-        for name, why in injections.INJECTED.refused.items():
-            if os.getpid() == pid:
-                sys.stderr.write("flatout: %s could not be set: %s\n" % (name, why))
-
-    atexit.register(tell)
 
 
 def _note_exceptions():

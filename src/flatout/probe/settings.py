@@ -28,6 +28,7 @@ class Setting(NamedTuple):
         aliases: names that users give it, in lower case with ``_``.
         multiplies: it is a factor on the user's own value, which has this type; None: it replaces it.
         least: smallest int that makes sense.
+        most: the largest one.
         exact: where runs repeat themselves, the losses have to stay the same bit for bit.
         choices: of a str, its values; empty: any.
         several: its value may be several of them, with commas.
@@ -54,6 +55,7 @@ class Setting(NamedTuple):
     aliases: "tuple[str, ...]" = ()
     multiplies: Any = None
     least: int = 1
+    most: int = 2**63 - 1
     exact: bool = False
     choices: "tuple[str, ...]" = ()
     several: bool = False
@@ -81,6 +83,7 @@ SETTINGS: "dict[str, Setting]" = {
         recorded=True,
         aliases=("num_workers", "workers", "n_workers", "nworkers", "dataloader_num_workers", "loader_workers", "j"),
         least=0,
+        most=4096,
         halved=True,
         in_queue=True,
         live=True,
@@ -163,7 +166,7 @@ SETTINGS: "dict[str, Setting]" = {
         choices=("bf16", "fp16"),
         live=True,
     ),
-    "threads": Setting(int, "intra-op threads of the training process", "backends", live=True),
+    "threads": Setting(int, "intra-op threads of the training process", "backends", live=True, most=4096),
     "tf32": Setting(bool, "TF32 in float32 matrix products", "backends", live=True),
     "float32": Setting(bool, "compute what is float64 in float32", "single_precision", device_memory_known=False),
     "channels_last": Setting(bool, "memory format of models and batches", "model", device_memory_known=False),
@@ -251,7 +254,11 @@ SETTINGS: "dict[str, Setting]" = {
     ),
     "collect_seldom": Setting(bool, "collect Python's garbage seldom", "debugging", live=True),
     "switch_interval_us": Setting(
-        int, "µs after which a Python thread gives the interpreter lock to one that waits", "backends", live=True
+        int,
+        "µs after which a Python thread gives the interpreter lock to one that waits",
+        "backends",
+        most=10_000_000,
+        live=True,
     ),
     "validation_factor": Setting(
         float,

@@ -45,7 +45,8 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
         keep = kept or Export(keep_command(fixed.command, fixed.settings))
         text += ["", "To keep it, run", "", f"  {keep.command}", ""]
         if keep.diff:
-            text += ["or apply", "", *(f"  {line}" for line in keep.diff.splitlines()), ""]
+            text += ["or apply this patch", "", f"  {keep.apply}", ""]
+            text += [*(f"  {line}" for line in keep.diff.splitlines()), ""]
         if keep.note:
             text += [*_wrapped(keep.note, 2), ""]
         text += ["or write", ""]

@@ -25,12 +25,14 @@ class Export:
         command: the command that trains with it.
         config: the changed config file; None: the command names no config file.
         diff: of the config or of the script, unified; empty: of neither.
+        apply: the command that applies the diff, which lies in a file.
         note: why there is no diff of the script, and what to change instead.
     """
 
     command: str
     config: str | None = None
     diff: str = ""
+    apply: str = ""
     note: str = ""
 
     @classmethod
@@ -43,7 +45,8 @@ class Export:
         if locations.config is None or not any(name in locations.keys for name in settings):
             return cls(command)
         config = folder.absolute() / locations.config.path.name
-        return cls(command, str(config), _diff(locations.config.text, config.read_text(), str(locations.config.path)))
+        diff, apply = _patch(locations.config.text, config.read_text(), locations.config.path, folder)
+        return cls(command, str(config), diff, apply)
 
     # untested: only by serial tests, which run without coverage.py
     def to_dict(self) -> dict[str, Any]:
@@ -61,8 +64,8 @@ def write_kept(fixed: FixResult, locations: SettingLocations, folder: Path) -> E
         return kept
     injected = {name: value for name, value in settings.items() if name not in locations.located(settings)}
     try:
-        diff, note = _source_diff(fixed, injected)
-        return replace(kept, diff=diff, note=note)
+        diff, apply, note = _source_diff(fixed, injected, folder / "proved")
+        return replace(kept, diff=diff, apply=apply, note=note)
     except UsageError as error:
         return replace(kept, note=f"A patch of the script: {error}")
 
@@ -72,8 +75,10 @@ def write_plans(fixed: FixResult, locations: SettingLocations, folder: Path) -> 
     return {plan.name: Export.of(plan.settings, locations, folder / plan.name) for plan in fixed.plans}
 
 
-def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """A patch of the script's DataLoader, empty if it is not clear which call is meant; and what to set instead of it.
+def _source_diff(fixed: FixResult, settings: Mapping[str, Any], folder: Path) -> tuple[str, str, str]:
+    """A patch of the script's DataLoader, the command that applies it, and what to set instead of it.
+
+    All are empty if it is not clear which call is meant.
 
     Raises:
         UsageError: packages are missing.
@@ -82,13 +87,26 @@ def _source_diff(fixed: FixResult, settings: Mapping[str, Any]) -> tuple[str, st
     try:
         source = path.read_text()
     except (OSError, UnicodeDecodeError):
-        return "", ""
+        return "", "", ""
     changed = patched(source, settings)
     if changed is None:
-        return "", " ".join(named_values(source, settings))
-    return _diff(source, changed, str(path)), ""
+        return "", "", " ".join(named_values(source, settings))
+    return *_patch(source, changed, path, folder), ""
 
 
-def _diff(before: str, after: str, name: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), name, name, n=1)
-    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+def _patch(before: str, after: str, path: Path, folder: Path) -> tuple[str, str]:
+    """A unified diff, which is written into ``folder``, and the command that applies it from the working directory."""
+    file = folder.absolute() / f"{path.name}.patch"
+    try:
+        name = path.absolute().relative_to(Path.cwd()).as_posix()
+        old, new, apply = f"a/{name}", f"b/{name}", f"patch -p1 < {shlex.quote(str(file))}"
+    except ValueError:  # it lies elsewhere: `patch` takes no absolute name from a patch
+        old = new = str(path.absolute())
+        apply = f"patch {shlex.quote(old)} {shlex.quote(str(file))}"
+    if " " in old:  # as git writes it
+        old, new = f"{old}\t", f"{new}\t"
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), old, new, n=3)
+    diff = "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(diff)
+    return diff, apply

@@ -14,7 +14,6 @@ from flatout.errors import UsageError
 from flatout.probe.settings import SETTINGS, Setting
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-_MOST = 2**63 - 1
 _INJECTED = {name: setting for name, setting in SETTINGS.items() if setting.injector}
 
 
@@ -71,14 +70,18 @@ def _value(name: str, text: str) -> Any:
         kind = "whole number" if setting.type is int else "number"
         raise UsageError(f"--set {name}={text}: {name} is a {kind}, {_range(setting)} ({setting.help})") from None
     least = setting.least if setting.type is int else math.ulp(0.0)
-    if setting.type in (int, float) and not least <= value <= _MOST:
+    if setting.type in (int, float) and not least <= value <= setting.most:
         raise UsageError(f"--set {name}={text}: {name} cannot be {text}, but {_range(setting)} ({setting.help})")
     return value
 
 
 def _range(setting: Setting) -> str:
     """The values of a number that are allowed, in words."""
-    return f"{setting.least} or more, below 2^63" if setting.type is int else "above 0, below 2^63"
+    if setting.type is not int:
+        return "above 0, below 2^63"
+    if setting.most < 2**63 - 1:
+        return f"{setting.least:,} to {setting.most:,}"
+    return f"{setting.least} or more, below 2^63"
 
 
 def _whole(text: str) -> int:

@@ -1,5 +1,6 @@
 """Switches for debugging that a script sets stay off, and Python's garbage is collected seldom."""
 
+import atexit
 import functools
 import gc
 import tracemalloc
@@ -216,6 +217,7 @@ class _Seldom:
         gc.collect = self._sometimes(gc.collect)
         setattr(gc, "set_threshold", self._asks)  # noqa: B010
         gc.callbacks.append(self._freeze)
+        atexit.register(self._thaw)
 
     def switch(self, on):
         """Collect seldom from now on, or as the script has it."""
@@ -227,6 +229,10 @@ class _Seldom:
             self._set_threshold(*self._asked)
             gc.unfreeze()
             self._frozen = 0
+
+    def _thaw(self):
+        """What is frozen is not freed as the interpreter ends: nanobind would report it as leaked."""
+        self.switch(False)
 
     def _sometimes(self, original):
         @functools.wraps(original)
