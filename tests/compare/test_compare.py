@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,19 @@ def test_the_lines_show_the_factor_and_where_the_difference_lies(speeds: tuple[S
         assert sum(row["ab"[side] + "_s"] for row in rows) == pytest.approx(1000 / speeds[side].rate, rel=1e-6)
     back = Comparison([speeds[1]], [speeds[0]], ratio_of([speeds[1]], [speeds[0]]))
     assert lines(back)[0].startswith("B is slower: 0.60x of A (")
+
+
+def test_the_table_shows_the_pair_whose_factor_is_nearest_to_that_of_all_pairs(speeds: tuple[Speed, Speed]) -> None:
+    """A first run of B that was held up makes pairs of 1.1, 3 and 2.9: no mixture of other runs is shown."""
+    slow, fast = speeds
+    a = [replace(slow, rate=rate) for rate in (100.0, 50.0, 101.0)]
+    b = [replace(fast, rate=rate) for rate in (110.0, 150.0, 293.0)]
+    ratio = ratio_of(a, b)
+    shown = Comparison(a, b, ratio).shown
+    assert (shown[0].rate, shown[1].rate) in {(one.rate, other.rate) for one, other in zip(a, b, strict=True)}
+    factors = [other.rate / one.rate for one, other in zip(a, b, strict=True)]
+    nearest = min(factors, key=lambda one: abs(math.log(one / ratio.factor)))
+    assert shown[1].rate / shown[0].rate == pytest.approx(nearest)
 
 
 def test_other_batch_sizes_are_compared_by_their_samples(tmp_path: Path) -> None:

@@ -58,3 +58,12 @@ def test_what_must_not_change_a_bit_fails_where_only_the_runs_without_it_repeat(
     assert not found.passed and "loss 31 is another one" in found.text
     assert check([CURVE, CURVE], [other, other], "identical").passed
     assert check([noisy(1), noisy(2)], [noisy(3), noisy(4)], "identical", exact=True).passed
+
+
+def test_a_large_difference_that_chance_explains_says_so() -> None:
+    """Runs of an unseeded training end far apart without the remedy, too."""
+    low, high = [0.6 * loss for loss in CURVE], [1.3 * loss for loss in CURVE]
+    found = check([low, high], [low, CURVE], "identical")
+    assert found.passed and "(-15.8%)" in found.text
+    assert "within the" in found.text and "runs without the remedy differ by 74%" in found.text
+    assert "chance" not in check([noisy(1), noisy(2)], [noisy(3), noisy(4)], "identical").text

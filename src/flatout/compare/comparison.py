@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,8 +21,8 @@ class Comparison:
     """A and B, and their ratio.
 
     Attributes:
-        a: runs of A; the one with the median rate represents it.
-        b: runs of B.
+        a: runs of A.
+        b: runs of B, taken in turn with those of A.
         ratio: B over A.
         allowed: the share by which B may be slower; None: not asked.
         interrupted: by this, so that there are fewer pairs than requested; None: it was not.
@@ -38,23 +39,24 @@ class Comparison:
         """True if B is slower than allowed."""
         return self.allowed is not None and self.ratio.slower_than(self.allowed)
 
+    @property
+    def shown(self) -> tuple[Speed, Speed]:
+        """The pair of runs whose own factor is nearest to that of all pairs: tables show it."""
+        pairs = list(zip(self.a, self.b, strict=False))
+        return min(pairs, key=lambda pair: abs(math.log(pair[1].rate / pair[0].rate / self.ratio.factor)))
+
     def every_account(self) -> list[tuple[str, float, float]]:
         """(account, seconds of A, seconds of B) over 1,000 samples; largest difference first."""
-        a, b = middle(self.a), middle(self.b)
+        a, b = self.shown
         rows = [(name, a.seconds_of(name, AMOUNT), b.seconds_of(name, AMOUNT)) for name in ACCOUNTS]
         return sorted((row for row in rows if row[1] or row[2]), key=lambda row: -abs(row[2] - row[1]))
 
     def accounts(self) -> list[tuple[str, float, float]]:
         """Those of :meth:`every_account` whose difference is worth a line."""
-        least = _WORTH_SHOWING * AMOUNT / middle(self.a).rate
+        least = _WORTH_SHOWING * AMOUNT / self.shown[0].rate
         return [row for row in self.every_account() if abs(row[2] - row[1]) >= least]
 
     def rest(self, shown: Sequence[tuple[str, float, float]]) -> tuple[float, float]:
         """Seconds of A and of B over 1,000 samples that are in none of the accounts ``shown``."""
-        a_s, b_s = (AMOUNT / middle(side).rate for side in (self.a, self.b))
+        a_s, b_s = (AMOUNT / side.rate for side in self.shown)
         return max(a_s - sum(row[1] for row in shown), 0.0), max(b_s - sum(row[2] for row in shown), 0.0)
-
-
-def middle(speeds: Sequence[Speed]) -> Speed:
-    """The run with the median rate; the lower one of two."""
-    return sorted(speeds, key=lambda speed: speed.rate)[(len(speeds) - 1) // 2]

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from flatout.compare.comparison import AMOUNT, Comparison, middle
+from flatout.compare.comparison import AMOUNT, Comparison
 from flatout.compare.speed import Speed
 from flatout.measure.account_ids import LABELS
 from flatout.report.layout import short_command, wrap
@@ -19,7 +19,7 @@ REST = "all the rest"
 
 def lines(comparison: Comparison) -> list[str]:
     """For a terminal."""
-    a, b = middle(comparison.a), middle(comparison.b)
+    a, b = comparison.shown
     head = [verdict(comparison), "", *_named("A", a), *_named("B", b), ""]
     measured, differences = figures(comparison)
     noted = [line for note in notes(comparison) for line in wrap(note, WIDTH)]
@@ -28,7 +28,7 @@ def lines(comparison: Comparison) -> list[str]:
 
 def figures(comparison: Comparison) -> tuple[list[str], list[str]]:
     """A table of A and B, and one of the accounts in which they differ, empty if they do not."""
-    a, b = middle(comparison.a), middle(comparison.b)
+    a, b = comparison.shown
     measured = [
         f"  {'':34}{'A':>12}{'B':>12}",
         f"  {a.unit:34}{a.rate:12,.1f}{b.rate:12,.1f}   {factor(comparison.ratio.factor)}",
@@ -59,12 +59,12 @@ def verdict(comparison: Comparison) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Caveats for reading the figures."""
-    a, b, pairs = middle(comparison.a), middle(comparison.b), comparison.ratio.pairs
+    (a, b), pairs = comparison.shown, comparison.ratio.pairs
     measured = (
         "The 90% interval is of single runs: how much runs differ from one another is taken from recorded trainings. "
         "Give two commands instead, and flatout runs them in turn."
         if pairs == 1
-        else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the table shows the middle runs."
+        else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the table shows the pair that is nearest to the factor."
     )
     found = [measured, *_failures(comparison)]
     if pairs > 1 and comparison.ratio.differing:
@@ -84,8 +84,8 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     """For ``--json``."""
     ratio = comparison.ratio
     return {
-        "a": _side(comparison.a),
-        "b": _side(comparison.b),
+        "a": _side(comparison.a, comparison.shown[0]),
+        "b": _side(comparison.b, comparison.shown[1]),
         "unit": comparison.a[0].unit,
         "ratio": {
             "factor": ratio.factor,
@@ -105,8 +105,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _side(speeds: Sequence[Speed]) -> dict[str, Any]:
-    chosen = middle(speeds)
+def _side(speeds: Sequence[Speed], chosen: Speed) -> dict[str, Any]:
     return {
         "command": list(chosen.command),
         "runs": [speed.run for speed in speeds],

@@ -4,6 +4,7 @@ import atexit
 import json
 import os
 import sys
+from typing import Any
 
 
 class Summary:
@@ -23,7 +24,7 @@ class Summary:
         register = getattr(optimizer, "register_optimizer_step_post_hook", None)
         if register is None:
             return
-        held = [register(lambda *_: self._noticed(held))]
+        held: Any = [register(lambda *_: self._noticed(held))]
 
     def _noticed(self, held):
         self._stepped = True

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.compare.comparison import AMOUNT, Comparison, middle
+from flatout.compare.comparison import AMOUNT, Comparison
 from flatout.compare.speed import Speed
 from flatout.measure.account_ids import LABELS
 from flatout.report.comparison import notes, to_dict, verdict
@@ -19,7 +19,7 @@ Values = dict[str, Any]
 
 def comparison_data(comparison: Comparison) -> Values:
     """Everything that the page of a comparison shows."""
-    a, b = middle(comparison.a), middle(comparison.b)
+    a, b = comparison.shown
     return {
         "verdict": verdict(comparison),
         "notes": notes(comparison),
