@@ -153,6 +153,7 @@ print(json.dumps([seen, torch.is_anomaly_enabled(), saved == len(seen), gc.get_t
 """
 
 
+@pytest.mark.serial  # how much a candidate gains decides how many blocks it gets
 def test_flags_are_switched_and_what_gains_stays_for_the_candidates_after_it(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(FLAGS)
