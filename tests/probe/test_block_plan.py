@@ -42,7 +42,7 @@ def test_blocks_are_whole_updates() -> None:
 def test_slow_steps_are_replayed_and_not_doubled() -> None:
     planned = plan(300 * MS, 1, None, 3 * S, doubling=True)
     assert planned.changes == (REPLAYED,) * 3 and planned.length == 1
-    assert planned.because == "a step takes 0.3 s, too long to try more"
+    assert planned.because == "a step takes 0.3 s, too long to try more in 3 s"
     assert plan(1000 * MS, 1, None, 3 * S, doubling=True).changes == ()
 
 

@@ -1,5 +1,6 @@
 """A killed fix goes on from the trials already made."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,14 @@ def test_trials_are_read_back(tmp_path: Path) -> None:
 
 def test_only_an_unfinished_fix_of_this_command_is_resumed(tmp_path: Path) -> None:
     journal = begin(tmp_path, COMMAND)
-    with pytest.raises(UsageError, match="no fix of this command"):
+    with pytest.raises(UsageError, match="no fix of this command") as refused:
         resume(tmp_path, ["python", "other.py"])
+    assert str(refused.value).endswith(f"or give the one that was killed: {shlex.join(COMMAND)}")
     journal.write("end", why="done")
     with pytest.raises(UsageError, match="had ended"):
         resume(tmp_path, COMMAND)
+    with pytest.raises(UsageError, match="leave out --resume$"):
+        resume(tmp_path, ["python", "other.py"])
 
 
 def test_the_folder_of_a_fix_that_measured_nothing_is_removed(tmp_path: Path) -> None:

@@ -64,9 +64,11 @@ def sooner_switch(context: Context, cause: Cause) -> Proposal | None:
 def fewer_operators(context: Context, cause: Cause) -> Proposal | None:
     """Replace a loop over small tensors by operators on large ones."""
     operators = context.run.operators
-    if isinstance(operators, str):
+    # What a compiler has joined is launched by CUDA graphs, and written as the compiler wants it.
+    if isinstance(operators, str) or (context.run.process.compiled and operators.on_device):
         return None
-    lines = context.run.lines("forward", 1)
+    # Beside a GPU the host waits in the backward pass for the kernels of the forward one.
+    lines = [line for line in context.run.lines("forward") if ".backward(" not in line.source]
     where = f" ({lines[0].file}:{lines[0].line})" if lines else ""
     half_s, most_s = 0.5 * operators.removable_overhead_s, 0.9 * operators.removable_overhead_s
     return Proposal(

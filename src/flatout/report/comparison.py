@@ -64,7 +64,7 @@ def notes(comparison: Comparison) -> list[str]:
         "The 90% interval is of single runs: how much runs differ from one another is taken from recorded trainings. "
         "Give two commands instead, and flatout runs them in turn."
         if pairs == 1
-        else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the table shows the pair nearest to the factor."
+        else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the table shows the pair nearest to it."
     )
     found = [measured, *_failures(comparison)]
     if pairs > 1 and comparison.ratio.differing:

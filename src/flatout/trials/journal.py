@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
@@ -90,6 +91,7 @@ def resume(fixes: Path, command: Sequence[str]) -> Journal:
     Raises:
         UsageError: there is no fix to continue, or it had ended.
     """
+    killed = ""  # the command of the latest one that could be continued
     for folder in sorted(fixes.glob("*/"), reverse=True):
         if not (folder / NAME).is_file():
             continue
@@ -98,4 +100,7 @@ def resume(fixes: Path, command: Sequence[str]) -> Journal:
             if lines[-1]["kind"] == "end":
                 raise UsageError(f"the last fix of this command had ended ({folder}): leave out --resume to begin anew")
             return Journal(folder)
-    raise UsageError(f"no fix of this command below {fixes} to go on with: leave out --resume")
+        if lines and lines[-1]["kind"] != "end" and not killed:
+            killed = shlex.join(lines[0].get("command") or ())
+    hint = f", or give the one that was killed: {killed}" if killed else ""
+    raise UsageError(f"no fix of this command below {fixes} to go on with: leave out --resume{hint}")
