@@ -74,7 +74,7 @@ def test_the_last_steps_wait_for_their_kernels_and_note_their_memory(tmp_path: P
 
 @pytest.mark.slow
 def test_reads_and_copies_are_recorded_and_losses_are_read_late(tmp_path: Path) -> None:
-    process = recorded(tmp_path, "planted.py", "sync_in_the_loop", *SMALL, FLATOUT_LOSSES="1")
+    process = recorded(tmp_path, "planted.py", "sync_in_the_loop", *SMALL, "--workers", "0", FLATOUT_LOSSES="1")
     seen = count(process)
     assert seen[events.BLOCKING_READ] >= 12 * 5
     copies = process.events[process.events["kind"] == events.H2D]
@@ -102,7 +102,10 @@ def test_settings_take_effect_on_a_gpu_and_the_losses_stay(settings: dict[str, A
     plain, changed = (
         run(command, **{**injecting_environment(), "FLATOUT_SETTINGS": json.dumps(wanted)}) for wanted in ({}, settings)
     )
-    assert "flatout" not in changed.stderr
+    lines = [line for line in changed.stderr.splitlines() if line.startswith("flatout: ")]
+    assert len(lines) == 1 and set(settings) == {
+        pair.split("=")[0] for pair in lines[0][len("flatout: set ") :].split(", ")
+    }
     before, after = (json.loads(done.stdout.rpartition("RESULT ")[2]) for done in (plain, changed))
     assert {name: after[name] for name in expected} == expected
     assert after["losses"] == pytest.approx(before["losses"], rel=0.02)
