@@ -138,6 +138,27 @@ def test_the_loop_of_a_recurrent_layer_is_no_overhead_that_can_be_removed(tmp_pa
     assert found.removable_overhead_s == pytest.approx(0.25 * found.overhead_s)
 
 
+@pytest.mark.parametrize(
+    ("type", "layer", "expected"), [("double", "lstm", 0.75), ("double", "gru", 0), ("float", "lstm", 0)]
+)
+def test_the_overhead_of_an_lstm_in_64_bits_goes_with_32(
+    tmp_path: Path, type: str, layer: str, expected: float
+) -> None:
+    """In 32 bits oneDNN computes the layer in one operator; a GRU it does not."""
+    trace = Trace()
+    for _ in range(3):
+        begin = trace.now
+        trace.operators(300, 0.0, type)
+        trace.add("cpu_op", f"aten::{layer}", begin, trace.now - begin)
+        trace.operators(100, 0.0, type)
+        trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=0.001)
+    assert isinstance(found, Operators)
+    assert found.unfused == pytest.approx(expected)
+    assert found.saved_overhead_s == pytest.approx(0.8 * expected * found.overhead_s)
+
+
 def compiled_calls(trace: Trace, count: int, around_us: float, generated_us: float) -> None:
     """Compiled graphs of ten operators each; besides, this time in generated kernels."""
     for name in ("CompiledFunction", "CompiledFunctionBackward"):

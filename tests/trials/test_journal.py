@@ -43,7 +43,7 @@ def test_only_an_unfinished_fix_of_this_command_is_resumed(tmp_path: Path) -> No
     journal.write("end", why="done")
     with pytest.raises(UsageError, match="had ended"):
         resume(tmp_path, COMMAND)
-    with pytest.raises(UsageError, match="leave out --resume$"):
+    with pytest.raises(UsageError, match=r"leave out --resume$"):
         resume(tmp_path, ["python", "other.py"])
 
 

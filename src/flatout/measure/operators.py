@@ -21,7 +21,7 @@ from flatout.measure.costly_operators import (
 )
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
 from flatout.measure.kernel_work import PRODUCT, KernelWork, kernel_work
-from flatout.measure.recurrent import called_by_user, recurrent_share
+from flatout.measure.recurrent import called_by_user, recurrent_share, unfused_share
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.roofline import (
     NOT_MEASURED,
@@ -43,6 +43,7 @@ from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
 _READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero")
+_FUSED_PART = 0.8  # of the overhead of a layer's operators: one is left, and its gradient
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
 
 
@@ -67,6 +68,7 @@ class Operators:
     float64_factor: float  # time of a product in float64 over that in float32, on the CPU
     on_device: bool  # the kernels ran on a GPU
     in_graph_calls_s: float = 0.0  # the part of the overhead in calls of compiled graphs, forward and backward
+    unfused: float = 0.0  # share of the operators that are of LSTM layers in 64 bits, which the CPU fuses in 32
     recurrent: float = 0.0  # share of the operators that one of torch's recurrent layers calls by itself
     fusible: Fusible = NOT_FUSIBLE  # what a compiler can save in the model's pointwise operators
     blocked_s: float = 0.0  # of computed_s, in which the training thread slept or waited; on a GPU not measured
@@ -85,6 +87,11 @@ class Operators:
         A thread that sleeps, or waits for a lock or a process, calls no operator.
         """
         return min(self.overhead_s * (1.0 - self.recurrent), max(self.computed_s - self.blocked_s, 0.0))
+
+    @property
+    def saved_overhead_s(self) -> float:
+        """The overhead that goes where 32-bit floats let the CPU compute a recurrent layer in one operator."""
+        return _FUSED_PART * self.unfused * self.overhead_s
 
     def in_kernels_s(self, part_s: float) -> float:
         """Wall time of a part of the time in kernels: what kernels wait for a core shrinks with their work."""
@@ -252,6 +259,7 @@ def _measured(
         conversions_s=float(work[spans.converts].sum() / per_s),
         float64_factor=factors.product,
         on_device=has_kernels,
+        unfused=0.0 if has_kernels else unfused_share(operators, parent, leaf),
         recurrent=recurrent_share(operators, parent, leaf),
         blocked_s=0.0 if has_kernels else window.blocked * computed_s,
         fusible=fusible(attribution, rows, of_model, owner, work, steps),

@@ -12,6 +12,7 @@ from flatout.record.kernel_trace import Spans
 
 _LAYERS = ("gru", "lstm", "rnn_tanh", "rnn_relu", "quantized_gru", "quantized_lstm")
 _LAYER = re.compile(rf"^aten::({'|'.join(_LAYERS)})$")
+_LSTM = re.compile(r"^aten::lstm$")
 # The engine runs what the forward pass has noted, in the same proportions.
 _BACKWARD = re.compile(r"^autograd::engine::")
 
@@ -33,9 +34,18 @@ def recurrent_share(operators: Spans, parent: Ints, leaf: Flags) -> float:
         parent: row of the operator that calls each; -1: none.
         leaf: operators that call no other, and count.
     """
+    return _share(operators, parent, leaf, _LAYER)
+
+
+def unfused_share(operators: Spans, parent: Ints, leaf: Flags) -> float:
+    """The same, of LSTM layers in 64-bit floats on a CPU: in 32 bits oneDNN computes such a layer in one operator."""
+    return _share(operators, parent, leaf, _LSTM) if (leaf & operators.wide).any() else 0.0
+
+
+def _share(operators: Spans, parent: Ints, leaf: Flags, layer: re.Pattern[str]) -> float:
     recurrent, backward = np.zeros(len(operators), bool), np.zeros(len(operators), bool)
     for row, (name, above) in enumerate(zip(operators.name, parent.tolist(), strict=True)):
-        recurrent[row] = bool(_LAYER.search(name)) or (above >= 0 and recurrent[above])
+        recurrent[row] = bool(layer.search(name)) or (above >= 0 and recurrent[above])
         backward[row] = bool(_BACKWARD.search(name)) or (above >= 0 and backward[above])
     forward = leaf & ~backward
     count = int(np.count_nonzero(forward))

@@ -134,8 +134,9 @@ def wide_dtype(context: Context) -> Found | Lacks | None:
     kernels_s, wide_s = operators.kernels_s, operators.wide_s
     if wide_s <= 0:
         return None
-    # Overhead does not depend on the type.
-    share = context.fitted.recovered(shorter_step(operators.in_kernels_s(operators.saved_by_float32_s)))
+    # Other overhead does not depend on the type.
+    saved_s = operators.in_kernels_s(operators.saved_by_float32_s) + operators.saved_overhead_s
+    share = context.fitted.recovered(shorter_step(saved_s))
     if share < NOISE_SHARE:
         return None
     product = f"; a matrix product takes {factor(operators.float64_factor)} as long here"
@@ -152,6 +153,10 @@ def wide_dtype(context: Context) -> Found | Lacks | None:
             Evidence(
                 f"weights are {run.process.param_dtype or 'of an unknown type'}; "
                 "half of the time outside products and convolutions is assumed to go with half of the bytes"
+                + (
+                    ", and most of the overhead of LSTM layers, which the CPU fuses in 32 bits"
+                    * bool(operators.unfused)
+                )
             ),
         ),
     )
