@@ -35,7 +35,7 @@ def test_it_is_proved_faster_and_the_files_are_as_they_were(tmp_path: Path) -> N
     assert found["proof"]["speedup"] > 1.5 and found["proof"]["low"] > 1.0 and found["proof"]["loss_passed"]
     assert found["settings"]["num_workers"] > 1
     assert (tmp_path / "log.txt").read_text() == "mine" and not (tmp_path / "last.pt").exists()
-    assert {path.name for path in Path(found["folder"]).iterdir()} <= {"journal.jsonl", "output.log"}
+    assert {path.name for path in Path(found["folder"]).iterdir()} <= {"journal.jsonl", "output.log", "proved"}
     assert set(os.listdir("/dev/shm")) <= shm
     # What was proved can be kept with the command that is shown.
     words = found["keep"]["command"].split()
