@@ -125,6 +125,32 @@ def test_at_the_end_it_is_said_what_was_set_and_what_nothing_took(script: Path) 
     assert lines[1:] == ["flatout: chunk_cache_bytes had no effect: nothing in this training took it"]
 
 
+HOOKED = """
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, register_optimizer_step_post_hook
+seen = []
+register_optimizer_step_post_hook(lambda *_: seen.append("all"))
+weights = [torch.ones(2, requires_grad=True) for _ in range(2)]
+optimizers = [torch.optim.SGD([w], 0.1) for w in weights]
+for optimizer in optimizers:
+    optimizer.register_step_post_hook(lambda *_: seen.append("own"))
+for _ in range(3):
+    for w, optimizer in zip(weights, optimizers):
+        w.sum().backward()
+        optimizer.step()
+print(len(seen), len(_global_optimizer_post_hooks))
+"""
+
+
+@pytest.mark.slow
+def test_a_training_with_hooks_of_its_own_and_several_optimizers_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "hooked.py"
+    path.write_text(HOOKED)
+    words = [sys.executable, "-m", "flatout", "apply", "--set", "threads=1", "--", sys.executable, str(path)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("12 1\n", "flatout: set threads=1\n")
+
+
 @pytest.mark.slow
 def test_a_program_that_trains_nothing_and_other_ranks_say_nothing(tmp_path: Path) -> None:
     step = "w = torch.ones(1, requires_grad=True); o = torch.optim.SGD([w], 0.1); w.sum().backward(); o.step()"

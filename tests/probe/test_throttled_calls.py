@@ -138,7 +138,7 @@ def plain(script: Path) -> dict[str, Any]:
 
 def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(script: Path, plain: dict[str, Any]) -> None:
     seen, said = trained(script, "Journal.report:10", "Monitor.make.hook:10", "evaluate:2", "around.made:10")
-    assert said == ""
+    assert said.startswith("flatout: set ") and said.count("\n") == 1
     # The first two steps, and each tenth from the first one.
     assert plain["calls"]["report"] == 41 and seen["calls"]["report"] == 6
     # Two layers, two passes a step, and those of the validations, which run in steps that are no turn of the hooks.

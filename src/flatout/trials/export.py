@@ -97,11 +97,12 @@ def _source_diff(fixed: FixResult, settings: Mapping[str, Any], folder: Path) ->
 def _patch(before: str, after: str, path: Path, folder: Path) -> tuple[str, str]:
     """A unified diff, which is written into ``folder``, and the command that applies it from the working directory."""
     file = folder.absolute() / f"{path.name}.patch"
+    real = path.resolve()  # neither git nor patch follows a link, or takes ".." in a name
     try:
-        name = path.absolute().relative_to(Path.cwd()).as_posix()
+        name = real.relative_to(Path.cwd().resolve()).as_posix()
         old, new, apply = f"a/{name}", f"b/{name}", f"patch -p1 < {shlex.quote(str(file))}"
     except ValueError:  # it lies elsewhere: `patch` takes no absolute name from a patch
-        old = new = str(path.absolute())
+        old = new = str(real)
         apply = f"patch {shlex.quote(old)} {shlex.quote(str(file))}"
     if " " in old:  # as git writes it
         old, new = f"{old}\t", f"{new}\t"
