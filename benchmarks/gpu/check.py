@@ -76,11 +76,10 @@ def measure(section: Section, bench: Bench, journal: Journal) -> None:
             continue
         try:
             row = take()
-        except Failed as failure:
-            print(f"gpu-check: {section.name}: {item}: {failure}", file=sys.stderr, flush=True)
-            journal.note(section.name, item, [], None, str(failure))
         except Exception as error:  # the other items are measured all the same
-            journal.note(section.name, item, [], None, f"{type(error).__name__}: {error}")
+            why = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+            print(f"gpu-check: {section.name}: {item}: {why}", file=sys.stderr, flush=True)
+            journal.note(section.name, item, [], None, why)
         else:
             journal.note(section.name, item, row.cells, row.met)
 

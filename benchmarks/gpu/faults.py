@@ -15,7 +15,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "tiny_kernels": ("cause overhead_bound", "cause small_batch"),
     "pageable_copies": ("cause h2d",),
     "fp32_where_tf32_serves": ("remedy tf32", "finding tf32"),
-    "small_batch": ("cause small_batch", "cause overhead_bound"),
+    "small_batch": ("cause small_batch", "remedy bigger_batch"),
     "cudnn_benchmark_off": ("remedy cudnn_benchmark",),
     "idle_gpu": ("cause main_process_work",),
 }

@@ -24,7 +24,7 @@ def _tests(bench: Bench) -> dict[str, Callable[[], Row]]:
 
 def _pytest(bench: Bench) -> Row:
     only = ["--collect-only"] if bench.dry else ["-rs"]
-    # Only their files are collected: a machine that is borrowed for its GPU may lack what other tests need.
+    # Only their files are collected: a machine with a GPU may lack packages that other tests need.
     files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if _MARK in path.read_text("utf-8")]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *only, *files]
     out, _ = bench.run(command)

@@ -56,7 +56,10 @@ def test_the_thread_that_pins_batches_is_none_to_move_elsewhere() -> None:
     pin = Line("/x/site-packages/torch/utils/data/_utils/pin_memory.py", 28, "do_one_step", "r = in_queue.get()", 2.0)
     waits = replace(locked_by_thread(0.4), lines=(pin, HELD))
     assert interpreter_lock(Context.of(replace(healthy(), lock=waits))) is None
-    assert interpreter_lock(Context.of(replace(healthy(), lock=replace(waits, lines=(HELD, pin))))) is not None
+    received = replace(pin, file="/x/site-packages/torch/multiprocessing/reductions.py")
+    for lines, own in (((received, pin), False), ((HELD, pin), True), ((received, HELD), True), ((received,), True)):
+        answer = interpreter_lock(Context.of(replace(healthy(), lock=replace(waits, lines=lines))))
+        assert (answer is not None) is own
 
 
 def test_what_the_kernel_does_not_show_is_not_measured() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,12 +49,23 @@ def test_where_the_training_is_not_named_or_alone_all_of_it_counts(samples: list
     assert gpu_memory(samples, None, MAIN) == {"gpu_memory_used_bytes": None}
 
 
+def test_memory_that_others_hold_is_no_room_for_the_training() -> None:
+    """20 of 80 GiB: idle where the training is alone, nearly full where others hold 60."""
+    usage = replace(healthy().usage, gpu_memory_used_bytes=20 * GIB, gpu_memory_total_bytes=80 * GIB)
+    for shared, id, of in (
+        (None, "device_memory_idle", "80.0"),
+        (GpuShared(1, 60 * GIB, 1.0), "device_memory_full", "20.0"),
+    ):
+        run = replace(healthy(uses_gpu=True), usage=replace(usage, gpu_shared=shared))
+        (found,) = [one for one in find(run) if one.id.startswith("device_memory")]
+        assert found.id == id and f"20.0 GiB of {of} GiB" in found.evidence[0].text
+        assert ("that other processes leave" in found.evidence[0].text) is (shared is not None)
+
+
 def test_a_gpu_that_others_use_most_of_the_time_is_a_finding() -> None:
     run = healthy(uses_gpu=True)
 
     def found(shared: GpuShared | None) -> list[str]:
-        from dataclasses import replace
-
         usage: Usage = replace(run.usage, gpu_shared=shared)
         return [one.evidence[0].text for one in find(replace(run, usage=usage)) if one.id == "gpu_shared"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 from flatout.probe import device_rates
 from tests.probe.recorded import run_bare, run_probed
@@ -161,3 +161,38 @@ def test_the_trace_alone_measures_no_rates(tmp_path: Path) -> None:
 def test_ranks_that_share_the_cores_do_not_measure_each_other(tmp_path: Path) -> None:
     ran = run_probed(tmp_path, SCRIPT, "experiments", env={"WORLD_SIZE": "2", "RANK": "0"})
     assert ran.main.info["ceilings"] == {"failed": "2 ranks share the cores"}
+
+
+@pytest.mark.parametrize(
+    ("products", "capability", "expected"),
+    [
+        (["float32"], (9, 0), ("bfloat16",)),
+        (["float32"], (7, 5), ("float16",)),
+        (["float32"], (6, 1), ()),
+        (["float32", "bfloat16"], (8, 0), ()),
+        (["float16"], (9, 0), ()),
+    ],
+)
+def test_a_step_in_float32_is_compared_with_what_the_gpu_has_units_for(
+    monkeypatch: pytest.MonkeyPatch, products: list[str], capability: tuple[int, int], expected: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert device_rates._other_formats(products) == expected
+
+
+def test_tf32_is_on_for_its_rate_only_and_left_out_where_it_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen = torch.get_float32_matmul_precision(), []
+
+    def product(*_: object) -> float:
+        seen.append(torch.get_float32_matmul_precision())
+        return 1e12
+
+    monkeypatch.setattr(device_rates, "_product_flops", product)
+    assert device_rates._tf32_flops("cuda", None) == 1e12
+    assert seen == ["high"] and torch.get_float32_matmul_precision() == before
+
+    def mixed(*_: object) -> None:
+        raise RuntimeError("mix of the legacy and new APIs")
+
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", mixed)
+    assert device_rates._tf32_flops("cuda", None) is None and len(seen) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flatout.predict.pipeline import Change
@@ -57,6 +59,29 @@ def test_of_two_ways_to_do_one_thing_a_plan_holds_the_better() -> None:
     ]
     assert bundle(model, found)[0].remedies == ("huge_pages", "other")
     assert bundle(model, [found[1], found[0], found[2]])[0].remedies == ("memory_kept", "other")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "both"),
+    [
+        ("compile", ("default", "reduce-overhead"), False),
+        ("start_method", ("fork", "fork"), True),
+        ("debugging_off", ("anomaly_mode", "deterministic"), True),
+    ],
+)
+def test_a_choice_has_one_value_in_a_plan_unless_it_takes_several(
+    name: str, values: tuple[str, str], both: bool
+) -> None:
+    model = fit(healthy())
+    assert model is not None
+    found = [
+        (
+            replace(remedy(value + str(place), "identical", "low"), settings={name: value}),
+            proposal(Change(step_removed_s=s)),
+        )
+        for place, (value, s) in enumerate(zip(values, (0.003, 0.002), strict=True))
+    ]
+    assert len(bundle(model, found)[0].remedies) == 1 + both
 
 
 def test_what_only_the_users_own_option_can_change_is_in_no_plan() -> None:

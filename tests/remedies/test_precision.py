@@ -74,3 +74,27 @@ def test_kernels_that_are_no_products_need_no_tf32() -> None:
 def test_without_a_rate_in_the_format_half_the_time_is_the_most() -> None:
     work = (replace(product(0.010), flops=None, bytes=None),)
     assert offered(work)["tf32"].gain.high == pytest.approx(2.0, rel=0.2)  # and the spread
+
+
+def test_the_type_is_one_that_the_gpu_has_units_for() -> None:
+    work = (product(0.010),)
+    t4 = offered(work, capability=7.5)["mixed_precision"]
+    assert t4.settings == {"autocast": "fp16"} and "float16" in t4.how and "GradScaler" in t4.how
+    assert offered(work, capability=9.0)["mixed_precision"].settings == {"autocast": "bf16"}
+    assert not {"mixed_precision", "tf32"} & set(offered(work, capability=6.1))
+    assert "tf32" not in offered(work, capability=7.5)
+
+
+def test_where_no_kernels_were_traced_only_the_share_of_computation_counts() -> None:
+    """As in a container without CUPTI: the operators' own times are the host's."""
+    operators = small_operators(0.0, on_device=False, work=(product(0.010),), ceilings=CEILINGS)
+    run = replace(healthy(cpu=0.001, uses_gpu=True, process=GPU), operators=operators)
+    context = Context.of(run)
+    found = {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}
+    for id in ("mixed_precision", "tf32"):
+        assert found[id].basis == "share of computation only; the kernels were not traced" and found[id].gain.low < 1.0
+
+
+def test_a_trace_without_kernels_in_its_step_promises_nothing() -> None:
+    operators = small_operators(0.010, on_device=True, kernels_s=0.0, work=())
+    assert operators.in_kernels_s(1.0) == 0.0

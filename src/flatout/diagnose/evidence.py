@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flatout.measure.loader_stats import LoaderStats, mean_s
-from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.predict.measured import with_the_input_there
 from flatout.probe.contract import REPLAYED
 from flatout.results import Evidence, Line
 from flatout.units import duration, percent, three_figures
-
-_MOST_LINES = 20
-_MOSTLY = 3.0  # times what a line waits in its reads: from there on it is no line that reads
 
 
 @dataclass(frozen=True)
@@ -72,16 +68,6 @@ def hottest(lines: Iterable[Line], count: int = 1) -> tuple[Evidence, ...]:
 def place(line: Line) -> str:
     """``file:line``; for an installed package, relative to site-packages."""
     return f"{re.split(r'/(?:site|dist)-packages/', line.file)[-1]}:{line.line}"
-
-
-def beside_reads(run: MeasuredRun) -> tuple[Line, ...]:
-    """The training's own code on lines that read values back: after each read the GPU has nothing to do meanwhile.
-
-    Not that of lines which mostly do something else, such as writing a picture.
-    """
-    reads = {(line.file, line.line): line.seconds for line in run.lines("device_sync", _MOST_LINES)}
-    own = run.lines("host_other", _MOST_LINES)
-    return tuple(line for line in own if line.seconds <= _MOSTLY * reads.get((line.file, line.line), 0.0))
 
 
 def after_the_window(context: Context) -> tuple[Evidence, ...]:

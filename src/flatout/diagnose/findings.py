@@ -193,14 +193,15 @@ def debug_environment(run: MeasuredRun) -> Finding | None:
 
 
 def _device_share(run: MeasuredRun) -> float | None:
-    needed, total = run.gpu_needed_bytes, run.usage.gpu_memory_total_bytes
-    return needed / total if run.uses_gpu and needed is not None and total else None
+    needed, room = run.gpu_needed_bytes, run.gpu_room_bytes
+    return needed / room if run.uses_gpu and needed is not None and room else None
 
 
 def _device_evidence(run: MeasuredRun, share: float) -> Evidence:
-    used, total = run.usage.gpu_memory_used_bytes or 0, run.usage.gpu_memory_total_bytes or 0
-    text = f"at the most {size(used)} of {size(total)}"
-    values: dict[str, float | int | str] = {"used": used, "total": total}
+    used, room = run.usage.gpu_memory_used_bytes or 0, run.gpu_room_bytes or 0
+    text = f"at the most {size(used)} of {size(room)}"
+    text += " that other processes leave" if run.usage.gpu_shared is not None else ""
+    values: dict[str, float | int | str] = {"used": used, "total": room}
     held, tensors = run.process.memory_reserved, run.process.memory_allocated
     if held is None or tensors is None:
         return Evidence(f"{text}, {percent(share)}", values)

@@ -7,20 +7,13 @@ from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.results import OPPORTUNITY, Evidence, Finding
 from flatout.units import percent
 
-# Compute capabilities (CUDA C++ Programming Guide, "Compute Capabilities"): 7.0 has tensor cores for 16-bit floats,
-# 8.0 has them for TF32 and bfloat16 too.
-_TENSOR_CORES, _TF32_CORES = 7.0, 8.0
-_HALF = ("float16", "bfloat16")
-
 
 def mixed_precision(run: MeasuredRun) -> Finding | None:
     """Float32 throughout, on a GPU with tensor cores for 16 bits."""
     process = run.process
-    if not _fills_kernels(run) or process.param_dtype != "float32" or process.autocast in _HALF:
+    kind = process.half_type
+    if not _fills_kernels(run) or process.param_dtype != "float32" or process.in_half or kind is None:
         return None
-    if process.capability is None or process.capability < _TENSOR_CORES:
-        return None
-    kind = "bfloat16" if process.capability >= _TF32_CORES else "float16"
     scaler = "" if kind == "bfloat16" else ", with torch.amp.GradScaler"
     return _opportunity(
         run,
@@ -50,7 +43,7 @@ def tf32(run: MeasuredRun) -> Finding | None:
     process = run.process
     if not _fills_kernels(run) or process.tf32 is not False or process.param_dtype != "float32":
         return None
-    if process.autocast in _HALF or process.capability is None or process.capability < _TF32_CORES:
+    if process.in_half or not process.has_tf32:
         return None
     return _opportunity(
         run,
@@ -64,10 +57,10 @@ def tf32(run: MeasuredRun) -> Finding | None:
 def memory_format(run: MeasuredRun) -> Finding | None:
     """Convolutions on tensor cores whose weights are laid out channels first."""
     process = run.process
-    cores = process.autocast in _HALF or process.param_dtype in _HALF or process.tf32
+    cores = process.in_half or process.tf32
     if not _fills_kernels(run) or process.convolutions is None or process.channels_last is not False or not cores:
         return None
-    if process.capability is None or process.capability < _TENSOR_CORES:
+    if process.half_type is None:
         return None
     layout = "channels_last" if process.convolutions == 2 else "channels_last_3d"
     return _opportunity(
@@ -99,7 +92,8 @@ def _computes(run: MeasuredRun) -> bool:
 
 def _fills_kernels(run: MeasuredRun) -> bool:
     """True if its kernels are, too, as far as they were traced: faster ones speed up nothing else."""
-    return _computes(run) and (_kernels_share(run) or 1.0) >= MATERIAL_SHARE
+    share = _kernels_share(run)
+    return _computes(run) and (share is None or share >= MATERIAL_SHARE)
 
 
 def _kernels_share(run: MeasuredRun) -> float | None:

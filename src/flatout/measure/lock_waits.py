@@ -17,7 +17,7 @@ from flatout.record.packed_fields import lock_state, other_threads_ns
 from flatout.results import Line
 
 LEAST_LOOKS = 20  # one second
-_PINNING = ("/torch/utils/data/_utils/pin_memory.py", "/torch/multiprocessing/reductions.py")
+_PINNING, _RECEIVING = "/torch/utils/data/_utils/pin_memory.py", "/torch/multiprocessing/reductions.py"
 _AT_LOCK, _BLOCKED, _UNKNOWN = 1, 2, 3
 # A backward pass leaves the lock alone; on a GPU the thread that calls it sleeps until another one has finished it.
 _COMPUTING = (kinds.FORWARD, kinds.BACKWARD, kinds.OPTIMIZER, kinds.ZERO_GRAD)
@@ -36,7 +36,9 @@ class LockWaits:
     @property
     def of_loader(self) -> bool:
         """It is the thread in which torch's DataLoader pins batches: that work has no better place."""
-        return bool(self.lines) and self.lines[0].file.endswith(_PINNING)
+        # Any thread may receive tensors; what it does besides shows which one it is.
+        hottest = next((line for line in self.lines if not line.file.endswith(_RECEIVING)), None)
+        return hottest is not None and hottest.file.endswith(_PINNING)
 
     @property
     def holder(self) -> str:

@@ -25,6 +25,11 @@ from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.results import Account, Ledger, Line
 
+# Compute capabilities (CUDA C++ Programming Guide, "Compute Capabilities"): 7.0 has tensor cores for 16-bit floats,
+# 8.0 has them for TF32 and bfloat16 too.
+_TENSOR_CORES, _TF32_CORES = 7.0, 8.0
+_HALF = ("float16", "bfloat16")
+
 
 @dataclass(frozen=True)
 class GpuShared:
@@ -95,6 +100,23 @@ class Process:
     optimizer: str | None = None  # class of the first one that stepped
     untimed: Mapping[str, str] = field(default_factory=dict)  # part that the probe could not time -> the reason
 
+    @property
+    def in_half(self) -> bool:
+        """Weights or the autocast of the first step have 16 bits."""
+        return self.param_dtype in _HALF or self.autocast in _HALF
+
+    @property
+    def half_type(self) -> str | None:
+        """The 16-bit type that the GPU's tensor cores compute in, bfloat16 if possible; None: they have none."""
+        if self.capability is None or self.capability < _TENSOR_CORES:
+            return None
+        return "bfloat16" if self.has_tf32 else "float16"
+
+    @property
+    def has_tf32(self) -> bool:
+        """The GPU has units for TF32."""
+        return self.capability is not None and self.capability >= _TF32_CORES
+
 
 @dataclass(frozen=True)
 class MeasuredRun:
@@ -125,6 +147,12 @@ class MeasuredRun:
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions
     input_functions: tuple[InputFunction, ...] = ()  # of input without a DataLoader, the outermost first
     by_recipe: bool = False  # the command is `flatout train`: its settings are keys of a recipe
+
+    @property
+    def gpu_room_bytes(self) -> int | None:
+        """The memory of the GPU without what other processes hold there; None: not known."""
+        total, shared = self.usage.gpu_memory_total_bytes, self.usage.gpu_shared
+        return total if total is None or shared is None else max(total - shared.memory_bytes, 0)
 
     @property
     def gpu_needed_bytes(self) -> int | None:

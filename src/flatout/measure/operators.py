@@ -43,7 +43,7 @@ from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
 _READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero")
-_FUSED_PART = 0.8  # of the overhead of a layer's operators: one is left, and its gradient
+_FUSED_PART = 0.8  # of the overhead of a layer's operators, assumed: one operator is left, and its gradient
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
 
 
@@ -95,7 +95,7 @@ class Operators:
 
     def in_kernels_s(self, part_s: float) -> float:
         """Wall time of a part of the time in kernels: what kernels wait for a core shrinks with their work."""
-        return max(self.computed_s - self.overhead_s, 0.0) * part_s / self.kernels_s
+        return max(self.computed_s - self.overhead_s, 0.0) * part_s / self.kernels_s if self.kernels_s else 0.0
 
 
 def measure_operators(run: Run, training: Training, ledger: Ledger, queued: float, charged: Charged) -> Operators | str:

@@ -27,7 +27,7 @@ class DeviceMemory:
     Attributes:
         batch_size: of the measured run.
         used_bytes: in use then, the most.
-        total_bytes: of the GPU.
+        total_bytes: of the GPU, without what other processes hold there.
         base_low: least that does not grow with the batch.
         base_high: most of it.
     """
@@ -56,7 +56,8 @@ def device_memory(run: MeasuredRun) -> DeviceMemory | None:
     larger batch takes that first.
     """
     usage, loader, weights = run.usage, run.loading, run.process.param_bytes
-    if not run.uses_gpu or usage.gpu_memory_used_bytes is None or not usage.gpu_memory_total_bytes:
+    room = run.gpu_room_bytes
+    if not run.uses_gpu or usage.gpu_memory_used_bytes is None or not room:
         return None
     if loader is None or not loader.settings.batch_size or weights is None:
         return None
@@ -67,14 +68,14 @@ def device_memory(run: MeasuredRun) -> DeviceMemory | None:
         return DeviceMemory(
             loader.settings.batch_size,
             used,
-            usage.gpu_memory_total_bytes,
+            room,
             min(max(round(used - _ALLOCATED * growing), weights), used),
             min(max(round(used - growing), weights), used),
         )
     return DeviceMemory(
         loader.settings.batch_size,
         used,
-        usage.gpu_memory_total_bytes,
+        room,
         min(weights, used),
         min(_MOST_COPIES * weights + _CONTEXT_BYTES, used),
     )

@@ -62,21 +62,29 @@ def measure(profiler):
         }
         if others:
             product_flops.update({name: _product_flops(getattr(torch, name), device, timed) for name in others})
-            product_flops[TF32] = _tf32_flops(device, timed)
+            rate = _tf32_flops(device, timed) if torch.cuda.get_device_capability() >= (8, 0) else None
+            product_flops.update({TF32: rate} if rate else {})
     if products and not on_gpu:
         found["cores"] = cpu_ns / wall_ns
     return found
 
 
 def _other_formats(products):
-    """Formats of 16 bits that a step in float32 might use instead."""
-    capability = torch.cuda.get_device_capability()  # untested: needs a GPU
-    return ("bfloat16",) if "float32" in products and "bfloat16" not in products and capability >= (8, 0) else ()
+    """The 16-bit type that a step in float32 might use instead, if its tensor cores have one."""
+    capability = torch.cuda.get_device_capability()
+    if "float32" not in products or capability < (7, 0):
+        return ()
+    kind = "bfloat16" if capability >= (8, 0) else "float16"
+    return () if kind in products else (kind,)
 
 
-def _tf32_flops(device, timed):  # untested: needs a GPU
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+def _tf32_flops(device, timed):
+    """The rate in TF32; None: the script sets it by an interface of torch's that does not mix with this one."""
+    try:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")
+    except RuntimeError:
+        return None
     try:
         return _product_flops(torch.float32, device, timed)
     finally:

@@ -129,10 +129,11 @@ class LastSteps:
             self.own_ns.append(now() - self.started_ns)
             self.kept.append(self.arrived)
             del self.own_ns[:-KEPT], self.kept[:-KEPT]
-            self.since_first += 1
-            if not self.first_ns:
+            if self.first_ns:
+                self.since_first += 1
+            else:
                 finish_kernels()
-                self.first_ns, self.since_first = now(), 0
+                self.first_ns = now()
         self.arrived = None
         if not is_grad_enabled():
             return None

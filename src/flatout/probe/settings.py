@@ -7,6 +7,7 @@ running out of memory; predictions, their costs; the probe, the module of ``inje
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional
 
+MOST = 2**63 - 1  # of a number
 DEFAULT_PREFETCH_FACTOR = 2  # torch's default for a DataLoader with workers
 
 # FILE:FUNCTION:N, a function by its qualified name, as in train.py:Journal.write:10; several with commas.
@@ -55,7 +56,7 @@ class Setting(NamedTuple):
     aliases: "tuple[str, ...]" = ()
     multiplies: Any = None
     least: int = 1
-    most: int = 2**63 - 1
+    most: int = MOST
     exact: bool = False
     choices: "tuple[str, ...]" = ()
     several: bool = False
@@ -96,6 +97,7 @@ SETTINGS: "dict[str, Setting]" = {
         recorded=True,
         aliases=("prefetch_factor", "prefetch", "dataloader_prefetch_factor"),
         default=DEFAULT_PREFETCH_FACTOR,
+        most=65_536,
         halved=True,
         in_queue=True,
         live=True,
@@ -122,7 +124,7 @@ SETTINGS: "dict[str, Setting]" = {
     "in_order": Setting(
         bool, "batches in the order of their indices", "loader", keyword=True, recorded=True, live=True
     ),
-    "worker_threads": Setting(int, "threads that libraries use in each worker", "loader", live=True),
+    "worker_threads": Setting(int, "threads that libraries use in each worker", "loader", live=True, most=4096),
     "start_method": Setting(
         str,
         "of workers: fork, spawn or forkserver",

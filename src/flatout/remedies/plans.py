@@ -63,10 +63,12 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
 
 def _stands_in(remedy: Remedy, chosen: Sequence[tuple[Remedy, Proposal]]) -> bool:
     """True if a remedy does in another way what one of those chosen does, or gives the same choice another value."""
-    theirs = {name for one, _ in chosen for name in one.settings}
-    if any(SETTINGS[name].choices for name in theirs & remedy.settings.keys()):
+    theirs = {name: value for one, _ in chosen for name, value in one.settings.items()}
+    shared = theirs.keys() & remedy.settings.keys()
+    one_of = [name for name in shared if SETTINGS[name].choices and not SETTINGS[name].several]
+    if any(theirs[name] != remedy.settings[name] for name in one_of):
         return True
-    return any({one, other} & theirs and {one, other} & remedy.settings.keys() for one, other in _TWO_WAYS)
+    return any({one, other} & theirs.keys() and {one, other} & remedy.settings.keys() for one, other in _TWO_WAYS)
 
 
 def _adding(

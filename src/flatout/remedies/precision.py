@@ -22,9 +22,6 @@ from flatout.remedies.proposal import NUMERICS, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import duration, percent
 
-# Compute capability with TF32 units (CUDA C++ Programming Guide, "Compute Capabilities").
-_TF32_CORES = 8.0
-_HALF = ("float16", "bfloat16")
 _PRODUCTS = ("matrix", "convolution")
 # Of a product's least time, where the rate in the other format was not measured: half the bits, or tensor cores.
 _UNMEASURED = 0.5
@@ -46,30 +43,26 @@ class _Saved:
 def mixed_precision(context: Context, cause: Cause) -> Proposal | None:
     """Compute in 16 bits where the GPU has the units for it."""
     # On CPUs it helps only with special instructions, whose presence is not recorded.
-    process, operators = context.run.process, context.run.operators
-    if not context.run.uses_gpu or process.param_dtype in _HALF or process.autocast in _HALF:
+    process = context.run.process
+    kind = process.half_type if process.capability is not None else "bfloat16"
+    if not context.run.uses_gpu or process.in_half or kind is None:
         return None
-    if isinstance(operators, str):
-        compute_s = cause.share * context.model.now.step_s
-        likely, least, most = Change(step_removed_s=0.25 * compute_s), Change(), Change(step_removed_s=0.6 * compute_s)
-        basis = "share of computation only; the kernels were not traced"
-    else:
-        saved = _in_16_bits(context, operators)
-        if operators.in_kernels_s(saved.high_s) < NOISE_SHARE * context.model.now.total_s:
-            return None
-        likely, least, most = (
-            shorter_step(operators.in_kernels_s(part)) for part in (saved.likely_s, saved.low_s, saved.high_s)
-        )
-        basis = _basis(saved, operators, "and half of what passes between them as half the bytes would")
+    traced = _traced(context)
+    saved = None if traced is None else _in_16_bits(context, traced, kind)
+    changes = _changes(context, cause, traced, saved, guess=(0.25, 0.6))
+    if changes is None:
+        return None
+    short = "bf16" if kind == "bfloat16" else "fp16"
+    scaler = "" if kind == "bfloat16" else "; scale the loss with torch.amp.GradScaler"
     return Proposal(
         title="compute in mixed precision",
-        change=likely,
-        least=least,
-        most=most,
-        how="with torch.autocast('cuda', dtype=torch.bfloat16): loss = ...",
-        settings={"autocast": "bf16"},
-        recipe="training.precision=bf16",
-        basis=basis,
+        change=changes[1],
+        least=changes[0],
+        most=changes[2],
+        how=f"with torch.autocast('cuda', dtype=torch.{kind}): loss = ...{scaler}",
+        settings={"autocast": short},
+        recipe=f"training.precision={short}",
+        basis=_basis(traced, saved, ", memory-bound kernels by at most half"),
         memory_bytes=0,
     )
 
@@ -77,37 +70,57 @@ def mixed_precision(context: Context, cause: Cause) -> Proposal | None:
 @remedy(("compute_bound", "small_batch"), NUMERICS, risk="low")
 def tf32(context: Context, cause: Cause) -> Proposal | None:
     """Let float32 matrix products use TF32."""
-    process, operators = context.run.process, context.run.operators
-    if not context.run.uses_gpu or process.tf32 is not False or (process.capability or 0.0) < _TF32_CORES:
+    process = context.run.process
+    if not context.run.uses_gpu or process.tf32 is not False or not process.has_tf32:
         return None
     if process.param_dtype != "float32" or process.autocast is not None:
         return None
-    if isinstance(operators, str):
-        compute_s = cause.share * context.model.now.step_s
-        likely, least, most = Change(step_removed_s=0.2 * compute_s), Change(), Change(step_removed_s=0.6 * compute_s)
-        basis = "share of computation only; the kernels were not traced"
-    else:
-        saved = _saved(_float32(operators, "matrix"), operators.ceilings, TF32, 1.0)
-        if operators.in_kernels_s(saved.high_s) < NOISE_SHARE * context.model.now.total_s:
-            return None
-        likely, least, most = (
-            shorter_step(operators.in_kernels_s(part)) for part in (saved.likely_s, saved.low_s, saved.high_s)
-        )
-        basis = _basis(saved, operators)
+    traced = _traced(context)
+    saved = None if traced is None else _saved(_float32(traced, "matrix"), traced.ceilings, TF32, 1.0)
+    changes = _changes(context, cause, traced, saved, guess=(0.2, 0.6))
+    if changes is None:
+        return None
     return Proposal(
         title="let float32 matrix products use TF32",
-        change=likely,
-        least=least,
-        most=most,
+        change=changes[1],
+        least=changes[0],
+        most=changes[2],
         how="torch.set_float32_matmul_precision('high') before the training",
         settings={"tf32": True},
-        basis=basis,
+        basis=_basis(traced, saved),
         memory_bytes=0,
     )
 
 
-def _in_16_bits(context: Context, operators: Operators) -> _Saved:
-    products = _saved(_float32(operators, *_PRODUCTS), operators.ceilings, "bfloat16", 0.5)
+def _traced(context: Context) -> Operators | None:
+    """The operators of a step with their kernels; None: no kernels were traced, as where CUPTI is missing."""
+    operators = context.run.operators
+    return None if isinstance(operators, str) or not operators.on_device else operators
+
+
+def _changes(
+    context: Context, cause: Cause, traced: Operators | None, saved: _Saved | None, guess: tuple[float, float]
+) -> tuple[Change, Change, Change] | None:
+    """The least, the likely and the most that a format changes; None: too little to be seen.
+
+    Args:
+        context: the measured run with its model.
+        cause: whose share of a step counts without a trace.
+        traced: operators with their kernels.
+        saved: in these kernels.
+        guess: without a trace, the likely part of the computation, and the most.
+    """
+    if traced is None or saved is None:
+        compute_s = cause.share * context.model.now.step_s
+        return Change(), shorter_step(guess[0] * compute_s), shorter_step(guess[1] * compute_s)
+    low_s, likely_s, high_s = (traced.in_kernels_s(part) for part in (saved.low_s, saved.likely_s, saved.high_s))
+    if high_s < NOISE_SHARE * context.model.now.total_s:
+        return None
+    return shorter_step(low_s), shorter_step(likely_s), shorter_step(high_s)
+
+
+def _in_16_bits(context: Context, operators: Operators, kind: str) -> _Saved:
+    products = _saved(_float32(operators, *_PRODUCTS), operators.ceilings, kind, 0.5)
     # The optimizer goes on in 32 bits.
     memory_s = sum(one.seconds for one in _float32(operators, "memory"))
     memory_s = max(memory_s - context.run.seconds("optimizer") / context.model.batches, 0.0)
@@ -144,10 +157,11 @@ def _possible_s(work: KernelWork, ceilings: Ceilings | str, dtype: str, size: fl
     return None if each_s is None else work.calls * each_s
 
 
-def _basis(saved: _Saved, operators: Operators, more: str = "") -> str:
-    text = (
-        f"float32 products take {duration(saved.of_s)} of the {duration(operators.kernels_s)} in kernels of a traced "
-        f"step, {percent(operators.in_kernels_s(saved.of_s) / max(operators.computed_s, 1e-12))} of its computation, "
-        "and are taken to shorten as the rates measured on this device allow"
+def _basis(traced: Operators | None, saved: _Saved | None, more: str = "") -> str:
+    if traced is None or saved is None:
+        return "share of computation only; the kernels were not traced"
+    return (
+        f"float32 products take {duration(saved.of_s)} of the {duration(traced.kernels_s)} in kernels of a traced "
+        f"step, {percent(traced.in_kernels_s(saved.of_s) / max(traced.computed_s, 1e-12))} of its computation; they "
+        f"are taken to shorten as the rates measured on this device allow{more}"
     )
-    return f"{text}, {more}" if more else text

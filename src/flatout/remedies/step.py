@@ -64,7 +64,7 @@ def sooner_switch(context: Context, cause: Cause) -> Proposal | None:
 def fewer_operators(context: Context, cause: Cause) -> Proposal | None:
     """Replace a loop over small tensors by operators on large ones."""
     operators = context.run.operators
-    # What a compiler has joined is launched by CUDA graphs, and written as the compiler wants it.
+    # A compiler has joined what can be joined; on a GPU, CUDA graphs launch the rest.
     if isinstance(operators, str) or (context.run.process.compiled and operators.on_device):
         return None
     # Beside a GPU the host waits in the backward pass for the kernels of the forward one.

@@ -11,7 +11,7 @@ from flatout.remedies.proposal import NUMERICS, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import duration, size
 
-# Of the time around kernels: what graphs save. A small GPT on an H200 became 2.4 times as fast, so hardly any was left.
+# Of the time around kernels, what graphs save: from one training, a small GPT on an H200, which hardly had any left.
 _LIKELY_IN_GRAPHS, _MOST_IN_GRAPHS = 0.85, 0.98
 
 

@@ -89,19 +89,12 @@ def _compare_levels(
         return LossCheck(True, text)
     if abs(b - a) <= allowed:
         if abs(b - a) > ALLOWED[semantic_class] * scale:
-            text += f", within the {allowed / scale:.0%} that chance explains: {_chance(spread / scale, noise / scale)}"
+            text += (
+                f", within the {allowed / scale:.0%} allowed here: runs without the remedy differ by "
+                f"{spread / scale:.1%} (less with a fixed seed), and means of single losses by {noise / scale:.1%}"
+            )
         return LossCheck(True, text)
     return LossCheck(False, f"{text}, more than the {allowed / scale:.1%} that chance and the class allow")
-
-
-def _chance(spread: float, noise: float) -> str:
-    """What of a mean's differences is there without the remedy."""
-    parts = []
-    if spread >= 0.005:
-        parts.append(f"runs without the remedy differ by {spread:.0%} (a fixed seed would tell more)")
-    if noise >= 0.005:
-        parts.append(f"losses scatter so that their mean is uncertain by {noise:.0%}")
-    return " and ".join(parts)
 
 
 def _level(run: Sequence[float]) -> float:

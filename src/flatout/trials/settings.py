@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flatout.errors import UsageError
-from flatout.probe.settings import SETTINGS, Setting
+from flatout.probe.settings import MOST, SETTINGS, Setting
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _INJECTED = {name: setting for name, setting in SETTINGS.items() if setting.injector}
@@ -79,7 +79,7 @@ def _range(setting: Setting) -> str:
     """The values of a number that are allowed, in words."""
     if setting.type is not int:
         return "above 0, below 2^63"
-    if setting.most < 2**63 - 1:
+    if setting.most < MOST:
         return f"{setting.least:,} to {setting.most:,}"
     return f"{setting.least} or more, below 2^63"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.causes.step_experiments import tried_in_vain
-from flatout.diagnose.evidence import beside_reads, hottest
+from flatout.diagnose.evidence import hottest
+from flatout.diagnose.reads import beside_reads, host_share, lost_in_reads
 from flatout.diagnose.sentences import where
 from flatout.diagnose.step_ceiling import ceiling_evidence, how_near
 from flatout.measure.account_ids import COMPUTE_ACCOUNTS
@@ -115,7 +116,7 @@ def _small_batch_on_gpu(run: MeasuredRun) -> Found | Lacks | None:
     busy = run.usage.device_busy_share
     if busy is None:
         return Lacks("the GPU's busy time was not measured")
-    idle = 1.0 - busy - run.ledger.share("batch_wait") - _host_share(run)
+    idle = 1.0 - busy - run.ledger.share("batch_wait") - host_share(run)
     launching = run.ledger.share("forward") + run.ledger.share("backward") + run.ledger.share("optimizer")
     share = min(idle, launching)
     if share < _FIXED_SHARE:
@@ -150,14 +151,11 @@ def device_sync(context: Context) -> Found | Lacks | None:
     if run.usage.device_busy_share is None:
         because = "the GPU's busy time was not measured, so useful waiting in reads cannot be separated from lost time"
         return Lacks(because)
-    # A read waits for kernels that had to run anyway. Only the GPU's idle time is lost, less the idle time that
-    # the wait for batches and other host work explain.
-    idle = 1.0 - run.usage.device_busy_share - run.ledger.share("batch_wait") - _host_share(run)
-    # What such a line computes beside the read, it computes while the GPU has nothing to do.
-    beside = sum(line.seconds for line in beside_reads(run)) / run.ledger.window_s
-    share = min(reads, idle) + beside
-    if min(reads, idle) < NOISE_SHARE:
+    lost = lost_in_reads(run)
+    if not lost:
         return None
+    # What such a line computes beside the read, it computes while the GPU has nothing to do.
+    share = lost + sum(line.seconds for line in beside_reads(run)) / run.ledger.window_s
     return Found(
         title="reading values back from the GPU in every step",
         share=share,
@@ -218,12 +216,6 @@ def _waited_for_ranks_s(run: MeasuredRun) -> float:
     """Seconds in which this rank waited for another one: no cost of communication."""
     ranks = run.ranks
     return ranks.waited_share * run.ledger.window_s if ranks is not None and ranks.straggler != ranks.lead else 0.0
-
-
-def _host_share(run: MeasuredRun) -> float:
-    """Share of the time that the host spends on something other than feeding the GPU."""
-    accounts = ("host_other", "logging", "checkpoint", "validation", "epoch_boundary")
-    return run.seconds(*accounts) / run.ledger.window_s
 
 
 def _overhead_of_few_samples(run: MeasuredRun) -> float:

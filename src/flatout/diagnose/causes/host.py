@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
-from flatout.diagnose.evidence import beside_reads, hottest
+from flatout.diagnose.evidence import hottest
+from flatout.diagnose.reads import beside_reads
 from flatout.diagnose.sentences import BLOCKED, COMPUTING, called_from, where
 from flatout.measure.input_accounts import PRODUCER
 from flatout.measure.measured_run import MeasuredRun
@@ -201,12 +202,12 @@ def _in_step(context: Context, account: str, what: str, confidence: float) -> Fo
     model = context.fitted
     if model is None:
         return Lacks(NO_STEP)
-    # Freeing large batches is not the loop's own code, though the time passes there.
-    seconds = run.seconds(account) - (freeing_s(run) if account == "host_other" else 0.0)
+    seconds = run.seconds(account)
     reading: tuple[Line, ...] = ()
-    if account == "host_other" and run.ledger.share("device_sync") >= NOISE_SHARE:
-        reading = beside_reads(run)  # they go with the cause of the reads
-        seconds -= sum(line.seconds for line in reading)
+    if account == "host_other":
+        # Freeing large batches is not the loop's own code, though the time passes there; reads are another cause.
+        reading = beside_reads(run)
+        seconds -= freeing_s(run) + sum(line.seconds for line in reading)
     each_s = seconds / model.batches
     share = model.recovered(shorter_step(each_s))
     if share < NOISE_SHARE:

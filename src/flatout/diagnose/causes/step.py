@@ -139,6 +139,7 @@ def wide_dtype(context: Context) -> Found | Lacks | None:
     share = context.fitted.recovered(shorter_step(saved_s))
     if share < NOISE_SHARE:
         return None
+    fused = ", and most of the overhead of LSTM layers, which the CPU fuses in 32 bits" if operators.unfused else ""
     product = f"; a matrix product takes {factor(operators.float64_factor)} as long here"
     return Found(
         title="operators compute in 64-bit floats",
@@ -153,10 +154,7 @@ def wide_dtype(context: Context) -> Found | Lacks | None:
             Evidence(
                 f"weights are {run.process.param_dtype or 'of an unknown type'}; "
                 "half of the time outside products and convolutions is assumed to go with half of the bytes"
-                + (
-                    ", and most of the overhead of LSTM layers, which the CPU fuses in 32 bits"
-                    * bool(operators.unfused)
-                )
+                f"{fused}"
             ),
         ),
     )
