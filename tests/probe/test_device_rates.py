@@ -11,8 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flatout.probe import device_rates
-from tests.probe.recorded import run_bare, run_probed
+from flatout.probe import device_rates  # noqa: E402
+from tests.probe.recorded import run_bare, run_probed  # noqa: E402
 
 SCRIPT = """
     import json, os, sys, torch
