@@ -15,6 +15,7 @@ import pytest
 import torch
 import torchvision.io
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torchvision.io import ImageReadMode
@@ -136,7 +137,15 @@ _CPU = torch.device("cpu")
 
 
 def _bound(original: Any, made: Callable[..., Any]) -> Callable[..., Any]:
-    return functools.wraps(original)(made)
+    """A method: of a class that overrides torch's functions, it asks the class, as those of C do."""
+
+    @functools.wraps(original, updated=())
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if has_torch_function((self,)):
+            return handle_torch_function(getattr(Tensor, original.__name__), (self,), self, *args, **kwargs)
+        return made(self, *args, **kwargs)
+
+    return method
 
 
 def _factory(mode: FakeTensors, original: Any) -> Callable[..., Any]:
@@ -172,7 +181,6 @@ def _from_dlpack(mode: FakeTensors, original: Any) -> Callable[..., Any]:
 
 
 def _to(mode: FakeTensors, original: Any) -> Callable[..., Any]:
-    @functools.wraps(original, updated=())
     def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         # torch's own parser says what was meant, and refuses what it would refuse.
         device, dtype, _, memory_format = torch._C._nn._parse_to(
@@ -187,7 +195,7 @@ def _to(mode: FakeTensors, original: Any) -> Callable[..., Any]:
             rest["copy"] = True
         return original(moved, **{"dtype": moved.dtype, **rest}) if rest else moved
 
-    return to
+    return _bound(original, to)
 
 
 def _moved(mode: FakeTensors, tensor: Tensor, device: torch.device) -> Tensor:

@@ -224,6 +224,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: saturated(**TRANSFORMS, transforms=EARLY_JITTER),
         lambda: fetching_in_vain(**TRANSFORMS, transforms=EARLY_JITTER),
     ),
+    "late_normalize": (
+        lambda: saturated(**TRANSFORMS, transforms=SAME_EACH_TIME),
+        lambda: fetching_in_vain(**TRANSFORMS, transforms=SAME_EACH_TIME),
+    ),
     "cheaper_transform": (lambda: saturated(**TRANSFORMS), lambda: fetching_in_vain(**TRANSFORMS)),
     "transformed_once": (
         lambda: saturated(**TRANSFORMS, transforms=SAME_EACH_TIME),

@@ -3,6 +3,7 @@
 A batch may be an object of the user's, any method of which may raise: what it holds is then unknown.
 """
 
+import copy
 from typing import Any
 
 from torch import Tensor
@@ -87,3 +88,25 @@ def _weigh(batch, depth):
         total += size
         layout += described
     return total, layout
+
+
+def rebuilt(part, change):
+    """A batch of the same types, with ``change(tensor)`` in the place of each tensor; other values stay."""
+    if isinstance(part, Tensor):
+        return change(part)
+    if is_mapping(part):
+        made = copy.copy(part)
+        for key in list(part.keys()):
+            made[key] = rebuilt(part[key], change)
+        return made
+    if isinstance(part, tuple):
+        made = [rebuilt(one, change) for one in part]
+        return type(part)(*made) if hasattr(part, "_fields") else type(part)(made)
+    if isinstance(part, list):
+        return [rebuilt(one, change) for one in part]
+    if hasattr(type(part), "__dataclass_fields__"):
+        made = copy.copy(part)
+        for name, one in vars(part).items():
+            made.__dict__[name] = rebuilt(one, change)
+        return made
+    return part

@@ -187,6 +187,11 @@ SETTINGS: "dict[str, Setting]" = {
     "cudnn_benchmark": Setting(bool, "cuDNN tries its algorithms", "backends", device_memory_known=False, live=True),
     "jpeg_short_side": Setting(int, "decode JPEGs at a scale that leaves this short side", "files"),
     "crop_first": Setting(bool, "cut pictures to their final size before colours are changed", "transforms"),
+    "late_normalize": Setting(
+        bool,
+        "pictures stay uint8 until their batch is complete; the GPU converts and normalizes them",
+        "late_normalize",
+    ),
     "trim_padding": Setting(
         str,
         "mask, lengths or PLACE=VALUE, what shows the padding: end batches with their longest row",

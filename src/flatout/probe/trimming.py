@@ -1,12 +1,11 @@
 """A batch without the positions that hold padding in each of its rows."""
 
-import copy
 import functools
 
 import torch
 
 from .batch_padding import named_tensors
-from .batches import is_mapping
+from .batches import rebuilt
 from .padded_rows import LENGTHS, MASK, TOKENS, padded_rows_of
 
 _MULTIPLE = 8  # lengths are rounded up: tensor cores want multiples, and compilers few shapes
@@ -32,7 +31,7 @@ def trimmed(batch, evidence):
     longest = -(-longest // _MULTIPLE) * _MULTIPLE
     span = slice(length - longest, length) if at_start else slice(0, longest)
     rest = slice(0, length - longest) if at_start else slice(longest, length)
-    return _rebuilt(batch, functools.partial(_cut, rows=rows, length=length, span=span, rest=rest))
+    return rebuilt(batch, functools.partial(_cut, rows=rows, length=length, span=span, rest=rest))
 
 
 def _by_evidence(parts, evidence):
@@ -81,27 +80,6 @@ def _places(part, rows, length):
     if shape[:2] == (rows, 1):
         return [place for place in range(2, len(shape)) if shape[place] == length]
     return [0] if shape[:2] == (length, rows) else []
-
-
-def _rebuilt(part, cut):
-    if isinstance(part, torch.Tensor):
-        return cut(part)
-    if is_mapping(part):
-        made = copy.copy(part)
-        for key in list(part.keys()):
-            made[key] = _rebuilt(part[key], cut)
-        return made
-    if isinstance(part, tuple):
-        made = [_rebuilt(one, cut) for one in part]
-        return type(part)(*made) if hasattr(part, "_fields") else type(part)(made)
-    if isinstance(part, list):
-        return [_rebuilt(one, cut) for one in part]
-    if hasattr(type(part), "__dataclass_fields__"):
-        made = copy.copy(part)
-        for name, one in vars(part).items():
-            made.__dict__[name] = _rebuilt(one, cut)
-        return made
-    return part
 
 
 def evidence_of(padding):

@@ -32,6 +32,7 @@ from flatout.remedies.layouts import one_layout
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.memoizing import samples_memoized
 from flatout.remedies.memory import huge_pages, keep_memory
+from flatout.remedies.normalizing import late_normalize
 from flatout.remedies.plans import bundle
 from flatout.remedies.precision import mixed_precision, tf32
 from flatout.remedies.preparation import (
@@ -99,6 +100,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     decoded_once,
     faster_decode,
     crop_first,
+    late_normalize,
     cheaper_transform,
     transformed_once,
     samples_memoized,

@@ -1,0 +1,193 @@
+"""Pictures stay uint8 until their batch is complete: conversion to float and Normalize follow on the whole batch.
+
+On a CPU that saves the fixed cost of two transforms for each sample; to a GPU, a quarter of the bytes is copied, and it
+computes the rest. The values are the same bit for bit: the transforms themselves are called.
+"""
+
+import functools
+import sys
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+
+from ..batches import rebuilt
+from ..sample_memory import CHECKED
+from ..unconverted import Unconverted, floats_of, register
+
+_OF_VALUES = (
+    "Normalize",
+    "ConvertImageDtype",
+    "ToDtype",
+    "ToPureTensor",
+)  # they do the same to each value of a channel
+_TO_UINT8 = ("ToTensor", "PILToTensor", "ToImage")
+_MODES = ("L", "RGB")
+_TRIED = 64  # pictures, after which it is clear whether they are stacked as they are
+
+
+def install(injected, watch):
+    """Patch both generations of ``Compose``, and what takes batches out of a loader."""
+    register()
+    handing = _Handing(injected)
+    watch("torchvision.transforms.transforms", functools.partial(_patch, handing, "__call__"))
+    watch("torchvision.transforms.v2._container", functools.partial(_patch, handing, "forward"))
+    for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
+        _patch_iterator(injected, getattr(dataloader, name))
+
+
+class _Handing:
+    """What this process knows of the pictures that it leaves unconverted."""
+
+    def __init__(self, injected):
+        self._injected = injected
+        self._left = self._early = self._compared = 0
+        self._tails: Any = {}  # ids of a pipeline's parts -> the parts, and where they are split
+        self.off = not injected.get("late_normalize")
+
+    def tail(self, parts):
+        """Length of the head of a pipeline, and the parts that can wait; None: there are none."""
+        real = tuple(map(_real, parts))
+        key = tuple(map(id, real))
+        if key not in self._tails:
+            self._tails[key] = (real, split(real))  # what keeps the parts keeps their ids
+        return self._tails[key][1]
+
+    def left(self, pixels, parts):
+        """The picture, unconverted."""
+        self._left += 1
+        return Unconverted(pixels, parts, self._used_early)
+
+    def same(self, late, direct):
+        """Compare the first pictures with those that the pipeline makes at once."""
+        self._compared += 1
+        if late.dtype == direct.dtype and torch.equal(late, direct):
+            return True
+        self._stop("floats of a batch differ from those of its pictures")
+        return False
+
+    @property
+    def compares(self):
+        """True for the first pictures."""
+        return self._compared < CHECKED
+
+    def _used_early(self):
+        self._early += 1
+        if self._left >= _TRIED and 2 * self._early > self._left:
+            self._stop("pictures are changed between their transforms and their batch")
+
+    def _stop(self, why):
+        self.off = True
+        self._injected.refuse("late_normalize", why)
+
+
+def _patch(handing, method, module):
+    original = getattr(module.Compose, method)
+
+    @functools.wraps(original)
+    def composed(self, *inputs, **kwargs):
+        given = self.transforms
+        found = None
+        if not handing.off and len(inputs) == 1 and not kwargs and isinstance(given, (list, tuple)):
+            found = handing.tail(given)
+        if found is None:
+            return original(self, *inputs, **kwargs)
+        head, parts = found
+        self.transforms = given[:head]
+        try:
+            picture = original(self, *inputs)
+        finally:
+            self.transforms = given
+        pixels = _pixels(picture)
+        if pixels is None:
+            return _rest(picture, given[head:])
+        if handing.compares:
+            direct = _rest(picture, given[head:])
+            with torch.no_grad():
+                same = handing.same(Unconverted(pixels.unsqueeze(0), parts).floats[0], direct)
+            if not same:
+                return direct
+        return handing.left(pixels, parts)
+
+    setattr(module.Compose, method, composed)
+
+
+def _rest(picture, parts):
+    for part in parts:
+        picture = part(picture)
+    return picture
+
+
+def _pixels(picture):
+    """A picture or an array of one as uint8 (C, H, W); None: it is of another kind."""
+    if torch.get_default_dtype() != torch.float32:
+        return None
+    if getattr(picture, "mode", None) in _MODES:
+        return sys.modules["torchvision"].transforms.functional.pil_to_tensor(picture)
+    if getattr(getattr(picture, "dtype", None), "str", "") == "|u1" and picture.ndim == 3:
+        return torch.from_numpy(picture.transpose(2, 0, 1).copy())
+    return None
+
+
+def split(parts):
+    """The number of parts before the one that makes a tensor, and transforms that make floats of the uint8.
+
+    Args:
+        parts: a pipeline's, as a tuple.
+
+    Returns:
+        None if the pipeline does not end with conversion to float32, and Normalize at most.
+    """
+    for place, part in enumerate(parts):
+        name = type(part).__name__
+        if name not in _TO_UINT8 or not _of_torchvision(part):
+            continue
+        after = parts[place + 1 :]
+        if any(type(one).__name__ not in _OF_VALUES or not _of_torchvision(one) for one in after):
+            return None
+        if name == "ToTensor":
+            return place, (_scaled, *after)
+        try:
+            made = functools.reduce(lambda made, one: one(made), after, torch.zeros(1, 3, 1, 1, dtype=torch.uint8))
+        except Exception:  # of a pipeline that does not work, or that is for other channels
+            return None
+        return (place, after) if made.dtype == torch.float32 else None
+    return None
+
+
+def _scaled(pixels):
+    """As ``ToTensor`` does."""
+    return pixels.to(torch.float32).div(255)
+
+
+def _real(part):
+    return getattr(part, "_part", part)  # one that the probe times
+
+
+def _of_torchvision(part):
+    hooked = getattr(part, "_forward_hooks", None) or getattr(part, "_forward_pre_hooks", None)
+    return type(part).__module__.startswith("torchvision.transforms.") and not hooked
+
+
+def _patch_iterator(injected, kind):
+    original = kind._next_data
+
+    @functools.wraps(original)
+    def _next_data(self):
+        return _given(injected, original(self))
+
+    kind._next_data = _next_data
+
+
+def _given(injected, batch):
+    """A batch as the training gets it: floats, unless a GPU may compute them."""
+    found: Any = []
+    try:
+        rebuilt(batch, lambda tensor: found.append(tensor) if type(tensor) is Unconverted else None)
+        if not found:
+            return batch
+        injected.done("late_normalize")
+        return batch if torch.cuda.is_initialized() else rebuilt(batch, floats_of)
+    except Exception as error:  # a container of the user's may do anything; what is in it converts itself
+        injected.refuse("late_normalize", "%s: %s" % (type(error).__name__, error))
+        return batch

@@ -1,0 +1,249 @@
+"""Pictures that stay uint8 until their batch is complete: the same values, later, and ordinary tensors in the end."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+import subprocess
+import sys
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import default_collate
+from torchvision import transforms
+from torchvision.transforms import v2
+
+from flatout.probe import unconverted
+from flatout.probe.injections import Injected
+from flatout.probe.injections.late_normalize import _Handing, _patch, split
+from flatout.probe.unconverted import Unconverted
+from flatout.runner.command import injecting_environment
+
+NORMALIZE = transforms.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
+
+TRAINING = """
+import hashlib, json, sys
+import numpy as np, torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as T
+from torchvision.transforms import v2
+
+kind, workers = sys.argv[1], int(sys.argv[2])
+channels = T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
+PIPELINES = {
+    "first": T.Compose([T.RandomCrop(28), T.ToTensor(), channels]),
+    "second": v2.Compose([v2.RandomCrop(28), v2.ToImage(), v2.ToDtype(torch.float32, scale=True),
+                          v2.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.2))]),
+    "converted": T.Compose([T.PILToTensor(), T.ConvertImageDtype(torch.float32), T.Normalize((0.5,), (0.2,))]),
+    "gray": T.Compose([T.Grayscale(), T.ToTensor(), T.Normalize((0.5,), (0.2,))]),
+    "erased": T.Compose([T.ToTensor(), T.RandomErasing(p=1.0), channels]),
+}
+pipeline = PIPELINES.get(kind, PIPELINES["first"])
+
+
+class Pictures(Dataset):
+    def __init__(self):
+        self.pixels = np.random.default_rng(0).integers(0, 255, (160, 32, 32, 3), dtype=np.uint8)
+
+    def __len__(self):
+        return 160
+
+    def __getitem__(self, index):
+        picture = pipeline(self.pixels[index] if kind == "arrays" else Image.fromarray(self.pixels[index]))
+        if kind == "doubled":
+            picture = picture * 2
+        return {"picture": picture, "label": index} if kind == "named" else (picture, index)
+
+
+def together(samples):
+    return torch.stack([picture for picture, _ in samples]), torch.tensor([label for _, label in samples])
+
+
+if kind == "arrays":
+    pipeline = T.Compose([T.ToTensor(), channels])
+torch.manual_seed(0)
+loader = DataLoader(Pictures(), 32, num_workers=workers, collate_fn=together if kind == "own" else None)
+digest, kinds = hashlib.md5(), set()
+for _ in range(2):
+    for batch in loader:
+        pictures = batch["picture"] if kind == "named" else batch[0]
+        kinds.add(type(pictures).__name__)
+        digest.update(pictures.numpy().tobytes())
+model = torch.nn.Linear(2, 1)
+torch.optim.SGD(model.parameters(), 0.1).step()  # a training: what was set is told at its end
+print(json.dumps([digest.hexdigest(), sorted(kinds)]))
+"""
+
+
+def trained(folder: Path, kind: str, workers: int, settings: dict[str, Any]) -> tuple[Any, str]:
+    script = folder / "train.py"
+    script.write_text(TRAINING)
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(settings)}
+    words = [sys.executable, str(script), kind, str(workers)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        ("first", 0),
+        ("second", 2),
+        *(
+            pytest.param(kind, workers, marks=pytest.mark.slow)
+            for kind, workers in [
+                ("first", 2),
+                ("second", 0),
+                ("converted", 0),
+                ("gray", 2),
+                ("erased", 0),
+                ("own", 2),
+                ("named", 2),
+                ("arrays", 0),
+                ("doubled", 0),
+                ("doubled", 2),
+            ]
+        ),
+    ],
+)
+def test_batches_are_the_same_bit_for_bit(tmp_path: Path, kind: str, workers: int) -> None:
+    plain, _ = trained(tmp_path, kind, workers, {})
+    late, said = trained(tmp_path, kind, workers, {"late_normalize": True})
+    assert late == plain and late[1] == ["Tensor"]
+    if kind == "doubled" and not workers:
+        assert "pictures are changed between their transforms and their batch" in said
+    elif kind in ("doubled", "erased"):
+        assert "late_normalize had no effect" in said
+    else:
+        assert "set late_normalize=true" in said
+
+
+def picture(unused: Any = None) -> tuple[Unconverted, torch.Tensor]:
+    pixels = torch.randint(0, 256, (3, 8, 6), dtype=torch.uint8)
+    return Unconverted(pixels, PARTS, unused), NORMALIZE(pixels.float().div(255))
+
+
+def scaled(pixels: torch.Tensor) -> torch.Tensor:
+    return pixels.float().div(255)
+
+
+PARTS = (scaled, NORMALIZE)
+
+
+def test_what_describes_a_picture_needs_no_floats() -> None:
+    one, _ = picture(lambda: pytest.fail("converted"))
+    assert one.shape == (3, 8, 6) and one.dtype == torch.float32 and one.device.type == "cpu"
+    assert (one.size(1), one.dim(), one.ndim, one.numel(), one.element_size(), len(one)) == (8, 3, 3, 144, 4, 3)
+    assert isinstance(one, torch.Tensor) and not one.requires_grad and one.is_floating_point()
+
+
+def test_operations_see_the_floats_and_give_ordinary_tensors() -> None:
+    one, floats = picture()
+    for made, wanted in [
+        (one + 1, floats + 1),
+        (1 - one, 1 - floats),
+        (one[:, 2:4], floats[:, 2:4]),
+        (torch.cat([one, floats]), torch.cat([floats, floats])),
+        (torch.stack([one, floats]), torch.stack([floats, floats])),
+        (one.to(torch.float64), floats.double()),
+        (one.mean(), floats.mean()),
+        (pickle.loads(pickle.dumps(one)), floats),
+        (copy.deepcopy(one), floats),
+        (torch.from_numpy(one.numpy()), floats),
+        (torch.nn.functional.interpolate(one[None], 4), torch.nn.functional.interpolate(floats[None], 4)),
+    ]:
+        assert type(made) is torch.Tensor and torch.equal(made, wanted)
+    file = io.BytesIO()
+    torch.save(one, file)
+    file.seek(0)
+    assert torch.equal(torch.load(file), floats)
+
+
+def test_a_change_in_place_stays() -> None:
+    one, floats = picture()
+    one.mul_(2)
+    one[0] = 0.0
+    assert torch.equal(one + 0, torch.cat([torch.zeros(1, 8, 6), floats[1:] * 2]))
+
+
+def test_batches_and_queues_carry_the_uint8() -> None:
+    unconverted.register()
+    one, floats = picture()
+    other, others = picture()
+    for batch in (torch.stack([one, other]), torch.stack((one, other), dim=0), default_collate([one, other])):
+        assert type(batch) is Unconverted and batch.pixels.dtype == torch.uint8 and batch.shape == (2, 3, 8, 6)
+        assert torch.equal(batch + 0, torch.stack([floats, others]))
+    handed = pickle.loads(bytes(ForkingPickler.dumps(Unconverted(torch.stack([one.pixels]), PARTS))))
+    assert type(handed) is Unconverted and torch.equal(handed + 0, floats[None])
+    ordinary = default_collate([one, floats])
+    assert type(ordinary) is torch.Tensor and torch.equal(ordinary, torch.stack([floats, floats]))
+
+
+def test_a_copy_to_a_device_is_of_the_uint8() -> None:
+    """The device ``meta`` stands for a GPU: it has no values, but shows what reaches it."""
+    reached = []
+
+    def seen(pixels: torch.Tensor) -> torch.Tensor:
+        reached.append((pixels.device.type, pixels.dtype))
+        return pixels.to(torch.float32)
+
+    def made() -> Any:
+        return Unconverted(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), (seen,))
+
+    for copied in (
+        made().to("meta"),
+        made().to(device="meta", non_blocking=True),
+        made().to("meta", torch.float16, True),
+        made().to(torch.empty(0, device="meta")),
+    ):
+        assert type(copied) is torch.Tensor and copied.device.type == "meta" and copied.shape == (2, 3, 4, 4)
+    assert copied.dtype == torch.float32 and reached == [("meta", torch.uint8)] * 4
+    assert made().to("cpu").device.type == "cpu"
+
+
+def test_large_batches_are_converted_in_pieces() -> None:
+    pixels = torch.randint(0, 256, (5, 3, 200, 150), dtype=torch.uint8)
+    assert torch.equal(Unconverted(pixels, PARTS) + 0, NORMALIZE(pixels.float().div(255)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "place"),
+    [
+        ([transforms.ToTensor()], 0),
+        ([transforms.Resize(8), transforms.ToTensor(), NORMALIZE], 1),
+        ([v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()], 0),
+        ([v2.ToImage()], None),  # stays uint8 as it is
+        ([v2.ToImage(), v2.ToDtype(torch.float16, scale=True)], None),
+        ([transforms.ToTensor(), transforms.RandomErasing(), NORMALIZE], None),
+        ([transforms.ToTensor(), transforms.Lambda(lambda one: one)], None),
+        ([transforms.Resize(8)], None),
+        ([], None),
+    ],
+)
+def test_where_a_pipeline_is_split(parts: list[Any], place: int | None) -> None:
+    found = split(tuple(parts))
+    assert (found and found[0]) == place
+
+
+def test_floats_that_differ_switch_it_off() -> None:
+    class Wrong(transforms.Normalize):  # type: ignore[misc]
+        def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor + tensor.dim()
+
+    Wrong.__module__, Wrong.__name__ = "torchvision.transforms.transforms", "Normalize"
+    kind = type("Compose", (transforms.Compose,), {})
+    injected = Injected(json.dumps({"late_normalize": True}))
+    _patch(_Handing(injected), "__call__", type("module", (), {"Compose": kind}))
+    given = Image.fromarray(np.zeros((4, 4, 3), np.uint8))
+    made = [kind([transforms.ToTensor(), Wrong(0.5, 0.5)])(given) for _ in range(2)]
+    assert all(type(one) is torch.Tensor and one.max() == 3 for one in made)
+    assert injected.refused == {"late_normalize": "floats of a batch differ from those of its pictures"}
