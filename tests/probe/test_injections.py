@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -123,6 +124,36 @@ def test_at_the_end_it_is_said_what_was_set_and_what_nothing_took(script: Path) 
     assert lines[0].startswith("flatout: set ")
     assert sorted(lines[0].removeprefix("flatout: set ").split(", ")) == ["cudnn_benchmark=true", "lr_factor=2.0"]
     assert lines[1:] == ["flatout: chunk_cache_bytes had no effect: nothing in this training took it"]
+
+
+def applied(folder: Path, code: str, *more: str) -> list[str]:
+    """What ``flatout apply`` says of a script."""
+    (folder / "script.py").write_text(code)
+    words = [sys.executable, "-m", "flatout", "apply", "--set", "threads=1", "--set", "num_workers=1", "--", *more]
+    ran = subprocess.run([*words, sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert "Traceback" not in ran.stderr
+    return [line for line in ran.stderr.splitlines() if line.startswith("flatout: ")]
+
+
+SET = "flatout: set threads=1"
+LOST = "flatout: num_workers had no effect: nothing in this training took it"
+
+
+def test_without_an_optimizer_it_is_said_what_was_set_too(tmp_path: Path) -> None:
+    nothing = "flatout: torch was not imported: threads, num_workers had no effect"
+    assert applied(tmp_path, "print(1)") == [nothing]
+    by_hand = "import torch\nw = torch.ones(2, requires_grad=True)\nw.sum().backward()\nw.data -= w.grad\n"
+    assert applied(tmp_path, by_hand) == [SET, LOST]
+    assert applied(tmp_path, by_hand + "import os\nos._exit(0)") == [SET, LOST]
+
+
+@pytest.mark.slow
+def test_several_trainings_of_one_command_name_themselves(tmp_path: Path) -> None:
+    twice = "import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, 'train.py'])"
+    (tmp_path / "train.py").write_text("import torch\ntorch.ones(2, requires_grad=True).sum().backward()\n")
+    said = applied(tmp_path, twice)
+    named = [re.sub(r"\d+\)$", "N)", line) for line in said]
+    assert named == [f"{SET} (train.py, process N)", f"{LOST} (train.py, process N)"] * 2
 
 
 HOOKED = """

@@ -43,8 +43,14 @@ def test_only_an_unfinished_fix_of_this_command_is_resumed(tmp_path: Path) -> No
     journal.write("end", why="done")
     with pytest.raises(UsageError, match="had ended"):
         resume(tmp_path, COMMAND)
-    with pytest.raises(UsageError, match=r"leave out --resume$"):
-        resume(tmp_path, ["python", "other.py"])
+    for command in (["python", "other.py"], []):
+        with pytest.raises(
+            UsageError, match=r"leave out --resume, or name the folder where it began with --fixes-dir$"
+        ):
+            resume(tmp_path, command)
+    later = begin(tmp_path, ["python", "later.py"])
+    begin(tmp_path, ["python", "ended.py"]).write("end", why="done")
+    assert resume(tmp_path, []).folder == later.folder and later.command == ("python", "later.py")
 
 
 def test_the_folder_of_a_fix_that_measured_nothing_is_removed(tmp_path: Path) -> None:

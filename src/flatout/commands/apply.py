@@ -27,6 +27,7 @@ def apply(
     Example: flatout apply --set num_workers=4 -- python train.py
     """
     from flatout.errors import CommandError
+    from flatout.probe.contract import APPLIED_VARIABLE
     from flatout.runner.command import check_command, injecting_environment
     from flatout.trials.settings import list_settings, read_settings
 
@@ -35,6 +36,7 @@ def apply(
         return
     words = check_command(command, "flatout apply")
     environment = injecting_environment(read_settings(settings or []))
+    environment[APPLIED_VARIABLE] = str(os.getpid())  # the command takes this process over
     try:
         os.execvpe(words[0], words, environment)
     except OSError as error:

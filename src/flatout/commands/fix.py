@@ -60,7 +60,9 @@ StageTo = Annotated[
     typer.Option("--stage-to", metavar="FOLDER", help="Where a copy of slow data may be made, on a fast disk."),
 ]
 
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the last fix of this command, which was killed.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the last fix that was killed, of this command if one is given.")
+]
 _LIVE = "First try what can be switched within one running training. Default: where its start takes 10s or more."
 Live = Annotated[bool | None, typer.Option("--live/--no-live", help=_LIVE, show_default=False)]
 
@@ -102,7 +104,8 @@ def fix(
     from flatout.trials.progress import ProgressLog
     from flatout.trials.sweeper import Sweeper
 
-    words = check_command(command, "flatout fix")
+    resumed = journals.resume(fixes_dir, command or []) if resume else None
+    words = resumed.command if resumed else check_command(command, "flatout fix")
     page = page_file(output, "fix.html", as_json=as_json, as_html=as_html, force=force)
     options = Options(
         allowed=read_allowed(allow or []),
@@ -114,7 +117,7 @@ def fix(
         live=live,
     )
     found = find_locations(words, config, locations or [])
-    journal = (journals.resume if resume else journals.begin)(fixes_dir, words)
+    journal = resumed or journals.begin(fixes_dir, words)
     sweeper = Sweeper(journal.folder, only_scratch=True)
     try:
         setup = _setup(words, journal.folder, found)

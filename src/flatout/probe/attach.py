@@ -13,7 +13,7 @@ from .contract import REDIRECT_VARIABLE
 from .control import Control
 from .injections import summary
 from .recorder import REC, now, quietly, report_fault
-from .unbound import Unbound, unseen
+from .unbound import before_exit
 
 # Imports slow enough for a separate line in the start-up account.
 TIMED_IMPORTS = (
@@ -58,7 +58,7 @@ def start(run, since_process_start=True):
     injections.install_at_start(watcher.watch)
     watcher.install()
     _note_exceptions()
-    _write_before_exit()
+    before_exit(REC.flush_quietly)
     atexit.register(_ended)
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
@@ -116,7 +116,8 @@ def inject():
     said = summary.Summary(injections.INJECTED)
     watcher = AfterImport(lambda *_: None, injections.INJECTED.refuse)
     watcher.watch("torch", lambda torch: injections.install(watcher.watch))
-    watcher.watch("torch.optim.optimizer", said.watch)
+    watcher.watch("torch.optim.optimizer", said.watch_optimizers)
+    watcher.watch("torch.autograd", said.watch_backward)
     injections.install_at_start(watcher.watch)
     watcher.install()
 
@@ -134,19 +135,6 @@ def _note_exceptions():
         previous(kind, value, trace)
 
     sys.excepthook = excepthook
-
-
-def _write_before_exit():
-    """``os._exit`` ends a process without atexit, as forked children do: the last events go to the file first."""
-    original = os._exit
-
-    @unseen(original)
-    # untested: runs under the name of another file, which coverage.py does not know
-    def _exit(status):
-        REC.flush_quietly()
-        original(status)
-
-    os._exit = Unbound(_exit)
 
 
 @quietly

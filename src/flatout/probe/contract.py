@@ -8,6 +8,7 @@ Through the variables, flatout tells the probe in every Python process of a comm
 VARIABLE_PREFIX = "FLATOUT_"  # of all variables that flatout sets
 RUN_VARIABLE = "FLATOUT_RUN"  # the run folder to record into; nothing is recorded without it
 SETTINGS_VARIABLE = "FLATOUT_SETTINGS"  # a JSON object: name of an injected setting -> value
+APPLIED_VARIABLE = "FLATOUT_APPLIED"  # id of the process that ``flatout apply`` started
 LOSSES_VARIABLE = "FLATOUT_LOSSES"  # "1": note the loss of each backward pass
 REDIRECT_VARIABLE = "FLATOUT_REDIRECT"  # a folder that takes the files which Python code writes
 CACHE_RUN_VARIABLE = "FLATOUT_CACHE_RUN"  # a number that names one training to the read cache, in all its processes

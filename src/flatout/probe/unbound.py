@@ -5,6 +5,7 @@ A stand-in for a function of C must not become a method in a class. The frames o
 """
 
 import functools
+import os
 
 _SHOWN = {"posix": "os", "_io": "io"}
 # Of all Pythons' ``warnings`` and ``logging``: frames of files with these two words in their name do not count.
@@ -71,3 +72,16 @@ class Unbound:
     def __repr__(self):
         """As the function of C shows itself."""
         return repr(self._original)
+
+
+def before_exit(action):
+    """Call ``action()`` before ``os._exit``, which ends a process without atexit, as it does forked children."""
+    original = os._exit
+
+    @unseen(original)
+    # untested: runs under the name of another file, which coverage.py does not know
+    def _exit(status):
+        action()
+        original(status)
+
+    os._exit = Unbound(_exit)

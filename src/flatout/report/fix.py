@@ -53,8 +53,16 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
         for how in {trial.remedy: trial.how for trial in fixed.kept}.values():  # the last value of each remedy
             text += _wrapped(how, 2)
     text += _plans(fixed, plans or {})
-    notes = f"{fixed.ended} {fixed.isolation} It took {duration(fixed.seconds)}."
+    notes = f"{fixed.ended} {fixed.isolation} {_took(fixed)}"
     return [one_line(line) for line in (*text, "", *_wrapped(notes.strip(), 0))]
+
+
+def _took(fixed: FixResult) -> str:
+    took = duration(fixed.seconds)
+    if fixed.resumed_after is None:
+        return f"It took {took}."
+    made = "1 trial was" if fixed.resumed_after == 1 else f"{fixed.resumed_after} trials were"
+    return f"It took {took} since it was resumed. Before, {made} made, with the rates of then."
 
 
 def _plans(fixed: FixResult, ways: Mapping[str, Export]) -> list[str]:
@@ -160,4 +168,5 @@ def to_dict(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Ex
         "folder": fixed.folder,
         "seconds": fixed.seconds,
         "interrupted": fixed.interrupted is not None,
+        "resumed_after": fixed.resumed_after,
     }

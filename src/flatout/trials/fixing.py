@@ -70,6 +70,7 @@ class Fixing:
         self.options, self.journal, self.log, self._diagnose = options, journal, log, diagnose
         self.runs = runs = FixRuns(setup, options, log, run_once, clock)
         self.progress = journal.progress()
+        self._resumed_after = len(self.progress.tried) if len(journal.read()) > 1 else None
         # Keyed by the remedies' names for it.
         self.mechanics: dict[str, Mechanics] = {
             "": Mechanics(),
@@ -146,6 +147,7 @@ class Fixing:
             interrupted=self.interrupted,
             loader=first.loader,
             plans=tuple(plan for plan in first.plans if len(dropped_from(plan, tried)) < len(plan.remedies)),
+            resumed_after=self._resumed_after,
         )
 
     def _try_remedies(self, look: Look) -> None:

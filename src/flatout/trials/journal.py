@@ -38,6 +38,11 @@ class Journal:
         """All lines, without a last one that was cut off."""
         return read_lines(self._path)
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that is fixed."""
+        return tuple(self.read()[0]["command"])
+
     def progress(self) -> TrialLog:
         """The trials that were finished."""
         return TrialLog([Trial.from_dict(line["trial"]) for line in self.read() if line["kind"] == "trial"])
@@ -86,7 +91,7 @@ def remove_unmeasured(journal: Journal) -> None:
 
 
 def resume(fixes: Path, command: Sequence[str]) -> Journal:
-    """The latest journal of this command.
+    """The latest journal of this command; without a command, the latest that did not end.
 
     Raises:
         UsageError: there is no fix to continue, or it had ended.
@@ -96,11 +101,20 @@ def resume(fixes: Path, command: Sequence[str]) -> Journal:
         if not (folder / NAME).is_file():
             continue
         lines = read_lines(folder / NAME)
+        ended = not lines or not lines[0].get("command") or lines[-1]["kind"] == "end"
         if lines and lines[0].get("command") == list(command):
-            if lines[-1]["kind"] == "end":
+            if ended:
                 raise UsageError(f"the last fix of this command had ended ({folder}): leave out --resume to begin anew")
             return Journal(folder)
-        if lines and lines[-1]["kind"] != "end" and not killed:
-            killed = shlex.join(lines[0].get("command") or ())
-    hint = f", or give the one that was killed: {killed}" if killed else ""
-    raise UsageError(f"no fix of this command below {fixes} to go on with: leave out --resume{hint}")
+        if not ended and not command:
+            return Journal(folder)
+        if not ended and not killed:
+            killed = shlex.join(lines[0]["command"])
+    if killed:
+        raise UsageError(
+            f"no fix of this command below {fixes} to go on with: leave out --resume, or give the one that was killed: "
+            f"{killed}"
+        )
+    raise UsageError(
+        f"no fix below {fixes} to go on with: leave out --resume, or name the folder where it began with --fixes-dir"
+    )

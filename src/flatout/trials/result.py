@@ -132,6 +132,7 @@ class FixResult:
         interrupted: by this; None: it was not.
         loader: settings of the training's DataLoader.
         plans: bundles of remedies, as the first diagnosis predicts them.
+        resumed_after: trials that were made before a fix was resumed: ``before`` and their rates are of then.
     """
 
     command: tuple[str, ...]
@@ -148,6 +149,7 @@ class FixResult:
     interrupted: Interrupted | None = None
     loader: Mapping[str, Any] = field(default_factory=dict)
     plans: tuple[RemedyBundle, ...] = ()
+    resumed_after: int | None = None
 
     @property
     def kept(self) -> tuple[Trial, ...]:
