@@ -12,6 +12,8 @@ from .reached_code import ReachedCode
 
 FEW = 1024  # elements: statistics for a report, not weights
 _LOOKED_AT = 8  # elements of a tensor that are compared
+_COPIED = 1 << 16
+_KINDS = (torch.Tensor, torch.nn.Parameter, torch.optim.Optimizer, torch.utils.data.DataLoader, torch.nn.Module)
 # Methods that change a model or an optimizer, besides those in place, whose names end in "_"; and what is assigned to.
 _LEARNS = {"step", "backward", "zero_grad", "load_state_dict"}
 _STORED = {"requires_grad", "grad", "data", "lr"}
@@ -22,12 +24,17 @@ class SideEffects:
     """The tensors that there are before a call."""
 
     def __init__(self):
-        self._parameters, self._optimizers = _all_of(torch.nn.Parameter), _all_of(torch.optim.Optimizer)
-        self._loaders = _all_of(torch.utils.data.DataLoader)
+        tracked = _Tracked()
+        self._parameters, self._optimizers, self._loaders = tracked.parameters, tracked.optimizers, tracked.loaders
         self._gradients = [parameter.grad for parameter in self._parameters]  # objects from here on, as the others are
         self._learning = self._state_of_learning()
-        self._before = _tensors()
-        self._seen = {id(tensor): (_version(tensor), _looked_at(tensor)) for tensor in self._before}
+        self._before = {id(tensor): tensor for tensor in (*tracked.tensors, *self._gradients) if tensor is not None}
+        kept = tracked.buffers
+        self._seen = [
+            (tensor, _version(tensor), _looked_at(tensor))
+            for key, tensor in self._before.items()
+            if tensor.numel() > FEW or isinstance(tensor, torch.nn.Parameter) or key in kept
+        ]
 
     def found(self, result):
         """What the call did that a training could depend on, as text; None: nothing."""
@@ -38,18 +45,17 @@ class SideEffects:
             return "it returns an iterator"
         if hasattr(type(result), "__enter__") and not isinstance(result, torch.Tensor):
             return "it returns a context manager"
-        known = {id(tensor) for tensor in (*returned, *self._before)}
-        if sum(tensor.numel() for tensor in _tensors() if id(tensor) not in known) > FEW:
+        known = {*map(id, returned), *self._before}
+        if sum(tensor.numel() for tensor in _Tracked().tensors if id(tensor) not in known) > FEW:
             return "it keeps tensors"
-        kept = _of_modules()
-        for tensor in self._before:
-            version, looked_at = self._seen[id(tensor)]
-            matters = tensor.numel() > FEW or isinstance(tensor, torch.nn.Parameter) or id(tensor) in kept
-            if matters and (version != _version(tensor) or looked_at != _looked_at(tensor)):
-                return "it changes tensors"
+        if any(
+            version != _version(tensor) or looked_at != _looked_at(tensor) for tensor, version, looked_at in self._seen
+        ):
+            return "it changes tensors"
         if self._learning != self._state_of_learning():
             return "it changes gradients, the optimizer, or a random generator"
-        self._before = self._parameters = self._optimizers = self._loaders = self._gradients = []
+        self._before, self._seen = {}, []
+        self._parameters = self._optimizers = self._loaders = self._gradients = []
         return None
 
     def _state_of_learning(self):
@@ -67,19 +73,24 @@ class SideEffects:
         return found
 
 
-def _tensors():
-    return _all_of(torch.Tensor)
+class _Tracked:
+    """The objects of torch's that Python's garbage collector knows, found in one pass over all.
 
+    Attributes:
+        tensors, parameters, optimizers, loaders: of each kind, subclasses included.
+        buffers: the ids of all buffers of modules.
+    """
 
-def _of_modules():
-    """The ids of all buffers of modules."""
-    modules = _all_of(torch.nn.Module)
-    return {id(buffer) for module in modules for buffer in module.__dict__.get("_buffers", {}).values()}
-
-
-def _all_of(kind):
-    # Not isinstance(): it asks objects for __class__, and some answer with code of their own.
-    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+    def __init__(self):
+        objects = gc.get_objects()
+        # Not isinstance(): it asks objects for __class__, and some answer with code of their own.
+        types = list(map(type, objects))
+        kinds = {kind for kind in set(types) if issubclass(kind, _KINDS)}
+        ours = [one for one, kind in zip(objects, types) if kind in kinds]
+        self.tensors, self.parameters, self.optimizers, self.loaders, modules = (
+            [one for one in ours if issubclass(type(one), kind)] for kind in _KINDS
+        )
+        self.buffers = {id(one) for module in modules for one in module.__dict__.get("_buffers", {}).values()}
 
 
 def _version(tensor):
@@ -93,7 +104,11 @@ def _looked_at(tensor):
     """Some elements: what ``tensor.data`` changes has the same version."""
     try:
         with torch.no_grad():
-            flat = tensor.detach().reshape(-1)
+            flat = tensor.detach()
+            # Copied to lie in a row, a large one would take long.
+            flat = (
+                flat.reshape(-1) if flat.is_contiguous() or flat.numel() <= _COPIED else flat[(0,) * (flat.dim() - 1)]
+            )
             return repr(flat[:: flat.numel() // _LOOKED_AT + 1].tolist())
     except (RuntimeError, NotImplementedError, TypeError):  # sparse, or without data
         return None

@@ -19,7 +19,7 @@ from .named_functions import NamedFunction, find
 from .side_effects import Draws, SideEffects, changes_learning
 
 _LOOKED_UP = (1, 2, 5, 20)  # backward passes after which functions are looked up: some are made late
-_WATCHED = 3  # calls whose effects are looked at
+_WATCHED = 3  # calls whose effects are looked at; of further closures of the same code, one each
 _ALL_RUN = 2  # turns at the beginning: what a call does need not be the same each time
 
 
@@ -174,7 +174,7 @@ class _Throttled:
         self.function, self.running = function, False
         self.undo: Any = None
         self._calls, self._named = calls, named
-        self._left_to_watch = _WATCHED
+        self._left_to_watch = 1 if named.throttled else _WATCHED
         self._read = False  # its code was searched for what a training depends on
         self._drawn = self._draws = None  # random numbers of the last turn that ran, and of the present one
         self.begin()
