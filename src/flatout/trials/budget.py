@@ -12,6 +12,8 @@ from flatout.units import duration
 
 STEPS = 80  # of each run of a trial,
 LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
+# Where steps vary, runs measure as long as they take to start, at most, until their rates have this relative error.
+RATE_ERROR = 0.03
 LEAST_STEPS = 12  # more than a comparison needs, plus a warm-up
 NEEDED_STEPS = LEAST_LOSSES  # of a run that the user wants short
 LEAST_RUNS = 5  # the first look, one pair of a trial, and one of the proof
@@ -49,7 +51,9 @@ class Budget:
         """Seconds left; negative once the budget is spent."""
         return self.deadline_s - self._clock()
 
-    def plan_runs(self, look_s: float, measured_s: float, step_s: float, fixed_s: float | None) -> float:
+    def plan_runs(
+        self, look_s: float, measured_s: float, step_s: float, fixed_s: float | None, error: float = 0.0
+    ) -> float:
         """Measured time of each run of a trial; shorter if the budget is small.
 
         Args:
@@ -58,13 +62,15 @@ class Budget:
             step_s: mean of its steps: batches that arrive together make the median of steps short.
             fixed_s: the time that the user asks for, lengthened to that of NEEDED_STEPS steps; None: the time of STEPS
                 steps.
+            error: relative standard error of the look's rate; it falls with the root of the measured time.
 
         Returns:
             Seconds.
         """
-        least_s = max(LEAST_S, LEAST_STEPS * step_s)
-        window_s = max(fixed_s, NEEDED_STEPS * step_s) if fixed_s else max(min(STEPS * step_s, MOST_S), least_s)
-        self.run_s = self.full_run_s = max(look_s - measured_s, 0.0) + window_s
+        least_s, start_s = max(LEAST_S, LEAST_STEPS * step_s), max(look_s - measured_s, 0.0)
+        usual_s = max(STEPS * step_s, min((error / RATE_ERROR) ** 2 * measured_s, start_s))
+        window_s = max(fixed_s, NEEDED_STEPS * step_s) if fixed_s else max(min(usual_s, MOST_S), least_s)
+        self.run_s = self.full_run_s = start_s + window_s
         spare_s = self.left_s - PLANNED_RUNS * self.run_s
         if spare_s < 0 and not fixed_s:
             shorter = max(window_s + spare_s / PLANNED_RUNS, least_s)
@@ -85,14 +91,15 @@ class Budget:
                 f"{self.for_pairs(look_s, 2)}"
             )
 
-    def for_pairs(self, before_s: float, pairs: int) -> str:
+    def for_pairs(self, before_s: float, pairs: int, longer_s: float = 0.0) -> str:
         """The smallest budget in which a trial has room for this many pairs, as a value of ``--budget``.
 
         Args:
             before_s: time spent before the trial.
             pairs: of the trial, two or more.
+            longer_s: that each run takes beyond those until now.
         """
-        return as_option(before_s + 2 * (pairs - 1 + _MARGIN) * max(self.run_s, self.full_run_s))
+        return as_option(before_s + 2 * (pairs - 1 + _MARGIN) * (max(self.run_s, self.full_run_s) + longer_s))
 
     def shorter_runs_s(self, window_s: float, runs: int, least_s: float) -> float | None:
         """Measured time of runs with which this many fit into the time left.

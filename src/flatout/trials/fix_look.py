@@ -81,7 +81,7 @@ def look(
         rate, unit = looked["rate"], looked["unit"]
         diagnosis = replace(diagnosis, verdict=looked["verdict"])
     step_s = ledger.window_s / ledger.steps.count if ledger.steps.count else 0.0
-    window_s = runs.budget.plan_runs(found.wall_s, ledger.window_s, step_s, options.seconds)
+    window_s = runs.budget.plan_runs(found.wall_s, ledger.window_s, step_s, options.seconds, speed.error)
     if options.seconds is not None and window_s > options.seconds:
         log.say(
             f"each run measures {duration(window_s)}, not {duration(options.seconds)}: a step takes "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from flatout.trials.budget import LEAST_S, LEAST_STEPS, STEPS, Budget, OutOfTime
 from flatout.trials.fix_options import Options
 from flatout.trials.outcome import GUARDED, OK, TrialRun
 from flatout.trials.progress import ProgressLog
-from flatout.trials.sequential import pairs_needed
+from flatout.trials.sequential import MOST_PAIRS, pairs_needed
 from flatout.trials.shared_samples import Pace
 from flatout.trials.trial_run import TrialSetup
 from flatout.units import duration
@@ -142,5 +143,10 @@ class FixRuns:
         pairs = pairs_needed(ratio, threshold)
         if pairs is None:
             return "needs more pairs of runs than can be told: they differ too much"
+        window_s = self.setup.bounds.seconds
+        if pairs > MOST_PAIRS and window_s is not None:
+            longer_s = math.ceil(window_s * pairs / MOST_PAIRS)
+            budget = self.budget.for_pairs(before_s, MOST_PAIRS, longer_s - window_s)
+            return f"needs longer runs: --seconds {longer_s}s --budget {budget} in all"
         more_s = 2 * (pairs - ratio.pairs) * self.budget.run_s
         return f"needs about {duration(more_s)} more, --budget {self.budget.for_pairs(before_s, pairs)} in all"

@@ -154,7 +154,7 @@ class Trying:
         ledger = speed.ledger
         step_s = ledger.window_s / max(ledger.steps.count, 1)
         fixed_s = given.seconds or (given.steps * step_s if given.steps else None)
-        window_s = self.budget.plan_runs(look.wall_s, ledger.window_s, step_s, fixed_s)
+        window_s = self.budget.plan_runs(look.wall_s, ledger.window_s, step_s, fixed_s, speed.error)
         runs = 1 + len(self.entries)
         if self.budget.left_s < runs * self.budget.run_s:
             raise UsageError(
