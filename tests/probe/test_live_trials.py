@@ -40,7 +40,7 @@ WHOLE = {
 ENDED = {
     "stream prefetch_factor": "the place of each worker in an iterable data set cannot be handed over",
     "shuffled persistent_workers": "persistent_workers takes effect only where a pass begins",
-    "default prefetch_factor": "prefetch_factor: there are no workers",
+    "default prefetch_factor": "prefetch_factor: there are no workers: set num_workers too",
     "own_passes num_workers": "its passes do not begin in DataLoader.__iter__",
     "no_pickle start_method": "pickle",
 }

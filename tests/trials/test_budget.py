@@ -37,7 +37,7 @@ def test_where_steps_vary_runs_measure_longer_but_no_longer_than_they_start() ->
 
 def needed(tmp_path: Path, ratio: Ratio) -> str:
     setup = TrialSetup(COMMAND, tmp_path, tmp_path / "runs", Bounds(seconds=10.0), Isolation(NAMESPACE))
-    runs = FixRuns(setup, Options(), ProgressLog(True), lambda *_: pytest.fail("run"), lambda: 0.0)  # type: ignore[arg-type]
+    runs = FixRuns(setup, Options(), ProgressLog(True), lambda *_: pytest.fail("run"), lambda: 0.0)
     runs.budget.run_s = 15.0
     return runs.needs(ratio, 40.0)
 

@@ -74,7 +74,7 @@ def test_redirected_writes_keep_the_folder_as_it_was(
     [
         (("MemoryError('no more')",), {}, OUT_OF_MEMORY, "MemoryError: no more"),
         (("ValueError('bad data')",), {}, FAILED, "ValueError: bad data"),
-        ((), {"prefetch_factor": 4}, REFUSED, "prefetch_factor: there are no workers"),
+        ((), {"prefetch_factor": 4}, REFUSED, "prefetch_factor: there are no workers: set num_workers too"),
         ((), {"jpeg_short_side": 256}, REFUSED, "nothing in this training takes it"),
     ],
 )

@@ -13,6 +13,7 @@ from ..settings import DEFAULT_PREFETCH_FACTOR, injected_by
 from . import kept_workers
 from .inherited_files import OwnFiles
 
+_NO_WORKERS = "there are no workers: set num_workers too"
 _MARK = "_flatout_set"  # on a loader that was changed
 # Attributes of a DataLoader that the settings of a live trial change.
 ATTRIBUTES = (
@@ -97,7 +98,7 @@ def _set_attribute(name, loader, value):
 
 def _set_with_workers(name, loader, value):
     if not loader.num_workers:
-        return "there are no workers"
+        return _NO_WORKERS
     loader.__dict__[name] = value
     return None
 
@@ -127,14 +128,14 @@ def _set_pinned(loader, value):
 
 def _set_method(loader, method):
     if not loader.num_workers:
-        return "there are no workers"
+        return _NO_WORKERS
     loader.multiprocessing_context = method
     return None
 
 
 def _set_threads(loader, count):
     if not loader.num_workers:
-        return "there are no workers"
+        return _NO_WORKERS
     loader.__dict__["worker_init_fn"] = _Threads(count, loader.worker_init_fn)
     return None
 
