@@ -29,7 +29,9 @@ def reaches_the_gpu() -> None:
     for copied in (batch.to("cuda", non_blocking=True), batch.cuda(), batch.to(torch.device("cuda:0"))):
         assert type(copied) is type(floats.to("cuda")) and copied.is_cuda and copied.dtype == torch.float32
         assert torch.equal(copied.cpu(), floats)
-    assert reached == [(True, torch.uint8)] * 3
+    last = batch.to("cuda", memory_format=torch.channels_last)
+    assert last.is_contiguous(memory_format=torch.channels_last) and torch.equal(last.cpu(), floats)
+    assert reached == [(True, torch.uint8)] * 4
 
 
 def test_the_fake_gpu_gets_uint8(fake: FakeGpu) -> None:

@@ -53,7 +53,9 @@ def test_settings_of_workers_are_set() -> None:
 def test_without_workers_their_settings_are_refused() -> None:
     names = ("prefetch_factor", "persistent_workers", "in_order", "start_method", "worker_threads")
     injected = put(DataLoader(DATA, 4), **dict.fromkeys(names, 1))
-    assert injected.refused == dict.fromkeys(names, "there are no workers: set num_workers too") and not injected.applied
+    assert (
+        injected.refused == dict.fromkeys(names, "there are no workers: set num_workers too") and not injected.applied
+    )
 
 
 @pytest.mark.parametrize("loader", [DataLoader(DATA, 4, num_workers=2)], ids=["two workers"])

@@ -97,7 +97,9 @@ def floats_of(one):
 
 def _moved(one, function, args, kwargs):
     """Copy the uint8 to another device, and make the floats there."""
-    target = function(torch.empty(0), *args, **kwargs).device  # that the arguments name, whatever their form
+    target = function(
+        torch.empty((0,) * one.dim()), *args, **kwargs
+    ).device  # that the arguments name, whatever their form
     if target == one.pixels.device:
         return function(one.floats, *args, **kwargs)
     wait = kwargs.get("non_blocking", bool(args[1:]) and args[-1] is True)

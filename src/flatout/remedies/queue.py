@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from flatout.measure.loader_stats import LoaderStats, mean_s
 from flatout.predict.context import Context
-from flatout.predict.fetch_changes import collate_share, fewer_bytes, group_share, like_the_others
+from flatout.predict.fetch_changes import COPY_BYTES_PER_S, collate_share, fewer_bytes, group_share, like_the_others
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.mean_costs import LOCK_GROUPS
 from flatout.predict.pipeline import Change
@@ -141,8 +142,10 @@ def smaller_samples(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-# One copy of a sample takes this much less than a loop over its values.
-_NEEDLESS_COLLATING = 0.85
+# One copy of a sample takes this much less than a loop over its values, at least; and at most.
+_NEEDLESS_COLLATING, _MOST_NEEDLESS = 0.85, 0.97
+# What putting a batch together takes: copying its bytes, and this for each sample; twice that is taken to be left.
+_SAMPLE_S, _LEFT = 2e-5, 2.0
 
 
 @remedy(("slow_collate",), IDENTICAL, risk="low")
@@ -154,13 +157,22 @@ def faster_collate(context: Context, cause: Cause) -> Proposal | None:
     part = collate_share(loader)
     return Proposal(
         title="make collate_fn copy each sample once",
-        change=Change(fetch_cpu_factor=1.0 - _NEEDLESS_COLLATING * part),
+        change=Change(fetch_cpu_factor=1.0 - _needless_collating(loader) * part),
         least=Change(fetch_cpu_factor=1.0 - 0.2 * part),
         most=Change(fetch_cpu_factor=1.0 - part),
         how="collate_fn: torch.stack(samples) of tensors of one shape; pad or tokenize in Dataset.__getitem__",
-        basis="measured time of collating; how much of it is needed depends on the data",
+        basis="measured time of collating, less twice what copying these bytes takes; what else it does is not known",
         memory_bytes=0,
     )
+
+
+def _needless_collating(loader: LoaderStats) -> float:
+    """Part of the time of collating that one copy of each sample would not take."""
+    delivery, collate_s = loader.delivery, mean_s(loader.fetch.collate_s)
+    if not delivery.batches or collate_s <= 0:
+        return _NEEDLESS_COLLATING
+    needed_s = (delivery.batch_bytes or 0) / COPY_BYTES_PER_S + delivery.samples / delivery.batches * _SAMPLE_S
+    return min(max(1.0 - _LEFT * needed_s / collate_s, _NEEDLESS_COLLATING), _MOST_NEEDLESS)
 
 
 @remedy(("lock_contention",), IDENTICAL, risk="medium")
