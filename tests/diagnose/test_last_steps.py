@@ -233,6 +233,32 @@ def test_a_larger_batch_saves_what_was_measured_to_be_fixed() -> None:
     assert "60% of it (55% to 65%) does not grow with the batch" in bigger.basis
 
 
+@pytest.mark.parametrize(
+    ("size", "fixed", "samples", "wanted"),
+    [
+        (4, 0.6, None, 16),
+        (4, 0.85, None, 32),
+        (4, 0.4, None, 8),  # a third of a step is left with twice the batch
+        (32, 0.85, None, 64),
+        (64, 0.85, None, 128),
+        (4, 0.85, 300, 8),  # an epoch of 16 would have 18 steps
+    ],
+)
+def test_a_small_batch_is_raised_until_its_fixed_cost_is_shared(
+    size: int, fixed: float, samples: int | None, wanted: int
+) -> None:
+    view = healthy(cpu=0.001, process={"optimizer": "AdamW"})
+    assert view.loading is not None
+    settings = replace(view.loading.settings, batch_size=size, dataset_len=samples)
+    view = replace(view, loading=replace(view.loading, settings=settings))
+    context = run(view, replayed=replayed(0.010), doubled=doubled(fixed, samples=float(size)))
+    causes, _ = judge(context)
+    (bigger,) = (one for one in propose(context, causes)[0] if one.id == "bigger_batch")
+    factor = wanted / size
+    assert bigger.settings == {"batch_size": wanted, "lr_factor": pytest.approx(factor**0.5)}
+    assert bigger.gain.predicted == pytest.approx(1 / (1 - fixed * (1 - 1 / factor)), rel=0.1)
+
+
 def test_a_wait_for_batches_is_no_small_batch() -> None:
     assert small_batch(run(saturated(), replayed=replayed(0.010), doubled=doubled(0.9))) is None
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from flatout import units
 from flatout.measure.last_steps import Doubled
+from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
 from flatout.predict.device_memory import DeviceMemory, device_memory
+from flatout.predict.learning_rate import scaling
 from flatout.predict.measured import fixed_part
 from flatout.predict.step_changes import shorter_step
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 
-_FACTORS = (2.0, 1.5, 1.25)
+_FACTORS = (8.0, 4.0, 2.0, 1.5, 1.25)
+# More than twice the size only where that was measured to pay, up to a size at which nearly all trainings learn alike,
+_USUAL = 64
+# as long as the fixed cost is more than this part of a step, and an epoch keeps some steps.
+_FIXED_PART = 1 / 3
+_LEAST_STEPS = 20
 
 
 @remedy(("small_batch", "overhead_bound"), OPTIMISATION, risk="medium")
@@ -26,8 +33,10 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
         return None
     size = loader.settings.batch_size
     memory = device_memory(context.run)
-    # Sizes that fit: without a GPU, or if its memory is unknown, twice the present one.
-    bigger = next((int(size * factor) for factor in _FACTORS if _fits(memory, int(size * factor), size)), None)
+    most = _most_factor(loader, doubled, size)
+    # Sizes that fit: without a GPU, or if its memory is unknown, the largest.
+    factors = (factor for factor in _FACTORS if factor <= most)
+    bigger = next((int(size * factor) for factor in factors if _fits(memory, int(size * factor), size)), None)
     if bigger is None:
         return None
     # Demand b / (a b + c): a larger batch shares the fixed cost c among more samples.
@@ -52,11 +61,27 @@ def bigger_batch(context: Context, cause: Cause) -> Proposal | None:
         change=shorter_step(saved_s),
         least=shorter_step(surely * saved_s),
         how=f"DataLoader(..., batch_size={bigger}); adapt the learning rate; device memory grows with the batch",
-        settings={"batch_size": bigger, "lr_factor": bigger / size},
+        settings={"batch_size": bigger, "lr_factor": scaling(bigger / size, context.run.process.optimizer).factor},
         recipe=f"training.batch_size={bigger}",
         basis=f"{fixed_part(context) or 'measured cost that does not grow with the batch'}; {_told(memory, bigger)}",
         memory_bytes=depth_bytes,
     )
+
+
+def _most_factor(loader: LoaderStats, doubled: Doubled | None, size: int) -> float:
+    """The factor on the batch size that shares the fixed cost of a step well enough: 2; of small batches, 4 or 8."""
+    factor, fixed = 2, doubled.fixed if doubled is not None else 0.0
+    samples = loader.settings.dataset_len or 0
+
+    def left() -> float:
+        return fixed / factor / (1.0 - fixed + fixed / factor)
+
+    while factor < max(_FACTORS) and left() > _FIXED_PART:
+        larger = 2 * factor * size
+        if larger > _USUAL or (samples and samples < _LEAST_STEPS * larger):
+            break
+        factor *= 2
+    return float(factor)
 
 
 def _by_hand(context: Context, cause: Cause, doubled: Doubled) -> Proposal:
