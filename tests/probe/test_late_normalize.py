@@ -168,6 +168,13 @@ def test_operations_see_the_floats_and_give_ordinary_tensors() -> None:
     assert torch.equal(torch.load(file), floats)
 
 
+def test_floats_lie_as_those_of_the_transforms() -> None:
+    """Pillow and NumPy lay colours out last; ``view`` needs them first."""
+    pixels = torch.randint(0, 256, (8, 6, 3), dtype=torch.uint8).permute(2, 0, 1)
+    assert Unconverted(pixels, PARTS).view(-1).shape == (144,)
+    assert torch.stack([Unconverted(pixels, PARTS)]).view(-1).shape == (144,)
+
+
 def test_a_change_in_place_stays() -> None:
     one, floats = picture()
     one.mul_(2)

@@ -111,7 +111,7 @@ def _converted(pixels, parts):
     """Floats of one picture or of a batch of them."""
     many = _AT_ONCE // pixels[0].numel() or 1 if pixels.numel() else 1
     if pixels.dim() < 4 or pixels.device.type != "cpu" or len(pixels) <= many:
-        return functools.reduce(lambda made, part: part(made), parts, pixels)
+        return functools.reduce(lambda made, part: part(made), parts, pixels.contiguous())
     made = torch.empty(pixels.shape, dtype=torch.float32)
     for start in range(0, len(pixels), many):
         made[start : start + many] = _converted(pixels[start : start + many].contiguous(), parts)

@@ -122,11 +122,17 @@ def _pixels(picture):
     """A picture or an array of one as uint8 (C, H, W); None: it is of another kind."""
     if torch.get_default_dtype() != torch.float32:
         return None
-    if getattr(picture, "mode", None) in _MODES:
-        return sys.modules["torchvision"].transforms.functional.pil_to_tensor(picture)
-    if getattr(getattr(picture, "dtype", None), "str", "") == "|u1" and picture.ndim == 3:
-        return torch.from_numpy(picture.transpose(2, 0, 1).copy())
-    return None
+    numpy: Any = sys.modules.get("numpy")
+    mode = getattr(picture, "mode", None)
+    if numpy is None or not (mode in _MODES or (mode is None and _is_array_of_one(picture))):
+        return None
+    pixels = torch.from_numpy(numpy.array(picture))
+    # Laid out anew as pictures are stacked, or for the floats.
+    return pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
+
+
+def _is_array_of_one(picture):
+    return getattr(getattr(picture, "dtype", None), "str", "") == "|u1" and picture.ndim == 3
 
 
 def split(parts):
