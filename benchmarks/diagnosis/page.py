@@ -6,7 +6,21 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from conditions import head
-from scenarios import FIFTH, FIXED, FOURTH, ORIGINAL, SECOND, SEVENTH, SIXTH, THIRD, TUNED, UNSEEN, USUAL, Scenario
+from scenarios import (
+    EIGHTH,
+    FIFTH,
+    FIXED,
+    FOURTH,
+    ORIGINAL,
+    SECOND,
+    SEVENTH,
+    SIXTH,
+    THIRD,
+    TUNED,
+    UNSEEN,
+    USUAL,
+    Scenario,
+)
 from scoring import Gain, Key, Results, facts, gains, judge, misses, reliability
 from tools import FLATOUT, OF_BENCHMARK, TRACEML, TRAIN_DOCTOR, VERSIONS
 
@@ -19,6 +33,7 @@ WRITTEN = {
     FIFTH: "A further person, who had read one sentence on each fault, and nothing of flatout, wrote them.",
     SIXTH: "One more person, who had read one sentence on each fault, and nothing of flatout, wrote them.",
     SEVENTH: "Two further people, who had read one sentence on each fault, and nothing of flatout, wrote them.",
+    EIGHTH: "Two further people, who had read one sentence on each fault, and nothing of flatout, wrote them.",
     FOURTH: "One more person, who had read one sentence on the fault, and nothing of flatout, wrote them.",
     UNSEEN: "People who had read one sentence on the fault, and nothing of flatout, wrote them.",
 }
