@@ -71,3 +71,11 @@ def test_fewer_threads_are_proposed_where_they_were_faster_beside_others() -> No
     assert found["threads"].cause == "crowded_machine"
     assert found["threads"].gain.predicted == pytest.approx(1 / 0.4, rel=0.1)
     assert "while other processes used the cores" in found["threads"].basis
+
+
+def test_processes_that_the_training_started_are_named_as_its_own() -> None:
+    own = Crowding(1.8, 1.0, 0.5, ("python (pid 8), which this training started: 1.8 cores",), 1.7)
+    context = Context.of(healthy(usage={"crowding": own}))
+    causes, _ = judge(context)
+    assert causes[0].title == "processes that this training started beside itself use the cores that it waits for"
+    assert verdict(context, causes).startswith("Processes that this training started beside itself use 1.8 of 8 cores")

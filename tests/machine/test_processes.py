@@ -113,8 +113,8 @@ def test_pss_stands_where_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     sampled = sample_processes(members, {2: 200})
     assert [item["pss"] for item in sampled] == [None, 200, None]
     assert sampled[0] == {
-        "pid": 1, "rss": 10, "pss": None, "cpu_s": 0.5, "system_s": 0.125, "children_s": 0.25, "runqueue_s": 0.25,
-        "threads": 2, "majflt": 1, "minflt": 7,
+        "pid": 1, "ppid": 0, "name": "", "rss": 10, "pss": None, "cpu_s": 0.5, "system_s": 0.125, "children_s": 0.25,
+        "runqueue_s": 0.25, "threads": 2, "majflt": 1, "minflt": 7,
     }  # fmt: skip
 
 

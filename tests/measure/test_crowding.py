@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flatout.measure.crowding import Crowding, measure_crowding
+from flatout.measure.crowding import Crowding, measure_crowding, processes_beside
 
 S = 1_000_000_000
 
@@ -77,3 +77,26 @@ def test_the_busiest_are_named_and_their_names_are_safe_to_print() -> None:
 def test_without_waits_or_samples_nothing_is_measured() -> None:
     assert measure_crowding(samples(1.0, {1: 0.5}), 0.5, None) is None
     assert measure_crowding([], 0.5, 0.5) is None
+
+
+def tree_of(parents: dict[int, int]) -> list[dict[str, Any]]:
+    return [{"t": 0, "processes": [{"pid": pid, "ppid": parent} for pid, parent in parents.items()]}]
+
+
+def test_what_the_training_started_beside_its_workers_is_told_by_its_parents() -> None:
+    # 1 starts 2, a shell, and that the training 3; its workers are 4 and 5; 6 is a monitor with 7; 4 starts ffmpeg, 8.
+    parents = {1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 3, 7: 6, 8: 4}
+    assert processes_beside(tree_of(parents), 3, [4, 5]) == {6, 7}
+    assert processes_beside([{"t": 0, "processes": [{"pid": 3}, {"pid": 6}]}], 3, []) == frozenset()  # an older record
+    assert processes_beside(tree_of({8: 9, 9: 8}), 3, []) == frozenset()  # numbers that were used again
+
+
+def test_a_monitor_that_the_training_started_takes_cores_from_it() -> None:
+    tree = {1: 0.5, 2: 1.7, 3: 1.7}
+    found = measure_crowding(samples(1.0, tree), 0.5, 0.5, beside={2, 3})
+    assert found is not None
+    assert [found.outside_cores, found.started_cores] == pytest.approx([3.5, 3.4])
+    assert found.wait_share == pytest.approx(0.5)
+    assert found.processes[0] == "a process (pid 2), which this training started: 1.7 cores"
+    idle = measure_crowding(samples(1.0, {1: 0.5, 2: 0.01, 3: 3.4}), 0.5, 0.5, beside={2})
+    assert idle is not None and idle.started_cores == 0.0

@@ -132,7 +132,8 @@ def _sample(second: float, pids: list[int], mark: str) -> dict[str, Any]:
         "net": {f"eth0{mark}": {"recv": ns(second) // 100, "sent": 10}},
         "gpus": [{"index": i, "util": 0.4, "memory_used": 2 << 30, "memory_total": 80 << 30, "power_w": 300.0,
                   "sm_mhz": 1500, "temperature": 70, "throttle": [f"hw_thermal_slowdown{mark}"]} for i in range(2)],
-        "processes": [{"pid": pid, "rss": (1 << 30) + ns(second) // 10, "pss": 1 << 29, "cpu_s": second * 0.5,
+        "processes": [{"pid": pid, "ppid": 1, "name": f"python{mark}",
+                       "rss": (1 << 30) + ns(second) // 10, "pss": 1 << 29, "cpu_s": second * 0.5,
                        "runqueue_s": second * 0.1, "threads": 4, "majflt": 1, "system_s": second * 0.1,
                        "children_s": second * 0.1, "minflt": ns(second) // 10**6} for pid in pids],
     }  # fmt: skip

@@ -207,6 +207,8 @@ def sample_processes(members: list[Stat], pss: Mapping[int, int | None]) -> list
     return [
         {
             "pid": stat.pid,
+            "ppid": stat.ppid,
+            "name": stat.name,
             "rss": stat.rss_bytes,
             "pss": pss.get(stat.pid),
             "cpu_s": stat.cpu_s,

@@ -69,6 +69,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         sorted({worker.pid for worker in workers}),
         gpu,
         (run.machine.get("cores") or {}).get("usable"),
+        alone=loading is not None and training.processes == 1,
     )
     usage = replace(usage, makers=_makers(run, training, {worker.pid for worker in workers}))
     if spans and ledger.window_s > 0:

@@ -53,7 +53,7 @@ class Usage:
     main_cores: float | None = None  # mean cores that the training process used
     main_runqueue_share: float | None = None  # of the time, in which the training thread was ready and had no core
     other_cores: float | None = None  # mean cores that processes outside the training used
-    crowding: Crowding | None = None  # waits for cores that processes outside the command's tree have
+    crowding: Crowding | None = None  # waits for cores that other processes have
     online_cores: int | None = None  # of the whole machine, usable or not
     worker_bytes: int | None = None  # host memory that one worker adds
     worker_bytes_source: str | None = None  # "PSS" (shared pages divided) or "RSS" (shared pages counted fully)

@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from flatout.measure.cpu_time import Sample, workers_s
-from flatout.measure.crowding import measure_crowding
+from flatout.measure.crowding import measure_crowding, processes_beside
 from flatout.measure.gpu_sharing import gpu_memory
 from flatout.measure.measured_run import Usage
 from flatout.measure.page_faults import count_faults
@@ -21,6 +21,7 @@ def summarize(
     worker_pids: Sequence[int],
     gpu: int | None,
     cores: float | None = None,
+    alone: bool = False,
 ) -> Usage:
     """Summarize system.jsonl between two times.
 
@@ -32,6 +33,7 @@ def summarize(
         worker_pids: its DataLoader workers.
         gpu: index of its GPU; None if it has none or its index is unknown.
         cores: usable cores; None if unknown.
+        alone: no other process that the training process started trains or makes its input.
     """
     chosen = [sample for sample in samples if begin_ns <= sample["t"] <= end_ns]
     processes = [{entry["pid"]: entry for entry in sample.get("processes") or ()} for sample in chosen]
@@ -45,7 +47,9 @@ def summarize(
     return Usage(
         main_cores=main,
         main_runqueue_share=waits,
-        crowding=measure_crowding(chosen, main, waits),
+        crowding=measure_crowding(
+            chosen, main, waits, processes_beside(chosen, main_pid, worker_pids) if alone else ()
+        ),
         other_cores=_other_cores(chosen, main, worker_cores),
         online_cores=next((len(sample["cpu"]) for sample in chosen if sample.get("cpu")), None),
         worker_bytes=memory,

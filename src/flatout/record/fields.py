@@ -167,6 +167,8 @@ _NEIGHBOUR = record({"pid": _PID, "name": text, "cores": number(0.0, 1 << 20)}, 
 _SAMPLED_PROCESS = record(
     {
         "pid": _PID,
+        "ppid": _PID,
+        "name": text,
         "rss": _BYTES,
         "pss": _BYTES,
         "cpu_s": number(0.0, 1e12),

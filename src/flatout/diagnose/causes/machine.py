@@ -47,7 +47,14 @@ def throttled(context: Context) -> Found | Lacks | None:
 def _is_crowded(context: Context, found: Cause) -> str:
     crowding = context.run.usage.crowding
     others = f"use {crowding.outside_cores:.2g} of {cores(context.run)}" if crowding else "use the cores"
-    return f"Processes outside this training {others}: it waits {percent(found.share)} of the time for one."
+    whose = _whose(context).capitalize()
+    return f"{whose} {others}: it waits {percent(found.share)} of the time for one."
+
+
+def _whose(context: Context) -> str:
+    crowding = context.run.usage.crowding
+    mostly_own = crowding is not None and crowding.started_cores >= 0.5 * crowding.outside_cores
+    return "processes that this training started beside itself" if mostly_own else "processes outside this training"
 
 
 @cause("training", sentence=_is_crowded)
@@ -66,12 +73,12 @@ def crowded_machine(context: Context) -> Found | Lacks | None:
     if share < NOISE_SHARE or crowding.outside_cores < _MATERIAL_CORES:
         return None
     return Found(
-        title="other processes on the machine use the cores that the training waits for",
+        title=f"{_whose(context)} use the cores that it waits for",
         share=share,
         confidence=0.8,
         evidence=(
             Evidence(
-                f"processes outside the training use {crowding.outside_cores:.2g} of {cores(run)}; "
+                f"{_whose(context)} use {crowding.outside_cores:.2g} of {cores(run)}; "
                 f"its own thread waits {percent(main)} of the time for a core because of them, "
                 f"the batches that it waits for another {percent(workers)}",
                 {"outside_cores": crowding.outside_cores, "core_wait": main, "batch_wait": workers},
