@@ -17,6 +17,7 @@ from flatout.diagnose.causes.reading import cold_cache, read_amplification, smal
 from flatout.diagnose.ranking import judge
 from flatout.measure.build import build_view
 from flatout.measure.loader import _batch_order
+from flatout.measure.loader_stats import FirstFetch
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.queue_state import head_of_line_s
 from flatout.measure.ranks import Ranks, build_ranks
@@ -213,6 +214,18 @@ def test_the_beginning_of_epochs_is_told_from_the_start_of_workers() -> None:
         assert epoch_start(Context.of(healthy(gaps={f"epoch_boundary.{part}": 1.0}))) is None
     sampling = with_loader(healthy(), sampling_s=0.5)
     assert found(epoch_start(Context.of(sampling))).share == pytest.approx(0.5 / sampling.ledger.window_s)
+
+
+def test_what_a_data_set_reads_at_each_pass_is_its_beginning_and_no_slow_sample() -> None:
+    first = FirstFetch(usual_s=0.05, mean_s=2.0, waited_s=5.0, part=0.3)
+    waiting = {"num_workers": 2, "head_of_line_s": 3.0}
+    view = starved(**waiting, pass_first_fetch=first)
+    cause = found(epoch_start(Context.of(view)))
+    assert cause.share == pytest.approx(5.0 / view.ledger.window_s)
+    assert "the first fetch of a pass takes 2.0 s in a worker, a usual one 50 ms" in cause.evidence[1].text
+    assert sample_skew(Context.of(view)) is None and isinstance(sample_skew(Context.of(starved(**waiting))), Cause)
+    even = starved(**waiting, pass_first_fetch=replace(first, mean_s=0.1))
+    assert epoch_start(Context.of(even)) is None and isinstance(sample_skew(Context.of(even)), Cause)
 
 
 def test_a_quota_and_a_hot_gpu_are_named_and_the_power_cap_is_not() -> None:

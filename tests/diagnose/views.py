@@ -57,7 +57,8 @@ FIELDS: dict[str, dict[str, str]] = {
     | {"fetch_s": "wall_s", "collate_s": "collate_s", "item_s": "item_s", "transforms": "transforms"},
     "delivery": {field.name: field.name for field in fields(Delivery)},
     "workers": {"worker_idle_share": "idle_share", "worker_start_s": "start_s"}
-    | {"worker_starts_in_window": "starts_in_window", "first_fetch": "first_fetch"},
+    | {"worker_starts_in_window": "starts_in_window", "first_fetch": "first_fetch"}
+    | {"pass_first_fetch": "pass_first_fetch"},
     "storage": {field.name: field.name for field in fields(StorageReads)},
     "functions": {field.name: field.name for field in fields(FunctionShares)},
 }

@@ -145,6 +145,7 @@ def taken_cores(cause: dict[str, Any]) -> float:
         ("maps_in_double_precision.py", "large_batches"),
         ("sentences_padded_by_hand.py", "slow_collate"),
         ("weights_drawn_again.py", "epoch_start"),
+        ("episodes_parsed_in_each_pass.py", "epoch_start"),
         ("neighbours_sought_for_each_batch.py", "sampler"),
         ("visits_looked_up_in_a_table.py", "row_lookup"),
         ("pictures_between_steps.py", "own_input"),

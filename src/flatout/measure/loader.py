@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -137,28 +138,54 @@ def _worker_lives(side: LoaderProcesses) -> WorkerLives:
         set_up_s=np.asarray(starts["b"] / 1e9, np.float64),
         starts_in_window=len(side.spans(kinds.WORKER_START)),
         first_fetch=_first_fetch(side),
+        pass_first_fetch=_first_fetch_of_passes(side),
     )
 
 
 def _first_fetch(side: LoaderProcesses) -> FirstFetch:
+    made = [activity.fetches for activity in side.activities]
+    return _late(side, [(table, np.array([0])) for table in made if len(table)])
+
+
+def _first_fetch_of_passes(side: LoaderProcesses) -> FirstFetch:
+    """Of a data set that reads or builds something in its ``__iter__``, it is the first fetch that takes long."""
+    if not side.teams:
+        return FirstFetch()
+    found = []
+    for table in (activity.fetches for activity in side.activities):
+        row = np.unique(np.searchsorted(table.start_ns, side.training.pass_starts))
+        found.append((table, row[(row > 0) & (row < len(table))]))
+    return _late(side, found)
+
+
+def _late(side: LoaderProcesses, rows: Iterable[tuple[Fetches, Ints]]) -> FirstFetch:
+    """What some fetches take beyond a usual one.
+
+    Args:
+        side: of the training's loader.
+        rows: of each table of fetches, in the order of their starts.
+    """
     begin, finish = side.training.window_begin_ns, side.training.window_end_ns
     wall_s = np.concatenate([table.wall_s for table in side.fetches(begin, finish)] or [np.zeros(0)])
-    first = [made for made in (activity.fetches for activity in side.activities) if len(made)]
-    first = [made for made in first if begin < made.start_ns[0] and made.end_ns[0] <= finish]
-    if not first or not wall_s.sum():
+    chosen = [(table.start_ns[row], table.end_ns[row], table.wall_s[row]) for table, row in rows]
+    if not chosen:
+        return FirstFetch()
+    start, end, took_s = (np.concatenate(column) for column in zip(*chosen, strict=True))
+    inside = (begin < start) & (end <= finish)
+    start, end, took_s = start[inside], end[inside], took_s[inside]
+    if not len(start) or not wall_s.sum():
         return FirstFetch()
     usual_s = float(np.median(wall_s))
-    start = np.array([made.start_ns[0] for made in first]) + round(1e9 * usual_s)
-    late = union(start, np.maximum(start, [made.end_ns[0] for made in first]))
+    usual_end = start + round(1e9 * usual_s)
+    late = union(usual_end, np.maximum(usual_end, end))
     waits = side.training.kind(kinds.BATCH_WAIT)
     waits = waits[waits["arg"] == side.loader]
     waited_ns = Accrual(union(waits["start"], ends(waits))).between(late.start, late.end).sum()
-    first_s = np.array([made.wall_s[0] for made in first])
     return FirstFetch(
         usual_s=usual_s,
-        mean_s=float(first_s.mean()),
+        mean_s=float(took_s.mean()),
         waited_s=float(waited_ns) / 1e9,
-        part=float(np.maximum(first_s - usual_s, 0.0).sum() / wall_s.sum()),
+        part=float(np.maximum(took_s - usual_s, 0.0).sum() / wall_s.sum()),
     )
 
 

@@ -14,6 +14,8 @@ from flatout.results import Line
 
 Seconds = NDArray[np.float64]
 
+_SLOW = 3.0  # times a usual fetch
+
 
 def mean_s(seconds: Seconds | None) -> float:
     """Mean of measured seconds; 0.0 if empty."""
@@ -86,12 +88,20 @@ class Delivery:
 
 @dataclass(frozen=True)
 class FirstFetch:
-    """The first fetch of each worker that was started in the window: it may open and read what later ones have."""
+    """The first fetch of each worker that was started in the window, or of each pass in a worker that lives on.
+
+    It may open and read what later ones have.
+    """
 
     usual_s: float = 0.0  # median of all fetches
     mean_s: float = 0.0  # of the first ones
     waited_s: float = 0.0  # of the window, in which the training waited for them, a usual fetch left out
     part: float = 0.0  # of the time of all fetches, that they take beyond a usual one
+
+    @property
+    def slow(self) -> bool:
+        """They take several times as long as a usual one."""
+        return self.mean_s >= _SLOW * self.usual_s > 0
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,7 @@ class WorkerLives:
     starts_in_window: int
     set_up_s: Seconds | None = None  # of each start: in the worker's loop before work, worker_init_fn included
     first_fetch: FirstFetch = FirstFetch()
+    pass_first_fetch: FirstFetch = FirstFetch()  # without that of a new worker
 
 
 @dataclass(frozen=True)

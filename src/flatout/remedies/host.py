@@ -223,14 +223,20 @@ def validate_less(context: Context, cause: Cause) -> Proposal | None:
 @remedy(("epoch_start",), IDENTICAL, risk="low")
 def cheaper_epoch_start(context: Context, cause: Cause) -> Proposal | None:
     """Begin epochs with less work."""
-    saved_s = cause.share * context.run.ledger.window_s / context.model.batches
+    run = context.run
+    saved_s = cause.share * run.ledger.window_s / context.model.batches
+    title = "draw the order with one array, build lists once"
+    how = "torch.randperm(n) instead of a Python list in the sampler; build file lists in Dataset.__init__"
+    if run.loading is not None and run.loading.workers.pass_first_fetch.slow:
+        title = "keep in each worker what the data set reads or builds at every pass"
+        how = "if self.episodes is None: self.episodes = self.load(), in Dataset.__iter__; persistent_workers=True"
     return Proposal(
-        title="draw the order with one array, build lists once",
+        title=title,
         change=Change(between_steps_removed_s=0.9 * saved_s),
         least=Change(between_steps_removed_s=0.5 * saved_s),
         most=Change(between_steps_removed_s=saved_s),
-        how="torch.randperm(n) instead of a Python list in the sampler; build file lists in Dataset.__init__",
-        basis="measured time at the beginning of epochs; assumes that array operations leave a tenth of it",
+        how=how,
+        basis="measured time at the beginning of epochs; assumes that a tenth of it is left",
         memory_bytes=0,
     )
 

@@ -169,7 +169,7 @@ def validating(context: Context) -> Found | Lacks | None:
 
 @cause("data")
 def epoch_start(context: Context) -> Found | Lacks | None:
-    """Beginning an epoch takes long in the training process: building lists, shuffling, sampling.
+    """Beginning an epoch takes long: building lists, shuffling, sampling, what the data set's ``__iter__`` does first.
 
     Starting workers and shutting them down is another cause, and another part of the account.
     """
@@ -180,17 +180,28 @@ def epoch_start(context: Context) -> Found | Lacks | None:
     if run.loading:
         # The indices of further batches, chosen ahead there, are not the start's: each batch costs that.
         seconds += run.loading.delivery.sampling_s - run.loading.delivery.indices_ahead_s
+    evidence = []
+    if run.loading and (first := run.loading.workers.pass_first_fetch).slow:
+        seconds += first.waited_s
+        text = (
+            f"the first fetch of a pass takes {duration(first.mean_s)} in a worker, a usual one "
+            f"{duration(first.usual_s)}: waiting for these took {duration(first.waited_s)}"
+        )
+        evidence.append(Evidence(text, {"pass_first_s": first.mean_s, "pass_first_waited_s": first.waited_s}))
+        if first.part >= DOMINANT_SHARE:  # of the fetches, so that their lines are those of it
+            evidence += hottest(run.loading.functions.cpu_lines, 2)
     share = seconds / run.ledger.window_s
     if share < NOISE_SHARE:
         return None
     times = run.loading.delivery.epochs_started if run.loading else 0
     each = f": {duration(seconds / times)} for each of {times}" if times else ""
     return Found(
-        title="beginning an epoch takes long: sampling, shuffling, building lists",
+        title="beginning an epoch takes long: sampling, shuffling, building lists, reading",
         share=share,
         confidence=0.8,
         evidence=(
             Evidence(f"{duration(seconds)} at the beginning of epochs{each}", {"seconds": seconds, "epochs": times}),
+            *evidence,
             *hottest(run.lines("epoch_boundary.start"), 2),
         ),
     )

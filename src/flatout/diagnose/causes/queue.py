@@ -10,7 +10,7 @@ from flatout.diagnose.cause import COMPUTING_CAUSES, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
 from flatout.diagnose.sentences import called_from
 from flatout.measure.loader_stats import mean_s
-from flatout.measure.thresholds import NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     COPY_BYTES_PER_S,
@@ -42,6 +42,9 @@ _SHOWN = 5  # indices
 )
 def sample_skew(context: Context) -> Found | Lacks | None:
     """A few slow samples cost most of the fetching, or block finished batches behind them."""
+    run, first_of_passes = context.run, context.loader.workers.pass_first_fetch
+    if first_of_passes.slow and first_of_passes.waited_s >= DOMINANT_SHARE * run.seconds("batch_wait"):
+        return None  # what is slow is the start of a pass
     ordered, costly = _blocking(context), _costly(context)
     if ordered is None or costly is None:
         return ordered or costly

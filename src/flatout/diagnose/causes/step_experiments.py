@@ -7,7 +7,7 @@ from flatout.diagnose.evidence import place
 from flatout.measure.debug_code import ASSERTIONS, PROFILER
 from flatout.measure.experiments import DEBUGGING, Tried
 from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import removed, rethreaded, without_debug_code
 from flatout.probe.contract import THREADS, USED_GRADIENTS
@@ -135,7 +135,8 @@ def _collects(context: Context, found: Cause) -> str:
 
 @cause(
     "training",
-    hides=("main_process_work",),  # calls of gc.collect() are code of the loop too
+    hides=("main_process_work",),  # calls of gc.collect() are code of the loop too: then most of it
+    hides_from=DOMINANT_SHARE,
     sentence=_collects,
 )
 def garbage_collection(context: Context) -> Found | None:
