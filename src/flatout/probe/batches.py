@@ -90,6 +90,22 @@ def _weigh(batch, depth):
     return total, layout
 
 
+def tensors_in(part):
+    """The tensors of a batch, in order."""
+    if isinstance(part, Tensor):
+        yield part
+        return
+    inner: Any = ()
+    if is_mapping(part):
+        inner = values_of(part)
+    elif isinstance(part, (list, tuple)):
+        inner = part
+    elif hasattr(type(part), "__dataclass_fields__"):
+        inner = _fields(part).values()
+    for one in inner:
+        yield from tensors_in(one)
+
+
 def rebuilt(part, change):
     """A batch of the same types, with ``change(tensor)`` in the place of each tensor; other values stay."""
     if isinstance(part, Tensor):

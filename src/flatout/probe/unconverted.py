@@ -97,9 +97,8 @@ def floats_of(one):
 
 def _moved(one, function, args, kwargs):
     """Copy the uint8 to another device, and make the floats there."""
-    target = function(
-        torch.empty((0,) * one.dim()), *args, **kwargs
-    ).device  # that the arguments name, whatever their form
+    # The device that the arguments name, whatever their form.
+    target = function(torch.empty((0,) * one.dim()), *args, **kwargs).device
     if target == one.pixels.device:
         return function(one.floats, *args, **kwargs)
     wait = kwargs.get("non_blocking", bool(args[1:]) and args[-1] is True)
@@ -120,7 +119,7 @@ def _converted(pixels, parts):
 
 def stacked(pictures, stack=torch.stack):
     """Several pictures as a batch that is not converted either; None: they do not go together."""
-    if not isinstance(pictures, (list, tuple)) or not all(type(one) is Unconverted for one in pictures):
+    if not isinstance(pictures, (list, tuple)) or not pictures or not all(type(one) is Unconverted for one in pictures):
         return None
     parts = pictures[0].parts
     if any(one._floats is not None or one.parts is not parts for one in pictures):

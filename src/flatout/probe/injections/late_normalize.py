@@ -11,16 +11,12 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
-from ..batches import rebuilt
+from ..batches import rebuilt, tensors_in
 from ..sample_memory import CHECKED
 from ..unconverted import Unconverted, floats_of, register
 
-_OF_VALUES = (
-    "Normalize",
-    "ConvertImageDtype",
-    "ToDtype",
-    "ToPureTensor",
-)  # they do the same to each value of a channel
+# They do the same to each value of a channel.
+_OF_VALUES = ("Normalize", "ConvertImageDtype", "ToDtype", "ToPureTensor")
 _TO_UINT8 = ("ToTensor", "PILToTensor", "ToImage")
 _MODES = ("L", "RGB")
 _TRIED = 64  # pictures, after which it is clear whether they are stacked as they are
@@ -187,10 +183,8 @@ def _patch_iterator(injected, kind):
 
 def _given(injected, batch):
     """A batch as the training gets it: floats, unless a GPU may compute them."""
-    found: Any = []
     try:
-        rebuilt(batch, lambda tensor: found.append(tensor) if type(tensor) is Unconverted else None)
-        if not found:
+        if not any(type(tensor) is Unconverted for tensor in tensors_in(batch)):
             return batch
         injected.done("late_normalize")
         return batch if torch.cuda.is_initialized() else rebuilt(batch, floats_of)
