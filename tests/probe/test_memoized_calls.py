@@ -121,7 +121,7 @@ def test_they_run_in_the_first_pass_only_and_the_losses_stay(
     assert seen["calls"]["encode"] <= 160 + 32 * max(workers, 1) + 10
     # Random samples are drawn each time.
     assert seen["calls"]["getitem"] == plain["calls"]["getitem"]
-    assert said == ""
+    assert said.startswith("flatout: set ") and "could not" not in said
 
 
 def test_a_plain_attribute_that_changes_is_seen(tmp_path: Path) -> None:

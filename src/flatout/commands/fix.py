@@ -120,8 +120,7 @@ def fix(
     journal = resumed or journals.begin(fixes_dir, words)
     sweeper = Sweeper(journal.folder, only_scratch=True)
     try:
-        setup = _setup(words, journal.folder, found)
-        fixed = Fixing(setup, options, journal, ProgressLog(quiet)).run()
+        fixed = Fixing(_setup(words, journal.folder, found), options, journal, ProgressLog(quiet)).run()
         files = write_kept(fixed, found, journal.folder), write_plans(fixed, found, journal.folder)
     finally:
         clean(journal.folder)
