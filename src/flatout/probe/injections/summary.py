@@ -74,7 +74,7 @@ class Summary:
             lost = [name for name in self._injected.wanted if not SETTINGS[name].at_start]
             return ["torch was not imported: %s had no effect" % ", ".join(lost)] if lost else []
         found = []
-        taken = self._trains or any(not SETTINGS[name].at_start for name in applied)
+        taken = self._trains or any(not _set_at_import(name) for name in applied)
         leads = os.environ.get("RANK", "0") == "0"
         if taken and applied and leads:
             found.append("set " + ", ".join("%s=%s" % (name, _written(value)) for name, value in applied.items()))
@@ -83,6 +83,11 @@ class Summary:
             lost = [name for name in self._injected.wanted if name not in applied and name not in refused]
             found += ["%s had no effect: nothing in this training took it" % name for name in lost]
         return found
+
+
+def _set_at_import(name):
+    """True for a setting that any process takes which imports torch: a launcher, for one."""
+    return SETTINGS[name].at_start or SETTINGS[name].injector == "backends"
 
 
 def _others_s():
