@@ -77,5 +77,5 @@ def test_processes_that_the_training_started_are_named_as_its_own() -> None:
     own = Crowding(1.8, 1.0, 0.5, ("python (pid 8), which this training started: 1.8 cores",), 1.7)
     context = Context.of(healthy(usage={"crowding": own}))
     causes, _ = judge(context)
-    assert causes[0].title == "processes that this training started beside itself use the cores that it waits for"
-    assert verdict(context, causes).startswith("Processes that this training started beside itself use 1.8 of 8 cores")
+    assert causes[0].title == "other processes that this training started use the cores that it waits for"
+    assert verdict(context, causes).startswith("Other processes that this training started use 1.8 of 8 cores")

@@ -22,7 +22,7 @@ from torchvision.transforms import v2
 
 from flatout.probe import unconverted
 from flatout.probe.injections import Injected
-from flatout.probe.injections.late_normalize import _Handing, _patch, split
+from flatout.probe.injections.late_normalize import _given, _Handing, _patch, split
 from flatout.probe.unconverted import Unconverted
 from flatout.runner.command import injecting_environment
 
@@ -215,6 +215,18 @@ def test_a_copy_to_a_device_is_of_the_uint8() -> None:
         assert type(copied) is torch.Tensor and copied.device.type == "meta" and copied.shape == (2, 3, 4, 4)
     assert copied.dtype == torch.float32 and reached == [("meta", torch.uint8)] * 4
     assert made().to("cpu").device.type == "cpu"
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_batch_waits_for_its_copy_where_a_gpu_is_in_use(monkeypatch: pytest.MonkeyPatch, on_gpu: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: on_gpu)
+    injected = Injected(json.dumps({"late_normalize": True}))
+    labels = {"label": torch.zeros(1)}
+    assert _given(injected, labels) is labels and not injected.applied
+    one, floats = picture()
+    made = _given(injected, {"picture": one, **labels})["picture"]
+    assert type(made) is (Unconverted if on_gpu else torch.Tensor) and torch.equal(made + 0, floats)
+    assert injected.applied == {"late_normalize": True}
 
 
 def test_large_batches_are_converted_in_pieces() -> None:

@@ -105,7 +105,7 @@ def fix(
     from flatout.trials.sweeper import Sweeper
 
     resumed = journals.resume(fixes_dir, command or []) if resume else None
-    words = resumed.command if resumed else check_command(command, "flatout fix")
+    words = check_command(resumed.command if resumed else command, "flatout fix")
     page = page_file(output, "fix.html", as_json=as_json, as_html=as_html, force=force)
     options = Options(
         allowed=read_allowed(allow or []),

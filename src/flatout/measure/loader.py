@@ -144,7 +144,7 @@ def _worker_lives(side: LoaderProcesses) -> WorkerLives:
 
 def _first_fetch(side: LoaderProcesses) -> FirstFetch:
     made = [activity.fetches for activity in side.activities]
-    return _late(side, [(table, np.array([0])) for table in made if len(table)])
+    return _beyond_usual(side, [(table, np.array([0])) for table in made if len(table)])
 
 
 def _first_fetch_of_passes(side: LoaderProcesses) -> FirstFetch:
@@ -155,10 +155,10 @@ def _first_fetch_of_passes(side: LoaderProcesses) -> FirstFetch:
     for table in (activity.fetches for activity in side.activities):
         row = np.unique(np.searchsorted(table.start_ns, side.training.pass_starts))
         found.append((table, row[(row > 0) & (row < len(table))]))
-    return _late(side, found)
+    return _beyond_usual(side, found)
 
 
-def _late(side: LoaderProcesses, rows: Iterable[tuple[Fetches, Ints]]) -> FirstFetch:
+def _beyond_usual(side: LoaderProcesses, rows: Iterable[tuple[Fetches, Ints]]) -> FirstFetch:
     """What some fetches take beyond a usual one.
 
     Args:

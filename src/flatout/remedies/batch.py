@@ -15,9 +15,10 @@ from flatout.remedies.proposal import OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 
 _FACTORS = (8.0, 4.0, 2.0, 1.5, 1.25)
-# More than twice the size only where that was measured to pay, up to a size at which nearly all trainings learn alike,
+# More than twice the size only where that was measured to pay, and up to this size: what larger ones do to the learning
+# depends more on the training.
 _USUAL = 64
-# as long as the fixed cost is more than this part of a step, and an epoch keeps some steps.
+# As long as the fixed cost is more than this part of a step, and an epoch keeps so many steps.
 _FIXED_PART = 1 / 3
 _LEAST_STEPS = 20
 

@@ -144,7 +144,7 @@ def smaller_samples(context: Context, cause: Cause) -> Proposal | None:
 
 # One copy of a sample takes this much less than a loop over its values, at least; and at most.
 _NEEDLESS_COLLATING, _MOST_NEEDLESS = 0.85, 0.97
-# What putting a batch together takes: copying its bytes, and this for each sample; twice that is taken to be left.
+# What putting a batch together takes: copying its bytes, and this for each sample, assumed; twice that is left.
 _SAMPLE_S, _LEFT = 2e-5, 2.0
 
 

@@ -53,8 +53,8 @@ def _is_crowded(context: Context, found: Cause) -> str:
 
 def _whose(context: Context) -> str:
     crowding = context.run.usage.crowding
-    mostly_own = crowding is not None and crowding.started_cores >= 0.5 * crowding.outside_cores
-    return "processes that this training started beside itself" if mostly_own else "processes outside this training"
+    mostly_own = crowding is not None and crowding.started_cores >= DOMINANT_SHARE * crowding.outside_cores
+    return "other processes that this training started" if mostly_own else "processes outside this training"
 
 
 @cause("training", sentence=_is_crowded)
