@@ -23,27 +23,25 @@ class Unconverted(torch.Tensor):  # type: ignore[misc]
     Attributes:
         pixels: uint8, (..., C, H, W).
         parts: the transforms that make floats of it; they take a batch of pictures as well as one.
-        unused: called with no arguments if a single picture is converted before it is stacked with others.
     """
 
     pixels: torch.Tensor
     parts: Any
-    unused: Any
     _floats: Any
 
     @staticmethod
-    def __new__(cls, pixels, parts, unused=None):
+    def __new__(cls, pixels, parts):
         """Raises RuntimeError where a device has no such tensors."""
-        made: Any = torch.Tensor._make_wrapper_subclass(cls, pixels.shape, dtype=torch.float32, device=pixels.device)
-        made.pixels, made.parts, made.unused, made._floats = pixels, parts, unused, None
+        made: Any = torch.Tensor._make_wrapper_subclass(
+            cls, pixels.shape, strides=pixels.stride(), dtype=torch.float32, device=pixels.device
+        )
+        made.pixels, made.parts, made._floats = pixels, parts, None
         return made
 
     @property
     def floats(self):
         """What it stands for: an ordinary tensor, the same one each time."""
         if self._floats is None:
-            if self.unused is not None:
-                self.unused()
             self._floats = _converted(self.pixels, self.parts)
         return self._floats
 
@@ -110,10 +108,10 @@ def _converted(pixels, parts):
     """Floats of one picture or of a batch of them."""
     many = _AT_ONCE // pixels[0].numel() or 1 if pixels.numel() else 1
     if pixels.dim() < 4 or pixels.device.type != "cpu" or len(pixels) <= many:
-        return functools.reduce(lambda made, part: part(made), parts, pixels.contiguous())
-    made = torch.empty(pixels.shape, dtype=torch.float32)
+        return functools.reduce(lambda made, part: part(made), parts, pixels)
+    made = torch.empty_like(pixels, dtype=torch.float32)
     for start in range(0, len(pixels), many):
-        made[start : start + many] = _converted(pixels[start : start + many].contiguous(), parts)
+        made[start : start + many] = _converted(pixels[start : start + many], parts)
     return made
 
 

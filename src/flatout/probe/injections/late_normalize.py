@@ -1,25 +1,31 @@
 """Pictures stay uint8 until their batch is complete: conversion to float and Normalize follow on the whole batch.
 
 On a CPU that saves the fixed cost of two transforms for each sample; to a GPU, a quarter of the bytes is copied, and it
-computes the rest. The values are the same bit for bit: the transforms themselves are called.
+computes the rest. The values are the same bit for bit: the transforms themselves are called. Only where a data set
+returns its pictures untouched, and ``default_collate`` stacks them: no code of the user's sees an unconverted one.
 """
 
 import functools
 import sys
+import threading
+import weakref
 from typing import Any
 
 import torch
-from torch.utils.data import dataloader
+from torch.utils.data import dataloader, default_collate
+from torch.utils.data._utils import fetch as fetchers
 
 from ..batches import rebuilt, tensors_in
+from ..handed_over import NotHandedOver, calls_handed_over
 from ..sample_memory import CHECKED
 from ..unconverted import Unconverted, floats_of, register
 
 # They do the same to each value of a channel.
 _OF_VALUES = ("Normalize", "ConvertImageDtype", "ToDtype", "ToPureTensor")
 _TO_UINT8 = ("ToTensor", "PILToTensor", "ToImage")
+_CONTIGUOUS = "ToTensor"  # the others leave colours last in memory, as Pillow and NumPy have them
 _MODES = ("L", "RGB")
-_TRIED = 64  # pictures, after which it is clear whether they are stacked as they are
+_state = threading.local()  # codes: of the data set whose batch this thread fetches; inside: a pipeline runs
 
 
 def install(injected, watch):
@@ -30,6 +36,7 @@ def install(injected, watch):
     watch("torchvision.transforms.v2._container", functools.partial(_patch, handing, "forward"))
     for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
         _patch_iterator(injected, getattr(dataloader, name))
+    setattr(fetchers._MapDatasetFetcher, "fetch", _fetching(fetchers._MapDatasetFetcher.fetch))  # noqa: B010
 
 
 class _Handing:
@@ -37,7 +44,7 @@ class _Handing:
 
     def __init__(self, injected):
         self._injected = injected
-        self._left = self._early = self._compared = 0
+        self._compared = 0
         self._tails: Any = {}  # ids of a pipeline's parts -> the parts, and where they are split
         self.off = not injected.get("late_normalize")
 
@@ -49,32 +56,19 @@ class _Handing:
             self._tails[key] = (real, split(real))  # what keeps the parts keeps their ids
         return self._tails[key][1]
 
-    def left(self, pixels, parts):
-        """The picture, unconverted."""
-        self._left += 1
-        return Unconverted(pixels, parts, self._used_early)
-
     def same(self, late, direct):
         """Compare the first pictures with those that the pipeline makes at once."""
         self._compared += 1
-        if late.dtype == direct.dtype and torch.equal(late, direct):
+        if late.dtype == direct.dtype and late.stride() == direct.stride() and torch.equal(late, direct):
             return True
-        self._stop("floats of a batch differ from those of its pictures")
+        self.off = True
+        self._injected.refuse("late_normalize", "floats of a batch differ from those of its pictures")
         return False
 
     @property
     def compares(self):
         """True for the first pictures."""
         return self._compared < CHECKED
-
-    def _used_early(self):
-        self._early += 1
-        if self._left >= _TRIED and 2 * self._early > self._left:
-            self._stop("pictures are changed between their transforms and their batch")
-
-    def _stop(self, why):
-        self.off = True
-        self._injected.refuse("late_normalize", why)
 
 
 def _patch(handing, method, module):
@@ -84,17 +78,23 @@ def _patch(handing, method, module):
     def composed(self, *inputs, **kwargs):
         given = self.transforms
         found = None
-        if not handing.off and len(inputs) == 1 and not kwargs and isinstance(given, (list, tuple)):
+        if (
+            not handing.off
+            and len(inputs) == 1
+            and not kwargs
+            and isinstance(given, (list, tuple))
+            and _is_handed_over()
+        ):
             found = handing.tail(given)
         if found is None:
             return original(self, *inputs, **kwargs)
         head, parts = found
-        self.transforms = given[:head]
+        self.transforms, _state.inside = given[:head], True
         try:
             picture = original(self, *inputs)
         finally:
-            self.transforms = given
-        pixels = _pixels(picture)
+            self.transforms, _state.inside = given, False
+        pixels = _pixels(picture, type(_real(given[head])).__name__ == _CONTIGUOUS)
         if pixels is None:
             return _rest(picture, given[head:])
         if handing.compares:
@@ -103,7 +103,7 @@ def _patch(handing, method, module):
                 same = handing.same(Unconverted(pixels.unsqueeze(0), parts).floats[0], direct)
             if not same:
                 return direct
-        return handing.left(pixels, parts)
+        return Unconverted(pixels, parts)
 
     setattr(module.Compose, method, composed)
 
@@ -114,8 +114,66 @@ def _rest(picture, parts):
     return picture
 
 
-def _pixels(picture):
-    """A picture or an array of one as uint8 (C, H, W); None: it is of another kind."""
+def _is_handed_over():
+    """True if the pipeline that asks was called where its result goes into a sample, and nowhere else."""
+    codes = getattr(_state, "codes", None)
+    if not codes or getattr(_state, "inside", False):
+        return False
+    frame = _outside(sys._getframe(2), _CALLERS)
+    if frame is None or frame.f_lineno not in codes.get(frame.f_code, ()):
+        return False
+    # Who asks for the sample: the fetch, and not a data set that has this one inside.
+    frame = frame.f_back
+    return frame is not None and _is_of(frame, ("torch.utils.data", _PROBE))
+
+
+def _outside(frame, names):
+    while frame is not None and _is_of(frame, names):
+        frame = frame.f_back
+    return frame
+
+
+def _is_of(frame, names):
+    return str(frame.f_globals.get("__name__")).startswith(names)
+
+
+_PROBE = __name__.rpartition(".injections")[0]
+_CALLERS = ("torch.nn.modules.module", _PROBE)
+
+
+def _fetching(original):
+    known: Any = weakref.WeakKeyDictionary()  # fetcher -> the calls of its data set
+
+    @functools.wraps(original)
+    def fetch(self, possibly_batched_index):
+        if self not in known:
+            calls = _calls(self, self.auto_collation)
+            known[self] = {} if isinstance(calls, str) else calls
+        before, _state.codes = getattr(_state, "codes", None), known[self]
+        try:
+            return original(self, possibly_batched_index)
+        finally:
+            _state.codes = before
+
+    return fetch
+
+
+def _calls(source, batched):
+    """As ``calls_handed_over`` gives them, of a loader or a fetcher; a text where pictures have to be converted."""
+    if not batched or source.collate_fn is not default_collate:
+        return "samples are not put together by default_collate"
+    try:
+        return calls_handed_over(source.dataset, _is_pipeline)
+    except NotHandedOver as error:
+        return str(error)
+
+
+def _is_pipeline(value):
+    return type(value).__name__ == "Compose" and type(value).__module__.startswith("torchvision.transforms.")
+
+
+def _pixels(picture, contiguous):
+    """A picture or an array of one as uint8 (C, H, W), laid out as its floats; None: it is of another kind."""
     if torch.get_default_dtype() != torch.float32:
         return None
     numpy: Any = sys.modules.get("numpy")
@@ -123,8 +181,9 @@ def _pixels(picture):
     if numpy is None or not (mode in _MODES or (mode is None and _is_array_of_one(picture))):
         return None
     pixels = torch.from_numpy(numpy.array(picture))
-    # Laid out anew as pictures are stacked, or for the floats.
-    return pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
+    pixels = pixels.unsqueeze(2) if pixels.dim() == 2 else pixels
+    pixels = pixels.permute(2, 0, 1)
+    return pixels.contiguous() if contiguous else pixels
 
 
 def _is_array_of_one(picture):
@@ -172,13 +231,20 @@ def _of_torchvision(part):
 
 
 def _patch_iterator(injected, kind):
-    original = kind._next_data
+    original, begin = kind._next_data, kind.__init__
 
     @functools.wraps(original)
     def _next_data(self):
         return _given(injected, original(self))
 
-    kind._next_data = _next_data
+    @functools.wraps(begin)
+    def init(self, loader):
+        calls = _calls(loader, loader._auto_collation)
+        if isinstance(calls, str):
+            injected.refuse("late_normalize", calls)
+        begin(self, loader)
+
+    kind._next_data, kind.__init__ = _next_data, init
 
 
 def _given(injected, batch):
