@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 import socket
@@ -37,6 +38,16 @@ def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Pat
     assert "trained" not in done.out
     assert "What holds it back" in done.out
     assert done.left == ()
+
+
+@pytest.mark.slow
+def test_a_step_that_takes_long_at_the_end_of_the_window_is_a_part_of_it(tmp_path: Path) -> None:
+    stalling = TRAIN.replace("time.sleep(pause_s)", "time.sleep(pause_s if step != 150 else 1.3)")
+    options = ["--seconds", "2", "--no-experiments", "--no-trace", "--json"]
+    done = profile(tmp_path, PYTHON, script(tmp_path, stalling), *ENDLESS, "0", options=options)
+    ledger = json.loads(done.out)["ledger"]
+    # 150 steps of 10 ms and more, and the long one.
+    assert ledger["window_s"] > 2.8 and ledger["steps"]["count"] >= 149
 
 
 @pytest.mark.slow

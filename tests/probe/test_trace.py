@@ -34,6 +34,9 @@ SCRIPT = """
                     p -= 0.01 * p.grad
         elif kind == "lbfgs":
             lbfgs.step(loss)
+        elif kind == "many_nodes":
+            sum(weight(data).square().mean() for _ in range(2_000)).backward()
+            sgd.step()
         elif kind == "each_sample":
             for _ in range(40):
                 loss()
@@ -79,6 +82,16 @@ def test_of_steps_as_long_as_the_trace_one_whole_one_is_traced(tmp_path: Path) -
     short = "import sys, time\n    sys.modules['_flatout_probe.trace'].LONGEST_NS = 1_000_000\n"
     script = SCRIPT.replace("import sys, time\n", short).replace("else:\n", "else:\n            time.sleep(0.01)\n")
     ran = run_probed(tmp_path, script, "sgd")
+    assert ran.code == 0, ran.err
+    assert ran.faults() == []
+    trace = read_trace(next(tmp_path.rglob("trace-*.json.gz")))
+    assert isinstance(trace, KernelTrace)
+    assert sum(name.startswith(STEP) for name in trace.regions.name) == 2
+
+
+@pytest.mark.slow
+def test_of_steps_of_very_many_operators_one_whole_one_is_traced(tmp_path: Path) -> None:
+    ran = run_probed(tmp_path, SCRIPT, "many_nodes")
     assert ran.code == 0, ran.err
     assert ran.faults() == []
     trace = read_trace(next(tmp_path.rglob("trace-*.json.gz")))

@@ -17,6 +17,9 @@ STEPS = 3
 # there is one by the second time.
 LONGEST_NS = 4_000_000_000
 WHOLE_STEP_WITHIN_NS = 12_000_000_000
+# One whole step is enough, too, of steps with more nodes in the graphs of their backward passes: each comes with about
+# twenty events, and the profiler needs 30 us for each of these at the end.
+MOST_NODES = 5_000
 MOST_BACKWARDS = 64
 MOST_OF_ALL = 2_000
 
@@ -24,14 +27,14 @@ _running: Any = None
 _left = 0
 _backwards = 0
 _updates = 0  # optimizer steps that have ended
-_started_ns = 0
+_started_ns = _started_nodes = 0
 _rated_ns = 0
 
 
 @quietly
 def start():
     """Begin the trace; recording has stopped by now."""
-    global _running, _left, _backwards, _updates, _started_ns
+    global _running, _left, _backwards, _updates, _started_ns, _started_nodes
     if _running is not None or REC.flags & events.TRACED:
         return
     # Where torch knows the option, it warns the user of what comes without it.
@@ -39,7 +42,7 @@ def start():
     _running = torch.profiler.profile(record_shapes=True, with_stack=False, **kept)
     with held_back():
         _running.__enter__()
-    _left, _backwards, _updates, _started_ns = STEPS, 0, 0, now()
+    _left, _backwards, _updates, _started_ns, _started_nodes = STEPS, 0, 0, now(), _nodes()
 
 
 def running():
@@ -68,8 +71,14 @@ def updated():
     if _running is None:
         return
     _updates += 1
-    if _whole() and now() - _started_ns > LONGEST_NS:
+    if _whole() and (now() - _started_ns > LONGEST_NS or _nodes() - _started_nodes > MOST_NODES):
         _finish()
+
+
+def _nodes():
+    """Nodes of graphs that this thread has made; always 0 where torch does not say."""
+    count: Any = getattr(torch.autograd, "_get_sequence_nr", None)
+    return count() if count is not None else 0
 
 
 def _whole():
@@ -100,6 +109,10 @@ def _finish():
     global _running, _rated_ns
     profiler, _running = _running, None
     _reference(traced)
+    # Only the file is read: objects for all events would take most of the time.
+    inner: Any = profiler.profiler
+    if getattr(inner, "acc_events", False):
+        inner.acc_events = False
     with held_back():
         profiler.__exit__(None, None, None)
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))

@@ -39,6 +39,9 @@ from flatout.version import __version__
 LOOK_EVERY_S = 0.05
 GRACE_S = 5.0
 REAPED_WITHIN_S = 10.0
+# A step that is not over when this part of the window has passed since the one before may still end, so long.
+STALL_SHARE = 0.1
+STALL_WITHIN_S = 30.0
 TRACE_WITHIN_S = 30.0
 EXPERIMENTS_WITHIN_S = 30.0  # ten seconds of them, after what the training does at the end of the window
 # Processes that a command leaves running after its end (a tracker's service, say) get this long.
@@ -292,6 +295,7 @@ class _Session:
 
     def _close_window(self, live: Live) -> None:
         """End the measured window; then experiments and a trace, when wanted and the training still steps."""
+        self._end_step(live)
         self.info["window_end_ns"] = time.monotonic_ns()
         step_s = max((live.last_step_ns - live.first_step_ns) / 1e9 / max(live.steps - 1, 1), 0.0)
         measurable = 5 * step_s <= EXPERIMENTS_WITHIN_S  # where not, the report says that nothing was tried
@@ -304,6 +308,13 @@ class _Session:
             # The last of all: the training learns from wrong batches in it, and never goes on.
             self._command(COMMAND_REPLAY)
             self._wait_for(lambda live: live.replayed, EXPERIMENTS_WITHIN_S)
+
+    def _end_step(self, live: Live) -> None:
+        """Let a step that takes long end: the window holds whole steps, and would leave out the longest of all."""
+        seconds = self.bounds.seconds
+        if seconds is None or (time.monotonic_ns() - live.last_step_ns) / 1e9 < STALL_SHARE * seconds:
+            return
+        self._wait_for(lambda later: later.steps > live.steps, min(seconds, STALL_WITHIN_S))
 
     def _take_trace(self, step_s: float) -> bool:
         """Have the kernel trace taken; False if the training took no steps for it in time."""
