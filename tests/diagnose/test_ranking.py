@@ -136,7 +136,7 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
     # A published contract: ids are added, never renamed.
     assert " ".join(sorted(ids)) == (
         "checkpoint cold_cache compute_bound cpu_decode cpu_read cpu_tokenise cpu_training cpu_transform "
-        "crowded_machine debug_mode device_sync epoch_start garbage_collection graph_breaks h2d hooks "
+        "crowded_machine debug_mode dense_gradients device_sync epoch_start garbage_collection graph_breaks h2d hooks "
         "interpreter_lock large_batches layout_conversions lock_contention logging main_process_work "
         "needless_workers no_workers overhead_bound own_input padding_waste page_faults rank_straggler "
         "read_amplification "

@@ -19,6 +19,7 @@ from flatout.measure.costly_operators import (
     launched_by,
     with_lines,
 )
+from flatout.measure.dense_gradients import DenseGradients, dense_gradients
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
 from flatout.measure.kernel_work import PRODUCT, KernelWork, kernel_work
 from flatout.measure.recurrent import called_by_user, recurrent_share, unfused_share
@@ -75,6 +76,7 @@ class Operators:
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
+    dense: DenseGradients | None = None  # of embedding tables of which a step takes few rows
     loop: CallLoop | None = None  # around the layer that is called again and again
     work: tuple[KernelWork, ...] = ()  # of all kernels
     ceilings: Ceilings | str = NOT_MEASURED  # rates of the device; text: why they are not known
@@ -270,6 +272,7 @@ def _measured(
         launching_s=launching_s,
         loop=loop,
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps),
+        dense=dense_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )
 
 

@@ -242,6 +242,9 @@ SETTINGS: "dict[str, Setting]" = {
         beside_steps=True,
     ),
     "lazy_scalars": Setting(bool, "read .item() from the GPU only when it is looked at", "scalars", live=True),
+    "sparse_embeddings": Setting(
+        bool, "gradients of large embedding tables hold the batch's rows only, with plain SGD", "sparse_embeddings"
+    ),
     "used_gradients": Setting(
         bool, "backward passes leave out gradients in no optimizer; wrong where other code reads them", "used_gradients"
     ),

@@ -42,6 +42,7 @@ from flatout.remedies.preparation import (
     crop_first,
     decoded_once,
     faster_decode,
+    stored_samples,
     tokenise_once,
     transformed_once,
 )
@@ -71,6 +72,8 @@ from flatout.remedies.unneeded_work import (
     frozen_parameters,
     group_by_length,
     one_batch,
+    sparse_embeddings,
+    sparse_optimizer,
     trim_padding,
     unbind,
 )
@@ -102,6 +105,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     crop_first,
     late_normalize,
     cheaper_transform,
+    stored_samples,
     transformed_once,
     samples_memoized,
     device_augmentation,
@@ -142,6 +146,8 @@ REMEDIES: tuple[RemedySpec, ...] = (
     frozen_clipped_parameters,
     one_batch,
     unbind,
+    sparse_embeddings,
+    sparse_optimizer,
     bigger_batch,
     gradient_accumulation,
     mixed_precision,

@@ -155,6 +155,47 @@ def one_batch(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+@remedy(("dense_gradients",), NUMERICS, risk="medium")
+def sparse_embeddings(context: Context, cause: Cause) -> Proposal | None:
+    """Gradients of embedding tables hold the rows of the batch only, with plain SGD."""
+    run = context.run
+    if isinstance(run.operators, str) or run.operators.dense is None or run.process.optimizer != "SGD":
+        return None
+    return _sparse(
+        context,
+        run.operators.dense.seconds,
+        "the same updates where SGD has no momentum and no weight decay",
+        {"sparse_embeddings": True},
+    )
+
+
+@remedy(("dense_gradients",), OPTIMISATION, risk="medium")
+def sparse_optimizer(context: Context, cause: Cause) -> Proposal | None:
+    """The same with an optimizer for sparse gradients in place of one that moves all rows in each step."""
+    run = context.run
+    if isinstance(run.operators, str) or run.operators.dense is None or run.process.optimizer == "SGD":
+        return None
+    how = "SparseAdam or Adagrad for the tables, in an optimizer of their own: rows that a batch does not take stay"
+    return _sparse(context, run.operators.dense.seconds, how, None)
+
+
+def _sparse(context: Context, seconds: float, how: str, settings: dict[str, bool] | None) -> Proposal | None:
+    operators = context.run.operators
+    if isinstance(operators, str):
+        return None
+    saved_s = operators.in_kernels_s(seconds)
+    return Proposal(
+        title="sparse gradients for the embedding tables",
+        change=shorter_step(0.9 * saved_s),
+        least=shorter_step(0.5 * saved_s),
+        most=shorter_step(saved_s),
+        how=f"nn.Embedding(..., sparse=True); {how}",
+        settings=settings,
+        basis="measured time in kernels on whole tables in the traced steps; assumes that a tenth of it stays",
+        memory_bytes=0,
+    )
+
+
 @remedy(("slice_gradients",), IDENTICAL, risk="low")
 def unbind(context: Context, cause: Cause) -> Proposal | None:
     """Take all slices with one call, whose backward pass joins their gradients once."""

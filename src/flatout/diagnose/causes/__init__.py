@@ -29,7 +29,13 @@ from flatout.diagnose.causes.step_experiments import (
     too_many_threads,
 )
 from flatout.diagnose.causes.storage import storage_latency
-from flatout.diagnose.causes.unneeded_work import padding_waste, slice_gradients, unbatched_calls, unused_gradients
+from flatout.diagnose.causes.unneeded_work import (
+    dense_gradients,
+    padding_waste,
+    slice_gradients,
+    unbatched_calls,
+    unused_gradients,
+)
 from flatout.diagnose.causes.workers import (
     needless_workers,
     no_workers,
@@ -82,6 +88,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     unused_gradients,
     unbatched_calls,
     slice_gradients,
+    dense_gradients,
     small_batch,
     device_sync,
     h2d,

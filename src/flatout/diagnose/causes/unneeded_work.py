@@ -7,7 +7,7 @@ from flatout.diagnose.evidence import hottest
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
-from flatout.measure.thresholds import NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import calls_to_join, fewer_positions, joined_calls, shorter_step, without_gradients
 from flatout.results import Cause, Evidence
@@ -218,6 +218,49 @@ def _confidence(weight: RepeatedWeight) -> float:
 
 def _fills_zeros(context: Context, found: Cause) -> str:
     return f"Backward passes fill zeros for {found.title}: that takes {percent(found.share)} of the time."
+
+
+def _moves_whole_tables(context: Context, found: Cause) -> str:
+    return (
+        f"Gradients of whole embedding tables take {percent(found.share)} of the time; batches take few of their rows."
+    )
+
+
+@cause(
+    "training",
+    # Whole tables are new memory in each step, and cost the same whatever the batch.
+    hides=("page_faults", "small_batch", "too_many_threads", "too_few_threads"),
+    hides_from=DOMINANT_SHARE,
+    sentence=_moves_whole_tables,
+)
+def dense_gradients(context: Context) -> Found | Lacks | None:
+    """Each step makes and applies gradients of whole embedding tables, and takes few of their rows."""
+    operators = context.run.operators
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if isinstance(operators, str):
+        return Lacks(operators)
+    dense = operators.dense
+    if dense is None:
+        return None
+    share = context.fitted.recovered(shorter_step(operators.in_kernels_s(dense.seconds)))
+    if share < NOISE_SHARE:
+        return None
+    tables = " and ".join(f"{rows:,} x {columns:,}" for rows, columns in dense.tables[:2])
+    return Found(
+        title="gradients of embedding tables are as large as the tables",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"tables of {tables} values, of which a step takes {dense.taken:,.0f} rows; work on all the others is "
+                f"{percent(dense.seconds / operators.kernels_s)} of the time in kernels",
+                {"rows": sum(rows for rows, _ in dense.tables), "taken": dense.taken, "seconds": dense.seconds},
+            ),
+            *hottest(context.run.lines("optimizer"), 1),
+            *hottest(context.run.lines("backward"), 1),
+        ),
+    )
 
 
 @cause(

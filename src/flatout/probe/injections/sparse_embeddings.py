@@ -1,0 +1,91 @@
+"""Embedding tables of plain SGD get sparse gradients: a step makes and applies those of its own rows only.
+
+The update of each row is the same but for the order of sums. With momentum or weight decay, and with other optimizers,
+rows that no batch takes change too: those tables stay as they are.
+"""
+
+import functools
+import gc
+
+import torch
+from torch.optim import SGD, Optimizer
+
+SETTING = "sparse_embeddings"
+_LEAST_VALUES = 1_000_000  # of a table: smaller ones take less time than the handling of indices
+
+
+def install(injected, watch):
+    """Look for tables whenever an optimizer is given parameters: a model is there by then."""
+    if injected.get(SETTING):
+        tables = _Tables(injected)
+        _after(Optimizer, "add_param_group", tables.added)
+        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+            _before(module, "clip_grad_norm_", tables.clipped)
+
+
+class _Tables:
+    def __init__(self, injected):
+        self._injected = injected
+        self._modules = []
+
+    def added(self, optimizer):
+        """Make the tables of the newest group sparse."""
+        group = optimizer.param_groups[-1]
+        weights = {id(one) for one in group["params"] if one.dim() == 2 and one.numel() >= _LEAST_VALUES}
+        modules = [one for one in gc.get_objects() if _is_table(one) and id(one.weight) in weights] if weights else []
+        if not modules:
+            return
+        if type(optimizer) is not SGD or group["momentum"] or group["weight_decay"] or group.get("fused"):
+            self._injected.refuse(SETTING, "tables are trained by other than SGD without momentum and weight decay")
+            return
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            self._injected.refuse(SETTING, "other processes' gradients are dense")
+            return
+        for module in modules:
+            module.sparse = True
+        self._modules += modules
+        self._injected.done(SETTING)
+
+    def clipped(self):
+        """A norm is computed of dense gradients only."""
+        if not self._modules:
+            return
+        for module in self._modules:
+            module.sparse = False
+            if module.weight.grad is not None:
+                module.weight.grad = module.weight.grad.to_dense()
+        self._modules = []
+        self._injected.refuse(SETTING, "gradients are clipped by their norm")
+
+
+def _is_table(one):
+    # By its type: asking some objects for their class runs their code.
+    kind = type(one)
+    return (
+        issubclass(kind, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+        and not one.sparse
+        and not one.scale_grad_by_freq
+        and getattr(one, "mode", "") != "max"
+    )
+
+
+def _after(owner, name, action):
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def added(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        action(self)
+
+    setattr(owner, name, added)
+
+
+def _before(owner, name, action):
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def clipped(parameters, *args, **kwargs):
+        action()
+        return original(parameters, *args, **kwargs)
+
+    setattr(owner, name, clipped)
