@@ -154,6 +154,18 @@ def test_a_line_that_works_on_the_batch_before_the_forward_pass_is_input_too(tmp
     assert ledger.account("host_other").seconds == pytest.approx(0.6)
 
 
+def test_tensors_made_of_lists_before_the_forward_pass_are_input(tmp_path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(4):
+        main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
+    main.sample(0.7, "states = torch.tensor([one.state for one in memory], device=device)")
+    main.sample(1.7, "states = states / 255")
+    main.sample(2.7, "print(loss)")
+    ledger = ledger_of(load_run(run.write()))
+    assert ledger.account("batch_wait").seconds == pytest.approx(1.2)
+
+
 def test_the_functions_that_make_input_are_those_below_the_training_loop(tmp_path) -> None:
     run = RunBuilder(tmp_path)
     main = run.process()

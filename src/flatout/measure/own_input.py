@@ -45,6 +45,7 @@ _TRACES = re.compile(r"/python3[^/]*/(traceback|linecache)\.py$|/torch/fx/traceb
 _PLOTS = re.compile(r"/(matplotlib|seaborn|plotly|bokeh|altair|pandas/plotting)/")
 _PICTURES_READ = re.compile(r"\bimread\b")
 _OUTPUT = re.compile(r"\b(savefig|save_image|imsave|imwrite|write_(image|html|png|jpeg|csv)|to_(csv|parquet|excel))\(")
+_TENSORS = re.compile(r"\btorch\.(tensor|as_tensor|from_numpy|\w+Tensor)\(")
 _LOOP = re.compile(r"^(async )?for\b")
 # Iterables in a loop that yield no batches: a progress bar around them, parameters of a model.
 _NO_SOURCE = re.compile(r"/(tqdm|rich|torch|fastprogress|progressbar)/")
@@ -149,8 +150,20 @@ def divide_input(
     shows = np.array([of_stack[id] for id in samples.stack.tolist()], bool)
     kind = gap * (int(account.max(initial=0)) + 1) + account
     if len(candidates):
-        shows |= _prepares_batch(samples, (piece >= 0) & (candidates & before_forward)[piece], shows)
+        before = (piece >= 0) & (candidates & before_forward)[piece]
+        shows |= _makes_tensors(samples, before)
+        shows |= _prepares_batch(samples, before, shows)
     return divide(pieces, candidates, kind, samples, piece, shows)
+
+
+def _makes_tensors(samples: Samples, candidates: Flags) -> Flags:
+    """Samples of the user's lines that make tensors of lists and arrays, as they do for what the model is given."""
+    found = np.zeros(len(samples), bool)
+    for id in np.unique(samples.stack[candidates]).tolist():
+        frame = next((frame for frame in frames_of(samples.names, id) if frame[4]), None)
+        if frame and _TENSORS.search(str(frame[3])):
+            found |= samples.stack == id
+    return found & candidates
 
 
 def _prepares_batch(samples: Samples, candidates: Flags, shows: Flags) -> Flags:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from flatout.measure.input_accounts import PRODUCER
@@ -14,7 +15,7 @@ from flatout.probe.metric_files import SYNC
 from flatout.remedies.proposal import DATA, IDENTICAL, OPTIMISATION, Proposal, remedy
 from flatout.remedies.reporting import IN_ONE_FUNCTION, calls_every
 from flatout.results import Cause
-from flatout.units import duration
+from flatout.units import duration, of_cores
 
 # Workers for a core where they mostly wait for storage or a network.
 _BLOCKED_WORKERS = 4
@@ -37,6 +38,12 @@ _CHEAPER = {
     "read": ("keep the data in memory, or copy it near the processor", "flatout stage SOURCE DEST", 0.5),
     "network": ("copy the data near the processor once", "flatout stage SOURCE DEST", 0.9),
 }
+
+
+# A tensor of a list of arrays is made element by element: with 32 of 4 x 84 x 84 bytes, stacking first
+# took 2% of the time.
+_OF_A_LIST = re.compile(r"\btorch\.tensor\(\s*\[")
+_STACKED = 0.9
 
 
 @remedy(("own_input",), IDENTICAL, risk="medium")
@@ -100,7 +107,7 @@ def more_makers(context: Context, cause: Cause) -> Proposal | None:
         change=Change(step_removed_s=saved_s),
         least=Change(),
         how=f"MultiThreadedAugmenter(..., num_processes={needed}); of nnU-Net: nnUNet_n_proc_DA={needed}",
-        basis=f"measured CPU time of these processes, {duration(computing_s)} a batch, on the {free:.2g} cores that "
+        basis=f"measured CPU time of these processes, {duration(computing_s)} a batch, on the {of_cores(free)} that "
         "are left to them",
         memory_bytes=None if made.bytes_each is None else (needed - made.processes) * made.bytes_each,
     )
@@ -119,6 +126,8 @@ def cheaper_input(context: Context, cause: Cause) -> Proposal | None:
     if top is None:
         return None
     title, how, saved = _CHEAPER[top.id.rpartition(".")[2]]
+    if any(_OF_A_LIST.search(line.source) for line in top.lines[:1]):
+        title, saved = "stack arrays with NumPy before they become a tensor", _STACKED
     part_s = top.seconds / context.model.batches
     where = f" ({top.lines[0].file}:{top.lines[0].line})" if top.lines else ""
     return Proposal(
