@@ -42,8 +42,9 @@ def mean_pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, 
     cores, core_share, runqueue_part = _share_of_cores(run, loader)
     handover_s = min(mean_s(loader.delivery.deserialize_s), wait_s) if workers else 0.0
     worker_cpu_s = _worker_cpu_s(loader, cpu_s)
-    slowed_s = min(_slowed_s(run, total_s - wait_s - between_steps_s), worker_cpu_s)
-    core_wait_s = max(_main_runqueue_s(run, total_s), slowed_s)
+    slowed_s = _slowed_s(run, total_s - wait_s - between_steps_s)
+    # The training waits for a core that workers have no longer than they have one.
+    core_wait_s = min(max(_main_runqueue_s(run, total_s), slowed_s), worker_cpu_s)
     pipeline = Pipeline(
         num_workers=workers,
         samples=samples,

@@ -9,7 +9,7 @@ from flatout.predict.step_changes import removed, rethreaded
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.remedies.reporting import EVERY, calls_every
 from flatout.results import Cause
-from flatout.units import counted
+from flatout.units import counted, of_cores
 
 _HOW = {
     "anomaly_mode": "remove torch.autograd.set_detect_anomaly(True); switch it on again to look for a NaN",
@@ -27,6 +27,7 @@ _NUMERIC = {
 }
 # What a trial can keep off in an unchanged script.
 _SWITCHED = {"anomaly_mode", "tracemalloc", "backward_threads", "validate_args", "deterministic"}
+_HALF = 0.5
 # Measured on single steps; the same part is left out of all.
 _BASIS = "measured in steps after the window"
 
@@ -126,7 +127,7 @@ def threads(context: Context, cause: Cause) -> Proposal | None:
     """Compute with the number of threads that was fastest."""
     best = context.run.experiments.best_threads()
     if best is None:
-        return None
+        return _as_cores_are_left(context, cause)
     count, one = best
     crowded = ", while other processes used the cores" if cause.id == "crowded_machine" else ""
     return Proposal(
@@ -136,5 +137,29 @@ def threads(context: Context, cause: Cause) -> Proposal | None:
         how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
         settings={"threads": count},
         basis=f"{_BASIS}{crowded}; sums are added in another order",
+        memory_bytes=0,
+    )
+
+
+def _as_cores_are_left(context: Context, cause: Cause) -> Proposal | None:
+    """As many threads as there are cores that other processes leave, where the steps had no time to try it."""
+    run, crowding = context.run, context.run.usage.crowding
+    now = run.process.threads
+    if cause.id != "crowded_machine" or crowding is None or run.cores is None or not now or run.uses_gpu is not False:
+        return None
+    left = max(run.cores - crowding.outside_cores, 0.0)
+    count = max(round(left), 1)
+    if count >= now:
+        return None
+    return Proposal(
+        title=f"compute with {counted(count, 'thread')}",
+        change=rethreaded(context, _HALF * cause.share),
+        least=rethreaded(context, 0.0),
+        # All threads of an operation have a core at the same time.
+        most=rethreaded(context, 1.0 - (1.0 - cause.share) ** now),
+        how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
+        settings={"threads": count},
+        basis=f"other processes leave {of_cores(left)} to {now} threads, which wait for each other; not tried; assumes "
+        "that half of the wait for a core goes; sums are added in another order",
         memory_bytes=0,
     )

@@ -16,6 +16,7 @@ from flatout.units import interval
 
 # Found by changes that are tried after the window, so by the first run of a fix only.
 CAUSES_BY_EXPERIMENT = frozenset({"debug_mode", "garbage_collection", "too_many_threads", "too_few_threads"})
+REMEDIES_BY_EXPERIMENT = frozenset({"threads"})  # for other causes too
 
 
 def with_found_by_experiments(diagnosis: Diagnosis, earlier: Diagnosis) -> Diagnosis:
@@ -25,7 +26,11 @@ def with_found_by_experiments(diagnosis: Diagnosis, earlier: Diagnosis) -> Diagn
     the gain predicted earlier is a cautious one.
     """
     known = {remedy.id for remedy in diagnosis.remedies}
-    kept = [one for one in earlier.remedies if one.cause in CAUSES_BY_EXPERIMENT and one.id not in known]
+    kept = [
+        one
+        for one in earlier.remedies
+        if (one.cause in CAUSES_BY_EXPERIMENT or one.id in REMEDIES_BY_EXPERIMENT) and one.id not in known
+    ]
     remedies = sorted((*diagnosis.remedies, *kept), key=lambda remedy: -remedy.gain.predicted)
     return replace(diagnosis, remedies=tuple(remedies)) if kept else diagnosis
 

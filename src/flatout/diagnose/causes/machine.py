@@ -12,6 +12,7 @@ from flatout.results import Cause, Evidence
 from flatout.units import duration, percent
 
 _MATERIAL_CORES = 0.25  # the system's own services, and the recording, stay below
+_NEARLY = 0.7  # of their share
 _IDLE_GPU = 0.05  # a GPU that runs kernels for less than this share of the time is unused
 
 
@@ -57,7 +58,8 @@ def _whose(context: Context) -> str:
     return "other processes that this training started" if mostly_own else "processes outside this training"
 
 
-@cause("training", sentence=_is_crowded)
+# Whoever has no core for a while leaves gaps between operators, whatever their number.
+@cause("training", hides=("overhead_bound", "small_batch"), hides_from=_NEARLY, sentence=_is_crowded)
 def crowded_machine(context: Context) -> Found | Lacks | None:
     """Other processes on the machine use the cores that the training is ready to run on."""
     run, crowding = context.run, context.run.usage.crowding

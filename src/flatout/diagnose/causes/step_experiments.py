@@ -12,7 +12,7 @@ from flatout.predict.context import Context
 from flatout.predict.step_changes import removed, rethreaded, without_debug_code
 from flatout.probe.contract import THREADS, USED_GRADIENTS
 from flatout.results import Cause, Evidence
-from flatout.units import counted, duration, percent
+from flatout.units import counted, duration, of_cores, percent
 
 # Threads of one step wait for each other: with as many as there are cores, a neighbour on one core delays all of them.
 _NEIGHBOURS_CORES = 0.25
@@ -208,7 +208,10 @@ def _threads(context: Context, fewer: bool) -> Found | Lacks | None:
         return None
     others = run.usage.other_cores or 0.0
     if fewer and run.cores is not None and now <= run.cores and others >= _NEIGHBOURS_CORES:
-        return Lacks(f"{counted(count, 'thread')} was faster, but other processes used {others:.2g} of the cores")
+        return Lacks(
+            f"other processes used {of_cores(others)}: that {counted(count, 'thread')} "
+            f"{'was' if count == 1 else 'were'} faster may be due to them"
+        )
     cores = f" on {run.cores:.3g} usable cores" if run.cores is not None else ""
     return Found(
         title=f"the model computes with {counted(now, 'thread')}{cores}, too {'many' if fewer else 'few'}",
