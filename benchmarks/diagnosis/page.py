@@ -11,6 +11,7 @@ from scenarios import (
     FIFTH,
     FIXED,
     FOURTH,
+    NINTH,
     ORIGINAL,
     SECOND,
     SEVENTH,
@@ -34,6 +35,7 @@ WRITTEN = {
     SIXTH: "One more person, who had read one sentence on each fault, and nothing of flatout, wrote them.",
     SEVENTH: "Two further people, who had read one sentence on each fault, and nothing of flatout, wrote them.",
     EIGHTH: "Two further people, who had read one sentence on each fault, and nothing of flatout, wrote them.",
+    NINTH: "Two further people, who had read nothing of flatout, wrote them, and chose the faults themselves.",
     FOURTH: "One more person, who had read one sentence on the fault, and nothing of flatout, wrote them.",
     UNSEEN: "People who had read one sentence on the fault, and nothing of flatout, wrote them.",
 }

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
 # Sets of scripts, each a folder with a YAML file of the same name.
 TUNED, UNSEEN, SECOND, THIRD = "scripts", "unseen", "unseen2", "unseen3"
-FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH = "unseen4", "unseen5", "unseen6", "unseen7", "unseen8"
+FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH = "unseen4", "unseen5", "unseen6", "unseen7", "unseen8", "unseen9"
 
 
 @dataclass(frozen=True)
