@@ -179,7 +179,7 @@ def command(endpoint: str, destination: Path) -> list[str]:
     ]  # fmt: skip
 
 
-KILLS = 100  # of each kind of source
+KILLS = max(int(os.environ.get("FLATOUT_TEST_KILLS", "100")), 30)  # of each kind of source
 SMALL = FILES // 4  # files of the set that is staged again and again: set/val
 # Stages in a fork of a process that has imported everything: the moments are those of the staging, not of the imports.
 KILLED = """

@@ -16,7 +16,7 @@ from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, 
 from flatout.trials.trial_run import TrialSetup, run_once
 from tests.end_to_end.profiling import script
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.slow
 
 TRAIN = """
     import sys
