@@ -133,6 +133,12 @@ def counted(count: int, noun: str, several: str = "") -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or noun + 's'}"
 
 
+def of_cores(count: float) -> str:
+    """Write a mean number of cores: "1 core", "1.3 cores"."""
+    written = f"{count:.2g}"
+    return f"{written} core{'' if written == '1' else 's'}"
+
+
 def factor(value: float, *, like: float | None = None) -> str:
     """Write a factor on throughput: "1.04x", "2.1x", "12x".
 

@@ -105,6 +105,13 @@ def test_other_batch_sizes_are_compared_by_their_samples(tmp_path: Path) -> None
     assert any("4 and 8 samples" in note for note in notes(comparison))
 
 
+def test_other_numbers_of_threads_are_told(tmp_path: Path) -> None:
+    a, b = (measure(recorded(tmp_path, name, 0.1)) for name in "ab")
+    one, other = replace(a, threads=2), replace(b, threads=1)
+    assert "A computes with 2 threads, B with 1." in notes(Comparison([one], [other], ratio_of([one], [other])))
+    assert not any("threads" in note for note in notes(Comparison([one], [one], ratio_of([one], [one]))))
+
+
 def test_a_run_of_few_steps_and_one_without_samples_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="5 are needed"):
         measure(recorded(tmp_path, "short", 0.1, steps=4))

@@ -13,6 +13,7 @@ from flatout.diagnose.ranking import judge
 from flatout.measure.called_functions import CalledFunction
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
+from flatout.measure.dense_gradients import DenseGradients
 from flatout.measure.experiments import Experiments
 from flatout.measure.fusion import Fusible
 from flatout.measure.input_functions import InputFunction
@@ -68,6 +69,7 @@ CALLED: dict[str, Any] = {
 REPORTS = {"host_other": [CalledFunction("/home/me/train.py", "Journal.write", 0.008 * BATCHES)]}
 SAVES = {"checkpoint": [CalledFunction("/home/me/train.py", "save", 0.9)]}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
+JITTERED = (EARLY_JITTER[0], TransformCost("RandomHorizontalFlip", 0.0005, 1e5, 1e5))
 SAME_EACH_TIME = (TransformCost("ToTensor", 0.004, 800, 800), TransformCost("Normalize", 0.001, 800, 800))
 ASKED_FOR = {"memory": {"huge_pages": "madvise"}}
 EXPERIMENTS = Experiments(
@@ -131,6 +133,12 @@ def few_costly(run: MeasuredRun) -> MeasuredRun:
 def sliced(seconds: float) -> Operators:
     """Gradients of 168 slices take this long a step."""
     return small_operators(0.001, slices=SliceGradients((64, 168, 48), 1, 168, seconds))
+
+
+def dense(optimizer: str, seconds: float = 0.004) -> MeasuredRun:
+    """Gradients of a whole table take this long a step."""
+    run = replace(healthy(), operators=small_operators(0.001, dense=DenseGradients(((250_000, 64),), 1_024, seconds)))
+    return replace(run, process=replace(run.process, optimizer=optimizer))
 
 
 def without_loader(**accounts: float) -> MeasuredRun:
@@ -228,7 +236,11 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: saturated(**TRANSFORMS, transforms=SAME_EACH_TIME),
         lambda: fetching_in_vain(**TRANSFORMS, transforms=SAME_EACH_TIME),
     ),
-    "cheaper_transform": (lambda: saturated(**TRANSFORMS), lambda: fetching_in_vain(**TRANSFORMS)),
+    "cheaper_transform": (
+        lambda: saturated(**TRANSFORMS, transforms=JITTERED),
+        lambda: fetching_in_vain(**TRANSFORMS, transforms=JITTERED),
+    ),
+    "stored_samples": (lambda: saturated(**TRANSFORMS), lambda: fetching_in_vain(**TRANSFORMS)),
     "transformed_once": (
         lambda: saturated(**TRANSFORMS, transforms=SAME_EACH_TIME),
         lambda: fetching_in_vain(**TRANSFORMS, transforms=SAME_EACH_TIME),
@@ -390,6 +402,8 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(), unused_gradients=unused(None, clipped=True)),
         lambda: replace(starved(), unused_gradients=unused(None, clipped=True)),
     ),
+    "sparse_embeddings": (lambda: dense("SGD"), lambda: dense("Adam")),
+    "sparse_optimizer": (lambda: dense("Adam"), lambda: dense("SGD")),
     "unbind": (
         lambda: replace(healthy(), operators=sliced(0.004)),
         lambda: replace(starved(), operators=sliced(0.004)),

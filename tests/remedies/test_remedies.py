@@ -10,6 +10,7 @@ import pytest
 from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge
 from flatout.measure.costly_operators import CostlyOperator
+from flatout.measure.crowding import Crowding
 from flatout.measure.fusion import Fusible
 from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.measured_run import MeasuredRun
@@ -69,7 +70,7 @@ def test_memory_is_stated_where_a_worker_was_measured() -> None:
 def test_full_cores_are_offered_cheaper_work_and_not_more_workers() -> None:
     remedies = offered(saturated())
     assert "num_workers" not in remedies
-    assert remedies["faster_decode"].gain.predicted > remedies["cheaper_transform"].gain.predicted > 1
+    assert remedies["faster_decode"].gain.predicted > remedies["stored_samples"].gain.predicted > 1
 
 
 def test_a_remote_store_is_offered_a_local_copy_first() -> None:
@@ -312,3 +313,22 @@ def test_a_volume_that_is_unpacked_for_each_of_its_slices_is_stored_once() -> No
 def test_arrays_that_lie_as_they_are_in_their_files_can_be_mapped() -> None:
     found = slices_of(PACKED, bytes_read_per_sample=PACKED.bytes)
     assert found["mapped_arrays"].settings == {"mapped_arrays": True}
+
+
+def test_on_a_crowded_machine_as_many_threads_as_it_has_cores_left_are_offered() -> None:
+    """Where the steps had no time to try it."""
+    crowding = Crowding(7.3, 0.9, 0.5, ())
+    run = healthy(usage={"crowding": crowding}, process={"threads": 2}, cores=8)
+    remedy = offered(run)["threads"]
+    assert (remedy.title, remedy.settings, remedy.cause) == ("compute with 1 thread", {"threads": 1}, "crowded_machine")
+    assert remedy.gain.low <= 1.0 and remedy.gain.predicted == pytest.approx(1.33, abs=0.05) and remedy.gain.high > 2
+    assert "threads" not in offered(replace(run, process=replace(run.process, threads=1)))
+
+
+def test_pictures_that_are_no_jpegs_are_not_decoded_at_a_smaller_scale() -> None:
+    run = saturated()
+    assert run.loading is not None
+    for extensions, settings in (({}, True), ({".jpg": 4, ".png": 1}, True), ({".png": 4, ".py": 1}, False)):
+        storage = replace(run.loading.storage, extensions=extensions)
+        remedy = offered(replace(run, loading=replace(run.loading, storage=storage)))["faster_decode"]
+        assert bool(remedy.settings) is settings and ("draft" in remedy.how) is settings

@@ -33,6 +33,7 @@ class Speed:
         ledger: its wall time by account.
         steps_s: duration of each step that counts.
         failure: that its command failed, in words; None: it did not.
+        threads: intra-op threads of the training process; None: not recorded.
     """
 
     run: str
@@ -44,6 +45,7 @@ class Speed:
     ledger: Ledger
     steps_s: NDArray[np.float64]
     failure: str | None = None
+    threads: int | None = None
 
     def seconds_of(self, account: str, amount: float) -> float:
         """Seconds of an account in which the run did ``amount`` samples (or steps)."""
@@ -116,4 +118,5 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         ledger=ledger,
         steps_s=durations,
         failure=run.ending.failure,
+        threads=threads if isinstance(threads := training.process.info.get("threads"), int) else None,
     )

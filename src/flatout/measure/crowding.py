@@ -8,6 +8,7 @@ from statistics import fmean
 
 from flatout.measure.cpu_time import Sample, tree_s
 from flatout.terminal_text import one_line
+from flatout.units import of_cores
 
 _FULL = 0.9  # of the cores: fewer busy ones leave room for a thread that is ready
 _MOST_NAMED = 3
@@ -102,4 +103,4 @@ def _named(samples: Sequence[Sample], started: dict[str, float]) -> tuple[str, .
         name = one_line(f"{entry['name']} (pid {entry.get('pid', '?')})")
         cores[name] = cores.get(name, 0.0) + entry["cores"] / len(lists)
     ordered = sorted(cores, key=lambda name: -cores[name])[:_MOST_NAMED]
-    return tuple(f"{name}: {cores[name]:.2g} cores" for name in ordered if cores[name] >= _NAMED_CORES)
+    return tuple(f"{name}: {of_cores(cores[name])}" for name in ordered if cores[name] >= _NAMED_CORES)

@@ -25,7 +25,14 @@ from flatout.measure.queue_state import head_of_line_s, mean_ready
 from flatout.measure.samples import top_lines
 from flatout.measure.sampling import indices_s, order_s
 from flatout.measure.slow_samples import slow_samples
-from flatout.measure.storage import bytes_per_sample, data_folder, files_per_sample, peers_of, storage_is_counted
+from flatout.measure.storage import (
+    bytes_per_sample,
+    data_folder,
+    extensions,
+    files_per_sample,
+    peers_of,
+    storage_is_counted,
+)
 from flatout.measure.timeline import Accrual, Floats, Ints, union
 from flatout.measure.training import Training
 from flatout.measure.transform_costs import transform_costs
@@ -200,6 +207,7 @@ def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> Stora
         files_per_sample=files_per_sample(side.processes, _samples_fetched(side)),
         client=max(clients, key=clients.__getitem__, default=None),
         data_folder=data_folder(side.run, side.processes),
+        extensions=extensions(side.processes),
         file_cold_s=_file_wait_s(side, cold=True),
         file_warm_s=_file_wait_s(side, cold=False),
         arrays=array_reads(side, int(sum(table.samples.sum() for table in fetches))),

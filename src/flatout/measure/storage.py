@@ -112,6 +112,17 @@ def _library(process: ProcessRecord) -> str:
     return os.path.join(prefix, "lib", "") if prefix else "//"
 
 
+def extensions(processes: Iterable[ProcessRecord]) -> dict[str, int]:
+    """Files that these processes opened, by extension in small letters; files of programs are among them."""
+    found: Counter[str] = Counter()
+    for process in processes:
+        counts = process.names.files.get("extensions")
+        for name, count in counts.items() if isinstance(counts, dict) else ():
+            if isinstance(count, int):
+                found[name.lower()] += count
+    return dict(found)
+
+
 def storage_is_counted(mounts: dict[str, float]) -> bool:
     """True if the kernel's counters see reads from all these mounts; they are assumed not to see an unknown kind."""
     return all(mount.rpartition(" (")[2].rstrip(")") in COUNTED_KINDS for mount in mounts)

@@ -19,6 +19,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.mean_costs import computing_s, mean_pipeline, replayed_step_s
 from flatout.predict.pipeline import Change, Pipeline
 from flatout.results import Gain
+from flatout.units import of_cores
 
 RESAMPLES = 200  # enough for the 5% and 95% points; the added part dominates their remaining noise
 BLOCKS = 50
@@ -121,7 +122,7 @@ def fit(run: MeasuredRun) -> RateModel | None:
     undisturbed = None
     others = run.usage.other_cores
     if others is not None and others >= _NEIGHBOURS_CORES:
-        assumptions = (*assumptions, f"other processes go on using {others:.2g} cores")
+        assumptions = (*assumptions, f"other processes go on using {of_cores(others)}")
         undisturbed = replace(means, cores=run.cores, core_share=1.0, runqueue_part=0.0).calibrated()
     fastest_step_s = replayed_step_s(run, means)[1]
     return RateModel(means.calibrated(), resampled, undisturbed, batches, assumptions, fastest_step_s)

@@ -36,6 +36,9 @@ MEMORY_SHARE = 0.5
 # Part of the decoding that putting stored pixels into a picture takes instead, usually and at the worst: 0.2 ms of
 # 2.7 ms were measured for photographs of 500 x 375 pixels.
 _PUT_BACK, _MOST_PUT_BACK = 0.1, 0.4
+# Only JPEGs can be decoded at a smaller size. Where no file of a picture was seen, they may be.
+_JPEGS = {".jpg", ".jpeg", ".jpe", ".jfif"}
+_OTHER_PICTURES = {".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 # A volume that as many samples are cut from is unpacked again within one pass.
 _OFTEN = 4.0
 # A step that leaves more than this part of the pixels is not worth moving.
@@ -55,15 +58,19 @@ def faster_decode(context: Context, cause: Cause) -> Proposal | None:
     loader = context.run.loading
     if loader is None or cut_from_volumes(loader):
         return None
+    of_jpegs = not loader.storage.extensions.keys() & _OTHER_PICTURES or loader.storage.extensions.keys() & _JPEGS
+    smaller = f"image.draft('RGB', ({SHORT_SIDE}, {SHORT_SIDE})) before image.load(); or store resized copies"
     return Proposal(
-        title="decode at reduced size, or resize the files once",
+        title="decode at reduced size, or resize the files once" if of_jpegs else "resize the files once",
         # A JPEG decoded at half its size costs about half: the entropy decoding stays, the rest falls to a quarter.
         change=without_groups(loader, DECODE_GROUPS, 0.5),
         least=Change(),
         most=without_groups(loader, DECODE_GROUPS, 0.9),
-        how=f"image.draft('RGB', ({SHORT_SIDE}, {SHORT_SIDE})) before image.load(); or store resized copies",
-        settings={"jpeg_short_side": SHORT_SIDE},
-        recipe="images.decoder=pillow --set images.scaled_decode=true",
+        how=smaller
+        if of_jpegs
+        else "store copies of the pictures in the size that the transforms need, and read those",
+        settings={"jpeg_short_side": SHORT_SIDE} if of_jpegs else None,
+        recipe="images.decoder=pillow --set images.scaled_decode=true" if of_jpegs else None,
         basis="measured share of decoding; assumes that half of it can be saved, which depends on the files",
         memory_bytes=0,
     )
@@ -194,8 +201,7 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
     elif context.run.uses_gpu:
         title, how = "run transforms on the GPU, a batch at a time", "batch = augment(batch.to(device))"
     elif not loader.fetch.transforms:
-        title = "make transforms cheaper: do once what is the same in every epoch"
-        how = "store the prepared samples; leave only what is drawn at random to Dataset.__getitem__"
+        return None  # stored_samples
     elif any("Crop" in part.name or "Resize" in part.name for part in loader.fetch.transforms):
         title, how = "make transforms cheaper: crop before resizing, work on uint8", "v2.Compose([crop, resize, ...])"
     else:
@@ -208,6 +214,23 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
         how=how,
         basis="measured share of transforms; assumes that half of it can be moved or saved",
         memory_bytes=0,
+    )
+
+
+@remedy(("cpu_transform",), IDENTICAL, risk="medium")
+def stored_samples(context: Context, cause: Cause) -> Proposal | None:
+    """Prepare once what is the same in every epoch, where a data set's own code prepares its samples."""
+    run, loader = context.run, context.run.loading
+    if loader is None or loader.fetch.transforms or run.uses_gpu or patch_shape(loader.delivery) is not None:
+        return None
+    return Proposal(
+        title="do once what is the same in every epoch",
+        change=without_groups(loader, TRANSFORM_GROUPS, 0.5),
+        least=Change(),
+        most=without_groups(loader, TRANSFORM_GROUPS),
+        how="store the prepared samples; leave only what is drawn at random to Dataset.__getitem__",
+        basis="measured share of preparing samples; assumes that half of it is the same in every epoch",
+        memory_bytes=None,
     )
 
 

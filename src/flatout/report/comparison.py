@@ -11,7 +11,7 @@ from flatout.compare.speed import Speed
 from flatout.measure.account_ids import LABELS
 from flatout.report.layout import short_command, wrap
 from flatout.terminal_text import one_line
-from flatout.units import duration, factor, percent
+from flatout.units import counted, duration, factor, percent
 
 WIDTH = 80
 REST = "all the rest"
@@ -73,6 +73,8 @@ def notes(comparison: Comparison) -> list[str]:
         found.append(f"Ended early by {comparison.interrupted}.")
     if a.batch and b.batch and abs(a.batch / b.batch - 1) > 0.01:
         found.append(f"Steps have {a.batch:.4g} and {b.batch:.4g} samples: compare samples/s, not steps.")
+    if a.threads and b.threads and a.threads != b.threads:
+        found.append(f"A computes with {counted(a.threads, 'thread')}, B with {b.threads}.")
     found.append("Losses are not compared here.")
     if comparison.allowed is not None:
         word = "is slower by more than" if comparison.fails else "is not shown to be slower by more than"

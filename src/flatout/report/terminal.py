@@ -185,7 +185,11 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
     shared, bases = outline.shared_basis(paying)
     if shared:
         page.paragraph(shared, style=DIM)
-    rows = zip(paying, page.columns(table, [left] * 4), bases, strict=True)
+    columns = page.columns(table, [left] * 4)
+    widest = MARGIN + len(f"{len(paying)}. ") + max(map(cell_len, columns), default=0)
+    if widest > page.width:
+        columns = ["; ".join(cells) for cells in table]
+    rows = zip(paying, columns, bases, strict=True)
     for rank, (remedy, figures, basis) in enumerate(rows, start=1):
         page.blank()
         mark = f"{rank}. "

@@ -14,6 +14,9 @@ from flatout.results import Gain
 from flatout.trials.journal import NAME, read_lines
 from flatout.trials.result import Trial
 
+# Ends of a measured interval further apart than this factor say nothing of a prediction.
+_UNDECIDED = 2.0
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -32,6 +35,11 @@ class Scored:
     command: str
     predicted: Gain
     measured: Ratio
+
+    @property
+    def decided(self) -> bool:
+        """False where the measurement is too uncertain to judge a prediction by."""
+        return self.measured.high <= _UNDECIDED * self.measured.low
 
     @property
     def error(self) -> float:
@@ -78,14 +86,11 @@ def read_scored(fixes: Path) -> list[Scored]:
     return found
 
 
-def score(scored: Sequence[Scored]) -> Score:
-    """Summarise the predictions.
-
-    Raises:
-        ValueError: there are no predictions.
-    """
+def score(scored: Sequence[Scored]) -> Score | None:
+    """Summarise the predictions whose measurements are decided; None: there are none."""
+    scored = [one for one in scored if one.decided]
     if not scored:
-        raise ValueError("no prediction was measured")
+        return None
     errors = np.array([one.error for one in scored])
     biases = [math.log(one.predicted.predicted / one.measured.factor) for one in scored]
     return Score(

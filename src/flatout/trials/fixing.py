@@ -32,7 +32,7 @@ from flatout.trials.progress import ProgressLog
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
 from flatout.trials.screening import BlocksRunner, confirmed, withdrawn
 from flatout.trials.select import Choice, with_found_by_experiments
-from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, gains
+from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, gains, hopeless
 from flatout.trials.shared_samples import SharedSamples
 from flatout.trials.trial_run import TrialSetup, run_blocks, run_once
 from flatout.units import duration, interval
@@ -177,8 +177,10 @@ class Fixing:
         """Why no remedy is tried any more although there is time."""
         unconfirmed = [trial for trial in self.progress.tried if trial.outcome == UNCONFIRMED and not trial.live]
         undecided = [trial.ratio for trial in unconfirmed if trial.ratio is None or not gains(trial.ratio)]
-        if any(ratio is None or ratio.pairs < MOST_PAIRS for ratio in undecided):
+        if any(ratio is None or (ratio.pairs < MOST_PAIRS and not hopeless(ratio)) for ratio in undecided):
             return f"The budget of {duration(self.options.budget_s)} had no room for another pair of runs."
+        if any(ratio is not None and ratio.pairs < MOST_PAIRS for ratio in undecided):
+            return "Runs differ by so much that more pairs would hardly decide: try a quieter machine, or --seconds."
         if undecided:
             return f"A gain was seen that {MOST_PAIRS} pairs of runs did not prove."
         if any(trial.outcome == UNMEASURED for trial in self.progress.tried):

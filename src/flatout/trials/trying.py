@@ -167,6 +167,11 @@ class Trying:
             f"{counted(given.steps, 'step') if given.steps else duration(window_s)} "
             f"and takes about {duration(self.budget.run_s)}"
         )
+        if not self.budget.room(2 * runs):
+            self.log.say(
+                "the budget has room for one pair of runs, and a proof needs two: "
+                f"--budget {as_option(self.budget.spent_s + 2.2 * runs * self.budget.run_s)}"
+            )
         bounds = Bounds(
             steps=given.steps,
             seconds=None if given.steps else window_s,

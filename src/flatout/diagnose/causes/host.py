@@ -15,7 +15,7 @@ from flatout.predict.context import Context
 from flatout.predict.fetch_changes import freeing_s
 from flatout.predict.step_changes import shorter_step
 from flatout.results import Account, Cause, Evidence, Line
-from flatout.units import duration, percent, size
+from flatout.units import duration, of_cores, percent, size
 
 # A larger batch makes these rarer too, and changes what is learned: of nearly as much time, they go first.
 _BATCH, _NEARLY = ("small_batch",), 0.7
@@ -103,7 +103,7 @@ def _made_by(run: MeasuredRun) -> tuple[Evidence, ...]:
     values: dict[str, float | int | str] = {"processes": made.processes, "cores": made.cores}
     count = "one process" if made.processes == 1 else f"{made.processes} processes"
     text = (
-        f"made in {count} of the training's own, with {made.cores:.2g} cores in all: each is on a core "
+        f"made in {count} of the training's own, with {of_cores(made.cores)} in all: each is on a core "
         f"{percent(each)} of the time"
     )
     if made.runqueue_share is not None:

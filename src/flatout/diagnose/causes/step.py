@@ -9,7 +9,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import shorter_step
 from flatout.results import Cause, Evidence
-from flatout.units import duration, factor, percent
+from flatout.units import duration, factor, of_cores, percent
 
 # A quarter of the wall time: every step has some overhead, and to halve this much gives 1.14x.
 _LARGE_OVERHEAD = 0.25
@@ -58,7 +58,7 @@ def interpreter_lock(context: Context) -> Found | Lacks | None:
         evidence=(
             Evidence(
                 f"the training thread waits {percent(lock.share)} of the time for the lock; "
-                f"the process's other Python threads use {lock.other_cores:.2g} cores",
+                f"the process's other Python threads use {of_cores(lock.other_cores)}",
                 {"lock_wait": lock.share, "other_threads_cores": lock.other_cores, "thread": lock.thread},
             ),
             *hottest(lock.lines, 3),
