@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.measure.gap_code import BACKWARD, LOGGING, OTHER, instead_of_loss, instead_of_other
+from flatout.measure.gap_code import BACKWARD, LOGGING, OPTIMIZER, OTHER, instead_of_loss, instead_of_other
 from flatout.measure.ledger import ledger_of
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
@@ -52,11 +52,16 @@ def test_what_is_known_to_be_no_loss_is_charged_elsewhere(frames: list[list[obje
     [
         ([library("torch/autograd/__init__.py"), user("slope = torch.autograd.grad(y, x, ones)[0]")], BACKWARD),
         ([user("total += 1"), library("torch/autograd/__init__.py")], None),
+        ([user("p.data.add_(p.grad, alpha=-lr)")], OPTIMIZER),
+        ([user("weight -= lr * weight.grad")], OPTIMIZER),
+        ([user("buffer.mul_(momentum).add_(p.grad)"), user("sgd.step()")], OPTIMIZER),
+        ([user("norm += p.grad.norm().item() ** 2")], None),
+        ([user("p.data.add_(noise)"), user("p.sub_(p.grad)")], None),
         ([user("board.draw(loss)")], None),
         ([], None),
     ],
 )
-def test_gradients_outside_of_a_backward_pass_are_computation(frames: list[list[object]], account: str | None) -> None:
+def test_gradients_and_updates_outside_of_measured_calls_are_computation(frames: list[list[object]], account: str | None) -> None:
     assert instead_of_other(frames) == account
 
 

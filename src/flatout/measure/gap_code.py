@@ -9,7 +9,7 @@ from typing import Any
 
 from flatout.measure.functions import work_of
 
-LOGGING, OTHER, BACKWARD = "logging", "host_other", "backward"
+LOGGING, OTHER, BACKWARD, OPTIMIZER = "logging", "host_other", "backward", "optimizer"
 _LOGGERS = re.compile(
     r"/(pytorch_lightning|lightning(/pytorch)?)/(loggers|trainer/connectors/logger_connector)/"
     r"|/(wandb|tensorboard|tensorboardX|torch/utils/tensorboard|mlflow|comet_ml|neptune|clearml|aim|torchmetrics|tqdm)/"
@@ -25,6 +25,8 @@ _COPIES = re.compile(
 # Packages whose functions may be part of a model or of a loss.
 _OF_MODELS = frozenset({"torch", "torchvision", "timm", "monai", "kornia", "torch_geometric", "dgl", "numpy"})
 
+# Weights that a loop of the user's moves along their gradients.
+_UPDATES = re.compile(r"(\.(add|sub|addcmul|addcdiv|lerp)_\(|-=|\b_foreach_(add|sub)_\().*\bgrads?\b")
 
 # torch.autograd.grad, which penalties on gradients and equations as losses call; no backward pass was measured there.
 _GRADIENTS = re.compile(r"/torch/autograd/__init__\.py$|/torch/_functorch/eager_transforms\.py$")
@@ -61,4 +63,7 @@ def instead_of_other(frames: Sequence[Sequence[Any]]) -> str | None:
         frames: as for ``instead_of_loss``.
     """
     inner = itertools.takewhile(lambda frame: not frame[4], frames)
-    return BACKWARD if any(_GRADIENTS.search(str(frame[0]).replace("\\", "/")) for frame in inner) else None
+    if any(_GRADIENTS.search(str(frame[0]).replace("\\", "/")) for frame in inner):
+        return BACKWARD
+    caller = next((frame for frame in frames if frame[4]), None)
+    return OPTIMIZER if caller is not None and _UPDATES.search(str(caller[3])) else None
