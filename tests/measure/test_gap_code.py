@@ -61,7 +61,7 @@ def test_what_is_known_to_be_no_loss_is_charged_elsewhere(frames: list[list[obje
         ([], None),
     ],
 )
-def test_gradients_and_updates_outside_of_measured_calls_are_computation(frames: list[list[object]], account: str | None) -> None:
+def test_gradients_and_updates_outside_of_measured_calls(frames: list[list[object]], account: str | None) -> None:
     assert instead_of_other(frames) == account
 
 

@@ -136,9 +136,16 @@ def joined(self, i):
     return a, b
 
 
+def in_a_global(self, i):
+    global made_last
+    made_last = self.transform(i)
+    return made_last
+
+
 @pytest.mark.parametrize(
     "get",
     [
+        in_a_global,
         changed,
         indexed,
         asked_for_its_type,

@@ -57,7 +57,8 @@ def _lines(get, dataset, is_pipeline):
     if not calls:
         raise NotHandedOver("%s calls no Compose of torchvision" % name)
     use = _Use(tree)
-    if not all(use.is_returned(call) for call in calls):
+    shared = any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in ast.walk(tree))
+    if shared or not all(use.is_returned(call) for call in calls):
         raise NotHandedOver("%s does more with its pictures than to return them" % name)
     before = get.__code__.co_firstlineno - 1
     return {before + line for call in calls for line in range(call.lineno, call.end_lineno + 1)}

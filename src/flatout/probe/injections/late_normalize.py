@@ -166,6 +166,8 @@ def _calls(source, batched):
         return calls_handed_over(source.dataset, _is_pipeline)
     except NotHandedOver as error:
         return str(error)
+    except Exception as error:  # attributes of a user's data set may do anything
+        return "%s: %s" % (type(error).__name__, error)
 
 
 def _is_pipeline(value):
@@ -240,7 +242,7 @@ def _patch_iterator(injected, kind):
     @functools.wraps(begin)
     def init(self, loader):
         calls = _calls(loader, loader._auto_collation)
-        if isinstance(calls, str):
+        if isinstance(calls, str) and "late_normalize" not in injected.applied:
             injected.refuse("late_normalize", calls)
         begin(self, loader)
 
@@ -252,6 +254,7 @@ def _given(injected, batch):
     try:
         if not any(type(tensor) is Unconverted for tensor in tensors_in(batch)):
             return batch
+        injected.refused.pop("late_normalize", None)  # of another loader, such as that of the validation
         injected.done("late_normalize")
         return batch if torch.cuda.is_initialized() else rebuilt(batch, floats_of)
     except Exception as error:  # a container of the user's may do anything; what is in it converts itself
