@@ -31,10 +31,16 @@ def measured(folder: Path, rows: int, sparse: bool, optimizer: type[torch.optim.
     count = len(trace.operators)
     calls = zip(trace.operators.name, trace.operators.arguments, strict=True)
     on_table = sum(
-        f"[{rows}, 16]" in str(arguments.get("Input Dims")) and name not in ("aten::embedding", "aten::index_select")
+        name == "aten::embedding_dense_backward"
+        or (
+            f"[{rows}, 16]" in str(arguments.get("Input Dims"))
+            and name not in ("aten::embedding", "aten::index_select")
+        )
         for name, arguments in calls
     )
-    found = dense_gradients(trace.operators, np.ones(count, bool), np.arange(count), np.full(count, 1e6), STEPS)
+    found = dense_gradients(
+        trace.operators, np.ones(count, bool), np.arange(count), np.full(count, 1e6), STEPS, on_cpu=True
+    )
     return found, on_table
 
 
@@ -46,6 +52,6 @@ def test_work_on_rows_that_no_batch_takes_is_counted(tmp_path: Path, optimizer: 
     assert on_table >= 6 and found.seconds * 1e3 * STEPS == pytest.approx(on_table, rel=0.01)
 
 
-@pytest.mark.parametrize(("rows", "sparse"), [(50_000, True), (200, False)])
+@pytest.mark.parametrize(("rows", "sparse"), [(50_000, True), (100, False)])
 def test_sparse_gradients_and_small_tables_have_none(tmp_path: Path, rows: int, sparse: bool) -> None:
     assert measured(tmp_path, rows, sparse, torch.optim.SGD)[0] is None
