@@ -31,16 +31,10 @@ def measured(folder: Path, rows: int, sparse: bool, optimizer: type[torch.optim.
     count = len(trace.operators)
     calls = zip(trace.operators.name, trace.operators.arguments, strict=True)
     on_table = sum(
-        name == "aten::embedding_dense_backward"
-        or (
-            f"[{rows}, 16]" in str(arguments.get("Input Dims"))
-            and name not in ("aten::embedding", "aten::index_select")
-        )
+        f"[{rows}, 16]" in str(arguments.get("Input Dims")) and name not in ("aten::embedding", "aten::index_select")
         for name, arguments in calls
     )
-    found = dense_gradients(
-        trace.operators, np.ones(count, bool), np.arange(count), np.full(count, 1e6), STEPS, on_cpu=True
-    )
+    found = dense_gradients(trace.operators, np.ones(count, bool), np.arange(count), np.full(count, 1e6), STEPS)
     return found, on_table
 
 

@@ -211,6 +211,13 @@ def wide(rate: float) -> TrialRun:
     return replace(found, speed=speed, run=SimpleNamespace(path=Path("nowhere")))  # type: ignore[arg-type]
 
 
+def test_runs_that_differ_too_much_for_more_pairs_are_not_blamed_on_the_budget(tmp_path: Path) -> None:
+    machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": wide(107.0)})
+    found = fixed(tmp_path, machine, Options(budget_s=600.0))
+    assert [trial.outcome for trial in found.tried] == ["unconfirmed"]
+    assert found.ended.startswith("Runs differ by so much that more pairs would hardly decide")
+
+
 def test_a_wide_interval_around_a_gain_of_one_pair_is_not_decided(tmp_path: Path) -> None:
     machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": wide(125.0)})
     machine.plans = (bundle("do workers"),)

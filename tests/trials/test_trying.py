@@ -113,8 +113,11 @@ def test_a_diverging_or_failing_candidate_gets_one_pair_and_a_slower_one_two(tmp
         assert machine.calls == (["", "", "x", "x", ""] if made == 0.5 else ["", "", "x"])
 
 
-def test_one_pair_alone_makes_nothing_slower(tmp_path: Path) -> None:
-    found = tried(tmp_path, Machine({"x": 0.5}), "x", budget_s=40.0)
+def test_one_pair_alone_makes_nothing_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ProgressLog, "say", lambda self, text: said.append(text))
+    found = tried(tmp_path, Machine({"x": 0.5}), "x", budget_s=22.0)
+    assert any(text.startswith("the budget has room for one pair of runs, and a proof needs two") for text in said)
     assert found.best.outcome == "unconfirmed" and "one pair of runs only" in found.best.why
 
 

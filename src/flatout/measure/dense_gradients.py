@@ -37,12 +37,7 @@ class DenseGradients:
 
 
 def dense_gradients(
-    operators: Spans,
-    inside: NDArray[np.bool_],
-    source: NDArray[np.int64],
-    work: NDArray[np.float64],
-    steps: float,
-    on_cpu: bool,
+    operators: Spans, inside: NDArray[np.bool_], source: NDArray[np.int64], work: NDArray[np.float64], steps: float
 ) -> DenseGradients | None:
     """What gradients of whole tables cost; None: no table has many more rows than a step takes from it.
 
@@ -52,7 +47,6 @@ def dense_gradients(
         source: operator that each piece of work belongs to; -1: unknown.
         work: ns in kernels.
         steps: measured.
-        on_cpu: the CPU computes: all its threads then go through all indices of a gradient, each for its own rows.
     """
     taken: dict[tuple[int, ...], float] = {}
     backward = inside & np.array([name == _BACKWARD for name in operators.name], bool)
@@ -66,7 +60,7 @@ def dense_gradients(
     known = source >= 0
     spent = np.bincount(source[known], weights=work[known], minlength=len(operators))
     seconds = sum(
-        float(spent[row]) * _needless(operators.name[row], operators.arguments[row], large, on_cpu) / 1e9 / steps
+        float(spent[row]) * _needless(operators.name[row], operators.arguments[row], large) / 1e9 / steps
         for row in np.flatnonzero(inside & (spent > 0)).tolist()
     )
     return DenseGradients(tuple(sorted(large, reverse=True)), sum(large.values()), seconds)
@@ -80,13 +74,10 @@ def _gradient(arguments: dict[str, Any]) -> tuple[tuple[int, ...], int] | None:
     return ((int(count), grad.shape[-1]), indices.count) if count.isdigit() else None
 
 
-def _needless(name: str, arguments: dict[str, Any], tables: Mapping[tuple[int, ...], float], on_cpu: bool) -> float:
+def _needless(name: str, arguments: dict[str, Any], tables: Mapping[tuple[int, ...], float]) -> float:
     """Part of an operator's work that is on rows of these tables which the step does not take, 0..1."""
     if name in _LOOKUPS:
         return 0.0
-    if name == _BACKWARD:
-        found = _gradient(arguments)
-        return 1.0 - tables[found[0]] / found[0][0] if on_cpu and found and found[0] in tables else 0.0
     inputs = read_inputs(arguments, "float32")
     tensors = [one for part in inputs for one in (part if isinstance(part, tuple) else (part,)) if type(one) is Tensor]
     on_tables = [one.count * (1.0 - tables[one.shape] / one.shape[0]) for one in tensors if one.shape in tables]

@@ -139,7 +139,7 @@ class StorageReads:
     files_per_sample: float | None = None  # opened
     client: str | None = None  # the client library with most of the blocked time; None: none, or a file system
     data_folder: str | None = None  # the folder of the files that are read; None: no file was seen
-    extensions: Mapping[str, int] = field(default_factory=dict)  # of the files opened, in small letters -> files
+    extensions: Mapping[str, int] = field(default_factory=dict)  # of the files opened, in lower case -> files
     file_cold_s: float | None = None  # wait for a file in passes that storage delivered
     file_warm_s: float | None = None  # and in those that memory delivered
     arrays: ArrayReads | None = None  # None: no large array was seen to be read by a known library

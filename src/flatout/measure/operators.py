@@ -272,7 +272,7 @@ def _measured(
         launching_s=launching_s,
         loop=loop,
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps),
-        dense=dense_gradients(operators, inside, owner if has_kernels else rows, work, steps, not has_kernels),
+        dense=dense_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )
 
 

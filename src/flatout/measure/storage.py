@@ -113,7 +113,7 @@ def _library(process: ProcessRecord) -> str:
 
 
 def extensions(processes: Iterable[ProcessRecord]) -> dict[str, int]:
-    """Files that these processes opened, by extension in small letters; files of programs are among them."""
+    """Files that these processes opened, by extension in lower case; files of programs are among them."""
     found: Counter[str] = Counter()
     for process in processes:
         counts = process.names.files.get("extensions")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest
 from flatout.measure.gradients import UnusedGradients
+from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
@@ -220,6 +221,19 @@ def _fills_zeros(context: Context, found: Cause) -> str:
     return f"Backward passes fill zeros for {found.title}: that takes {percent(found.share)} of the time."
 
 
+def _traced(context: Context) -> Operators | Lacks:
+    """The operators of the traced steps."""
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    operators = context.run.operators
+    return Lacks(operators) if isinstance(operators, str) else operators
+
+
+def _share(context: Context, operators: Operators, seconds: float) -> float:
+    """Share of the time that a part of the time in kernels takes, 0..1."""
+    return context.model.recovered(shorter_step(operators.in_kernels_s(seconds)))
+
+
 def _moves_whole_tables(context: Context, found: Cause) -> str:
     return (
         f"Gradients of whole embedding tables take {percent(found.share)} of the time; batches take few of their rows."
@@ -235,16 +249,11 @@ def _moves_whole_tables(context: Context, found: Cause) -> str:
 )
 def dense_gradients(context: Context) -> Found | Lacks | None:
     """Each step makes and applies gradients of whole embedding tables, and takes few of their rows."""
-    operators = context.run.operators
-    if context.fitted is None:
-        return Lacks(NO_STEP)
-    if isinstance(operators, str):
-        return Lacks(operators)
+    operators = _traced(context)
+    if isinstance(operators, Lacks):
+        return operators
     dense = operators.dense
-    if dense is None:
-        return None
-    share = context.fitted.recovered(shorter_step(operators.in_kernels_s(dense.seconds)))
-    if share < NOISE_SHARE:
+    if dense is None or (share := _share(context, operators, dense.seconds)) < NOISE_SHARE:
         return None
     tables = " and ".join(f"{rows:,} x {columns:,}" for rows, columns in dense.tables[:2])
     return Found(
@@ -271,16 +280,11 @@ def dense_gradients(context: Context) -> Found | Lacks | None:
 )
 def slice_gradients(context: Context) -> Found | Lacks | None:
     """A loop takes slices of a tensor that needs a gradient, and the gradient of each is as large as the whole."""
-    operators = context.run.operators
-    if context.fitted is None:
-        return Lacks(NO_STEP)
-    if isinstance(operators, str):
-        return Lacks(operators)
+    operators = _traced(context)
+    if isinstance(operators, Lacks):
+        return operators
     slices = operators.slices
-    if slices is None:
-        return None
-    share = context.fitted.recovered(shorter_step(operators.in_kernels_s(slices.seconds)))
-    if share < NOISE_SHARE:
+    if slices is None or (share := _share(context, operators, slices.seconds)) < NOISE_SHARE:
         return None
     shape = "x".join(map(str, slices.shape))
     listed = slices.dimension is None

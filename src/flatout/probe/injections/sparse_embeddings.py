@@ -10,6 +10,8 @@ import gc
 import torch
 from torch.optim import SGD, Optimizer
 
+from .clipping import before_clipping
+
 SETTING = "sparse_embeddings"
 _LEAST_VALUES = 1_000_000  # of a table: smaller ones take less time than the handling of indices
 
@@ -18,9 +20,15 @@ def install(injected, watch):
     """Look for tables whenever an optimizer is given parameters: a model is there by then."""
     if injected.get(SETTING):
         tables = _Tables(injected)
-        _after(Optimizer, "add_param_group", tables.added)
-        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
-            _before(module, "clip_grad_norm_", tables.clipped)
+        original = Optimizer.add_param_group
+
+        @functools.wraps(original)
+        def add_param_group(self, param_group):
+            original(self, param_group)
+            tables.added(self)
+
+        setattr(Optimizer, "add_param_group", add_param_group)  # noqa: B010
+        before_clipping(tables.clipped, "clip_grad_norm_", "clip_grad_value_")
 
 
 class _Tables:
@@ -29,8 +37,13 @@ class _Tables:
         self._modules = []
 
     def added(self, optimizer):
-        """Make the tables of the newest group sparse."""
-        group = optimizer.param_groups[-1]
+        """Make the gradients of the newest group's tables sparse, where that changes no update."""
+        try:
+            self._make_sparse(optimizer, optimizer.param_groups[-1])
+        except Exception as error:  # a module that is being made, or a parameter without a shape
+            self._injected.refuse(SETTING, "%s: %s" % (type(error).__name__, error))
+
+    def _make_sparse(self, optimizer, group):
         weights = {id(one) for one in group["params"] if one.dim() == 2 and one.numel() >= _LEAST_VALUES}
         modules = [one for one in gc.get_objects() if _is_table(one) and id(one.weight) in weights] if weights else []
         if not modules:
@@ -47,7 +60,7 @@ class _Tables:
         self._injected.done(SETTING)
 
     def clipped(self):
-        """A norm is computed of dense gradients only."""
+        """Gradients are dense from now on: others cannot be clipped."""
         if not self._modules:
             return
         for module in self._modules:
@@ -55,7 +68,8 @@ class _Tables:
             if module.weight.grad is not None:
                 module.weight.grad = module.weight.grad.to_dense()
         self._modules = []
-        self._injected.refuse(SETTING, "gradients are clipped by their norm")
+        self._injected.applied.pop(SETTING, None)
+        self._injected.refuse(SETTING, "gradients are clipped")
 
 
 def _is_table(one):
@@ -67,25 +81,3 @@ def _is_table(one):
         and not one.scale_grad_by_freq
         and getattr(one, "mode", "") != "max"
     )
-
-
-def _after(owner, name, action):
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def added(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        action(self)
-
-    setattr(owner, name, added)
-
-
-def _before(owner, name, action):
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def clipped(parameters, *args, **kwargs):
-        action()
-        return original(parameters, *args, **kwargs)
-
-    setattr(owner, name, clipped)

@@ -14,6 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import backward_graph
 from ..gradients import UnusedGradients
+from .clipping import before_clipping
 
 SETTING = "used_gradients"
 LOOKED_AT = 3  # steps after the first: the gradients of each are seen, and the parameters stay the same
@@ -34,7 +35,7 @@ class _Steps:
         self._unused: Any = {}  # id -> parameter
         self._zeros: Any = {}
         self._handle = register_optimizer_step_post_hook(self._stepped)
-        self._clips(torch.nn.utils, torch.nn.utils.clip_grad)
+        before_clipping(self._clipped, "clip_grad_norm_")
 
     def _stepped(self, *_):
         self._count += 1
@@ -109,15 +110,7 @@ class _Steps:
                     self._zeros[key] = torch.zeros_like(parameter)
                 parameter.grad = self._zeros[key]
 
-    def _clips(self, *modules):
+    def _clipped(self):
         """A norm over gradients that are left out would be another one."""
-        for module in modules:
-            original = module.clip_grad_norm_
-
-            @functools.wraps(original)
-            def clip_grad_norm_(parameters, *args, _original=original, **kwargs):
-                if self._found is not None or self._unused:
-                    self._give_up("gradients are clipped by their norm, which may contain the unused ones")
-                return _original(parameters, *args, **kwargs)
-
-            module.clip_grad_norm_ = clip_grad_norm_
+        if self._found is not None or self._unused:
+            self._give_up("gradients are clipped by their norm, which may contain the unused ones")
